@@ -24,12 +24,12 @@ const BACKWARDS: &[&str] = &[];
 /// Circles that are still there: a folder, and the modules in it of which each leads to every other.
 const CIRCLES: &[&str] = &[];
 
-/// What one file says. Only the [`Graph`] knows which modules its paths mean.
+/// The paths and names in one file. Only the [`Graph`] knows which modules they mean.
 #[derive(Default)]
 struct Source {
     file: String,
     paths: Vec<(usize, Vec<String>)>,
-    /// The names that `use` brings in, and what they stand for. `*` is any name.
+    /// The names that `use` brings in, and what they stand for. `*` stands for any name.
     bound: Vec<(String, Vec<String>)>,
     tests: Vec<std::ops::RangeInclusive<usize>>,
     unsafes: Vec<String>,
@@ -153,7 +153,7 @@ fn covers(circle: &str, other: &str) -> bool {
 
 struct Graph {
     sources: BTreeMap<String, Source>,
-    /// From, to, and the place that says so first.
+    /// From, to, and the first place where the arrow occurs.
     arrows: BTreeMap<(String, String), String>,
 }
 
@@ -175,7 +175,7 @@ impl Graph {
         graph
     }
 
-    /// The modules that a path in `scope` may mean, read on from `at`: several only behind a `*`. It looks through what
+    /// The modules that a path in `scope` may mean, read from `at` on: several only after a `*`. It looks through what
     /// `use` brings into the scope, the modules around it and files that only declare, and through no other re-export.
     fn resolve(&self, scope: &str, at: &str, path: &[String], hops: usize) -> Vec<String> {
         let Some((name, rest)) = path.split_first() else { return vec![at.into()] };
@@ -191,7 +191,7 @@ impl Graph {
             return self.resolve(scope, next, rest, hops);
         }
         let Some(source) = self.sources.get(at) else { return vec![] };
-        // The hops have an end, because a name may stand for itself: `use a::a`, where `a` is a crate.
+        // The number of hops is limited, because a name may stand for itself: `use a::a`, where `a` is a crate.
         let is_open = hops > 0 && (source.only_declares || is_in(scope, at));
         let bound = source.bound.iter().filter(|(it, _)| is_open && (it == name || it == "*"));
         let through = bound.map(|(it, left)| [left.as_slice(), if it == "*" { path } else { rest }].concat());
@@ -222,7 +222,7 @@ impl Graph {
         circles
     }
 
-    /// What to say of a circle that is not in the list. Its arrows leave out those in a circle of the list.
+    /// The message for a circle that is not in the list. It leaves out the arrows of listed circles.
     fn explain(&self, circle: &str, known: &[&str]) -> Vec<String> {
         let text = if known.iter().any(|it| covers(it, circle)) { "shrink the list:" } else { "circle in" };
         let mut lines = vec![format!("{text} {circle}")];
@@ -237,7 +237,7 @@ impl Graph {
         lines
     }
 
-    /// What is wrong and not in the lists, and what is in the lists and no longer wrong.
+    /// Problems that are not in the lists, and entries of the lists that no longer occur.
     fn faults(&self, backwards: &[&str], circles: &[&str]) -> Vec<String> {
         let outside = self.sources.iter().filter(|it| !is_in(it.0, "src/server"));
         let mut faults: Vec<String> = outside.flat_map(|it| it.1.unsafes.clone()).collect();

@@ -1,5 +1,5 @@
-//! Replays what the fuzzers kept (`fuzz/corpus`) with the same checks and any compiler, and holds its packed form to what
-//! `fuzz/pack.rs` promises.
+//! Replays the inputs that the fuzzers kept (`fuzz/corpus`) with the same checks, on any compiler, and checks that
+//! their packed form keeps the promises of `fuzz/pack.rs`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 #[path = "../fuzz/pack.rs"]
@@ -23,7 +23,7 @@ fn replay(target: &str, least: usize, check: fn(&[u8])) {
     let inputs = pack::read(target).unwrap();
     assert!(inputs.len() >= least, "only {} inputs for {target}", inputs.len());
     for input in inputs {
-        // The input is what helps, if it fails.
+        // On failure, print the input.
         if let Err(failure) = std::panic::catch_unwind(|| check(&input)) {
             eprintln!("input of {target}: b\"{}\"", input.escape_ascii());
             std::panic::resume_unwind(failure);

@@ -1,5 +1,5 @@
-//! The pictures of the documents are what `make pictures` draws from the texts beside them, are used in a document with
-//! an alternative text, and load nothing from elsewhere.
+//! The documents' pictures equal what `make pictures` draws from the texts beside them, appear in a document with an
+//! alternative text, and load nothing from elsewhere.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "pictures/picture.rs"]

@@ -57,7 +57,7 @@ fn run(script: &str, input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// YAML files as Python reads them, or nothing where Python cannot.
+/// YAML files as Python reads them, or nothing if Python cannot read YAML.
 fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     // The key `on` is read as true.
     let program = "import sys, json\n\
@@ -108,7 +108,7 @@ fn the_pieces_for_kubernetes_agree_with_each_other() {
         }
         assert_eq!(init["args"][0], "/modules/");
         assert!(conf.as_str().unwrap().lines().any(|line| line == "loadmodule /modules/libredis_lock.so"), "{conf}");
-        // What the Pod Security Standard `restricted` asks of each container.
+        // The requirements of the Pod Security Standard `restricted` for each container.
         let security = &init["securityContext"];
         assert_eq!(security["allowPrivilegeEscalation"], false, "{security}");
         assert_eq!(security["capabilities"]["drop"][0], "ALL", "{security}");
@@ -131,7 +131,7 @@ fn the_pieces_for_kubernetes_agree_with_each_other() {
     let config_map = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "conf").unwrap();
     assert_eq!(config_map["configMap"]["name"], conf["metadata"]["name"]);
 
-    // With Sentinel the chart starts so many servers, one of which is the master.
+    // With Sentinel, the chart starts this many servers, one of them the master.
     assert_eq!(values["sentinel"]["enabled"], true);
     let replicas = values["replica"]["replicaCount"].as_u64().unwrap() - 1;
     let text = values["commonConfiguration"].as_str().unwrap();
@@ -265,7 +265,7 @@ fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
     let dir = std::env::temp_dir().join(format!("redis-lock-advisories-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let advisories = |cargo: &str| {
-        // A process of its own writes it: what another thread has open for writing cannot be run.
+        // A separate process writes it: a file that another thread has open for writing cannot be run.
         let script = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0/cargo\" && chmod 755 \"$0/cargo\" &&
             PATH=$0:$PATH exec make --silent advisories";
         let mut make = Command::new("sh");

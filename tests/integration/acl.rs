@@ -10,7 +10,7 @@ use crate::support::{until, Conn, Reply, Server};
 
 const TOKEN: &str = "1763710031482913";
 
-/// Every command, on a key, and what it needs of that key: reading, writing.
+/// Every command with a key, and the access that it needs to that key: read, write.
 fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
     vec![
         (vec!["LOCK.ACQUIRE", key, "EX", "5"], true, true),
@@ -33,7 +33,7 @@ fn is_denied(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("NOPERM "))
 }
 
-/// A new connection of a new user with these rules.
+/// Connects as a new user with these rules.
 fn user(server: &Server, rules: &[&str]) -> Conn {
     let name = format!("user{}", server.conn().int(&["CLIENT", "ID"]));
     server.conn().ok(&[&["ACL", "SETUSER", &name, "on", "nopass"], rules].concat());
@@ -42,8 +42,7 @@ fn user(server: &Server, rules: &[&str]) -> Conn {
     conn
 }
 
-/// Whether the server knows users for whom reading and writing a key are two things (7.0); if not,
-/// says that `what` is skipped.
+/// Whether the server has separate rights to read and to write a key (7.0). If not, prints that `what` is skipped.
 fn tells_reading_from_writing(server: &Server, what: &str) -> bool {
     let knows = server.conn().call(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
     if !knows {

@@ -30,7 +30,7 @@ fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
     replica.replicate(&master);
     master.wait_offset(&replica);
 
-    // Cut off for more than the backlog has room for, it needs everything anew, of the same history.
+    // It missed more than the backlog holds, so it needs a full resynchronization, of the same history.
     let fill = "for n = 1, 2000 do redis.call('SET', 'f' .. n, string.rep('x', 100)) end return 1";
     conn.send(&["MULTI"]);
     conn.send(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -75,7 +75,7 @@ fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
     assert_eq!(conn.text(&["DEBUG", "DIGEST"]), read.text(&["DEBUG", "DIGEST"]));
     assert!(!replica.log().contains("not aware of async"), "{}", replica.log_tail(20));
 
-    // Promoted it serves what it has loaded, waiters included.
+    // After its promotion it serves what it has loaded, waiters included.
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     let mut waiter = replica.waiter(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
     assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);

@@ -1,8 +1,8 @@
-//! The fake server of the models behaves as a real one. Random steps of the simulator, done by both side by side, give
-//! the same answers, the same keys and the same queues, to the microsecond.
+//! The models' fake server behaves like a real one. Both execute random steps of the simulator side by side, and give
+//! the same replies, keys and queues, to the microsecond.
 //!
-//! The clocks of the server stand still during a step, and are then set to the next moment in which something is due,
-//! as those of the fake are. So tokens, timestamps, expiries and waits are equal, not just similar.
+//! The server's clocks stand still during a step, and are then set to the next moment at which something is due, like
+//! the fake's clocks. So tokens, timestamps, expiries and waits are equal, not just similar.
 //!
 //!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
 //!
@@ -46,11 +46,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tally::Tally;
 
-/// So many steps have one server.
+/// Steps executed on one server.
 const STEPS: usize = 1_000;
 /// Grants that clients remember.
 const REMEMBERED: usize = 16;
-/// So many steps are told of where there is a difference.
+/// Steps printed when the servers differ.
 const TOLD: usize = 25;
 
 /// A grant that a client remembers.
@@ -60,21 +60,21 @@ struct Known {
     keys: Vec<u8>,
 }
 
-/// Both, side by side.
+/// The two servers, side by side.
 struct Run {
     pretended: Pretended,
     real: Real,
     clocks: Clocks,
     known: VecDeque<Known>,
-    /// Who asked for which keys last, and waits or was answered.
+    /// The last keys that each client asked for; it waits or has its reply.
     asked: Vec<(u64, Vec<u8>)>,
     random: Random,
     tally: Tally,
-    /// What is told if there is a difference.
+    /// The report printed when the servers differ.
     context: Context,
 }
 
-/// Where a run is; told when it panics, whoever finds something.
+/// The position of a run, printed on a panic.
 struct Context {
     seed: u64,
     mix: Mix,
@@ -134,7 +134,7 @@ impl Run {
         })
     }
 
-    /// Does a step, and one that comes before what it sends has left.
+    /// Executes a step, and one that arrives before its replies have left.
     fn step(&mut self, step: &Step, next: Option<&Step>) {
         self.context.at = self.tally.steps;
         self.tally.steps += 1;
@@ -180,7 +180,7 @@ impl Run {
         self.real.set_clocks(self.clocks);
     }
 
-    /// Time passes, from one moment in which something is due to the next.
+    /// Lets time pass, from one due moment to the next.
     fn pass(&mut self, until: u64) {
         let from = self.clocks.now;
         loop {
@@ -213,7 +213,7 @@ impl Run {
         }
         let text = format!("{command:?}");
         let mut commands = vec![command];
-        // What two connections send, the server may read in two iterations.
+        // The server may read the commands of two connections in two iterations.
         let loses = loses && commands[0].is_of_control();
         if let Some(conn) = self.pretended.is_told_now().filter(|conn| loses && !killed.contains(conn)) {
             let lose = Command::Kill { conn };
@@ -237,7 +237,7 @@ impl Run {
         self.pretended.conns = self.real.conns();
     }
 
-    /// Clients know that their locks have another name now.
+    /// Tells the clients the new names of their locks.
     fn follow(&mut self, from: u8, to: u8) {
         for known in self.known.iter_mut().filter(|known| !known.keys.contains(&to)) {
             known.keys.iter_mut().filter(|key| **key == from).for_each(|key| *key = to);
@@ -248,11 +248,11 @@ impl Run {
         self.compare_answers(what, Answers::new());
     }
 
-    /// Both come to rest, and have told the same.
+    /// Both servers settle, and have sent the same replies.
     fn compare_answers(&mut self, what: &str, at_once: Answers) {
         let iterations = self.pretended.settle();
         let expected = self.pretended.answers();
-        // Each comes to an end before the reply to what the next one reads.
+        // Each command finishes before the next one is read.
         self.real.settle(iterations + 2);
         let mut found = self.real.answers();
         found.extend(at_once);
@@ -296,9 +296,9 @@ impl Run {
         }
     }
 
-    /// All keys hold the same, and the same wait for them in the same order. One whose native expiry has passed changes
-    /// when somebody looks at it, so that is not done each time. Nor are the holders and lines asked for each time: what
-    /// the module has in memory of a key is then as it was.
+    /// All keys hold the same, and the same wait for them in the same order. A read deletes a key whose native expiry
+    /// has passed, so keys are not compared after every step. Nor are holders and queues: that way the module's memory
+    /// of a key stays as it was.
     fn look(&mut self) {
         for key in 0..KEYS {
             if self.pretended.is_past_expiry(key) && self.random.below(4) == 0 {
@@ -321,7 +321,7 @@ impl Run {
     }
 }
 
-/// Runs a seed; nothing where there is no server to do it on.
+/// Runs a seed; nothing if no server can run it.
 fn run(mix: Mix, seed: u64) -> Option<Tally> {
     let mut run = Run::start(mix, seed)?;
     let steps = mix.steps(seed, STEPS);
@@ -367,7 +367,7 @@ fn so_do_fresh_ones() {
     for seed in first.. {
         let Some(tally) = run(Mix::of(seed), seed) else { return };
         sum += tally;
-        // One of each kind, in any case.
+        // At least one of each kind.
         if seed >= first + 2 && Instant::now() >= end {
             break;
         }

@@ -9,18 +9,18 @@ use std::fs;
 use std::path::Path;
 use syn::visit::{self, Visit};
 
-/// Where tests are, each with its binary in the list.
+/// The folders of tests, each with its binary in the list.
 const TESTS: [(&str, &str); 3] =
     [("integration", "tests/integration"), ("program", "tools/lock-top/tests/program"), ("torture", "tests/torture")];
 
-/// What measures a time that other work of the machine makes longer.
+/// Functions that measure a time which other work on the machine prolongs.
 const MEASURES: [&str; 5] =
     ["elapsed", "duration_since", "saturating_duration_since", "used_cpu_user", "used_cpu_user_main_thread"];
 
 /// Asserts whose smaller side is a time: upper bounds.
 #[derive(Default)]
 struct Bounds {
-    /// What the function has measured.
+    /// The variables that hold a measured time.
     times: BTreeSet<String>,
     found: Vec<String>,
 }

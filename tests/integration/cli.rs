@@ -38,7 +38,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// None, and a word about it, without a redis-cli that is new enough.
+    /// None, with a message, without a recent redis-cli.
     fn on(port: u16) -> Option<Self> {
         let help = Command::new("redis-cli").arg("--help").output();
         let help = help.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
@@ -93,7 +93,7 @@ fn start() -> Option<(Server, Shell, Conn)> {
     Some((server, shell, conn))
 }
 
-/// A running script; dropped, it is told to end.
+/// A running script, which gets a signal to end when it is dropped.
 struct Script {
     child: Child,
 }
@@ -150,7 +150,7 @@ fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
     assert_eq!(said(&shell.run(block("Try"))), "somebody else has it\n");
     assert_eq!(conn.lock("report", "token").int(), token);
-    // Nobody listens there (tcpmux).
+    // Nothing accepts connections on this port (tcpmux).
     let Some(nowhere) = Shell::on(1) else { return };
     let output = nowhere.run(block("Try"));
     assert!(!output.status.success() && said(&output).is_empty(), "{output:?}");
@@ -207,7 +207,7 @@ fn serverlock_says_how_to_use_it_and_takes_no_wrong_arguments() {
         assert_eq!(output.status.code(), Some(64), "{arguments}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
     }
-    // The server that it is told of, and no wait.
+    // The server from its environment, and no wait.
     let told = format!(
         "SERVERLOCK_CLI=\"{}/redis-cli -n 3\" serverlock -w 0 report redis-cli -n 3 EXISTS report",
         shell.dir.display()
@@ -221,7 +221,7 @@ fn serverlock_says_how_to_use_it_and_takes_no_wrong_arguments() {
     assert_eq!(conn.waiters("report"), 0);
 }
 
-/// A signal that comes when a shell has just begun is missed by it.
+/// A shell misses a signal that arrives right after its start.
 #[test]
 fn a_renewal_that_misses_its_signal_ends_by_itself() {
     let Some((_server, shell, mut conn)) = start() else { return };
@@ -288,7 +288,7 @@ fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
 #[test]
 fn a_signal_ends_the_command_and_frees_its_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
-    // It leaves somebody behind who does not listen to the signal.
+    // It leaves a child behind that ignores the signal.
     let deaf = "(trap \"\" TERM; exec sleep 60) &";
     let told = "trap \"echo told; exit\" TERM; touch on; wait";
     let script = shell.start(&format!("exec serverlock report sh -c '{deaf} {told}'"));
@@ -334,7 +334,7 @@ fn the_server_stands_still() {
             return None;
         }
         server.signal("STOP");
-        // The script renews every ten seconds: until here the lease cannot have become longer.
+        // The script renews every ten seconds: it has not extended the lease yet.
         if asked.elapsed() < Duration::from_secs(4) {
             return Some(asked + Duration::from_millis(left_ms.try_into().unwrap()));
         }
@@ -365,7 +365,7 @@ fn who_holds_is_seen_in_columns_and_as_json() {
     assert_eq!((member(&replies[1][0], "key"), member(&replies[1][0], "waiters")), (&"report".into(), &1.into()));
 }
 
-/// That of an object, or of the names and values that servers before 7.0 reply.
+/// A field of an object, or of the array of names and values that servers before 7.0 reply.
 fn member<'a>(map: &'a Value, name: &str) -> &'a Value {
     let flat = map.as_array().and_then(|flat| flat.chunks(2).find(|pair| pair[0] == name));
     flat.map_or_else(|| &map[name], |pair| &pair[1])

@@ -1,5 +1,5 @@
-//! Locks in a cluster: slots that move, a cluster that is down, masters that change. Waiters are told in time, no lock
-//! is granted in a slot that is not ours, and a move loses no lock.
+//! Locks in a cluster: slots that move, a cluster that is down, masters that change. Waiters get their redirection or
+//! error in time, a server grants no lock in a slot that it does not own, and a move loses no lock.
 //!
 //! Clusters are those of `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its cluster intact,
 //! and a test that breaks one for good starts its own.
@@ -39,7 +39,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.print_logs();
-            // What a failed test left behind is not for the next one.
+            // The next test must not inherit the state of a failed one.
             *self.0 = None;
         } else if let Some(cluster) = &mut *self.0 {
             cluster.rests();

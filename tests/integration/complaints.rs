@@ -1,5 +1,5 @@
-//! Ten complaints that users of other locks have filed. Each test first sends the plain commands of those locks, and
-//! reproduces the complaint. Then it does the same with LOCK.*, where the complaint does not occur.
+//! Ten bug reports by users of other locks. Each test first sends the plain commands of those locks, and reproduces the
+//! complaint. Then it does the same with LOCK.*, where the complaint does not occur.
 //!
 //! A complaint is cited as `owner/name#number` of the project that it was filed with.
 

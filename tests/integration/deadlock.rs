@@ -32,7 +32,7 @@ impl Clients {
         self.all[client].conn.send(&[&["LOCK.ACQUIRE", &format!("k{lock}")], &LEASE[..], &WAIT, options].concat());
     }
 
-    /// The client waits for a lock, and is the `place`-th of its line.
+    /// The client waits for a lock, at this place in its queue.
     fn waits(&mut self, client: usize, lock: usize, place: i64) {
         self.send(client, lock, &[]);
         until("it waits", || (self.waiters(lock) == place).then_some(()));
@@ -42,7 +42,7 @@ impl Clients {
         self.locks.conn.lock(&format!("k{lock}"), "waiters").int()
     }
 
-    /// The client is told that its wait would close a circle, and can go on.
+    /// The client gets DEADLOCK, and can continue.
     fn deadlocks(&mut self, client: usize, lock: usize) {
         let before = (self.waiters(lock), self.locks.conn.text(&["DEBUG", "DIGEST"]));
         self.send(client, lock, &[]);
@@ -61,7 +61,7 @@ fn client(locks: &mut Locks) -> Waiter {
     Waiter { conn, id }
 }
 
-/// A circle of clients is refused where it would close; the rest goes on.
+/// The wait that would close a circle is refused; the others go on.
 fn assert_circle(count: usize) {
     let mut clients = Clients::start(count);
     let tokens: Vec<i64> = (0..count).map(|n| clients.take(n, &["SESSION"])).collect();
@@ -206,7 +206,7 @@ fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
     assert!(clients.all[1].granted() > token);
 }
 
-/// How the first of two leaves its line: its options, and what is done.
+/// How the first of two leaves the queue: its options, and the action.
 type Opening = (&'static str, &'static [&'static str], fn(&mut Clients));
 
 #[test]

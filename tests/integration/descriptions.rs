@@ -23,7 +23,7 @@ pub fn descriptions() -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// A reply as JSON; words of status are strings.
+/// A reply as JSON; status replies are strings.
 fn as_json(reply: &Reply) -> Value {
     match reply {
         Reply::Nil => Value::Null,
@@ -109,7 +109,7 @@ fn the_descriptions_are_those_of_the_server() {
     }
 }
 
-/// Whether a reply fits a schema, in the words of JSON Schema that the descriptions use.
+/// Whether a reply fits a schema. Supports the JSON Schema keywords that the descriptions use.
 fn fits(schema: &Value, reply: &Value) -> bool {
     let all = |name: &str, is: &dyn Fn(&Value) -> bool| schema.get(name).is_none_or(is);
     let length = reply.as_array().map_or(0, Vec::len) as u64;

@@ -8,7 +8,7 @@ mod watch;
 use crate::metrics::number;
 use crate::support::{until, Conn, Server};
 
-/// A server, who talks to it, and who listens.
+/// A server, a connection to it, and a subscriber to its keyspace events.
 struct Listener {
     conn: Conn,
     events: Conn,
@@ -16,7 +16,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Listens to these classes of events.
+    /// Subscribes to these classes of events.
     fn to(classes: &str) -> Self {
         Self::with(classes, &["margin-ms", "0"])
     }
@@ -31,7 +31,7 @@ impl Listener {
         Self { conn, events, server }
     }
 
-    /// The events since the last look, each with its key in front.
+    /// The events since the last call, each after its key.
     fn told(&mut self) -> Vec<String> {
         assert_eq!(self.conn.int(&["PUBLISH", "enough", ""]), 1);
         let mut told = Vec::new();
@@ -48,7 +48,7 @@ impl Listener {
         }
     }
 
-    /// Asserts which events of the key `k` came since the last look.
+    /// Asserts which events of the key `k` came since the last call.
     #[track_caller]
     fn tells(&mut self, events: &[&str]) {
         let expected: Vec<_> = events.iter().map(|event| format!("k {event}")).collect();
@@ -60,7 +60,7 @@ impl Listener {
         self.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string()
     }
 
-    /// Takes `k` for a holder who is late already.
+    /// Takes `k` for a holder that is already overdue.
     fn let_expire(&mut self) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]).to_string();
         until("the lock is expired", || (self.conn.state("k") == "expired").then_some(()));
@@ -130,7 +130,7 @@ fn a_lock_that_passes_on_is_never_seen_free() {
     waiter.read().int();
     all.tells(&["set", "expire", "lock.release", "lock.acquire"]);
 
-    // By the holder of an ID that gives it up.
+    // By LOCK.CANCEL with the holder's ID.
     all.conn.int(&["DEL", "k"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
     let mut waiter = all.waiter(&[]);
@@ -167,7 +167,7 @@ fn a_grant_that_nobody_received_is_given_back() {
     gone.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));
     all.told();
-    // In one turn of the server's loop: no reply can leave in between.
+    // In one iteration: no reply can leave in between.
     all.conn.ok(&["MULTI"]);
     all.conn.text(&["LOCK.RELEASE", "k", &token]);
     all.conn.text(&["CLIENT", "KILL", "ID", &client]);

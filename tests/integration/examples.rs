@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::factory::install;
 use crate::support::{bound, skipped, until_within, Server, DEADLINE};
 
-/// The output of an example at that server, with one step of work; None, and a word about it, without redis-py.
+/// The output of an example at that server, with one step of work; None, with a message, without redis-py.
 fn run(text: &str, server: &Server) -> Option<Output> {
     let python = install::python().map_err(|why| skipped("examples/python", &why)).ok()?;
     let example = text.replace("Redis()", &format!("Redis(port={})", server.port()));

@@ -19,11 +19,11 @@ use crate::support::{bound, skipped, until, Conn, Reply, Server, DEADLINE};
 #[path = "../clients/install.rs"]
 pub mod install;
 
-/// The lock has been held for so long when the client comes.
+/// How long the lock has been held when the client comes.
 const HELD_BEFORE: Duration = Duration::from_secs(1);
-/// So long after the client came the lock is released. Not at a multiple of anybody's time-out.
+/// When the lock is released, counted from the client's arrival. Not a multiple of any time-out.
 const RELEASED_AFTER: Duration = Duration::from_millis(14_300);
-/// Until here those that send again do so.
+/// Clients that send again do so until this time.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(17);
 const WAIT_MS: &str = "20000";
 /// A number that the client chose; the same when it sends again.
@@ -52,20 +52,20 @@ impl Client {
     }
 }
 
-/// What becomes of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     /// One grant, in the place of the first call.
     InItsPlace,
-    /// One grant, behind somebody who came later: each call began at the end of the line.
+    /// One grant, after a later client: each command started at the end of the queue.
     PlaceLost,
-    /// A call that nobody listens to any more was granted the lock: nobody has it until the lease ends.
+    /// An abandoned command was granted the lock: no client has it until the lease ends.
     Orphan,
     /// No grant.
     Gone,
 }
 
-/// What a client has at the end.
+/// The client's result at the end.
 #[derive(Debug, PartialEq)]
 enum End {
     Released,
@@ -84,7 +84,7 @@ impl Case {
         format!("lock:{}", self.name)
     }
 
-    /// What all calls of this client are.
+    /// The options of every command of this client.
     fn command(&self) -> Vec<String> {
         let mut words = vec!["LOCK.ACQUIRE".to_string(), self.key()];
         words.extend(["EX", "60", "WAIT", WAIT_MS, "OWNER", "client"].map(String::from));
@@ -191,7 +191,7 @@ fn clients_as_they_come_get_a_lock_that_is_held_for_fifteen_seconds() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Plays one case to its end.
+/// Runs one case to its end.
 fn play(server: &Server, case: &Case) {
     let key = &*case.key();
     let mut holder = server.conn();
@@ -202,7 +202,7 @@ fn play(server: &Server, case: &Case) {
         let waiters = |conn: &mut Conn| conn.waiters(key);
         until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
         let since = Instant::now();
-        // Somebody who comes right behind it, and stays.
+        // A client that comes right after it, and stays.
         let mut rival = server.sent(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
         until("the rival waits", || (waiters(&mut holder) == 2).then_some(()));
 
@@ -224,7 +224,7 @@ fn play(server: &Server, case: &Case) {
     });
 }
 
-/// Waits in the manner of the client, and releases what it got.
+/// Waits as the client does, and releases its grant.
 fn wait_for_it(server: &Server, case: &Case) -> End {
     match &case.client {
         Client::Program { program, args, node_path } => run(server, case, program, args, node_path.as_deref()),
@@ -302,7 +302,7 @@ fn sends_again(server: &Server, case: &Case, patience: Duration, abandons: bool)
         let mut conn = server.conn();
         conn.send(&case.command());
         if let Some(token) = read_within(&mut conn, patience) {
-            // The server ended each call when the next one took its place.
+            // The server ended each wait when the next command took its place.
             for conn in &mut abandoned {
                 assert!(conn.read().error().starts_with("UNBLOCKED "));
             }
@@ -351,7 +351,7 @@ fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
         // 17 characters of time, 16 of the token, and the owner behind a space.
         let (token, owner) = (words[2][17..33].to_string(), words[2].rsplit(' ').next().unwrap().to_string());
         let of_key = grants.entry(words[1].clone()).or_default();
-        // A holder that sends again has its lease made longer: the same grant.
+        // A holder that sends again extends its lease: the same grant.
         if of_key.last().is_none_or(|last| last.token != token) {
             of_key.push(Grant { token, owner });
         }

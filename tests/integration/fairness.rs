@@ -26,7 +26,7 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
         for (n, waiter) in line.iter_mut().enumerate() {
             locks.release(token);
             token = waiter.granted();
-            // It goes to the end of the line again.
+            // It goes to the end of the queue again.
             waiter.conn.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
             locks.until_waiters(64);
             assert!(is_silent(&mut waiter.conn, Duration::from_millis(1)), "round {round}, client {n}");
@@ -40,12 +40,12 @@ fn an_expired_lock_is_granted_in_the_order_of_arrival_too() {
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
     let mut line: Vec<_> =
         (0..16).map(|_| locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "20", "WAIT", "30000"])).collect();
-    // Nobody gives it back: each grant runs out.
+    // Nobody releases it: each grant expires.
     let tokens: Vec<i64> = line.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
 }
 
-/// Neighbours who allow each other get it together, up to the next who wants it alone.
+/// Neighbours that allow each other get it together, up to the next exclusive one.
 #[test]
 fn writers_in_a_stream_of_readers_are_served_in_order() {
     let mut locks = Locks::start();
@@ -77,7 +77,7 @@ const KEYS: usize = 20;
 const CLIENTS: usize = 50;
 const HAND_OFFS: usize = 10_000;
 
-/// Takes and gives back locks in turn until `done` says that it is enough.
+/// Takes and releases locks in turn until `done` returns true.
 fn work(mut conn: Conn, client: usize, held: &[AtomicBool], done: &AtomicUsize) {
     for turn in 0.. {
         let n = (client + turn * 7) % KEYS;
@@ -148,7 +148,7 @@ fn crowd_server() -> Option<(Locks, Iterations, usize)> {
     Some((Locks::on(server), iterations, count))
 }
 
-/// So many connections begin to wait, on one key or on a key each.
+/// Connections begin to wait, on one key or on a key each.
 fn crowd(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
     let key = |n: usize| if one_key { "k".to_string() } else { format!("k{n}") };
     let keys = if one_key { 1 } else { count };
@@ -193,14 +193,14 @@ fn come_and_go(one_key: bool) {
     assert_eq!(killed, i64::try_from(count).unwrap());
     until_alone(&mut locks);
     drop(waiting);
-    // What is left of 10,000 clients, mostly a pool of the server that shrinks by 500 a second, is
-    // the same each time; a leak of 200 bytes per waiter would be 2 MB. Their queues go in pieces.
+    // 10,000 clients leave the same amount of memory each time, mostly a pool of the server that shrinks by 500 a
+    // second; a leak of 200 bytes per waiter would be 2 MB. Their queues go in pieces.
     until("their memory is given back", || {
         let more = locks.info("memory", "used_memory") - after_first;
         (more < 2_000_000).then_some(())
     });
     assert_eq!(locks.waiters(), 0);
-    // The line is a new one.
+    // The queue is a new one.
     assert_eq!(locks.conn.int(&["DBSIZE"]), if one_key { 1 } else { i64::try_from(count).unwrap() });
     locks.conn.ok(&["FLUSHALL"]);
     let token = locks.hold();
@@ -224,7 +224,7 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
     // The first time tables grow, of the server and of the module, that stay.
     round(true);
     round(false);
-    // What a server with the module uses when it has just started.
+    // The memory of a server with the module right after its start.
     let least = Locks::start().info("memory", "used_memory");
     for n in 0..10 {
         round(n % 2 == 0);
@@ -293,8 +293,8 @@ fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
     }
 }
 
-/// Waits end at their time, also where the server may not write and locks wait to be passed on: it takes less than a
-/// second of CPU to tell all of a crowd.
+/// Waits end at their time, also where the server may not write and locks wait to be passed on: replying to all of them
+/// takes less than a second of CPU.
 #[test]
 fn a_crowd_whose_waits_end_in_a_pause_is_told_within_a_second() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -24,7 +24,7 @@ fn used(conn: &mut Conn) -> i64 {
     conn.info("memory", "used_memory").unwrap().parse().unwrap()
 }
 
-/// Whether the server is the one that the figures of memory are of, with its own allocator; if not, says so.
+/// Whether this is the server, with its own allocator, that the memory figures describe. If not, prints a message.
 fn is_measured(conn: &mut Conn) -> bool {
     let is_version = conn.text(&["INFO", "server"]).contains("redis_version:7.0.15\r\n");
     let is_usual = conn.text(&["INFO", "memory"]).contains("mem_allocator:jemalloc") && cfg!(target_arch = "x86_64");

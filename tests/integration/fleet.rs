@@ -14,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);
 const KEYS: [&str; 3] = ["lock.a", "lock.b", "lock.c"];
 const CLIENTS_OF_A_KIND: usize = 3;
-/// So often in a run a client of each kind dies while it holds.
+/// How often per run a client of each kind dies while it holds a lock.
 const DEATHS_OF_A_KIND: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ enum Kind {
     ClassicSeconds,
     /// The documented pattern with fractions, as `float()` and the like read them.
     ClassicFloat,
-    /// SET NX PX, and a script that deletes what it finds its own.
+    /// SET NX PX, and a script that deletes the key if the value is its own.
     Script,
     /// LOCK.*.
     Lock,
@@ -31,7 +31,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::ClassicSeconds, Kind::ClassicFloat, Kind::Script, Kind::Lock];
 
-/// The time as clients know it.
+/// The clients' clock.
 fn unix_s() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
 }
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Whether a value is a timestamp that has passed; what is no number is somebody's token.
+    /// Whether a value is a timestamp that has passed. Any value that is not a number is a token.
     fn classic_is_expired(self, value: &str) -> bool {
         let number = if self == Kind::ClassicSeconds { value.split('.').next().unwrap() } else { value };
         number.parse::<f64>().is_ok_and(|timestamp| timestamp < self.now())
@@ -71,7 +71,7 @@ struct Client {
     grants: usize,
 }
 
-/// What a grant has to be released with.
+/// The argument that releases a grant.
 enum Grant {
     Classic,
     Value(String),
@@ -135,12 +135,12 @@ impl Client {
     }
 }
 
-/// From when a client knew that it had the lock until it sent the release, or its lease ended.
+/// From when a client knew about its grant until it sent the release, or its lease ended.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kind: Kind,
     key: &'static str,
-    /// Since the begin.
+    /// Since the start.
     from: Duration,
     to: Duration,
     died: bool,
@@ -167,7 +167,7 @@ impl Fleet {
         Client { kind, conn: self.server.conn(), name: format!("{kind:?}-{number}"), grants: 0 }
     }
 
-    /// Whether whoever got a lock now has to die with it: deaths are spread over the run.
+    /// Whether the client that just got a lock has to die with it: deaths are spread over the run.
     fn dies(&self, kind: Kind) -> bool {
         let deaths = &self.deaths[kind as usize];
         let so_far = deaths.load(Ordering::SeqCst);
@@ -202,7 +202,7 @@ impl Fleet {
                 client = self.client(kind, number);
             } else {
                 client.release(key, &grant, sent);
-                // So that it is not always the one who just had it that finds it free.
+                // So that the last holder is not always the one to find it free.
                 thread::sleep(Duration::from_millis(1 + turn as u64 % 3));
             }
         }
@@ -228,7 +228,7 @@ fn run_fleet(module_args: &[&str]) {
             thread::spawn(move || fleet.run(kind, number))
         })
         .collect();
-    // A client that hung would have failed at its read time-out.
+    // A hung client would have failed at its read time-out.
     for client in clients {
         client.join().expect("no client of the fleet failed");
     }

@@ -17,13 +17,13 @@ fn with_aof() -> Locks {
     Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
-/// Lets a lease end so soon; the timestamp. Who waits has begun to before, however busy the machine is.
+/// Ends a lease this soon, and returns the timestamp. Waiters have begun to wait before, however busy the machine is.
 fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
     assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
     locks.conn.lock("k", "timestamp").text().replace('.', "").parse().unwrap()
 }
 
-/// Those who wait for `k`: alone, with an ID, one that allows another beside it, one that shares, one that wants `l` too.
+/// The waiters for `k`: exclusive, with an ID, with a limit of two, shared, and one that wants `l` too.
 struct Line([Waiter; 5]);
 
 impl Line {
@@ -42,7 +42,7 @@ impl Line {
         self.serve_after(locks, first);
     }
 
-    /// The first has been granted the lock. Each gets it when it is given back, those who share together.
+    /// The first has been granted the lock. Each release grants it to the next, and to those that share it together.
     fn serve_after(&mut self, locks: &mut Locks, first: i64) {
         let [_, id, limited, shared, all] = &mut self.0;
         locks.assert_holds(first);
@@ -63,7 +63,7 @@ impl Line {
     }
 }
 
-/// A holder's time runs out while clients are paused for 600 ms.
+/// A holder's lease ends while clients are paused for 600 ms.
 #[test]
 fn nothing_is_granted_while_clients_are_paused() {
     for (mode, kind) in ["WRITE", "ALL"].into_iter().flat_map(|mode| KINDS.map(|kind| (mode, kind))) {
@@ -92,7 +92,7 @@ fn a_deleted_lock_is_not_granted_before_an_unpause() {
     let mut locks = with_aof();
     locks.hold();
     let mut line = Line::of(&mut locks);
-    // In one turn: the timer that would serve the line comes when clients are paused already.
+    // In one iteration: the timer that would serve the queue fires when clients are already paused.
     let replies = locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
     assert_eq!(replies[0], Reply::Int(1));
     line.assert_waits();
@@ -171,7 +171,7 @@ fn a_demotion_in_the_turn_of_a_release_grants_to_nobody_else() {
     let answers: Vec<_> = waiters.iter_mut().map(|waiter| waiter.conn.try_read()).collect();
     assert!(!matches!(answers[1], Ok(Reply::Int(_) | Reply::Nil)), "{answers:?}");
     locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
-    // If the grant reached the first it holds; if not, nobody else was told that it does.
+    // If the grant reached the first client, it holds the lock; if not, no other client got a grant.
     if let Ok(Reply::Int(token)) = answers[0] {
         locks.assert_holds(token);
     }
@@ -195,7 +195,7 @@ fn a_replica_has_nothing_left_to_do() {
     });
 }
 
-/// Whether modules hear of CONFIG SET: not before 7.0.
+/// Whether modules get an event for CONFIG SET: not before 7.0.
 fn tells_of_settings(locks: &mut Locks) -> bool {
     let (valkey, major, _) = locks.conn.version();
     valkey || major >= 7
@@ -204,7 +204,7 @@ fn tells_of_settings(locks: &mut Locks) -> bool {
 #[test]
 fn short_of_good_replicas_timers_grant_nothing() {
     let mut locks = with_aof();
-    // What the module knows of the setting may be a second old where the server does not tell.
+    // Where the server raises no event, the module's copy of the setting may be a second old.
     let (lease_ms, wait) = if tells_of_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
     let mut line = Line::of(&mut locks);

@@ -27,7 +27,7 @@ fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
     acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
     assert!(conn.call(&["LOCK.MACQUIRE", "2", "k", "l", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "l"]), 0);
-    // A plain holder allows nobody.
+    // An exclusive holder allows nobody beside it.
     acquire(&mut conn, &["one", "EX", "60"]);
     assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "SHARED"]).is_nil());
     assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "LIMIT", "9"]).is_nil());
@@ -60,7 +60,7 @@ fn a_caller_that_needs_a_slot_replaces_the_holder_that_expired_first() {
     let live = acquire(&mut conn, &["k", "EX", "60", "LIMIT", "3"]);
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert!(conn.call(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
-    // Who expired counts neither for nor against anybody.
+    // An expired holder counts neither for nor against anybody.
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
     // A caller that shares needs nobody's slot.
     let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
@@ -84,7 +84,7 @@ fn never_more_than_the_limit_hold_also_when_holders_die() {
     }
     let waiting: Vec<_> = (0..12).map(|_| locks.wait_as(Kind::Limit, &["SESSION"])).collect();
     for (at, mut next) in waiting.into_iter().enumerate() {
-        // Killed in the middle, now this one, now that one.
+        // Kills one or the other in the middle.
         drop(holders.remove(at % 2));
         next.granted();
         holders.push(next.conn);
@@ -105,7 +105,7 @@ fn slots_come_free_by_time() {
     let mut two = locks.wait(&["LIMIT", "2"]);
     assert!(!limited.answer().list()[1].is_nil(), "it replaces one that expired");
     two.assert_waits();
-    // A lease that is made shorter counts.
+    // A shortened lease counts.
     let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
     for holder in &info.field("holders").list()[..2] {
         let token = holder.field("token").int().to_string();
@@ -138,7 +138,7 @@ fn a_set_of_three_is_in_the_form_for_many_and_of_nobody_else() {
     }
 }
 
-/// Puts holders in whose timestamps passed that long ago, as the module writes them.
+/// Adds holders whose timestamps passed that long ago, as the module writes them.
 fn lapsed(conn: &mut Conn, count: i64, ms_ago: i64) -> Vec<String> {
     let end = server_time_us(conn) - ms_ago * 1_000;
     let score = format!("{}.{:06}", end / 1_000_000, end % 1_000_000);

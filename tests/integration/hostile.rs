@@ -1,12 +1,12 @@
-//! Any bytes that a client sends, to any key: the server lives on, and a refusal changes nothing, replicates nothing,
-//! raises no event and breaks no WATCH.
+//! Clients send any bytes to any key: the server survives, and a refusal changes nothing, replicates nothing, raises no
+//! event and breaks no WATCH.
 
 mod random;
 mod storm;
 
 use crate::support::{show, Conn, Reply, Server};
 
-/// Every command of LOCK.* with arguments that are right, on a key of that name.
+/// Every LOCK.* command with valid arguments, on a key with that name.
 fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     [
         "LOCK.ACQUIRE {key} PX 5000 ID 42 OWNER alice DETAILS",
@@ -32,7 +32,7 @@ fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     .collect()
 }
 
-/// Arguments that no command means well.
+/// Arguments that every command has to refuse.
 fn hostile_arguments() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [
         &b""[..],
@@ -85,7 +85,7 @@ fn hostile_commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     all
 }
 
-/// Keys that refuse everything that [`commands`] asks: foreign, held by another, of every other type.
+/// Keys on which every command of [`commands`] is refused: foreign, held by another client, of every other type.
 fn fill(conn: &mut Conn) -> Vec<&'static [u8]> {
     conn.ok(&["SET", "foreign", "not a timestamp"]);
     conn.ok(&["SET", "held", "9999999999.00000017637100004829140000000000000000041 bob"]);
@@ -141,7 +141,7 @@ fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
     assert_eq!(run_id(&mut conn), id);
 }
 
-/// What is refused, on keys that [`refusing_keys`] made; none of it may change anything.
+/// Commands that are refused on the keys of [`refusing_keys`]; none may change anything.
 const REFUSED: &[&str] = &[
     "LOCK.ACQUIRE held PX 5000",
     "LOCK.ACQUIRE held PX 5000 ID 7 DETAILS",
@@ -305,7 +305,7 @@ fn a_refusal_replicates_nothing() {
     server.wait_offset(&replica);
     let before = offset(&mut conn);
     refuse_all(&mut conn);
-    // A hostile key is free on this server: those may rightly be taken.
+    // A hostile key is free on this server: its lock may be taken.
     let refused =
         hostile_commands(b"foreign").into_iter().filter(|args| args.get(1).is_some_and(|key| key == b"foreign"));
     for args in refused.filter(|args| args.iter().all(|arg| arg.len() < 1000)) {
@@ -329,7 +329,7 @@ fn a_refusal_is_no_keyspace_event() {
     let mut next = || subscriber.read().list()[2..].iter().map(Reply::text).collect::<Vec<_>>();
     assert_eq!(next(), ["__keyspace@0__:sentinel", "set"], "the first event after the refusals");
     assert_eq!(next(), ["__keyevent@0__:set", "sentinel"]);
-    // And what does change is told, each event once.
+    // Changes do raise events, each once.
     change(&mut conn);
     let granted = ["set", "expire", "lock.acquire"];
     let extended = ["set", "expire", "lock.extend"];
@@ -362,7 +362,7 @@ fn a_refusal_invalidates_no_client_side_cache() {
     cache.ok(&["CLIENT", "TRACKING", "ON", "BCAST"]);
     refuse_all(&mut conn);
     change(&mut conn);
-    // The first invalidation is the one of the change.
+    // The first invalidation comes from the change.
     let pushed = cache.read();
     assert_eq!(pushed.list()[1], Reply::List(vec![Reply::Text(b"change".into())]), "{pushed:?}");
 }

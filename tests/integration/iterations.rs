@@ -1,4 +1,4 @@
-//! No iteration of the event loop takes long, however many locks come free or end at one moment.
+//! No iteration of the event loop takes long, however many locks are released or expire at one moment.
 
 use crate::notify::can_publish;
 use crate::support::clock::Clocks;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const CROWD: usize = 200_000;
 /// The longest iteration that may be seen. One that does all of the work takes 80 ms and more, one that does a piece 2.
 const LONGEST: Duration = Duration::from_millis(5);
-/// The same where the allocator of the server is that of libc, which gives memory back in large pieces: up to 45.
+/// The same if the server uses libc's allocator, which returns memory in large pieces: up to 45.
 const LONGEST_OF_LIBC: Duration = Duration::from_millis(60);
 /// How long the whole crowd may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {
     bound::cpu(what, if allocates_with_libc() { LONGEST_OF_LIBC } else { LONGEST }, measure);
 }
 
-/// Waits until `field` of INFO is what it should be.
+/// Waits until `field` of INFO has the expected value.
 fn until_it(conn: &mut Conn, section: &str, field: &str, is_it: impl Fn(usize) -> bool) {
     until_within(LONG, field, || {
         let number: usize = conn.info(section, field).unwrap().parse().unwrap();
@@ -59,7 +59,7 @@ fn a_connection_that_ends_with_a_crowd_of_locks_keeps_nobody_waiting() {
     });
 }
 
-/// What a server knows of the locks that it granted is of no use on a replica.
+/// A replica drops the server's own state of the locks that it granted.
 #[test]
 fn a_server_that_becomes_a_replica_forgets_a_crowd_of_sessions_in_pieces() {
     assert_short("a demotion with many sessions", || {

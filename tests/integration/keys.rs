@@ -140,7 +140,7 @@ fn whichever_of_several_locks_comes_free_last_they_are_granted_in_that_turn_of_t
     for last in 0..3 {
         let mut delays: Vec<i64> = (0..ROUNDS).map(|round| delay(last, round)).collect();
         delays.sort_unstable();
-        // A look at all lines would come within 900 ms. A busy machine may delay some.
+        // A pass over all queues would come within 900 ms. A busy machine may delay some.
         assert!(delays[ROUNDS / 2] < 100_000, "{last}: {delays:?}");
     }
 }
@@ -173,7 +173,7 @@ fn the_server_finds_all_keys_and_refuses_all_where_one_is_not_the_users() {
         assert!(conn.call(&call).error().starts_with("ERR "), "{wrong}");
     }
     assert_eq!(admin.int(&["EXISTS", "other"]), 0);
-    // What is no number of keys is refused by the command itself.
+    // The command itself refuses an invalid number of keys.
     assert!(conn.call(&["LOCK.MACQUIRE", "9", "app:a", "EX", "60"]).error().contains("numkeys"));
 }
 

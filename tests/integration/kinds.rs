@@ -1,4 +1,4 @@
-//! The kinds of a lock. A promise that is the same for all of them is one test, with a row for each.
+//! The kinds of locks. A promise that holds for all of them is one test, with a row for each kind.
 
 use crate::support::Conn;
 use std::fmt::Debug;
@@ -53,14 +53,14 @@ impl Kind {
         conn.int(&self.acquire(options)).to_string()
     }
 
-    /// Gives it back, with all of its keys.
+    /// Releases it, with all of its keys.
     #[track_caller]
     pub fn release(self, conn: &mut Conn, token: &str) {
         let released = conn.int(&self.command("RELEASE", &[token]));
         assert_eq!(usize::try_from(released), Ok(self.keys().len()), "{self:?}");
     }
 
-    /// How many of its keys there are.
+    /// The number of its keys that exist.
     pub fn exist(self, conn: &mut Conn) -> i64 {
         conn.int(&[&["EXISTS"], self.keys()].concat())
     }
@@ -76,7 +76,7 @@ pub fn acquire_all(conn: &mut Conn, keys: &[&str], args: &[&str]) -> String {
     conn.int(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys, args].concat()).to_string()
 }
 
-/// Says in which row a test panics, if it does before this is dropped.
+/// Prints the row in which a test panics, if it does so before this is dropped.
 pub struct Row(String);
 
 impl Row {

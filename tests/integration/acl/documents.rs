@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Where the rules are; no other page repeats them. (docs/PORTABLE.md has those of the script, which `portable::` tries.)
+/// The page with the rules; no other page repeats them. (docs/PORTABLE.md has the rules for the script, which
+/// `portable::` tests.)
 const PAGE: &str = "docs/OPERATING.md";
 
 /// The pages of the project, with their names.
@@ -22,7 +23,7 @@ fn pages() -> Vec<(String, String)> {
     pages.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// What a rule is to allow.
+/// What a rule must allow.
 struct Rule {
     text: &'static str,
     /// Commands of LOCK.* on the keys of its prefix.
@@ -89,7 +90,7 @@ const RULES: [Rule; 5] = [
     },
 ];
 
-/// Makes the user of a rule anew and connects as it; nothing where the server lacks what the rule is made of.
+/// Recreates the user of a rule and connects as it; nothing if the server does not support the rule.
 fn connect(server: &Server, rule: &str) -> Option<Conn> {
     let mut admin = server.conn();
     if rule.contains("@lock") && !has_category(&mut admin, rule) {
@@ -101,7 +102,7 @@ fn connect(server: &Server, rule: &str) -> Option<Conn> {
     let words: Vec<_> = rule.split(' ').collect();
     admin.int(&["ACL", "DELUSER", words[2]]);
     if let Reply::Error(error) = admin.call(&words) {
-        // Subcommands of their own came with 7.0.
+        // Rules for subcommands came with 7.0.
         assert!(rule.contains('|') && !tells_reading_from_writing(server, rule), "{rule}: {error}");
         return None;
     }
@@ -146,7 +147,7 @@ fn each_rule_allows_what_it_is_for_and_denies_all_else() {
         assert_eq!(allowed(&mut conn, other), names(rule.foreign), "{} on {other}", rule.text);
         let keyless = KEYLESS.iter().filter(|args| !is_denied(&conn.call(args))).map(|args| args[0].to_string());
         assert_eq!(keyless.collect::<BTreeSet<_>>(), names(rule.keyless), "{}", rule.text);
-        // A lock is taken and forged with the commands of strings too.
+        // String commands can take and forge a lock too.
         for plain in
             [&["SET", &own, "x"][..], &["GET", &own], &["DEL", &own], &["FLUSHALL"], &["KEYS", "*"], &["SCAN", "0"]]
         {
@@ -163,7 +164,7 @@ fn each_rule_allows_what_it_is_for_and_denies_all_else() {
             let expected = if rule.foreign.is_empty() { names(&[&own]) } else { names(&[&own, other]) };
             assert_eq!(seen, expected, "{}", rule.text);
         }
-        // By way of a script, which a rule may allow, no more than without.
+        // A script, which a rule may allow, gives no more access than the commands themselves.
         let script = "return redis.call('LOCK.INFO', KEYS[1])";
         if !rule.foreign.contains(&"LOCK.INFO") {
             assert!(matches!(conn.call(&["EVAL", script, "1", other]), Reply::Error(_)), "{}", rule.text);

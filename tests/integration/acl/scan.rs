@@ -1,5 +1,5 @@
 //! LOCK.SCAN returns the keys that its caller may read: in transactions and scripts too, for the default user, for
-//! users that change or go, and for calls that have no user.
+//! users that are changed or deleted, and for commands without a user.
 
 use super::{is_denied, tells_reading_from_writing, user};
 use crate::support::{encoded, temp_dir, until, Conn, Reply, Server, DEADLINE};
@@ -22,7 +22,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// A server with locks of three tenants; none where LOCK.SCAN cannot tell who may read what.
+/// A server with locks of three tenants; none where LOCK.SCAN cannot check read rights.
 fn with_tenants() -> Option<Server> {
     let server = Server::start();
     tells_reading_from_writing(&server, "the keys of LOCK.SCAN").then(|| {
@@ -106,7 +106,7 @@ fn scripts_functions_and_transactions_have_the_eyes_of_their_user() {
     }
     let reply = conn.call(&["EXEC"]);
     assert_eq!(reply.list().iter().map(keys).collect::<Vec<_>>(), [set(&["app:a"]), set(&["app:a"])]);
-    // The same scripts, asked for by another.
+    // Another user runs the same scripts.
     assert_eq!(keys(&admin.call(&["EVAL", script, "0"])), set(&HELD));
     assert_eq!(keys(&admin.call(&["FCALL", "scan", "0"])), set(&HELD));
 }
@@ -144,14 +144,15 @@ fn a_user_that_was_deleted_meanwhile_reads_nothing_more() {
     admin.ok(&["ACL", "SETUSER", "default", "resetkeys", "~third:*"]);
     let mut admin = server.conn();
     admin.ok(&["AUTH", "admin", "any"]);
-    // By another, between MULTI and EXEC.
+    // Another connection deletes the user between MULTI and EXEC.
     let mut leaver = user_with(&mut admin, &server, "leaver", &["~app:*", "+@all"]);
     leaver.ok(&["MULTI"]);
     assert_eq!(leaver.text(&["LOCK.SCAN", "0"]), "QUEUED");
     assert_eq!(admin.int(&["ACL", "DELUSER", "leaver"]), 1);
     leaver.send(&["EXEC"]);
     assert!(leaver.try_read().is_err(), "its connection is closed");
-    // By itself, in the same transaction: the server goes on as the default user, and closes the connection.
+    // The user deletes itself in the same transaction: the server continues as the default user, and closes the
+    // connection.
     let mut leaver = user_with(&mut admin, &server, "leaver", &["~app:*", "+@all"]);
     leaver.ok(&["MULTI"]);
     for command in [&["ACL", "DELUSER", "leaver"][..], &["LOCK.SCAN", "0", "COUNT", "1000"]] {
@@ -164,7 +165,7 @@ fn a_user_that_was_deleted_meanwhile_reads_nothing_more() {
             "{replies:?}"
         );
     }
-    // One of the same name is another user.
+    // A new user with the same name is a different user.
     let mut again = user_with(&mut admin, &server, "leaver", &["~other:*", "+@all"]);
     assert_eq!(scan(&mut again), set(&["other:a", "other:shared"]));
 }
@@ -199,7 +200,7 @@ fn assert_read(conn: &mut Conn) {
     assert_eq!((conn.text(&["GET", "k"]), conn.text(&["GET", "scripted"])), ("1".into(), "1".into()));
 }
 
-/// Answers a replica as a master that has no data does, and sends it `stream`.
+/// Answers a replica like a master without data, and sends it `stream`.
 fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
     let (mut replica, _) = listener.accept().unwrap();
     replica.set_read_timeout(Some(DEADLINE)).unwrap();

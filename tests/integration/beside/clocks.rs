@@ -1,18 +1,18 @@
 //! The clocks of both servers: they stand still during a step, and are set in between.
 
-/// The true time is counted from here, in microseconds since 1970.
+/// The start of true time, in microseconds since 1970.
 const START: u64 = 1_763_710_000_000_000;
-/// What the clocks that are never set show then.
+/// What the monotonic clocks show at that moment.
 const BEGIN: u64 = 1_000_000;
 
-/// Where all clocks stand.
+/// The readings of all clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clocks {
-    /// Microseconds since the beginning.
+    /// Microseconds since the start.
     pub now: u64,
-    /// How far the wall clock is ahead.
+    /// The wall clock's lead over true time.
     pub ahead: i64,
-    /// For how long the machine was suspended.
+    /// How long the machine was suspended.
     pub asleep: u64,
 }
 
@@ -21,17 +21,17 @@ impl Clocks {
         (START + self.now).saturating_add_signed(self.ahead)
     }
 
-    /// Of the machine, suspended or not.
+    /// The boot clock, which counts suspended time.
     pub const fn monotonic(self) -> u64 {
         BEGIN + self.now
     }
 
-    /// Of the machine while it runs.
+    /// The monotonic clock, which stops while the machine is suspended.
     pub const fn awake(self) -> u64 {
         BEGIN + self.now - self.asleep
     }
 
-    /// The numbers of `clock_shim.c`.
+    /// The clock numbers of `clock_shim.c`.
     pub fn numbers(self) -> [i64; 4] {
         let ahead = i64::try_from(START - BEGIN).unwrap() + self.ahead;
         let asleep = i64::try_from(self.asleep).unwrap();

@@ -2,10 +2,10 @@
 
 use super::model::steps::{Call, Ms};
 
-/// The connection that does what no client of a run does.
+/// A connection for commands that no client of a run sends.
 pub const CONTROL: u64 = 0;
 
-/// A step, made out for both.
+/// A resolved step, for both servers.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// LOCK.ACQUIRE or LOCK.MACQUIRE
@@ -36,20 +36,20 @@ pub enum Command {
     Copy { from: u8, to: u8 },
     /// FLUSHDB
     Flush,
-    /// SWAPDB with a database in which the keys stand in the other order.
+    /// SWAPDB with a database that has the keys in the opposite order.
     Swap,
-    /// A key whose native expiry has passed is looked at, by somebody who asks for no lock.
+    /// A plain command reads a key whose native expiry has passed.
     Notice { key: u8 },
 }
 
 impl Command {
-    /// Whether no client of the run sends it.
+    /// Whether it comes from outside the clients of the run.
     pub const fn is_of_control(&self) -> bool {
         !matches!(self, Self::Acquire { .. } | Self::Recover { .. })
     }
 }
 
-/// What somebody is told.
+/// A reply to a client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
     Done,
@@ -60,7 +60,7 @@ pub enum Told {
     Error(String),
 }
 
-/// Who is told what.
+/// A client and its reply.
 pub type Answers = Vec<(u64, Told)>;
 
 /// The name of a key.
@@ -68,7 +68,7 @@ pub fn name(key: u8) -> Vec<u8> {
     vec![b'a' + key]
 }
 
-/// What stands in a key.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     String(String),
@@ -76,14 +76,14 @@ pub enum Content {
     Set(Vec<(String, u64)>),
 }
 
-/// One who stands in a line: its connection, its ID, how long it has waited and will wait, in milliseconds.
+/// An attempt in a queue: its connection, its ID, and how long it has waited and will wait, in milliseconds.
 pub type Waits = (u64, Option<u64>, u64, u64);
 
-/// What is seen of a key.
+/// The observable state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What it holds, and in how many milliseconds it expires.
+    /// Its content, and the milliseconds until it expires.
     pub stored: Option<(Content, Option<u64>)>,
-    /// The line, and the tokens of several holders; nothing where nobody asked.
+    /// The queue, and the tokens of several holders; nothing if they were not inspected.
     pub full: Option<(Vec<Waits>, Vec<u64>)>,
 }

@@ -1,4 +1,4 @@
-//! Resolves the numbers of a step, which are taken modulo what exists, at its point of the run.
+//! Resolves the numbers of a step, modulo what exists at that point of the run.
 
 use super::command::Command;
 use super::model::steps::{Call, Number, Put, Step, CLIENTS, IDS, KEYS};
@@ -18,7 +18,7 @@ impl Run {
         self.known.len().checked_sub(1 + usize::from(grant) % REMEMBERED).map(|at| self.known[at].clone())
     }
 
-    /// A step as it is for both, if it makes sense.
+    /// The resolved step, if it makes sense.
     pub fn command(&self, step: &Step) -> Option<Command> {
         let id_of = |id: Number| 1 + id % IDS;
         let with = |mut keys: Vec<u8>, more: Option<Number>| {
@@ -47,7 +47,7 @@ impl Run {
             }
             Step::Release { grant, key } => {
                 let Known { token, keys } = self.known_grant(*grant)?;
-                // Now and then another key than its own.
+                // Sometimes a key other than its own.
                 let own = keys[usize::from(*key) % keys.len()];
                 Command::Release { token, key: if grant % 16 == 15 { key % KEYS } else { own } }
             }

@@ -1,4 +1,4 @@
-//! The mix of steps of a run: those of the simulator, or more of those that its runs seldom reach.
+//! The mix of steps in a run: the simulator's, or one with more of the steps that its runs seldom reach.
 
 use super::model::steps::{Call, Plan, Random, Share, Step, Time, CLIENTS, IDS};
 
@@ -9,7 +9,7 @@ const TWO: u64 = 2;
 pub enum Mix {
     Calm,
     Rough,
-    /// Many share two locks, which are renamed, copied and swapped all the time.
+    /// Many clients share two locks, which are constantly renamed, copied and swapped.
     Crowd,
 }
 
@@ -34,7 +34,7 @@ impl Mix {
         }
     }
 
-    /// The steps of a seed. Whom the lock passes on to is now and then gone before it is told.
+    /// The steps of a seed. Sometimes the next holder disconnects before the grant reaches it.
     pub fn steps(self, seed: u64, count: usize) -> Vec<Step> {
         let mut random = Random::new(seed);
         let mut steps = Vec::with_capacity(count + 1);

@@ -1,5 +1,4 @@
-//! The fake server in an event loop as a server has it: commands, then timers, then answers, until nothing is left to
-//! do.
+//! The fake server in an event loop like a server's: commands, then timers, then replies, until nothing is left to do.
 #![allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
 
 use super::clocks::Clocks;
@@ -105,12 +104,12 @@ impl Pretended {
         self.node.world.borrow().blocked.contains(&Blocked(conn))
     }
 
-    /// A connection that an answer is on its way to.
+    /// A connection with a reply on its way.
     pub fn is_told_now(&self) -> Option<u64> {
         self.node.world.borrow().letters.last().map(|(Blocked(conn), _)| *conn)
     }
 
-    /// What was told since somebody asked last, in the order of connections.
+    /// The replies since the last call, in the order of connections.
     pub fn answers(&mut self) -> Answers {
         let mut answers = std::mem::take(&mut self.answers);
         answers.sort();
@@ -177,7 +176,7 @@ impl Pretended {
         has_run
     }
 
-    /// Answers leave, to those who are still there.
+    /// Sends the replies to the clients that are still connected.
     fn deliver(&mut self) -> bool {
         let letters = std::mem::take(&mut self.node.world.borrow_mut().letters);
         let has_any = !letters.is_empty();
@@ -200,7 +199,7 @@ impl Pretended {
         has_any
     }
 
-    /// Does what a server does when a command comes.
+    /// Executes a command as a server does.
     pub fn execute(&mut self, command: &Command) {
         let (who, told) = match command {
             Command::Acquire { conn, call, several } => {
@@ -258,7 +257,7 @@ impl Pretended {
         self.answers.push((who, told));
     }
 
-    /// What the caller is told at once, if anything.
+    /// The immediate reply, if any.
     fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Told> {
         let share = match call.share {
             Share::Alone => rules::Share::Alone,
@@ -289,7 +288,7 @@ impl Pretended {
         }
     }
 
-    /// Commands that know nothing of locks.
+    /// Commands unrelated to locks.
     fn do_otherwise(&mut self, command: &Command) -> Told {
         match command {
             Command::Kill { conn } => {
@@ -316,7 +315,7 @@ impl Pretended {
                 let content = fake::Content::String(value.clone());
                 self.node.put(&place(*key), Some(Stored { content, expire_at_ms }));
                 if expire_at_ms.is_some() {
-                    // A server tells of the expiry.
+                    // A server raises an event for the expiry.
                     self.node.tell_of_key(&place(*key), KeyChange::Gone);
                 }
                 Told::Done
@@ -357,7 +356,7 @@ impl Pretended {
         }
     }
 
-    /// A key as somebody else finds it, who may find that its native expiry has passed.
+    /// A key as another client reads it, which may find that its native expiry has passed.
     fn stored(&self, key: u8) -> Option<Stored> {
         self.node.expire(&place(key));
         self.node.world.borrow().keys.get(&place(key)).cloned()
@@ -372,7 +371,7 @@ impl Pretended {
         world.keys.get(&place(key)).is_some_and(|stored| matches!(stored.content, fake::Content::Set(_)))
     }
 
-    /// A key as it stands.
+    /// The current content of a key.
     pub fn look(&self, key: u8, full: bool) -> Seen {
         let world = self.node.world.borrow();
         let stored = world.keys.get(&place(key));

@@ -34,7 +34,7 @@ fn counted(keys: &[u8]) -> Words {
 }
 
 impl Real {
-    /// Starts one; nothing, and a message, where its clocks cannot be made to stand still.
+    /// Starts a server; nothing, with a message, if its clocks cannot be stopped.
     pub fn start(settings: &Settings, clocks: Clocks) -> Option<Self> {
         let moved = clock::Clocks::new(&clocks.numbers())?;
         let retention = match settings.retention {
@@ -50,7 +50,7 @@ impl Real {
         let mut control = server.conn();
         let mut other = server.conn();
         other.ok(&["SELECT", "1"]);
-        // Who finds that a key has expired is then the same for both.
+        // Then the same command finds a key expired on both servers.
         control.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let version @ (is_valkey, major, minor) = control.version();
         // Before Redis 7.4 and Valkey 8.0 the module keeps away from it.
@@ -97,7 +97,8 @@ impl Real {
         }
     }
 
-    /// Sends commands so that the server reads them at once; what is told at once to who has no lock to wait for.
+    /// Sends commands so that the server reads them together. Returns the replies to the clients that do not wait for a
+    /// lock.
     pub fn execute(&mut self, commands: &[Command]) -> Answers {
         let mut bytes = Vec::new();
         let mut replies = 0;
@@ -141,7 +142,7 @@ impl Real {
         }
     }
 
-    /// What clients were told since somebody asked last.
+    /// The replies to clients since the last call.
     pub fn answers(&mut self) -> Answers {
         let mut answers = Vec::new();
         for (number, conn) in &mut self.clients {
@@ -152,7 +153,7 @@ impl Real {
         answers
     }
 
-    /// A key as it stands.
+    /// The current content of a key.
     pub fn look(&mut self, key: u8, full: bool) -> Seen {
         let name = text(key);
         self.control.send(&["PTTL", &name]);

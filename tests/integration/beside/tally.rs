@@ -1,17 +1,17 @@
 //! Counts what happened, so that a run that does nothing is noticed.
 
-/// What came about.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub steps: usize,
-    /// Those that made sense where a run had come to.
+    /// Steps that made sense at their point of the run.
     pub done: usize,
     pub grants: usize,
     pub hand_offs: usize,
-    /// Waits that were over.
+    /// Waits that ended.
     pub time_outs: usize,
     pub errors: usize,
-    /// Connections that ended with an answer on its way to them.
+    /// Connections that ended with a reply on its way to them.
     pub lost: usize,
     /// Keys whose native expiry had passed.
     pub expired: usize,

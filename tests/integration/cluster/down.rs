@@ -7,7 +7,7 @@ use super::waiters::{Waiters, MANY};
 use super::{in_memory, Cluster};
 use crate::support::{until, Reply};
 
-/// Whether a node holds the cluster for down.
+/// Whether a node considers the cluster down.
 fn is_down(node: &Node) -> bool {
     node.field(&["CLUSTER", "INFO"], "cluster_state").is_some_and(|state| state == "fail")
 }
@@ -32,7 +32,7 @@ fn a_slot_that_is_nobodys_takes_the_cluster_down_and_ends_all_waits() {
     let hand_offs = node.number(&["INFO", "lock"], "lock_hand_offs");
 
     let other = (0..16_384).find(|slot| *slot != slot_of(node, key) && owns(node, *slot)).unwrap().to_string();
-    // In one turn of its loop: the lock comes free when nothing may be granted any more.
+    // In one iteration: the lock is released when nothing may be granted any more.
     let mut conn = node.conn();
     conn.send(&["LOCK.EXTEND", brief, &brief_token, "PX", "300"]);
     conn.send(&["CLUSTER", "DELSLOTS", &other]);
@@ -55,7 +55,7 @@ fn a_slot_that_is_nobodys_takes_the_cluster_down_and_ends_all_waits() {
     node.assert_sound();
 }
 
-/// Whether a slot is a master's.
+/// Whether a slot has a master.
 fn owns(node: &Node, slot: i64) -> bool {
     let slots = node.conn().call(&["CLUSTER", "SLOTS"]);
     slots.list().iter().any(|range| {

@@ -1,6 +1,6 @@
-//! A replica becomes master, asked to in all three ways or because its master died. Waiters at the old master get an
-//! error and no lock; the lock is at the new one, and still its holder's; a timer that grants all the time does no
-//! harm; and work goes on. Without an AOF and with one.
+//! A replica becomes master, by each of the three FAILOVER commands or because its master died. Waiters at the old
+//! master get an error and no lock; the lock is at the new one, and still its holder's; a timer that grants all the
+//! time does no harm; and work goes on. Without an AOF and with one.
 
 use super::follower::{crowd, Work};
 use super::nodes::Node;
@@ -9,7 +9,7 @@ use super::waiters::{assert_came_whole, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
 use crate::support::{until, Conn, Reply};
 
-/// Waits until the replica of a master has all that it wrote.
+/// Waits until the replica has all writes of its master.
 pub fn until_replicated(master: &Node) {
     let question = ["INFO", "replication"];
     until("the replica has everything", || {
@@ -45,14 +45,14 @@ fn a_failover_ends_the_waits_and_the_holder_goes_on_at_the_new_master_with_an_ao
     failover_with_waiters(&with_aof());
 }
 
-/// Leases of 1 to 20 ms that nobody gives back, so that a timer grants at every moment of a failover.
+/// Leases of 1 to 20 ms that nobody releases, so that a timer grants at every moment of a failover.
 fn failover_with_busy_timers(cluster: &Turn) {
     for way in WAYS {
         let old = cluster.master_of("{busy-timers}");
         let mut clients: Vec<Conn> = (0..60).map(|_| old.conn()).collect();
         for (n, client) in clients.iter_mut().enumerate() {
             let (key, lease) = (format!("{{busy-timers}}{}", n % 20), (n % 20 + 1).to_string());
-            // Each asks two hundred times, one call after the other.
+            // Each sends two hundred commands, one after the other.
             for _ in 0..200 {
                 client.send(&["LOCK.ACQUIRE", &key, "PX", &lease, "WAIT", "60000"]);
             }
@@ -61,7 +61,7 @@ fn failover_with_busy_timers(cluster: &Turn) {
         let before = hand_offs();
         until("timers grant", || (hand_offs() > before + 200).then_some(()));
         let (old, new) = cluster.fail_over("{busy-timers}", way);
-        // Nobody's tokens are another's.
+        // No two clients have the same token.
         let mut tokens: Vec<(usize, i64)> = Vec::new();
         for (n, client) in clients.iter_mut().enumerate() {
             while let Ok(reply) = client.try_read() {
@@ -86,7 +86,7 @@ fn failover_with_busy_timers(cluster: &Turn) {
     }
 }
 
-/// What a node has in its keys, as soon as nothing changes any more.
+/// The keys of a node, once they no longer change.
 fn digest(node: &Node) -> Vec<Option<String>> {
     let mut conn = node.conn();
     conn.ok(&["READONLY"]);
@@ -107,7 +107,7 @@ fn timers_that_grant_all_the_time_do_no_harm_in_a_failover_with_an_aof() {
     failover_with_busy_timers(&with_aof());
 }
 
-/// Clients work in turn while masters change in some ways.
+/// Clients take turns while masters change in several ways.
 fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
     let cluster = in_memory();
     let key = "{work}lock";
@@ -130,13 +130,14 @@ fn a_master_that_is_changed_by_agreement_loses_no_lock_and_gives_none_to_two() {
 
 #[test]
 fn work_goes_on_after_a_lease_when_a_replica_takes_over_what_it_has() {
-    // What the old master granted last can be lost, or a release: then the lease is what ends it.
+    // The old master's last grant or release can be lost: then the lease ends the lock.
     work_while_masters_change(1_000, &[WAYS[1], WAYS[2]]);
 }
 
 #[test]
 fn when_a_master_dies_its_replica_has_the_lock_and_the_dead_one_comes_back_as_a_replica() {
-    // Its own: Redis 8.10 can count the votes of a failover of some seconds ago, and makes a master that is none.
+    // A cluster of its own: Redis 8.10 can count the votes of an earlier failover, and promotes a node that did not
+    // win.
     let cluster = Cluster::start("appendonly yes", "margin-ms 0");
     let key = "{dies}lock";
     let (old, new) = (cluster.master_of(key), cluster.replica_of(cluster.master_of(key)));

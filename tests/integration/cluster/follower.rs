@@ -20,13 +20,13 @@ impl Follower {
         Self { conns: HashMap::new(), ports: cluster.nodes.iter().map(|node| node.port).collect() }
     }
 
-    /// Sends a command where it belongs; nothing when it has to be sent again.
+    /// Sends a command to the right node; nothing if it must be sent again.
     pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
         let mut port = self.ports[0];
         let mut asking = false;
         for _ in 0..16 {
             let Some(reply) = self.call_at(port, asking, command) else {
-                // Perhaps it is dead.
+                // The node may be down.
                 self.ports.rotate_left(1);
                 return None;
             };
@@ -65,14 +65,14 @@ impl Follower {
     }
 }
 
-/// What a crowd has done.
+/// The results of many clients.
 #[derive(Debug, Default)]
 pub struct Work {
     inside: AtomicUsize,
     done: AtomicUsize,
-    /// How often one was not alone with the lock.
+    /// How often a client was not the only holder.
     not_alone: AtomicUsize,
-    /// How often a lock was gone before it was released.
+    /// How often a lock was lost before its release.
     lost: AtomicUsize,
     stop: AtomicBool,
 }
@@ -84,13 +84,13 @@ impl Work {
         until("work goes on", || (self.done.load(Ordering::SeqCst) > before + 20).then_some(()));
     }
 
-    /// Each was alone with the lock, and had it until it gave it back.
+    /// Each was the only holder until its release.
     pub fn assert_exclusive(self) {
         assert_eq!((self.not_alone.into_inner(), self.lost.into_inner()), (0, 0));
     }
 }
 
-/// How many work in turn.
+/// The number of clients that take turns.
 const CROWD: u64 = 8;
 
 /// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
@@ -112,7 +112,7 @@ fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u
     let mut attempt = n * 1_000_000_000;
     while !work.stop.load(Ordering::SeqCst) {
         attempt += 1;
-        // The same ID until it is answered: a grant that was lost on its way is told again.
+        // The same ID until it gets a reply: a grant whose reply was lost is reported again.
         let id = attempt.to_string();
         let token = loop {
             match client.call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "1000", "ID", &id]) {

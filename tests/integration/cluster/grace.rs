@@ -39,8 +39,8 @@ fn relay_replication(master: &Node, replica: &Node) -> Relay {
     relay
 }
 
-/// Twenty locks are granted that the replica never hears of, and then it takes over: how many of them
-/// it grants to others while their holders are still at work.
+/// Grants twenty locks that never reach the replica, which then takes over. Returns how many of them it grants again
+/// while their holders still work.
 fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let lease_ms = lease.as_millis().to_string();
     let cluster = start(module_args);
@@ -52,7 +52,7 @@ fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let mut holder = old.conn();
 
     relay.cut();
-    // Until the silence is noticed it grants; the holder counts its lease from here.
+    // The master grants until it notices that the replica is unreachable; the holder counts its lease from here.
     let since = Instant::now();
     for key in &keys {
         holder.send(&["LOCK.ACQUIRE", key, "PX", &lease_ms]);
@@ -85,20 +85,20 @@ fn with_a_grace_locks_that_a_failover_loses_are_over_before_they_are_granted_aga
     assert_eq!(locks_with_two_holders(WITH_GRACE, LEASE), 0);
 }
 
-/// Somebody was sure to hold a lock from one moment to the other.
+/// A period in which a client was sure to hold a lock.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     from: Instant,
     until: Instant,
 }
 
-/// A lock that some work with.
+/// A lock that several clients use.
 struct Work {
     key: String,
     holds: Mutex<Vec<Hold>>,
     /// Nobody takes it now.
     rest: AtomicBool,
-    /// Whoever gets it now keeps it for its lease.
+    /// The next holder keeps it for its lease.
     keep: AtomicBool,
     kept: AtomicUsize,
 }
@@ -109,7 +109,7 @@ impl Work {
         Self { key, holds: Mutex::new(Vec::new()), rest: no(), keep: no(), kept: AtomicUsize::new(0) }
     }
 
-    /// Takes the lock and gives it back until `stop`; with `waits` in line, else by asking.
+    /// Takes and releases the lock until `stop`: with `waits` in the queue, else by polling.
     fn go_on(&self, cluster: &Cluster, waits: bool, stop: &AtomicBool) {
         let mut client = Follower::of(cluster);
         while !stop.load(Ordering::SeqCst) {
@@ -151,7 +151,7 @@ impl Work {
     }
 }
 
-/// The token, and the moment from which its lease counts at the latest.
+/// The token, and the latest moment from which its lease counts.
 fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instant)> {
     let mut sent = Instant::now();
     let wait = if waits { "700" } else { "0" };
@@ -160,7 +160,7 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
         _ => return None,
     };
     if waits {
-        // The lease runs since the grant, which was at some time of the wait.
+        // The lease runs from the grant, some time during the wait.
         sent = Instant::now();
         let reply = client.call(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
         if reply != Some(Reply::Int(1)) {
@@ -195,7 +195,7 @@ fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
     cluster.nodes.iter().for_each(Node::assert_sound);
 }
 
-/// One master is killed, one is replaced by force, one without asking while its replica is deaf to it.
+/// One master is killed, one is replaced by FORCE, one by TAKEOVER while its replica cannot hear it.
 fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     let killed = cluster.master_of(&works[0].key);
     let next = cluster.replica_of(killed);
@@ -205,7 +205,7 @@ fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     cluster.fail_over(&works[1].key, &["FORCE"]);
     killed.signal("KILL");
     works[2].until_taken();
-    // The last that the replica hears is that the lock is free, and then somebody takes it for all of its lease.
+    // The replica's last news is that the lock is free; then a client takes it for its whole lease.
     works[2].rest.store(true, Ordering::SeqCst);
     let mut conn = cut_off.conn();
     until("it is free", || (conn.state(&works[2].key) == "free").then_some(()));

@@ -1,4 +1,4 @@
-//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters are told soon after it, the
+//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters get MOVED soon after it, the
 //! lock moves whole, and it never has two holders.
 
 use super::follower::crowd;
@@ -7,7 +7,7 @@ use super::nodes::{slot_of, Node};
 use super::waiters::{assert_came_whole, Waiters, MANY};
 use crate::support::{until, Reply};
 
-/// Whether a server moves slots by itself; if not, says so.
+/// Whether the server can move slots by itself. If not, prints a message.
 fn moves_slots(node: &Node) -> bool {
     let (valkey, major, minor) = node.version();
     let can = if valkey { major >= 9 } else { (major, minor) >= (8, 4) };
@@ -17,7 +17,7 @@ fn moves_slots(node: &Node) -> bool {
     can
 }
 
-/// Has a slot moved, and waits until the nodes say that it is done.
+/// Moves a slot, and waits until the nodes report that it is done.
 fn migrate(from: &Node, to: &Node, slot: i64) {
     let slot = slot.to_string();
     let (valkey, ..) = from.version();

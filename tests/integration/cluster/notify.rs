@@ -1,5 +1,6 @@
 //! Waiting without a connection in a cluster: sharded channels have to hash to the slot of the key, others reach every
-//! node over the bus. When the slot or its master goes, attempts are told, and are sent again to the new one.
+//! node over the bus. When the slot moves or its master is replaced, attempts are notified, and are sent again to the
+//! new owner.
 
 use super::nodes::{slot_of, Move, Node};
 use super::{in_memory, Cluster};
@@ -77,12 +78,12 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
     let node = cluster.master_of(key);
     let replica = cluster.replica_of(node);
     let mut there = listen(replica, "SSUBSCRIBE", "shard");
-    // The bus loses messages as long as a link between two nodes is being made.
+    // The bus loses messages while a link between two nodes is being set up.
     until("the bus carries messages to the replica", || {
         node.conn().int(&["SPUBLISH", "shard", "probe"]);
         (!is_silent(&mut there.conn, Duration::from_millis(200))).then_some(())
     });
-    // Else nobody listens on the master; it is granted because it was sent a moment ago.
+    // Otherwise the channel has no subscriber on the master; the attempt is served because it was sent a moment ago.
     let token = hold(node, key);
     let mut conn = node.conn();
     assert_eq!(ask(&mut conn, key, "7", "SNOTIFY", "shard"), waiting());
@@ -108,7 +109,7 @@ fn another_channel_reaches_every_node_and_somebody_there_is_taken_for_granted() 
         .collect();
     let token = hold(node, key);
     assert_eq!(ask(&mut conn, key, "7", "NOTIFY", "any"), waiting());
-    // Long enough ago that without a listener here it would be passed over.
+    // Old enough to be skipped if the channel had no subscriber here.
     crate::notify::pass(&mut conn, 350);
     release(node, key, &token);
     for listener in &mut everywhere {
@@ -125,7 +126,7 @@ fn another_channel_reaches_every_node_and_somebody_there_is_taken_for_granted() 
     conn.ok(&["CONFIG", "SET", "lock.claim-ms", "2000"]);
 }
 
-/// Attempts that wait, and one that was told and has not claimed, are sent again to the new master of their slot.
+/// Waiting attempts, and one that was notified and has not claimed, are sent again to the new master of their slot.
 fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let (key, unclaimed) = (format!("{{{tag}}}lock"), format!("{{{tag}}}unclaimed"));
     let old = cluster.master_of(&key);
@@ -153,7 +154,7 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let mut conn = new.conn();
     let reply = ask(&mut old.conn(), &key, "1", "NOTIFY", tag);
     assert!(reply.error().starts_with("MOVED "), "{reply:?}");
-    // On a channel of their own: the bus may still carry what the old master said.
+    // On a channel of their own: the bus may still carry messages of the old master.
     let again = &format!("{{{tag}}}again");
     let mut told = listen(new, "SUBSCRIBE", again);
     let mut sharded = listen(new, "SSUBSCRIBE", again);
@@ -168,7 +169,7 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     }
     assert!(grant.int() > granted, "{grant:?}");
     release(new, &unclaimed, &grant.int());
-    // The new line has the order in which they came to it.
+    // The new queue has the order in which they arrived at the new master.
     release(new, &key, &token);
     sharded.hears(&format!("granted 2 {key}"));
     let token = conn.int(&["LOCK.ACQUIRE", &key, "PX", "60000", "ID", "2"]);

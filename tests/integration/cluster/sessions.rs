@@ -71,7 +71,7 @@ fn a_holder_that_asks_again_at_the_new_master_with_its_id_has_its_session_there(
     let (_, new) = cluster.fail_over(key, &[]);
     let mut there = new.conn();
     assert_eq!(there.int(&take), token, "the same grant");
-    // The end of the old connection means nothing any more, that of the new one does.
+    // The end of the old connection no longer matters; the end of the new one does.
     drop(holder);
     assert_eq!(new.conn().state(key), "held");
     drop(there);

@@ -7,13 +7,13 @@ use super::waiters::{fail_over, waiting, Ends, Waiters, MANY};
 use super::{in_memory, with_aof, Turn};
 use crate::support::{until, Conn, Reply};
 
-/// `{tag}k` has three holders, of whom one bears two others; `{tag}a` and `{tag}b` are one client's.
+/// `{tag}k` has three holders, one of which allows two others; one client holds `{tag}a` and `{tag}b`.
 struct Held {
     k: String,
     keys: [String; 2],
     tokens: Vec<String>,
     all: String,
-    /// Whose session one of them is.
+    /// The client whose session holds one of them.
     _holder: Conn,
 }
 
@@ -38,7 +38,7 @@ impl Held {
         conn.call(&["ZRANGE", &self.k, "0", "-1", "WITHSCORES"])
     }
 
-    /// All that was granted there holds here, and nothing more is granted.
+    /// Every grant of the old master holds here, and nothing more is granted.
     fn assert_good(&self, conn: &mut Conn) {
         let info = conn.call(&["LOCK.INFO", &self.k, "FULL"]);
         let holders = info.field("holders");
@@ -57,7 +57,7 @@ impl Held {
         let [a, b] = &self.keys;
         assert!(conn.call(&["LOCK.MACQUIRE", "2", a, &self.k, "EX", "5"]).is_nil());
         assert_eq!(conn.int(&["LOCK.MEXTEND", "2", a, b, &self.all, "EX", "500"]), 1);
-        // By their tokens places come free, for one each.
+        // Each token frees one slot.
         assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, &self.tokens[1]]), 1);
         let next = conn.int(&limited).to_string();
         assert!(next > self.all, "tokens of a key grow");
@@ -69,7 +69,7 @@ impl Held {
     }
 }
 
-/// A hundred who wait: alone, sharing, with a limit that is reached, and for several keys, some of them free.
+/// A hundred waiters: exclusive, shared, at their limit, and for several keys, some of them free.
 fn crowd(node: &Node, held: &Held, tag: &str) -> Waiters {
     let free = format!("{{{tag}}}free");
     let [a, b] = &held.keys;
@@ -78,7 +78,7 @@ fn crowd(node: &Node, held: &Held, tag: &str) -> Waiters {
             let mut conn = node.conn();
             let id = (1_000 + n).to_string();
             let mut command = match n % 5 {
-                // The first of them keeps those who share out.
+                // The first of them keeps out those that share.
                 0 => vec!["LOCK.ACQUIRE", &held.k],
                 1 => vec!["LOCK.ACQUIRE", &held.k, "SHARED"],
                 2 => vec!["LOCK.ACQUIRE", &held.k, "LIMIT", "3"],
@@ -116,7 +116,7 @@ fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     let moving = Move::begin(from, to, &held.k);
-    // MIGRATE deletes the keys here, one by one: to those who wait all of them look free.
+    // MIGRATE deletes the keys here, one by one: to the waiters all of them look free.
     moving.migrate();
     let ends = waiters.end();
     moving.end();
@@ -126,7 +126,7 @@ fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
     assert_eq!(from.conn().call(&["CLUSTER", "COUNTKEYSINSLOT", &moving.slot.to_string()]), Reply::Int(0));
     let mut conn = to.conn();
     assert_eq!(held.set(&mut conn), before);
-    // Who is told asks there, and stands in line again.
+    // A redirected client sends its command to the new owner, and joins the queue there.
     let mut again = to.conn();
     again.send(&["LOCK.MACQUIRE", "3", &held.k, &held.keys[0], &held.keys[1], "PX", "60000", "WAIT", "60000"]);
     until("it waits", || (waiting(to, &held.k) == 1).then_some(()));
@@ -149,10 +149,10 @@ fn while_a_slot_is_migrating_several_keys_are_had_only_where_all_of_them_are() {
     waiter.send(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000", "WAIT", "60000"]);
     until("it waits", || (waiting(from, &a) == 1).then_some(()));
     let moving = Move::begin(from, to, &a);
-    // One key has left: it is nobody's here.
+    // One key has left: nobody holds it here.
     let port = to.port.to_string();
     here.ok(&["MIGRATE", "127.0.0.1", &port, &b, "0", "10000"]);
-    // It waits for what is here, and learns of the rest when that comes free.
+    // It waits for the keys here, and learns about the others once these are free.
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     assert_eq!(here.int(&["LOCK.RELEASE", &a, &own_a]), 1);

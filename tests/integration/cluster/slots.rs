@@ -1,5 +1,5 @@
-//! A slot that moves while clients wait in it: the lock moves whole, waiters are told within two seconds, and no lock
-//! is granted in a slot that is not ours, although MIGRATE deletes the key.
+//! A slot that moves while clients wait in it: the lock moves whole, waiters get MOVED within two seconds, and a server
+//! grants no lock in a slot that it does not own, although MIGRATE deletes the key.
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
@@ -56,14 +56,14 @@ fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
     let mut here = from.conn();
     let mut there = to.conn();
 
-    // The key is here: all goes on here.
+    // While the key is here, its commands are served here.
     waiters.assert_wait();
     assert_eq!(here.int(&["LOCK.RELEASE", key, &token]), 1);
     let mut holder = waiters.0.remove(0);
     let second = holder.read().int();
     assert!(here.int(&["LOCK.CHECK", key, &second.to_string()]) > 0);
     assert!(asking(&mut there, &["LOCK.INFO", key]).field("token").is_nil());
-    // A key that is not here yet belongs there, and only to those who say ASKING.
+    // A key that is not here belongs to the new owner, which serves it only after ASKING.
     let absent = "{migrating}other";
     let reply = here.call(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
     assert_eq!(reply.error(), format!("ASK {} 127.0.0.1:{}", moving.slot, to.port));
@@ -72,7 +72,7 @@ fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
     let token = asking(&mut there, &["LOCK.ACQUIRE", absent, "PX", "60000"]).int().to_string();
     assert!(asking(&mut there, &["LOCK.CHECK", absent, &token]).int() > 0);
 
-    // Without the key the lock is not ours to grant any more.
+    // Without the key, this server may no longer grant the lock.
     assert_eq!(here.int(&["DEL", key]), 1);
     let ends = waiters.end();
     assert_eq!(ends, Ends { unblocked: 9, ..Ends::default() });
@@ -101,7 +101,7 @@ fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon
         waiter
     };
     let mut holder = asking(&mut there, &["LOCK.ACQUIRE", key, "PX", "60000"]).int();
-    // The server itself holds a slot that is being imported for not served, once a second: then again.
+    // Once a second the server counts a slot that it imports as not served: then send again.
     until("a release is a grant", || {
         let mut waiter = wait();
         let _ = waiter.silent_for(Duration::from_millis(20));
@@ -131,7 +131,7 @@ fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
     hold(&cluster, key);
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
     let waiters = Waiters::of(from, key, MANY);
-    // Only the new owner is told: the old one learns of it, and deletes what it has in the slot.
+    // Only the new owner gets the command: the old one learns of the change, and deletes its keys in the slot.
     to.set_slot(slot_of(to, key), &["IMPORTING", &from.name()]);
     to.set_slot(slot_of(to, key), &["NODE", &to.name()]);
     until("the old owner knows", || (!from.serves(key)).then_some(()));

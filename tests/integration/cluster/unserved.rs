@@ -1,10 +1,10 @@
 //! A server that may not grant just now, because of its grace, its replicas or a pause, checks its slots all the same:
-//! waiters in a slot that it no longer owns are told within two seconds.
+//! waiters in a slot that it no longer owns get MOVED within two seconds.
 
 use super::waiters::Waiters;
 use crate::support::{until, Conn, Server};
 
-/// A cluster of one server: ten wait, it may not grant any more, and then the slot leaves it.
+/// A cluster of one server: ten clients wait, it may no longer grant, and then it loses the slot.
 fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
     let (server, mut conn) = Server::with()
         .args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
@@ -14,7 +14,7 @@ fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
     // With another one the cluster stays up.
     conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
     until("the cluster is up", || conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
-    // So that those who wait do not get it before.
+    // So that no waiter gets it before.
     conn.ok(&["SET", "k", "taken"]);
     let wishes: [&[&str]; 4] = [
         &["LOCK.ACQUIRE", "k"],

@@ -17,12 +17,12 @@ pub struct Ends {
     pub unblocked: usize,
     pub moved: usize,
     pub down: usize,
-    /// The server closed the connection without a word.
+    /// The server closed the connection without a reply.
     pub closed: usize,
 }
 
 impl Waiters {
-    /// So many wait for a key, every other one with SESSION, every third with an ID.
+    /// Starts waiters for a key: every other one with SESSION, every third with an ID.
     pub fn of(node: &Node, key: &str, count: usize) -> Self {
         let before = waiting(node, key);
         let conns = (0..count).map(|n| {
@@ -44,7 +44,7 @@ impl Waiters {
         waiters
     }
 
-    /// Asserts that nobody is answered.
+    /// Asserts that no waiter has a reply.
     pub fn assert_wait(&mut self) {
         for conn in self.0.iter_mut().take(3) {
             assert!(conn.silent_for(Duration::from_millis(100)), "{:?}", conn.try_read());
@@ -77,7 +77,7 @@ pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&
     (old, new)
 }
 
-/// The lock of a holder is there whole; it can be extended, and given back to somebody who stands in line again.
+/// The holder's lock is intact; it can be extended, and its release serves the next client that queues again.
 pub fn assert_came_whole(node: &Node, key: &str, (token, value): (&str, &str)) {
     let mut conn = node.conn();
     assert_eq!(conn.text(&["GET", key]), value);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 const LEASE: [&str; 2] = ["PX", "500"];
 const LEASE_TIME: Duration = Duration::from_millis(500);
 
-/// A master whose replica no longer hears of anything, which it does not know yet, and what it grants
-/// then: the time at which it was asked, and the token. Nothing on a machine that was busy for a second.
+/// A master that does not know yet that its replica is cut off, and a grant of it: when it was requested, and the
+/// token. Nothing if the machine was busy for a second.
 fn cut_off() -> Option<(Server, Server, Instant, String)> {
     let (master, replica, relay) = pair(GRACE_MS);
     let mut conn = master.conn();
@@ -37,7 +37,7 @@ fn no_two_owners_after_a_failover() {
     assert!(take(&mut second, "theirs", "second", "30000"));
     assert!(first.int(&["PTTL", "theirs"]) > 0, "the complaint: both have it");
 
-    // The first renews for as long as it is let; the second tries all the time.
+    // The first client renews as long as it can; the second keeps trying.
     let mut lease_end = sent + LEASE_TIME;
     let end = Instant::now() + DEADLINE;
     let mut refusals = 0;

@@ -8,7 +8,7 @@ use crate::waiting::Locks;
 const GUARDED: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOST') end \
                        return redis.call('SET', KEYS[2], ARGV[2])";
 
-/// redisson/redisson#4698: when a renewal fails, the work that relies on it is not told and goes on.
+/// redisson/redisson#4698: when a renewal fails, the work that relies on it gets no notice and goes on.
 #[test]
 fn no_lease_is_lost_without_notice() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
@@ -32,7 +32,7 @@ fn no_lease_is_lost_without_notice() {
     assert_eq!(next.text(&["GET", "data"]), "of next");
     assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
     assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release tells");
-    // The successor is told as well, and a storage elsewhere can tell the two apart.
+    // The successor learns of it as well, and another store can tell the two apart.
     assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
     assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
 }
@@ -61,7 +61,7 @@ fn no_renewal_outlives_its_unlock() {
     assert!(left <= 300, "{left}");
 }
 
-/// laravel/framework#26213: who finishes late deletes the lock of the one who came after.
+/// laravel/framework#26213: a client that finishes late deletes its successor's lock.
 #[test]
 fn no_stale_owner_releases_the_lock_of_another() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
@@ -112,7 +112,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
     assert!(reply.error().starts_with("ERR "), "{reply:?}");
 }
 
-/// redisson/redisson#2116 (also samcook/RedLock.net#32): one that is refused cannot see by whom.
+/// redisson/redisson#2116 (also samcook/RedLock.net#32): a refused client cannot see who holds the lock.
 #[test]
 fn nobody_holds_unseen() {
     let mut locks = Locks::start();
@@ -139,9 +139,9 @@ fn nobody_holds_unseen() {
     assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
     let top = locks.conn.call(&["LOCK.TOP"]);
     assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
-    // Also to those who have nothing but GET.
+    // Also for clients that only have GET.
     assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));
-    // And it can be taken from the holder, who is told.
+    // And an operator can take it from the holder, which gets an error.
     locks.release(&token);
     assert!(waiter.granted() > 0);
     assert_eq!(holder.int(&["LOCK.CHECK", "k", &token]), 0);

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 const WAITERS: usize = 50;
 
-/// hashicorp/consul#7523: all who wait wake at an unlock and ask at once, and one of them gets it.
+/// hashicorp/consul#7523: an unlock wakes all waiters, which all try at once, and one of them gets the lock.
 #[test]
 fn no_herd_wakes_on_unlock() {
     let mut locks = Locks::start();
     let conn = &mut locks.conn;
 
-    // As locks do that publish their unlock: who waits listens, and tries when it hears.
+    // Like locks that publish their unlock: a waiter subscribes, and tries when it gets a message.
     assert!(take(conn, "theirs", "first", "30000"));
     let mut herd: Vec<(Conn, Conn)> = (0..WAITERS).map(|_| (locks.server.conn(), locks.server.conn())).collect();
     for (listener, _) in &mut herd {
@@ -34,9 +34,9 @@ fn no_herd_wakes_on_unlock() {
     let (asked, processed) = (locks.conn.calls("lock.acquire"), locks.info("stats", "total_commands_processed"));
     locks.release(token);
     let after = locks.info("stats", "total_commands_processed");
-    // Later servers count the command of the one who waited when its wait ends.
+    // Later servers count a waiter's command when its wait ends.
     assert!(after - processed <= 3, "besides RELEASE and INFO {} commands", after - processed - 2);
-    // It was answered in the turn of the release; the others sleep on.
+    // It was served in the iteration of the release; the others sleep on.
     let token = waiters[0].conn.read().int();
     for waiter in &mut waiters[1..] {
         assert!(waiter.conn.silent_for(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
@@ -46,7 +46,7 @@ fn no_herd_wakes_on_unlock() {
     locks.assert_holds(token);
 }
 
-/// mike-marcacci/node-redlock#218: who retries at random is overtaken by whoever comes by.
+/// mike-marcacci/node-redlock#218: any newcomer overtakes a client that retries at random.
 #[test]
 fn no_newcomer_barges_past_the_queue() {
     let mut locks = Locks::start();
@@ -58,7 +58,7 @@ fn no_newcomer_barges_past_the_queue() {
     assert!(take(&mut newcomer, "theirs", "newcomer", "30000"));
     assert!(!take(&mut patient, "theirs", "patient", "30000"), "the complaint");
 
-    // In the turn of a release, behind a plain DEL in one transaction, and around the end of a lease.
+    // In the iteration of a release, after a plain DEL in one transaction, and around the end of a lease.
     let token = locks.hold();
     let mut waiter = locks.wait(&[]);
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["LOCK.ACQUIRE", "k", "PX", "30000"]]);
@@ -141,7 +141,7 @@ fn no_lost_reply_leaves_an_orphan() {
     drop(cut_off);
     assert!(!take(&mut locks.conn, "theirs", "random 2", "30000"), "the complaint: it tries again and is refused");
 
-    // Sent again with its ID, on another connection: it is told what it missed.
+    // Sent again with its ID, on another connection: it gets the reply that it missed.
     let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
@@ -149,7 +149,7 @@ fn no_lost_reply_leaves_an_orphan() {
     let token = acquire(&mut locks.conn, "k", &["PX", "30000", "ID", "42"]);
     assert_eq!(token, held);
 
-    // One that waited, and does not come again: it gives up what it may have got.
+    // A client that waited and does not come back gives up what it may have been granted.
     let cut_off = locks.wait(&["ID", "43"]);
     locks.release(&token);
     drop(cut_off);

@@ -22,7 +22,7 @@ fn begin(conn: &mut Conn, call: &[String]) {
     conn.send(&call.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Sends what each of some connections waits for, and waits until all of them wait.
+/// Sends the waiting command of each connection, and waits until all of them wait.
 fn all_wait(server: &Server, waits: Vec<(&mut Conn, Vec<String>)>) {
     let count = waits.len();
     for (conn, call) in waits {
@@ -68,7 +68,7 @@ fn sets(server: &Server, _: usize, _: bool) -> Graph {
     Graph { conns, asks: acquire("k0", &["WAIT", "1"]) }
 }
 
-/// Locks that others hold by their sessions, each with a crowd that would share it and waits for it.
+/// Locks that other sessions hold, each with many waiters that would share it.
 fn queues(server: &Server, _: usize, _: bool) -> Graph {
     let mut conns: Vec<Conn> = (0..SESSIONS + 2).map(|_| server.conn()).collect();
     let [first, second] = ["first", "second"];

@@ -56,7 +56,7 @@ fn a_writer_behind_readers_closes_a_circle_with_any_of_them() {
     let mut writer = clients.holds("writers", &[]);
     clients.waits(&mut writer, &wants("k", &[]));
     assert!(is_deadlock(&second.call(&wants("writers", &[]))));
-    // Who holds nothing is in no circle.
+    // A client that holds nothing cannot close a circle.
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("k", &["SHARED"]));
 }
@@ -68,7 +68,7 @@ fn one_place_that_can_come_free_is_enough() {
     let free = clients.holds("k", &["LIMIT", "2"]);
     let mut caller = clients.holds("callers", &[]);
     clients.waits(&mut stuck, &wants("callers", &[]));
-    // It needs one of two to end, and the other is free to.
+    // Either of two holders may end, and one of them can.
     clients.waits(&mut caller, &wants("k", &["LIMIT", "2"]));
     drop(free);
     assert!(matches!(caller.read(), Reply::Int(_)), "the session of the other has ended");
@@ -83,7 +83,7 @@ fn all_places_held_by_those_who_wait_for_the_caller_are_a_circle() {
         clients.waits(stuck, &wants("callers", &[]));
     }
     assert!(is_deadlock(&caller.call(&wants("k", &["LIMIT", "2"]))));
-    // With a third place it does not even wait.
+    // With a third slot it does not even wait.
     caller.int(&["LOCK.ACQUIRE", "k", "PX", "600000", "LIMIT", "3"]);
 }
 
@@ -108,7 +108,7 @@ fn each_of_several_locks_can_close_the_circle() {
     let all = wants_all(&["a", "b", "c"]);
     assert!(is_deadlock(&caller.call(&all)));
     assert_eq!(clients.0.conn.int(&["EXISTS", "a", "c"]), 0);
-    // And one who waits for several is a part of it.
+    // A client that waits for several keys can be part of a circle.
     let mut third = clients.holds("thirds", &[]);
     clients.waits(&mut third, &wants_all(&["a", "b"]));
     assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));
@@ -132,9 +132,9 @@ fn one_chain_through_every_kind_of_wait_closes() {
     assert!(is_deadlock(&caller.call(&wants("shared", &["SHARED"]))));
     assert_eq!(clients.waiters(), 3, "nobody else is hurt");
     assert_eq!(clients.0.conn.int(&["EXISTS", "free", "x", "other"]), 0);
-    // What does not wait is answered as ever.
+    // A command without WAIT gets its usual reply.
     assert!(caller.call(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());
-    // Once one of them leaves, the wait is one like others.
+    // Once one of them leaves, the wait begins as usual.
     drop(third);
     assert!(matches!(second.read(), Reply::Int(_)));
     clients.waits(&mut caller, &wants("firsts", &["LIMIT", "2"]));
@@ -148,7 +148,7 @@ fn who_holds_one_of_several_locks_that_it_wants_is_behind_itself() {
     assert!(is_deadlock(&caller.call(&all)));
     let mut sharing = clients.holds("k", &["SHARED"]);
     assert!(is_deadlock(&sharing.call(&wants_all(&["b", "k"]))));
-    // What has no session ends by its lease.
+    // A grant without a session ends by its lease.
     let mut other = clients.0.server.conn();
     other.int(&["LOCK.ACQUIRE", "c", "PX", "600000"]);
     clients.waits(&mut other, &wants_all(&["b", "c"]));
@@ -160,7 +160,7 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
     let _holder = clients.holds("taken", &[]);
     let mut first = clients.holds("firsts", &[]);
     let mut second = clients.holds("b", &[]);
-    // It stands in the line of b, and reserves nothing of it.
+    // It is in the queue of b, and reserves nothing there.
     clients.waits(&mut first, &wants_all(&["taken", "b"]));
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("b", &[]));
@@ -169,7 +169,7 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
     assert!(matches!(stranger.read(), Reply::Int(_)), "it does not wait for the first");
 }
 
-/// One who holds a lock alone has to end before anybody can share it.
+/// An exclusive holder must release before anybody can share the lock.
 #[test]
 fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
     for share in [&["SHARED"][..], &["LIMIT", "2"]] {
@@ -184,7 +184,7 @@ fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
     }
 }
 
-/// So many edges are inspected at most; then the wait begins unchecked, and is counted.
+/// A search inspects at most this many edges; beyond them the wait begins unchecked, and is counted.
 #[test]
 fn a_search_that_is_too_long_is_given_up_and_counted() {
     let start = |edges: &str| Clients(Locks::with(&["deadlock-edges", edges]));

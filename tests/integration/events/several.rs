@@ -89,7 +89,7 @@ fn each_command_that_changes_several_keys() {
     assert_eq!(all.told(), [""; 0]);
     assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "a", "b", &token, "EX", "60"]), 1);
     assert_eq!(sorted(all.told()), each(&["set", "expire", "lock.extend"]));
-    // To one who waits for them.
+    // To a client that waits for them.
     let mut waiter = all.server.conn();
     waiter.send(&["LOCK.MACQUIRE", "2", "b", "a", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));

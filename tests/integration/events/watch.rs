@@ -5,7 +5,7 @@ use crate::kinds::{acquire, Kind, Row, KINDS};
 use crate::support::{until, Conn, Reply};
 use crate::waiting::Locks;
 
-/// One who watches keys in a transaction, and one who keeps in its memory what it reads of them.
+/// A client that watches keys for a transaction, and one that caches what it reads.
 struct Watchers {
     watch: Conn,
     cache: Conn,
@@ -19,7 +19,7 @@ impl Watchers {
         Self { watch, cache }
     }
 
-    /// Looks at a key, does something, and tells whether both saw a change.
+    /// Reads a key, runs an action, and returns whether both clients noticed a change.
     fn sees(&mut self, key: &str, what: &str, step: impl FnOnce()) {
         self.watch.ok(&["WATCH", key]);
         assert!(!matches!(self.cache.call(&["LOCK.INFO", key]), Reply::Error(_)));

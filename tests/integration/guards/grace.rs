@@ -1,5 +1,4 @@
-//! A grace that is set while clients wait ends the waits for leases that it does not cover: all of them, once, wherever
-//! they stand.
+//! Setting a grace ends the waits for leases that it does not cover: all of them, once, at any place in the queue.
 
 use super::tells_of_settings;
 use crate::waiting::Locks;
@@ -13,7 +12,8 @@ fn has_settings(locks: &mut Locks) -> bool {
     has
 }
 
-/// A grace that is set while clients wait: all of them are told whose leases it does not cover, wherever they stand.
+/// A grace that is set while clients wait: every waiter whose lease it does not cover gets an error, at any place in
+/// the queue.
 #[test]
 fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
     let mut locks = Locks::start();
@@ -40,7 +40,7 @@ fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
     assert_eq!(locks.info("lock", "lock_waiters"), 3);
 }
 
-/// More of them than answers that leave in one event-loop iteration.
+/// More of them than the replies that leave in one event-loop iteration.
 #[test]
 fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_meanwhile() {
     let mut locks = Locks::start();
@@ -68,7 +68,7 @@ fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_mea
     assert_eq!(locks.info("clients", "blocked_clients"), 0);
 }
 
-/// The same where the lease is handed over before the module has come to look at all of them.
+/// The same if the lock is handed over before the module has inspected all of them.
 #[test]
 fn no_lease_is_handed_over_that_a_grace_does_not_cover() {
     let mut locks = Locks::start();

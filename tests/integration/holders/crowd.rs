@@ -1,5 +1,5 @@
 //! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more holder
-//! is refused. Larger sets of others are no locks.
+//! is refused. Larger sets are not locks.
 
 use crate::kinds::acquire;
 use crate::support::{bound, encoded, server_time_us, until, Conn, Iterations, Reply, Server};
@@ -35,7 +35,7 @@ fn fill(conn: &mut Conn, key: &str, count: usize, (from_ms, to_ms): (i64, i64)) 
     holders.into_iter().map(|(_, member)| member[..16].to_string()).collect()
 }
 
-/// What the module has in memory of sets is given up when any database is flushed.
+/// Flushing any database drops the module's memory of sets.
 fn forget(conn: &mut Conn) {
     conn.ok(&["SELECT", "9"]);
     conn.ok(&["FLUSHDB"]);
@@ -49,7 +49,7 @@ pub fn cost(iterations: &Iterations, conn: &mut Conn, call: &[impl AsRef<str>]) 
     (reply, iterations.counted().longest)
 }
 
-/// The cost of a command that is no error.
+/// The cost of a command that must not fail.
 fn cost_of(iterations: &Iterations, conn: &mut Conn, call: &[impl AsRef<str>]) -> Duration {
     let (reply, cost) = cost(iterations, conn, call);
     assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
@@ -111,7 +111,7 @@ fn leases_that_end_together_cost_no_5_ms() {
     bound::cpu("LOCK.CHECK when all leases have ended", BOUND, || {
         let key = format!("k{}", rounds.next()?);
         let tokens = fill(&mut conn, &key, MOST, (1_000, 1_000));
-        // All live, and are in memory, unless the machine is slow.
+        // All are live and in memory, unless the machine is slow.
         conn.int(&["LOCK.CHECK", &key, &tokens[0]]);
         until("they have ended", || {
             let end = conn.call(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).list()[1].text();

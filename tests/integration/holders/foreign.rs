@@ -1,5 +1,5 @@
-//! Sets that others write or change: one that is no set of holders is of the wrong type, waited for and left alone; one
-//! that is gets read anew after every change.
+//! Sets that other commands write or change: a set that does not hold holders is of the wrong type, waited for and left
+//! alone; a set of holders is read again after every change.
 
 use super::members;
 use crate::kinds::{acquire, acquire_all, Row};
@@ -8,7 +8,7 @@ use crate::waiting::Locks;
 
 const MEMBER: &str = "1763710000482913";
 
-/// Scores and members that are none of holders.
+/// Scores and members that holders cannot have.
 const FOREIGN: [&[&str]; 9] = [
     &["5", "x"],
     &["9999999999", MEMBER, "9999999999", "x"],
@@ -102,7 +102,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
         assert_eq!(conn.int(&["ZREM", "k", gone]), 1);
         assert_eq!(conn.int(&["LOCK.CHECK", "k", gone]), 0, "fewer are seen");
     }
-    // As many as before, and the same first: what was kept would say that it is ours.
+    // The same number and the same first member: the module's memory would call it a set of holders.
     assert_eq!(conn.int(&["ZADD", "k", "9999999999", "player"]), 1);
     assert!(conn.call(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "another last is seen");
     assert_eq!(conn.int(&["ZREM", "k", "player"]), 1);

@@ -57,11 +57,11 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
 
 const KEYS: [&str; 2] = ["a", "b"];
 
-/// What the module says of each grant, beside what the key does.
+/// Compares what the module reports for each grant with the key.
 struct Account {
     conn: Conn,
     dice: Dice,
-    /// Those that ever were, with the members they stand as.
+    /// Every holder so far, with its member in the set.
     tokens: BTreeSet<String>,
     dumps: BTreeMap<String, Vec<u8>>,
 }
@@ -76,7 +76,7 @@ impl Account {
         of.get(at).cloned()
     }
 
-    /// The holders of a key by its members, and until when they hold.
+    /// The holders that the key's members describe, and the ends of their leases.
     fn holders(&mut self, key: &str) -> BTreeMap<String, i64> {
         let members = self.conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
         #[allow(clippy::cast_possible_truncation)] // A time in microseconds.
@@ -102,7 +102,7 @@ impl Account {
         }
     }
 
-    /// Something that the module does, to any key.
+    /// A module command on any key.
     fn lock(&mut self) -> Vec<String> {
         let key = self.any(&KEYS).unwrap();
         self.lock_key(key)
@@ -126,7 +126,7 @@ impl Account {
         call
     }
 
-    /// A key as a whole goes elsewhere, and perhaps comes back after some has happened to it there.
+    /// A whole key moves elsewhere, and may come back changed.
     fn move_one(&mut self) -> Vec<String> {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         if self.below(2) == 0 {
@@ -149,7 +149,7 @@ impl Account {
         call.iter().map(ToString::to_string).collect()
     }
 
-    /// A second one of it appears, an earlier one comes back, or somebody changes it by hand.
+    /// A copy appears, an earlier version comes back, or a plain command changes it.
     fn disturb(&mut self) -> Vec<String> {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         let members: Vec<String> =
@@ -177,7 +177,7 @@ impl Account {
     }
 }
 
-/// So many steps of each seed; `step` does one and says what, and whether it is time to compare.
+/// Runs the steps of each seed. `step` executes one, and returns its description and whether to compare now.
 fn play(count: usize, mut step: impl FnMut(&mut Account) -> (Vec<String>, bool), compare: impl Fn(&mut Account, &str)) {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     for seed in 1..=20_u64 {

@@ -19,7 +19,7 @@ const SEED: u64 = 0x10C4_2026;
 const COMMANDS: usize = 20_000;
 const CLIENTS: usize = 8;
 const BATCH: usize = 25;
-/// What may stay more than after the warm-up, in bytes: bounded tables that were not full then.
+/// Memory that may stay beyond the level after the warm-up, in bytes: bounded tables that were not full then.
 const ROOM: i64 = 768 * 1024;
 
 type Command = Vec<Vec<u8>>;
@@ -31,7 +31,7 @@ struct Storm {
     clients: Vec<Conn>,
     dice: Dice,
     hostile: Vec<Vec<u8>>,
-    /// The last grants that anybody was told of: keys and token.
+    /// The last grants in replies: keys and token.
     grants: Vec<(Vec<Vec<u8>>, i64)>,
     /// All tokens that were given, by key.
     given: BTreeMap<Vec<u8>, BTreeSet<i64>>,
@@ -47,7 +47,7 @@ impl Storm {
         let settings = ["margin-ms", "1", "retention-ms", "500", "place-ms", "300", "max-waiters", "200"];
         let told = ["claim-ms", "15", "max-queued", "60"];
         let server = Server::with().args(&args).module_args(&settings).module_args(&told).start();
-        // SET, ZADD and the like change locks without an event that the module hears.
+        // SET, ZADD and the like change locks without an event that the module receives.
         server.allow_silent_changes();
         let clients = (0..width).map(|_| server.conn()).collect();
         let (dice, hostile) = (Dice::new(seed), hostile_arguments());
@@ -56,7 +56,7 @@ impl Storm {
         Storm { server, width, clients, dice, hostile, grants, given, kills, sent: 0, replies }
     }
 
-    /// A batch of one connection: each command has one reply.
+    /// Sends a batch on one connection: each command has one reply.
     fn batch(&mut self) -> Vec<Command> {
         let mut batch: Vec<Command> = Vec::new();
         while batch.len() < BATCH {
@@ -135,13 +135,13 @@ impl Storm {
         Ok(())
     }
 
-    /// A connection was lost, which has to have a reason.
+    /// A lost connection must have a reason.
     fn replace(&mut self, client: usize) {
         assert!(self.kills.contains(&true), "the server closed a connection:\n{}", self.server.log_tail(30));
         self.clients[client] = self.server.conn();
     }
 
-    /// Somebody who does not speak the protocol, or stops in the middle of a word.
+    /// A client that does not speak the protocol, or stops in the middle of a word.
     fn garbage(&mut self) {
         let mut bytes =
             self.dice.pick(&["*3\r\n$12\r\nLOCK.ACQ", "LOCK.INFO ", "*1\r\n$-5\r\n", ""]).as_bytes().to_vec();
@@ -157,7 +157,7 @@ impl Storm {
                 let code = text.split(' ').next().unwrap_or_default();
                 assert!(!text.contains("internal"), "{}: {text}", shown());
                 let known = ["ERR", "WRONGTYPE", "BUSYLOCKS", "DEADLOCK", "UNBLOCKED", "NOREPLICAS"];
-                // Who is alone is refused for what it says, not for what others do.
+                // A single client is refused for its own command, not for those of others.
                 let known = if self.width == 1 { &known[..2] } else { &known[..] };
                 assert!(!name.starts_with("LOCK.") || known.contains(&code), "{}: {text}", shown());
                 code.to_string()
@@ -200,7 +200,7 @@ impl Storm {
         *self.replies.entry(format!("{name} {kind}")).or_default() += 1;
     }
 
-    /// Everybody leaves, everything is deleted and set back: the memory that the server uses then.
+    /// Disconnects all clients, deletes all keys and resets all settings. Returns the server's memory after that.
     fn quiet(&mut self) -> i64 {
         self.clients.clear();
         let mut conn = self.server.conn();
@@ -249,7 +249,7 @@ fn granted(name: &str, command: &Command, reply: &Reply) -> Option<(Vec<Vec<u8>>
     }
 }
 
-/// Ways that a run must have taken, or it would prove little.
+/// Events that a run must have seen, or it would prove little.
 const WAYS: &[&str] = &[
     "LOCK.ACQUIRE value",
     "LOCK.ACQUIRE nil",
@@ -278,18 +278,18 @@ const WAYS: &[&str] = &[
     "LOCK.MRELEASE 1",
 ];
 
-/// And those that many connections take.
+/// Those that need many connections.
 const WAYS_OF_MANY: &[&str] = &["LOCK.ACQUIRE QUEUED", "EVAL value", "EXEC value", "CONFIG OK"];
 
-/// And those that they take where a module can publish.
+/// Those that need a module that can publish.
 const WAYS_OF_TOLD: &[&str] = &["LOCK.ACQUIRE WAITING", "LOCK.MACQUIRE WAITING"];
 
-/// And those that a long run takes for certain.
+/// Those that a long run is sure to see.
 const RARE_WAYS: &[&str] =
     &["LOCK.MEXTEND 1", "LOCK.MRELEASE value", "LOCK.MACQUIRE DEADLOCK", "LOCK.MACQUIRE UNBLOCKED"];
 
 impl Storm {
-    /// The server is still the same one, it took these ways, and a lock is still a lock.
+    /// The server has not restarted, the run saw these events, and locks still work.
     fn assert_over(&self, id: &str, ways: &[&[&str]]) {
         let mut conn = self.server.conn();
         assert_eq!(run_id(&mut conn), id);

@@ -1,5 +1,5 @@
-//! The names that the server keeps for clients that are gone have a bound, in whatever way they came to be kept. Out of
-//! memory it keeps no new ones.
+//! The names that the server keeps for disconnected clients are bounded, however they came to be kept. Without memory
+//! it keeps no new ones.
 
 use crate::kinds::{acquire, Row};
 use crate::notify::can_publish;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How many names, and how long each of them is: together 120 MB.
 const NAMES: usize = 30_000;
 const LENGTH: usize = 4_000;
-/// What they may take: 64 MB of names, the rounding of the allocator, and lines, places and indexes.
+/// Their memory: 64 MB of names, the allocator's rounding, and queues, places and indexes.
 const MOST: i64 = 100_000_000;
 
 fn used(conn: &mut Conn) -> i64 {
@@ -20,7 +20,7 @@ fn places(conn: &mut Conn) -> usize {
     conn.info("lock", "lock_places").unwrap().parse().unwrap()
 }
 
-/// Calls a command, with a script, for each of the names.
+/// A script runs a command for each of the names.
 fn for_each_name(conn: &mut Conn, script: &str) {
     for from in (0..NAMES).step_by(1_000) {
         let script = format!(
@@ -86,7 +86,7 @@ fn disconnect(server: &Server, conn: &mut Conn) {
     until("all waits have ended", || (conn.info("lock", "lock_queued")? == "0").then_some(()));
 }
 
-/// They wait for several keys each, in a blocked client, and their clients are gone.
+/// They wait for several keys each, in a blocked client, and their clients disconnect.
 fn leave_several(server: &Server, conn: &mut Conn) {
     conn.ok(&["SET", "held", "x"]);
     let padding = "x".repeat(LENGTH);
@@ -126,7 +126,7 @@ fn names_that_are_kept_for_clients_that_are_gone_take_at_most_64_mb() {
         conn.set_patience(Duration::from_secs(60));
         let before = used(&mut conn);
         keep(&server, &mut conn);
-        // The keys are not what is measured: only what the module keeps stays.
+        // The keys are not measured: only the module's memory stays.
         conn.ok(&["FLUSHALL"]);
         until("the buffers of the clients are given back", || (used(&mut conn) - before < MOST).then_some(()));
         let kept = places(&mut conn);

@@ -26,7 +26,7 @@ fn take_all(locks: &mut Locks, names: &[String]) -> String {
     locks.conn.int(&call_for(names, &["EX", "600"])).to_string()
 }
 
-/// So many begin to wait for all of these keys.
+/// Clients begin to wait for all of these keys.
 fn wait_for_all(locks: &mut Locks, count: usize, names: &[String]) -> Vec<Conn> {
     let before = locks.info("lock", "lock_waiters");
     let call = call_for(names, &["EX", "600", "WAIT", "600000"]);
@@ -39,7 +39,7 @@ fn wait_for_all(locks: &mut Locks, count: usize, names: &[String]) -> Vec<Conn> 
     waiting
 }
 
-/// Locks whose server's iterations are counted.
+/// A server whose iterations are counted.
 fn counted() -> Option<(Locks, Iterations)> {
     let (server, iterations) = Iterations::start(Server::with().module_args(&["margin-ms", "0"]))?;
     Some((Locks::on(server), iterations))
@@ -143,7 +143,7 @@ fn a_waiter_for_a_thousand_keys_costs_its_names_and_gives_them_back() {
     let each = (locks.info("memory", "used_memory") - empty) / i64::try_from(WAITERS).unwrap();
     println!("{each} bytes for each");
     // The server keeps a blocked client (74 kB) and the arguments of its command, 40 bytes each; the module
-    // keeps 10 bytes for each name. Before it stood in every line, 700 bytes for each.
+    // keeps 10 bytes for each name. Before, it was in every queue, at 700 bytes each.
     assert!(each < 200_000, "{each} bytes for each");
     drop(waiting);
     alone(&mut locks);
@@ -252,7 +252,7 @@ fn as_many_keys_as_a_command_may_have_are_one_grant() {
     let mut twice = call_of("LOCK.MRELEASE", keys, &[&token]);
     twice[1_025] = keys[5].clone();
     assert_eq!(locks.conn.call(&twice).error(), "ERR key 1024 is the same as key 6");
-    // One of them given back is enough to refuse all.
+    // Releasing one of them is enough to refuse all.
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", &keys[1_000], &token]), 1);
     assert_eq!(locks.conn.int(&extend), 0);
     assert_eq!(locks.conn.int(&call_of("LOCK.MRELEASE", keys, &[&token])), 1_023);

@@ -20,7 +20,7 @@ fn call_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
     head.into_iter().chain(names.iter().cloned()).chain(rest.iter().map(ToString::to_string)).collect()
 }
 
-/// So many attempts with grants that they have not claimed.
+/// Attempts with grants that they have not claimed.
 fn grant(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize) {
     grant_with(conn, by, attempts, padding, &[]);
 }
@@ -117,7 +117,7 @@ fn grants_of_many_keys_that_expire_together_pass_on_in_pieces() {
     });
 }
 
-/// So many wait for keys of 4 kB, and for a held one, until all of their waits have ended at one moment.
+/// Clients wait for keys of 4 kB and for a held one, until all of their waits end at one moment.
 fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     bound::cpu(what, LONGEST, || {
@@ -200,7 +200,7 @@ fn unclaimed_grants_of_a_connection_that_ends_pass_on_in_pieces() {
     });
 }
 
-/// The server has given 256 grants of 1,024 keys up, and may not write that while its clients are paused.
+/// The server has given up 256 grants of 1,024 keys, and may not write that while its clients are paused.
 fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
     let mut by = server.conn();
     grant_with(conn, &mut by, 256, 0, &["SESSION"]);
@@ -221,7 +221,7 @@ fn a_check_costs_the_same_while_many_grants_pass_on() {
         let (server, iterations, mut conn) = start("3600000")?;
         let (keys, token) = give_up_and_pause(&server, &mut conn);
         let mut caller = server.conn();
-        // The other one is of nobody, as the tokens of most holders are.
+        // The other token is not from a grant, like those of most holders here.
         let calls: Vec<u8> = (0..100)
             .flat_map(|number| {
                 let unclaimed = names(number, 0).swap_remove(7);
@@ -274,7 +274,7 @@ fn an_id_with_many_unclaimed_grants_takes_a_free_lock_as_fast_as_any() {
         for _ in 0..200 {
             assert!(caller.read().int() > 0);
         }
-        // Each took a millisecond and more when it looked at all grants of its ID.
+        // Each took a millisecond and more when it searched all grants of its ID.
         Some(iterations.sum())
     });
 }

@@ -39,7 +39,7 @@ impl Storm {
         }
     }
 
-    /// Keys and a token, mostly of a late grant.
+    /// Keys and a token, mostly of a recent grant.
     fn grants(&mut self) -> (Vec<Vec<u8>>, Vec<u8>) {
         let late = self.grants.len() - 1 - self.dice.index(self.grants.len().min(12));
         let (keys, token) = self.grants[late].clone();
@@ -54,7 +54,7 @@ impl Storm {
         }
     }
 
-    /// One of the commands of LOCK.*, mostly well-formed.
+    /// One of the LOCK.* commands, mostly well-formed.
     pub fn lock_command(&mut self) -> Command {
         let name: &[u8] = match self.dice.below(29) {
             0..=8 => b"LOCK.ACQUIRE",
@@ -116,7 +116,7 @@ impl Storm {
                     }
                 }
                 self.options(&mut args);
-                // Of one connection alone the tokens grow, and a claim is told an earlier one.
+                // The tokens of a single connection must grow, but a claim returns an earlier one.
                 if self.width > 1 && name != b"LOCK.RECOVER" && self.dice.one_in(4) {
                     self.told(&mut args);
                 }
@@ -180,7 +180,7 @@ impl Storm {
         }
     }
 
-    /// Now and then something is missing, too much, or anything at all.
+    /// Sometimes an argument is missing, extra, or anything at all.
     fn spoil(&mut self, args: &mut Command) {
         match self.dice.below(40) {
             0 => args.truncate(1 + self.dice.index(args.len())),
@@ -209,7 +209,7 @@ impl Storm {
             7 => vec![b"SETRANGE".to_vec(), key, short, value],
             8 => vec![b"SELECT".to_vec(), self.word(&["0", "0", "0", "1", "77"])],
             9 => vec![self.word(&["INCR", "PERSIST", "GET", "GETDEL"]), key],
-            // Sets of others, holders that nobody was granted, and members that come and go under a lock.
+            // Foreign sets, forged holders, and members that come and go under a lock.
             10 => vec![b"ZADD".to_vec(), key, self.score(), self.member()],
             11 => vec![b"ZADD".to_vec(), key, self.score(), self.member(), self.score(), self.member()],
             12 => match self.dice.below(4) {
@@ -222,8 +222,8 @@ impl Storm {
         }
     }
 
-    /// A command after which the tokens of each key still grow: none that gives a key the tokens of another, or any that
-    /// somebody made up. It does not wait, as nobody else would let it in.
+    /// A command after which the tokens of each key still grow: it gives a key neither the tokens of another key nor
+    /// forged ones. It does not wait, as no other client would release the lock.
     pub fn lone_command(&mut self) -> Command {
         const MOVES: [&[u8]; 7] = [b"RENAME", b"COPY", b"RENAMENX", b"MOVE", b"SELECT", b"SETRANGE", b"APPEND"];
         // A token that leaves room for no other, and holders that have an ID.
@@ -238,7 +238,7 @@ impl Storm {
         }
     }
 
-    /// What an operator does, or a client that misbehaves.
+    /// A command of an operator, or of a client that misbehaves.
     pub fn operator_command(&mut self) -> Command {
         let line = self.dice.pick(&[
             "CLIENT PAUSE 3 WRITE",
@@ -283,7 +283,7 @@ impl Storm {
         line.split(' ').map(Into::into).collect()
     }
 
-    /// Of a lock, past or far ahead, or of something else.
+    /// A timestamp of a lock, past or far ahead, or something else.
     fn score(&mut self) -> Vec<u8> {
         self.word(&[
             "1763710031.482913",
@@ -298,7 +298,7 @@ impl Storm {
         ])
     }
 
-    /// As the module writes them, a late grant of somebody, or of something else.
+    /// A member as the module writes it, of a recent grant, or something else.
     fn member(&mut self) -> Vec<u8> {
         match self.dice.below(8) {
             0 => self.word(&["player", "", "9007199254740991", "1763710000482913 ", "17637100004829137"]),

@@ -132,6 +132,10 @@ impl Edge for ServerEdge<'_> {
         key::expires_in_ms(self.context, name)
     }
 
+    fn check_writable(&self, permit: Permit, key: &Self::Key<'_>) -> Result<(), WriteRefused> {
+        replicate::check_writable(permit, key)
+    }
+
     fn write<'n>(
         &mut self,
         permit: Permit,

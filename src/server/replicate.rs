@@ -60,6 +60,22 @@ impl Events {
     }
 }
 
+/// Whether a key can be changed in place. What the server's own commands would reply is known only once they are called.
+///
+/// # Errors
+/// Why it would not be written.
+pub fn check_writable(permit: Permit, key: &Key<'_>) -> Result<(), WriteRefused> {
+    match permit.writer() {
+        Writer::Command => is_open(key),
+        Writer::Timer => Ok(()),
+    }
+}
+
+/// Not a key that was opened for reading and does not exist, or that was closed.
+fn is_open(key: &Key<'_>) -> Result<(), WriteRefused> {
+    succeeded(!key.handle().is_null())
+}
+
 /// Changes a key and closes it.
 ///
 /// # Errors
@@ -134,8 +150,7 @@ impl Written<'_> {
 /// Changes an open key, and replicates the same.
 fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>) -> Result<Events, WriteRefused> {
     let (context, name) = (key.context(), key.name());
-    // Not a key that was opened for reading and does not exist, or that was closed.
-    succeeded(!key.handle().is_null())?;
+    is_open(key)?;
     let mut events = Events::default();
     change.try_each(|primitive| {
         match primitive {

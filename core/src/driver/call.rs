@@ -3,8 +3,8 @@
 use super::edge::Edge;
 use super::entry::Entry;
 use crate::engine::budget::Budget;
-use crate::engine::queue::{LineId, Ticket};
-use crate::engine::{Called, Clock, Heir, Left, Successor};
+use crate::engine::queue::Ticket;
+use crate::engine::{Called, Clock, Heir, Heirs, Left, Successor};
 use crate::lock::rules::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -42,9 +42,10 @@ impl<E: Edge> Entry<'_, E> {
         let longest = self.edge.grace().and_then(|grace| grace.longest_lease());
         let lease = longest.map_or(limits.claim, |longest| longest.min(limits.claim));
         let call = self.engine().call(ticket, limits, clock);
-        let is_told = self.edge.may_publish();
+        // What the server has refused to write is announced once it is written.
+        let is_told = self.edge.may_publish() && !self.engine().queues().is_refused(ticket);
         let is_heard = match call {
-            // Told after the transaction or the script: then it turns out whether anybody listens.
+            // Told after the write, the transaction or the script: then it turns out whether anybody listens.
             Some(_) if !is_told => true,
             Some(call) => self.edge.publish(&call.notice.channel, &call.notice.message()) || call.is_recent,
             None => false,
@@ -60,19 +61,19 @@ impl<E: Edge> Entry<'_, E> {
     /// grace have ended. `None` also when the budget is spent on others: the timer goes on.
     pub(super) fn successor(
         &mut self,
-        line: LineId,
+        heirs: impl Into<Heirs>,
         (token, left): (Token, Left<'_>),
         terms: Terms,
         now: UnixMicros,
         budget: &mut Budget,
     ) -> Option<Successor> {
-        let mut called = None;
+        let (heirs, mut called): (Heirs, _) = (heirs.into(), None);
         for _ in 0..MOST_PASSED_OVER {
             // Each time: behind one that is not there, the next may want such a lease.
-            if !self.end_leases_beyond_grace(line, budget) {
+            if !self.end_leases_beyond_grace(heirs.line, budget) {
                 return None;
             }
-            let heir = self.engine().successor(line, token, left, terms, called, now);
+            let heir = self.engine().successor(heirs, token, left, terms, called, now);
             match heir {
                 Heir::Takes(successor) => return Some(successor),
                 Heir::Nobody => return None,

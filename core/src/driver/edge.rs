@@ -206,6 +206,12 @@ pub trait Edge {
         expected: Expected,
         now: UnixMicros,
     ) -> Result<Self::Key<'n>, Unseen>;
+    /// Whether the server lets a key be written, as far as that is known before. It is asked before anybody is notified
+    /// of a grant.
+    ///
+    /// # Errors
+    /// Why it would not be written.
+    fn check_writable(&self, permit: Permit, key: &Self::Key<'_>) -> Result<(), WriteRefused>;
     /// Changes a key, replicates the change, and closes the key.
     ///
     /// # Errors

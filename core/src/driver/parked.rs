@@ -32,6 +32,8 @@ enum Obstacle {
     SlotLost,
     /// It cannot have this one.
     Lock(Blocked),
+    /// The server does not let one of them be written.
+    Refused(WriteRefused),
 }
 
 impl<E: Edge> Entry<'_, E> {
@@ -55,11 +57,12 @@ impl<E: Edge> Entry<'_, E> {
             self.engine().end_wait(ticket, error);
             return Ok(Tried::Moved);
         }
-        match self.first_obstacle(ticket, db, &keys, now, budget) {
+        match self.first_obstacle(permit, ticket, db, &keys, now, budget) {
             Some(Obstacle::Lock(blocked)) => {
                 let stays = self.engine().park(ticket, blocked);
                 return Ok(if stays { Tried::Stays } else { Tried::Moved });
             }
+            Some(Obstacle::Refused(refused)) => return Err(refused),
             Some(Obstacle::SlotLost) => {
                 self.engine().end_wait(ticket, Error::SlotLost);
                 return Ok(Tried::Moved);
@@ -78,6 +81,7 @@ impl<E: Edge> Entry<'_, E> {
 
     fn first_obstacle(
         &mut self,
+        permit: Permit,
         ticket: Ticket,
         db: i32,
         keys: &Keys,
@@ -108,6 +112,9 @@ impl<E: Edge> Entry<'_, E> {
                         let due = due(lock, Share::Alone, || key.expires_in_ms(), now);
                         let (last_end, held_since) = (lock.last_end(), lock.held_since());
                         return Some(Obstacle::Lock(Blocked { at, due, last_end, held_since }));
+                    }
+                    if let Err(refused) = self.edge.check_writable(permit, &key) {
+                        return Some(Obstacle::Refused(refused));
                     }
                 }
             }

@@ -6,8 +6,8 @@ use super::write::Then;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Before;
-use crate::engine::queue::{Channel, LineId};
-use crate::engine::{Engine, GivenUp, KeyName, Left, Shape, Successor};
+use crate::engine::queue::{Channel, LineId, Ticket};
+use crate::engine::{Engine, GivenUp, Heirs, KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{self, Release};
@@ -20,6 +20,8 @@ use std::rc::Rc;
 enum HandOff {
     /// At once: the same change of the key grants it to the first waiter.
     AtOnce,
+    /// The same, to the first waiter but this one, which leaves the line.
+    Besides(Ticket),
     /// Later: the grant is only removed from the key, and the waiters are served when all of the locks are released.
     Later,
 }
@@ -49,7 +51,8 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MRELEASE. Returns how many locks were released.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed then, unless the server refused a write. It ends there: the locks
+    /// that were written before are released and count, and the rest stay as they are.
     pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         // All keys are opened first: a key of another type is found before anything has changed.
@@ -102,17 +105,39 @@ impl<E: Edge> Entry<'_, E> {
         // A listener to one key may change others: each of the rest is opened again.
         let (mut lines, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
+        let mut result = Ok(released);
         for (name, released) in awaited {
-            let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-            if rules::release(key.lock(), token) != Release::Over {
-                let key_name = self.edge.key_name(name);
-                lines.extend(self.pass_on(key_name, key, token, hand_off, &mut budget)?);
+            match self.release_one_of(name, token, hand_off, now, &mut budget) {
+                Ok(line) => lines.extend(line),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
             }
             self.count_released(released);
         }
+        // Also after a refusal: these have come free.
         self.pass_on_parked(&lines, &mut budget);
-        (0..over).for_each(|_| self.engine().count_release(Release::Over));
-        Ok(released)
+        if result.is_ok() {
+            (0..over).for_each(|_| self.engine().count_release(Release::Over));
+        }
+        result
+    }
+
+    fn release_one_of(
+        &mut self,
+        name: E::Name<'_>,
+        token: Token,
+        hand_off: HandOff,
+        now: UnixMicros,
+        budget: &mut Budget,
+    ) -> Result<Option<LineId>, Error> {
+        let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
+        if rules::release(key.lock(), token) == Release::Over {
+            return Ok(None);
+        }
+        let key_name = self.edge.key_name(name);
+        self.pass_on(key_name, key, token, hand_off, budget)
     }
 
     /// Counts a release, and whether its holder had overrun its lease.
@@ -142,22 +167,50 @@ impl<E: Edge> Entry<'_, E> {
     /// The error for the caller; nothing has changed then.
     pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
         let now = self.edge.command_time();
-        let mut key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
         let key_name = self.edge.key_name(name);
+        let unclaimed = self.engine().unclaimed_by(key_name, id);
+        let expected = unclaimed.as_ref().map_or(Expected::Attempt(Some(id)), |(_, token, _)| Expected::Grant(*token));
+        let key = self.edge.open(name, Access::Caller, expected, now)?;
+        // First what can fail: its grant of this key ends, and passes on with that to another attempt.
+        let ends = match &unclaimed {
+            Some((_, token, written)) => {
+                Some(*token).filter(|token| rules::stands(key.lock(), &written.record(*token)))
+            }
+            None => rules::held_by(key.lock(), id),
+        };
+        let mut budget = Budget::COMMAND;
+        let line = match ends {
+            Some(token) => {
+                if let Some((ticket, ..)) = unclaimed {
+                    // What ends is announced before what follows from it.
+                    self.edge.check_writable(Permit::COMMAND, &key)?;
+                    self.engine().announce_end(ticket);
+                    self.publish_notices();
+                }
+                let own = self.engine().queues().ticket(key_name.db, key_name.name, id);
+                self.pass_on(key_name, key, token, own.map_or(HandOff::AtOnce, HandOff::Besides), &mut budget)?
+            }
+            None => {
+                drop(key);
+                None
+            }
+        };
+        let has_ended = ends.is_some();
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
-        let is_out_of_memory = self.edge.is_out_of_memory();
-        let (mut was_there, given_up) = self.engine().cancel(key_name, id, is_out_of_memory, limits, clock);
-        if !given_up.is_empty() {
-            drop(key);
-            self.pass_on_given_up(given_up);
-            // A grant of the same ID under another name may have come to stand here since, by RENAME or COPY.
-            key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
-        }
-        if let Some(token) = rules::held_by(key.lock(), id) {
-            was_there = true;
-            let mut budget = Budget::COMMAND;
-            let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
-            self.pass_on_parked(line.as_slice(), &mut budget);
+        let takes_room = self.edge.is_out_of_memory() && !(has_ended && unclaimed.is_some());
+        let (was_there, given_up) = self.engine().cancel(key_name, id, takes_room, limits, clock);
+        let mut was_there = was_there || has_ended;
+        self.pass_on_parked(line.as_slice(), &mut budget);
+        // The other keys of a grant that was not claimed.
+        self.pass_on_given_up(given_up);
+        if unclaimed.is_some() {
+            // A grant of the same ID under another name may have come to stand here, by RENAME or COPY.
+            let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
+            if let Some(token) = rules::held_by(key.lock(), id) {
+                was_there = true;
+                let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+                self.pass_on_parked(line.as_slice(), &mut budget);
+            }
         }
         if was_there {
             self.engine().count(Counter::Cancels);
@@ -211,11 +264,19 @@ impl<E: Edge> Entry<'_, E> {
             engine.given_back(token, now);
             engine.waited_line(key_name)
         };
+        let heirs = match hand_off {
+            HandOff::AtOnce => line.map(Heirs::from),
+            HandOff::Besides(leaving) => line.map(|line| Heirs { line, but: Some(leaving) }),
+            HandOff::Later => None,
+        };
+        let heirs = heirs.filter(|_| may_grant);
+        if heirs.is_some() {
+            self.edge.check_writable(Permit::COMMAND, &key)?;
+        }
         let left = left(&mut key, before.as_ref());
         let has_to_restore = left.is_none();
-        let first = line.filter(|_| may_grant && hand_off == HandOff::AtOnce);
-        let successor = first.zip(left);
-        let successor = successor.and_then(|(line, left)| self.successor(line, (token, left), terms, now, budget));
+        let successor = heirs.zip(left);
+        let successor = successor.and_then(|(heirs, left)| self.successor(heirs, (token, left), terms, now, budget));
         if let Some(Successor { ticket, decision, granted, called }) = successor {
             let decision = decision.as_hand_off(token);
             self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, called))?;

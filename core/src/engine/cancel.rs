@@ -2,19 +2,31 @@
 
 use super::budget::Budget;
 use super::claim::GivenUp;
-use super::claims::Leaves;
+use super::claims::{Leaves, Own};
 use super::clock::Clock;
 use super::counters::Counter;
+use super::grant::{Granted, Written};
 use super::parts::{Engine, KeyName, Limits};
-use super::queue::Channel;
+use super::queue::{Channel, Ticket};
 use super::written::End;
 use crate::lock::record::Id;
+use crate::lock::token::Token;
 use std::rc::Rc;
 
 impl<H> Engine<H> {
-    /// LOCK.CANCEL: takes an attempt out of the queue, with a grant that it has not claimed, and bars late copies of its
-    /// calls for a while. Returns whether it waited or had a place, and what passes on. Out of memory an attempt of
-    /// which nothing is known is not barred: that would take room that nothing gives back.
+    /// The grant of a key that an attempt has not claimed: its ticket, its token, and what was written with it.
+    #[must_use]
+    pub fn unclaimed_by(&self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Token, Written)> {
+        let Own { same, others } = self.own_claims(key.db, &[key.name], Some(id));
+        let ticket = same.or_else(|| others.first().copied())?;
+        let Granted { token, until, .. } = self.claims.get(ticket)?.granted;
+        Some((ticket, token, Written { until, id: None, owner: None }))
+    }
+
+    /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it has
+    /// not claimed, and bars late copies of its calls for a while. Returns whether it waited or had a place, and what
+    /// passes on. Out of memory an attempt of which nothing is known is not barred: that would take room that nothing
+    /// gives back.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,

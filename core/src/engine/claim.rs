@@ -229,10 +229,19 @@ impl<H> Engine<H> {
         }
     }
 
+    /// The attempt of a grant is notified that it is cancelled, before the next in line is notified of its own grant.
+    pub fn announce_end(&mut self, ticket: Ticket) {
+        let Some(claim) = self.claims.end_announced(ticket) else { return };
+        let (channel, keys) = (std::rc::Rc::clone(&claim.channel), claim.keys.clone());
+        self.outbox.announce(Notice { channel, news: News::Cancelled, id: claim.id, keys, claim: None });
+    }
+
     fn announce_cancelled(&mut self, claim: Claim) {
-        let Claim { channel, id, keys, since, .. } = claim;
+        let Claim { channel, id, keys, since, is_end_announced, .. } = claim;
         self.waits.has_ended(since);
-        self.outbox.announce(Notice { channel, news: News::Cancelled, id, keys, claim: None });
+        if !is_end_announced {
+            self.outbox.announce(Notice { channel, news: News::Cancelled, id, keys, claim: None });
+        }
     }
 
     /// An announcement that was made later reached nobody: as if its deadline had passed, but its channel is not silent.

@@ -39,6 +39,8 @@ pub struct Claim {
     pub was_refused: bool,
     /// How many of its keys were released by their token.
     pub released: usize,
+    /// Its attempt was notified that it is cancelled, which is being written.
+    pub is_end_announced: bool,
     /// It cannot be claimed any more, and passes on soon.
     pub leaves: Option<Leaves>,
 }
@@ -218,6 +220,13 @@ impl Claims {
         }
     }
 
+    /// The attempt of a grant is notified that it is cancelled.
+    pub fn end_announced(&mut self, ticket: Ticket) -> Option<&Claim> {
+        let claim = self.all.get_mut(&ticket).filter(|claim| !claim.is_end_announced)?;
+        claim.is_end_announced = true;
+        Some(claim)
+    }
+
     /// A claim was refused.
     pub fn refused(&mut self, ticket: Ticket) {
         if let Some(claim) = self.all.get_mut(&ticket) {
@@ -374,7 +383,8 @@ impl Claims {
         self.keys.len()
     }
 
-    /// The canonical form. It leaves out when an attempt began to wait, which decides nothing.
+    /// The canonical form. It leaves out when an attempt began to wait, which decides nothing, and what lasts no longer
+    /// than a command.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> Vec<ClaimForm> {
         let form = |(ticket, claim): (&Ticket, &Claim)| {
@@ -391,6 +401,7 @@ impl Claims {
                 deadline,
                 was_refused,
                 released,
+                is_end_announced: _,
                 leaves,
             } = claim;
             ClaimForm {

@@ -4,7 +4,7 @@ use super::call::Called;
 use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
-use super::queue::{LineId, Ticket};
+use super::queue::{Heirs, LineId, Ticket};
 use super::sessions::LockKey;
 use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
 use crate::lock::time::{Micros, UnixMicros};
@@ -91,14 +91,14 @@ impl<H> Engine<H> {
     /// The successor in a line: the first waiter, if it waits for this lock alone and can have it.
     pub fn successor(
         &mut self,
-        line: LineId,
+        heirs: impl Into<Heirs>,
         token: Token,
         left: Left<'_>,
         terms: Terms,
         called: Option<Called>,
         now: UnixMicros,
     ) -> Heir {
-        let Some((ticket, head)) = self.queues.single_head(line) else { return Heir::Nobody };
+        let Some((ticket, head)) = self.queues.single_head(heirs.into()) else { return Heir::Nobody };
         let called = called.filter(|called| called.ticket == ticket);
         let request = head.request(called.map_or(Micros(0), |called| called.lease));
         if called.is_none() && head.channel().is_some() {

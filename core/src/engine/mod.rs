@@ -126,5 +126,6 @@ pub use clock::Clock;
 pub use hand_off::{Heir, Left, Successor};
 pub use join::{due, gone_at, Blocked};
 pub use parts::{Engine, KeyName, Limits};
+pub use queue::Heirs;
 pub use serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
 pub use written::{Caller, Shape};

@@ -67,6 +67,7 @@ pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;
 pub use line::Cause;
+pub use look::Heirs;
 pub use ready::{Next, Of, Vacancy, MOST_TRIED};
 pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};

@@ -162,9 +162,15 @@ impl<H> Engine<H> {
     /// The server refused to write for a task: it is retried, after the others.
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
-            Task::PassOn(lost) => self.outstanding.lose([lost]),
+            Task::PassOn(lost) => {
+                if let Some(line) = self.queues.waited_line(lost.db, lost.name()) {
+                    self.queues.set_refused(line, true);
+                }
+                self.outstanding.lose([lost]);
+            }
             Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Look(line, _) => {
+                self.queues.set_refused(line, true);
                 // Not at once: its order would put it first again.
                 self.queues.set_due(line, Some(clock.now().after(RETRY)));
                 return;

@@ -65,6 +65,7 @@ impl<H> Engine<H> {
         self.sessions.written(db, name, token, until, has_others);
         if let Some(line) = self.queues.waited_line(db, name) {
             self.queues.seen(line);
+            self.queues.set_refused(line, false);
             if is_among {
                 // With several holders it may come free earlier or later; the next check of it shows when.
                 self.queues.set_due_by(line, until);
@@ -169,6 +170,7 @@ impl<H> Engine<H> {
                         since,
                         deadline,
                         released,
+                        is_end_announced: false,
                         was_refused: false,
                         leaves: None,
                     },

@@ -64,6 +64,7 @@ struct LineForm {
     due: Option<UnixMicros>,
     last_end: Option<UnixMicros>,
     evicted_until: Option<UnixMicros>,
+    is_refused: bool,
     /// How it is to be served; the rest of an earlier round is overwritten before it is read.
     ready: Option<(Option<usize>, Cause, usize)>,
 }
@@ -102,6 +103,7 @@ impl<H: Clone> Queues<H> {
             due: line.due,
             last_end: line.last_end,
             evicted_until: line.evicted_until,
+            is_refused: line.is_refused,
             ready: is_to_be_looked_at.then(|| (line.ready.map(|ticket| tickets.at(ticket)), line.cause, line.tried)),
         }
     }

@@ -91,6 +91,8 @@ pub(super) struct Line {
     pub(super) cause: Cause,
     /// How many of the parked waiters were tried since the lock may have come free.
     pub(super) tried: usize,
+    /// The server refused to write its key, and has not written it since.
+    pub(super) is_refused: bool,
     /// Its key is no longer served here: its waiters are leaving.
     pub(super) is_lost: bool,
     /// Under which length it is listed in `crowds`.
@@ -107,6 +109,16 @@ impl Line {
             (Some(single), Some(parked)) => Some(*single.min(parked)),
             (single, parked) => single.or(parked).copied(),
         }
+    }
+
+    /// The first waiter that is not this one.
+    pub(super) fn head_but(&self, but: Option<Ticket>) -> Option<Ticket> {
+        let head = self.head();
+        if head != but || but.is_none() {
+            return head;
+        }
+        let all = [self.single.blocked(), self.single.told(), &self.parked];
+        all.into_iter().filter_map(|tickets| tickets.iter().copied().find(|ticket| Some(*ticket) != but)).min()
     }
 
     pub(super) fn since(&self) -> Option<MonotonicMicros> {

@@ -9,6 +9,21 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
 use std::rc::Rc;
 
+/// The waiters of a line that may get its lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Heirs {
+    /// The line.
+    pub line: LineId,
+    /// All but this one: it leaves the line once the hand-off is written.
+    pub but: Option<Ticket>,
+}
+
+impl From<LineId> for Heirs {
+    fn from(line: LineId) -> Self {
+        Self { line, but: None }
+    }
+}
+
 impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
@@ -239,10 +254,17 @@ impl<H> Queues<H> {
 
     /// The first waiter in a line, if it waits for this lock alone.
     #[must_use]
-    pub fn single_head(&self, line: LineId) -> Option<(Ticket, &Waiter<H>)> {
+    pub fn single_head(&self, heirs: impl Into<Heirs>) -> Option<(Ticket, &Waiter<H>)> {
+        let Heirs { line, but } = heirs.into();
         let line = self.lines.get(&line)?;
-        let head = line.head().filter(|head| line.single.contains(*head))?;
+        let head = line.head_but(but).filter(|head| line.single.contains(*head))?;
         Some((head, self.entries.get(&head)?.waiter()?))
+    }
+
+    /// Whether the server refused to write the key in whose line that waiter stands, and has not written it since.
+    #[must_use]
+    pub fn is_refused(&self, ticket: Ticket) -> bool {
+        self.line_of_ticket(ticket).and_then(|line| self.lines.get(&line)).is_some_and(|line| line.is_refused)
     }
 
     /// Whether the attempts of a channel are passed over.

@@ -88,6 +88,13 @@ impl<H> Queues<H> {
         }
     }
 
+    /// The server refused to write the key of a line, or has written it.
+    pub fn set_refused(&mut self, id: LineId, is_refused: bool) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.is_refused = is_refused;
+        }
+    }
+
     /// The key of a line was seen: an earlier eviction no longer matters.
     pub fn seen(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(&id) {

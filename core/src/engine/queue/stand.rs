@@ -250,6 +250,7 @@ impl<H> Queues<H> {
             ready: None,
             cause: Cause::Event,
             tried: 0,
+            is_refused: false,
             is_lost: false,
             crowd: None,
             first: None,

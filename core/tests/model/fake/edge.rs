@@ -146,6 +146,12 @@ impl Edge for FakeEdge<'_> {
         Some(at.saturating_sub(world.wall.0 / 1_000))
     }
 
+    fn check_writable(&self, permit: Permit, key: &FakeKey) -> Result<(), WriteRefused> {
+        // A server does not know before what its own commands would reply.
+        let refused = self.node.world.borrow().refused.get(&key.place.1).copied();
+        refused.filter(|_| permit.writer() == Writer::Command).map_or(Ok(()), Err)
+    }
+
     fn write<'n>(
         &mut self,
         permit: Permit,

@@ -88,8 +88,12 @@ c_event!(on_config_change, |context: &Context, entry: &mut Entry<'_>, _, _| {
     server_facts::read(context, Changes::Told);
     entry.check_settings();
 });
-c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, _| {
+c_event!(on_cron, |context: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_void| {
     module().is_replica.set(context.is_replica());
+    // SAFETY: the server gives this event this structure, or none.
+    if let Some(info) = unsafe { data.cast::<raw::RedisModuleCronLoopInfo>().as_ref() } {
+        module().settings.set_hz(u32::try_from(info.hz).unwrap_or(0));
+    }
     entry.tick();
     if module().resets.noticed(context) {
         entry.engine().waits_mut().reset();

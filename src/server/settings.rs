@@ -36,6 +36,8 @@ impl Setting {
 }
 
 const HOUR_MS: i64 = 3_600_000;
+/// The smallest `hz` is one tick in each second. Before the first tick, nothing else is known.
+const RAREST_TICK: Micros = Micros(1_000_000);
 const TEN_YEARS_MS: i64 = 315_360_000_000;
 
 /// All settings.
@@ -48,6 +50,8 @@ pub struct Settings {
     claim: Setting,
     deadlock_edges: Setting,
     grace: Setting,
+    /// How long the server sleeps between two ticks, as of the last of them.
+    tick: Cell<Micros>,
 }
 
 impl Default for Settings {
@@ -62,6 +66,7 @@ impl Default for Settings {
             claim: Setting::new(c"claim-ms", 2_000, 1, HOUR_MS),
             deadlock_edges: Setting::new(c"deadlock-edges", 10_000, 0, 1_000_000),
             grace: Setting::new(c"failover-grace-ms", 0, 0, 24 * HOUR_MS),
+            tick: Cell::new(RAREST_TICK),
         }
     }
 }
@@ -70,7 +75,7 @@ impl Settings {
     /// All settings, in the order of the documentation.
     pub(super) const fn all(&self) -> [&Setting; 8] {
         // Without `..`, so that the compiler finds one that is forgotten here.
-        let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace } = self;
+        let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace, tick: _ } = self;
         [margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace]
     }
 
@@ -94,7 +99,13 @@ impl Settings {
             queued: self.max_queued.get_count(),
             claim: self.claim.get_ms(),
             place: self.place.get_ms(),
+            tick: self.tick.get(),
         }
+    }
+
+    /// The server ticks so often in a second.
+    pub fn set_hz(&self, hz: u32) {
+        self.tick.set(Micros(RAREST_TICK.0 / u64::from(hz.max(1))));
     }
 
     /// How many edges of the graph of waits a search for a deadlock may inspect.

@@ -68,8 +68,8 @@ impl<E: Edge> Entry<'_, E> {
     /// Called by the server about ten times a second: covers what no timer and no event reports.
     pub fn tick(&mut self) {
         let now = self.compare_clocks();
-        let claim = self.edge.limits().claim;
-        self.engine().note_turn(now, claim);
+        let limits = self.edge.limits();
+        self.engine().note_turn(now, limits);
         self.look_after_gate(now);
         self.renew_late_timer(now);
         let is_told_of_keys = self.edge.tells_of_keys();

@@ -89,8 +89,8 @@ impl<H> Engine<H> {
     }
 
     /// Called in each tick of the server: notes whether it stood still before.
-    pub fn note_turn(&mut self, now: MonotonicMicros, claim: Micros) {
-        self.claims.seen(now, claim);
+    pub fn note_turn(&mut self, now: MonotonicMicros, limits: Limits) {
+        self.claims.seen(now, limits.claim, limits.tick);
     }
 
     /// Grants that were not claimed in time pass on, and their channels are skipped, as far as the budget goes. They end
@@ -102,7 +102,7 @@ impl<H> Engine<H> {
             return;
         }
         let now = clock.monotonic();
-        let over = self.claims.begin_turn(now, limits.claim);
+        let over = self.claims.begin_turn(now, limits.claim, limits.tick);
         while budget.has_left() {
             let Some(ticket) = self.claims.due(over) else { return };
             if self.claims.get(ticket).is_some_and(|claim| claim.leaves.is_some()) {

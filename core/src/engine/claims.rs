@@ -113,8 +113,13 @@ struct Turns {
     stood_still: MonotonicMicros,
 }
 
-/// Turns that are shorter than this are no standstill: a server ticks every 100 ms, or rarely 250.
+/// Turns that are shorter than this are not a standstill: most servers tick every 100 ms.
 const SHORTEST_STANDSTILL: Micros = Micros(300_000);
+
+/// The longest turn that is not a standstill: a third of the time for a claim, and one and a half ticks of the server.
+fn longest_turn(claim: Micros, tick: Micros) -> Micros {
+    Micros(claim.0 / 3).max(Micros(tick.0.saturating_mul(3) / 2)).max(SHORTEST_STANDSTILL)
+}
 
 impl Claims {
     /// The number of unclaimed grants.
@@ -331,9 +336,9 @@ impl Claims {
         self.deadlines.first().map(|(deadline, _)| Some(*deadline).filter(|deadline| *deadline > last))
     }
 
-    /// The server runs at `now`: notes whether it stood still before, longer than a third of the time for a claim.
-    pub fn seen(&mut self, now: MonotonicMicros, claim: Micros) {
-        let longest = Micros(claim.0 / 3).max(SHORTEST_STANDSTILL);
+    /// The server runs at `now`, and ticks once in each `tick`: notes whether it stood still before.
+    pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
+        let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
             self.turns.stood_still = now;
         }
@@ -342,8 +347,8 @@ impl Claims {
 
     /// The timer runs at `now`, in a turn of its own. Returns up to when deadlines are over: two turns have read the
     /// sockets since.
-    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros) -> MonotonicMicros {
-        self.seen(now, claim);
+    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
+        self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
         self.turns.last = [now, last];
         before
@@ -418,5 +423,36 @@ impl Claims {
             }
         };
         self.all.iter().map(form).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_of_the_server_is_no_standstill_however_rare_it_is() {
+        const CLAIM: Micros = Micros(600_000);
+        for (tick_ms, gap_ms, is_standstill) in [
+            (100, 300, false),
+            (100, 301, true),
+            (200, 300, false),
+            (200, 301, true),
+            (500, 750, false),
+            (500, 751, true),
+            (1_000, 1_500, false),
+            (1_000, 1_501, true),
+        ] {
+            let [tick, gap] = [tick_ms, gap_ms].map(Micros::from_ms);
+            let mut claims = Claims::default();
+            let begun = MonotonicMicros(5_000_000);
+            // The first turn after the start has none before it.
+            claims.begin_turn(begun, CLAIM, tick);
+            assert!(!claims.stood_still_after(MonotonicMicros(1)), "{tick_ms}");
+            claims.seen(begun.after(gap), CLAIM, tick);
+            assert_eq!(claims.stood_still_after(begun), is_standstill, "{tick_ms} {gap_ms}");
+        }
+        // With much time for a claim a third of it counts.
+        assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));
     }
 }

@@ -15,8 +15,13 @@ const CROWD: usize = 12;
 /// More than a piece may cost: a part, and the last grant.
 const PIECE: usize = Budget::PART + KEYS;
 
-const LIMITS: Limits =
-    Limits { waiters: 1_000_000, queued: 1_000_000, claim: Micros(2_000), place: Micros(10_000_000) };
+const LIMITS: Limits = Limits {
+    waiters: 1_000_000,
+    queued: 1_000_000,
+    claim: Micros(2_000),
+    place: Micros(10_000_000),
+    tick: Micros(100_000),
+};
 
 #[derive(Clone, Copy)]
 struct At(u64);

@@ -41,6 +41,8 @@ pub struct Limits {
     pub claim: Micros,
     /// How long the place of a waiter that left is reserved.
     pub place: Micros,
+    /// How long the server sleeps at most between two ticks.
+    pub tick: Micros,
 }
 
 /// What the module remembers. `H` is the handle of a client that waits.

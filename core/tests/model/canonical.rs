@@ -2,7 +2,7 @@
 //! situation in which something else would happen.
 
 use crate::asks::{alone, hold, id, in_session, named, node, seconds};
-use crate::fake::{Blocked, Node};
+use crate::fake::{Blocked, Node, Settings};
 use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
@@ -152,7 +152,7 @@ impl Run {
 
     /// Tickets, lines and counts that are gone again.
     fn noise(&self) {
-        let limits = Limits { waiters: 1_000, queued: 1_000, claim: Micros(2_000_000), place: Micros(0) };
+        let limits = Limits { place: Micros(0), ..Settings::default().limits };
         self.node.event(|entry| {
             let clock = redis_lock_core::driver::Edge::clock(entry.edge());
             let waiter = Waiter {

@@ -74,7 +74,13 @@ impl Default for Settings {
         Self {
             margin: Micros(1_000_000),
             retention: Retention::Ms(60_000),
-            limits: Limits { waiters: 1_000, queued: 1_000, claim: Micros(2_000_000), place: Micros(10_000_000) },
+            limits: Limits {
+                waiters: 1_000,
+                queued: 1_000,
+                claim: Micros(2_000_000),
+                place: Micros(10_000_000),
+                tick: Micros(100_000),
+            },
             edges: 10_000,
             grace: None,
             tells_of_keys: true,

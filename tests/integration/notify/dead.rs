@@ -73,6 +73,21 @@ fn a_host_that_vanished_delays_the_line_by_one_claim_for_each_of_its_channels() 
     assert_eq!((line.info("lock_unclaimed"), line.info("lock_unheard")), (2, 198));
 }
 
+/// A server that ticks rarely does not stand still between two ticks.
+#[test]
+fn so_it_does_where_the_server_ticks_once_in_a_second() {
+    let rare = Server::with().args(&["--hz", "1", "--dynamic-hz", "no"]);
+    let Some(mut line) = Line::on(rare.module_args(&["margin-ms", "0", "claim-ms", "200"]).start()) else { return };
+    let _gone = Listener::of(&line.locks.server, "gone");
+    let token = line.locks.hold();
+    crowd(&mut line.locks.conn, 5, |_| "gone".into());
+    line.ask("7");
+    line.locks.release(token);
+    line.told.hears("granted 7 k");
+    line.claim("7");
+    assert_eq!((line.info("lock_unclaimed"), line.info("lock_unheard")), (1, 4));
+}
+
 #[test]
 fn one_that_was_sent_a_moment_ago_is_granted_although_nobody_listens_yet() {
     let Some(mut line) = Line::with(&["claim-ms", "5000"]) else { return };

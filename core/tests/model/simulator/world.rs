@@ -149,6 +149,7 @@ impl Run {
                 queued: if seed % 11 == 10 { 3 } else { 1_000 },
                 claim: Micros(of(&[2_000_000, 150_000], 17)),
                 place: Micros(of(&[10_000_000, 300_000, 0], 5)),
+                tick: Micros(100_000),
             },
             edges: if seed % 13 == 12 { 3 } else { 10_000 },
             grace: (plan == Plan::Group).then_some(grace::Settings {

@@ -72,9 +72,10 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().note_turn(now, limits);
         self.look_after_gate(now);
         self.renew_late_timer(now);
-        let is_told_of_keys = self.edge.tells_of_keys();
+        let (is_told_of_keys, clock) = (self.edge.tells_of_keys(), self.edge.clock());
         let mut engine = self.engine();
         engine.renew_events();
+        engine.forget_old(clock);
         engine.scan(now, is_told_of_keys);
     }
 }

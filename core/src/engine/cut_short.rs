@@ -53,6 +53,17 @@ impl CutShort {
         }
     }
 
+    /// Forgets those whose time is over at `now`, as far as the budget goes.
+    pub(super) fn forget_piece(&mut self, now: UnixMicros, budget: &mut Budget) {
+        while budget.has_left() && self.order.front().is_some_and(|(_, until)| *until <= now) {
+            self.forget_first();
+            budget.spend(1);
+        }
+        if self.order.is_empty() && self.order.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+
     fn forget_first(&mut self) -> bool {
         let Some((grant, _)) = self.order.pop_front() else { return false };
         self.bytes = self.bytes.saturating_sub(grant.0 .1.len());
@@ -124,6 +135,26 @@ mod tests {
         let has = |number| cut_short.grants.contains(&long(number));
         assert!(!has(0) && has(1) && has(fit));
         assert_eq!((cut_short.grants.len() as u64, cut_short.bytes), (fit, MOST_BYTES));
+    }
+
+    #[test]
+    fn they_are_forgotten_in_pieces_when_their_time_is_over() {
+        let mut cut_short = CutShort::default();
+        for number in 0..MOST {
+            cut_short.add(grant(number as u64), UnixMicros(10), UnixMicros(0));
+        }
+        let forget = |cut_short: &mut CutShort, now| {
+            cut_short.forget_piece(UnixMicros(now), &mut Budget::of(Budget::PART));
+            cut_short.order.len()
+        };
+        assert_eq!(forget(&mut cut_short, 9), MOST);
+        let mut left = MOST;
+        while left > 0 {
+            let before = left;
+            left = forget(&mut cut_short, 10);
+            assert_eq!(left, before.saturating_sub(Budget::PART));
+        }
+        assert_eq!((cut_short.grants.len(), cut_short.order.capacity(), cut_short.bytes), (0, 0, 0));
     }
 
     #[test]

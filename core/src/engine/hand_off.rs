@@ -1,6 +1,8 @@
 //! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
+use super::budget::Budget;
 use super::call::Called;
+use super::clock::Clock;
 use super::counters::Counter;
 use super::grant::{Before, Decision, Granted};
 use super::parts::{Engine, KeyName};
@@ -67,6 +69,14 @@ impl<H> Engine<H> {
     /// A grant was cut short because its connection ended.
     pub fn cut_short(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
         self.cut_short.add(grant, until, now);
+    }
+
+    /// Called in each tick of the server: forgets what is remembered of grants for a while, as far as a piece goes.
+    pub fn forget_old(&mut self, clock: impl Clock) {
+        let mut budget = Budget::of(Budget::PART);
+        self.predecessors.forget_piece(clock.monotonic(), &mut budget);
+        let mut budget = Budget::of(Budget::PART);
+        self.cut_short.forget_piece(clock.now(), &mut budget);
     }
 
     /// A grant was extended: it counts as cut short no longer.

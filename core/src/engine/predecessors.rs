@@ -3,6 +3,7 @@
 //! A grant is identified by its token and its key: MACQUIRE has one token for several keys, each with its own
 //! predecessor or none.
 
+use super::budget::Budget;
 use super::grant::Before;
 use crate::lock::time::{Micros, MonotonicMicros};
 use crate::lock::token::Token;
@@ -39,6 +40,18 @@ impl Predecessors {
         self.grants.get(&token)?.get(name)
     }
 
+    /// Forgets those whose time is over, as far as the budget goes.
+    pub(super) fn forget_piece(&mut self, now: MonotonicMicros, budget: &mut Budget) {
+        while budget.has_left() {
+            let Some((_, _, name)) = self.order.front().filter(|(until, ..)| *until <= now) else { break };
+            budget.spend_names(1, name.len());
+            self.forget_first();
+        }
+        if self.order.is_empty() && self.order.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+
     /// The canonical form, in the order in which they are forgotten.
     #[must_use]
     pub fn canonical(&self) -> Vec<(MonotonicMicros, Token, Box<[u8]>, Before)> {
@@ -52,12 +65,16 @@ impl Predecessors {
 
     fn forget(&mut self, now: MonotonicMicros) {
         while self.order.len() > MOST || self.order.front().is_some_and(|(until, ..)| *until <= now) {
-            let Some((_, token, name)) = self.order.pop_front() else { return };
-            if let Some(keys) = self.grants.get_mut(&token) {
-                keys.remove(&name);
-                if keys.is_empty() {
-                    self.grants.remove(&token);
-                }
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        let Some((_, token, name)) = self.order.pop_front() else { return };
+        if let Some(keys) = self.grants.get_mut(&token) {
+            keys.remove(&name);
+            if keys.is_empty() {
+                self.grants.remove(&token);
             }
         }
     }
@@ -95,6 +112,26 @@ mod tests {
         {
             assert_eq!(recall(&mut predecessors, name, grant, NOW), expected, "{name:?} {grant}");
         }
+    }
+
+    #[test]
+    fn they_are_forgotten_in_pieces_when_their_time_is_over() {
+        let mut predecessors = Predecessors::default();
+        for grant in 0..MOST as u64 {
+            predecessors.remember(b"k", token(grant), before(grant), NOW);
+        }
+        let forget = |predecessors: &mut Predecessors, now| {
+            predecessors.forget_piece(now, &mut Budget::of(Budget::PART));
+            predecessors.order.len()
+        };
+        assert_eq!(forget(&mut predecessors, NOW.after(Micros(AGE.0 - 1))), MOST);
+        let mut left = MOST;
+        while left > 0 {
+            let before = left;
+            left = forget(&mut predecessors, NOW.after(AGE));
+            assert_eq!(left, before.saturating_sub(Budget::PART));
+        }
+        assert_eq!((predecessors.grants.capacity(), predecessors.order.capacity()), (0, 0));
     }
 
     #[test]

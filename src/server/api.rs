@@ -122,6 +122,7 @@ api! {
         // 7.0.6
         set_context_user: unsafe extern "C" fn(Ctx, *const raw::RedisModuleUser) = RedisModule_SetContextUser;
         // 7.0
+        acl_add_log_entry: unsafe extern "C" fn(Ctx, *mut raw::RedisModuleUser, Str, raw::RedisModuleACLLogEntryReason) = RedisModule_ACLAddLogEntry;
         acl_check_channel_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckChannelPermissions;
         acl_check_key_permissions: unsafe extern "C" fn(*mut raw::RedisModuleUser, Str, Int) -> Int = RedisModule_ACLCheckKeyPermissions;
         free_module_user: unsafe extern "C" fn(*mut raw::RedisModuleUser) = RedisModule_FreeModuleUser;

@@ -21,12 +21,13 @@ pub fn check(context: &Context, key: &[u8], channel: ChannelName<'_>) -> Result<
     if is_sharded && is_cluster(context) && slot::of(key) != slot::of(channel) {
         return Err(Error::ChannelSlot);
     }
-    let is_allowed = OwnString::of(channel).is_some_and(|channel| Reader::of(context).may_use(channel.as_arg()));
-    if is_allowed {
-        Ok(())
-    } else {
-        Err(Error::NoPermission)
+    let channel = OwnString::of(channel).ok_or(Error::NoPermission)?;
+    let reader = Reader::of(context);
+    if reader.may_use(channel.as_arg()) {
+        return Ok(());
     }
+    reader.log_refused_channel(context, channel.as_arg());
+    Err(Error::NoPermission)
 }
 
 /// Publishes a message to the subscribers of this server; in a cluster, on an ordinary channel, of all nodes. Returns

@@ -86,6 +86,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Notes in ACL LOG that a channel was refused: the server notes only what it refuses itself.
+    pub fn log_refused_channel(&self, context: &Context, channel: Arg<'_>) {
+        if let (Self::User(user), Some(add)) = (self, api().acl_add_log_entry) {
+            let reason = raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CHANNEL;
+            // SAFETY: the context is that of the running command; the user is freed when this value is dropped, and the
+            // server copies the channel.
+            unsafe { add(context.as_ptr(), user.handle.as_ptr(), channel.as_ptr(), reason) };
+        }
+    }
+
     /// Whether it may read a key.
     #[must_use]
     pub fn may_read(&self, key: Arg<'_>) -> bool {

@@ -52,6 +52,35 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
 }
 
 #[test]
+fn a_refused_channel_is_in_the_acl_log() {
+    let Some(mut line) = Line::start() else { return };
+    let mut some = user(&mut line, "some", &["resetchannels", "&jobs:*"]);
+    let calls: [&[&str]; 3] = [&["LOCK.ACQUIRE", "k"], &["LOCK.MACQUIRE", "2", "k", "l"], &["EVAL"]];
+    for (number, call) in calls.into_iter().enumerate() {
+        line.locks.conn.ok(&["ACL", "LOG", "RESET"]);
+        let channel = format!("other:{number}");
+        let reply = match call {
+            ["EVAL"] => {
+                let script = "return redis.pcall(unpack(ARGV))";
+                some.call(
+                    &[&["EVAL", script, "1", "k"], &ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", &channel)[..]].concat(),
+                )
+            }
+            call => some.call(&ask(call, "7", "SNOTIFY", &channel)),
+        };
+        assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
+        let log = line.locks.conn.call(&["ACL", "LOG"]);
+        let [entry] = log.list() else { panic!("{log:?}") };
+        let field = |name: &str| entry.field(name).text();
+        assert_eq!(["reason", "object", "username"].map(field), ["channel", &channel, "some"], "{call:?}");
+    }
+    // What is allowed is not noted.
+    line.locks.conn.ok(&["ACL", "LOG", "RESET"]);
+    some.int(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "jobs:1"));
+    assert_eq!(line.locks.conn.call(&["ACL", "LOG"]).list().len(), 0);
+}
+
+#[test]
 fn the_same_holds_in_transactions_and_scripts() {
     let Some(mut line) = Line::start() else { return };
     line.locks.hold();

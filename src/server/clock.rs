@@ -58,6 +58,12 @@ fn awake() -> MonotonicMicros {
     read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
 }
 
+/// The CPU time of the main thread: how much of it something takes, whatever else the machine does.
+#[must_use]
+pub fn cpu() -> MonotonicMicros {
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(MonotonicMicros(0))
+}
+
 /// All clocks, to be compared.
 #[must_use]
 pub fn all() -> Reading {

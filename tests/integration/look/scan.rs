@@ -135,6 +135,50 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
     }
 }
 
+/// The names that MATCH filters out count as well: long ones take the server long.
+#[test]
+fn a_page_of_long_names_that_do_not_match_is_a_short_one() {
+    const BOUND: Duration = Duration::from_millis(5);
+    const KEYS: usize = 1_000;
+    bound::cpu("LOCK.SCAN MATCH, names of 16 kB", BOUND, || {
+        let (server, iterations) = Iterations::start(Server::with())?;
+        let mut conn = server.conn();
+        let script = "for n = 1, ARGV[1] do redis.call('SET', KEYS[1] .. string.rep('x', 16384) .. n, '') end";
+        assert_eq!(conn.call(&["EVAL", script, "1", "k", &KEYS.to_string()]), Reply::Nil);
+        iterations.reset();
+        let mut calls = 1;
+        let found = scan(&mut conn, &["MATCH", "*y", "COUNT", "1000"], |_| calls += 1);
+        assert!(found.is_empty() && calls > 1, "{calls} calls");
+        Some(iterations.longest())
+    });
+}
+
+/// A lock with several holders takes LOCK.TOP as long as four others.
+#[test]
+fn the_longest_queues_are_listed_up_to_400_locks_of_several_holders() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    if !can_publish(&mut conn) {
+        return;
+    }
+    fill(&mut conn, 420, 3);
+    let wait = |conn: &mut Conn, key: &str| {
+        let asks = ["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "600000", "NOTIFY", "c", "ID", "7"];
+        assert_eq!(conn.call(&asks), crate::notify::waiting());
+    };
+    for n in 0..420 {
+        wait(&mut conn, &format!("k{}-{}", n / 20, n % 20 + 1));
+    }
+    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "1000"]).list().len(), 400);
+    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "399"]).list().len(), 399);
+    conn.ok(&["FLUSHALL"]);
+    for n in 0..900 {
+        conn.int(&["LOCK.ACQUIRE", &format!("one{n}"), "PX", "600000"]);
+        wait(&mut conn, &format!("one{n}"));
+    }
+    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "900"]).list().len(), 900);
+}
+
 /// COUNT bounds the holders that are read, too, and all locks are found all the same.
 #[test]
 fn a_page_of_large_locks_is_a_short_one() {

@@ -3,26 +3,48 @@
 
 use super::{Line, Listener};
 use crate::support::clock::Clocks;
-use crate::support::{until, Conn, Reply};
+use crate::support::{until, Conn, Options, Reply, Server};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than the time for a claim; there is no margin.
 const STANDSTILL: Duration = Duration::from_millis(1_500);
 const SETTINGS: [&str; 2] = ["claim-ms", "1000"];
 const CLAIM: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
 
+/// A script that takes as long as its argument says. It cannot see a clock on every server.
+const SLOW_SCRIPT: &str = "for n = 1, tonumber(ARGV[1]) do end";
+/// So many turns take a few milliseconds.
+const FEW_TURNS: u32 = 5_000_000;
+
+/// A server that stands still, and does not answer that it is busy.
+fn patient() -> Options {
+    Server::with().args(&["--lua-time-limit", "600000"]).module_args(&["margin-ms", "0"]).module_args(&SETTINGS)
+}
+
 /// Stops the server for longer than a claim may take, and does something meanwhile.
-fn stand_still(line: &Line, meanwhile: impl FnOnce()) {
+fn stand_still(line: &Line, meanwhile: &mut dyn FnMut()) {
     line.locks.server.signal("STOP");
     meanwhile();
     sleep(STANDSTILL);
     line.locks.server.signal("CONT");
 }
 
+/// A slow script keeps the server as long.
+fn run_slow_script(line: &Line, meanwhile: &mut dyn FnMut()) {
+    let mut conn = line.locks.server.conn();
+    conn.set_patience(Duration::from_secs(60));
+    let begun = Instant::now();
+    assert_eq!(conn.call(&["EVAL", SLOW_SCRIPT, "0", &FEW_TURNS.to_string()]), Reply::Nil);
+    let turns = f64::from(FEW_TURNS) * STANDSTILL.as_secs_f64() / begun.elapsed().as_secs_f64();
+    conn.send(&["EVAL", SLOW_SCRIPT, "0", &format!("{turns:.0}")]);
+    meanwhile();
+    assert_eq!(conn.read(), Reply::Nil);
+}
+
 /// An attempt that was just told of its grant, with one more behind it on the same channel, and one that is blocked.
 fn told() -> Option<Line> {
-    let mut line = Line::with(&SETTINGS)?;
+    let mut line = Line::on(patient().start())?;
     let token = line.locks.hold();
     line.ask("7");
     line.ask("8");
@@ -33,28 +55,34 @@ fn told() -> Option<Line> {
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
-    let Some(mut line) = told() else { return };
-    let mut blocked = line.locks.wait(&[]);
-    let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());
-    let granted = line.locks.conn.lock("k", "token").int();
-    stand_still(&line, || {
-        // One who asks before it finds a lock whose timestamp has passed.
-        newcomer.send(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
-        claim.send(&CLAIM);
-    });
-    assert_eq!(claim.read(), Reply::Int(granted));
-    assert!(newcomer.read().is_nil());
-    line.locks.assert_holds(granted);
-    assert_eq!(["lock_claims", "lock_unclaimed", "lock_recoveries"].map(|field| line.info(field)), [1, 0, 0]);
-    line.locks.release(granted);
-    line.takes_its_turn("8");
-    blocked.granted();
+    let stalls: [fn(&Line, &mut dyn FnMut()); 2] = [stand_still, run_slow_script];
+    for stall in stalls {
+        let Some(mut line) = told() else { return };
+        let mut blocked = line.locks.wait(&[]);
+        let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());
+        for conn in [&mut newcomer, &mut claim] {
+            conn.set_patience(Duration::from_secs(60));
+        }
+        let granted = line.locks.conn.lock("k", "token").int();
+        stall(&line, &mut || {
+            // One who asks before it finds a lock whose timestamp has passed.
+            newcomer.send(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+            claim.send(&CLAIM);
+        });
+        assert_eq!(claim.read(), Reply::Int(granted));
+        assert!(newcomer.read().is_nil());
+        line.locks.assert_holds(granted);
+        assert_eq!(["lock_claims", "lock_unclaimed", "lock_recoveries"].map(|field| line.info(field)), [1, 0, 0]);
+        line.locks.release(granted);
+        line.takes_its_turn("8");
+        blocked.granted();
+    }
 }
 
 #[test]
 fn a_channel_that_could_not_be_heard_is_not_skipped() {
     let Some(mut line) = told() else { return };
-    stand_still(&line, || {});
+    stand_still(&line, &mut || {});
     // The first does not claim at all; the next on the same channel has its turn.
     line.told.hears("granted 8 k");
     assert_eq!(line.info("lock_unclaimed"), 1);
@@ -65,7 +93,7 @@ fn a_channel_that_could_not_be_heard_is_not_skipped() {
 #[test]
 fn a_claim_counts_after_its_timestamp() {
     let Some(clocks) = Clocks::new(&[0]) else { return };
-    let Some(mut line) = Line::on(clocks.of(crate::support::Server::with().module_args(&SETTINGS)).start()) else {
+    let Some(mut line) = Line::on(clocks.of(Server::with().module_args(&SETTINGS)).start()) else {
         return;
     };
     let token = line.locks.hold();

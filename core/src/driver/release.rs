@@ -179,21 +179,18 @@ impl<E: Edge> Entry<'_, E> {
             None => rules::held_by(key.lock(), id),
         };
         let mut budget = Budget::COMMAND;
-        let line = match ends {
-            Some(token) => {
-                if let Some((ticket, ..)) = unclaimed {
-                    // What ends is announced before what follows from it.
-                    self.edge.check_writable(Permit::COMMAND, &key)?;
-                    self.engine().announce_end(ticket);
-                    self.publish_notices();
-                }
-                let own = self.engine().queues().ticket(key_name.db, key_name.name, id);
-                self.pass_on(key_name, key, token, own.map_or(HandOff::AtOnce, HandOff::Besides), &mut budget)?
+        let line = if let Some(token) = ends {
+            if let Some((ticket, ..)) = unclaimed {
+                // What ends is announced before what follows from it.
+                self.edge.check_writable(Permit::COMMAND, &key)?;
+                self.engine().announce_end(ticket);
+                self.publish_notices();
             }
-            None => {
-                drop(key);
-                None
-            }
+            let own = self.engine().queues().ticket(key_name.db, key_name.name, id);
+            self.pass_on(key_name, key, token, own.map_or(HandOff::AtOnce, HandOff::Besides), &mut budget)?
+        } else {
+            drop(key);
+            None
         };
         let has_ended = ends.is_some();
         let (limits, clock) = (self.edge.limits(), self.edge.clock());

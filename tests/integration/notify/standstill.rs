@@ -22,6 +22,9 @@ fn patient() -> Options {
     Server::with().args(&["--lua-time-limit", "600000"]).module_args(&["margin-ms", "0"]).module_args(&SETTINGS)
 }
 
+/// Keeps the server from everything else for that long, and does something meanwhile.
+type Stall = fn(&Line, &mut dyn FnMut());
+
 /// Stops the server for longer than a claim may take, and does something meanwhile.
 fn stand_still(line: &Line, meanwhile: &mut dyn FnMut()) {
     line.locks.server.signal("STOP");
@@ -55,8 +58,7 @@ fn told() -> Option<Line> {
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
-    let stalls: [fn(&Line, &mut dyn FnMut()); 2] = [stand_still, run_slow_script];
-    for stall in stalls {
+    for stall in [stand_still as Stall, run_slow_script] {
         let Some(mut line) = told() else { return };
         let mut blocked = line.locks.wait(&[]);
         let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());

@@ -152,3 +152,22 @@ fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
     ];
     is_fine(Plan::Calm, 419_948_675_646, &steps);
 }
+
+#[test]
+fn an_undelivered_grant_that_is_extended_and_cut_back_to_its_lease_need_not_pass_on() {
+    let ask = |client, keys: &[u8], lease| Call { client, keys: keys.to_vec(), lease, wait: 0, ..CALL };
+    let steps = [
+        pass_us(1_989_000),
+        Step::AcquireAll(Call { id: Some(4), ..ask(6, &[0, 2], 500) }),
+        Step::AcquireAll(Call { id: Some(2), session: true, wait: 20, ..ask(0, &[0], 10) }),
+        Step::Acquire(Call { share: Share::Shared, id: Some(1), ..ask(6, &[3], 1_000) }),
+        Step::Release { grant: 1, key: 2 },
+        Step::Lose,
+        Step::Extend { grant: 0, lease: 500 },
+        Step::Pass(Time::Turn),
+        Step::Pass(Time::Turn),
+        Step::ExtendAll { grant: 0, more: None, lease: 10 },
+        pass_us(28_000),
+    ];
+    is_fine(Plan::Calm, 256_504_619_571, &steps);
+}

@@ -388,21 +388,23 @@ impl Court {
     }
 
     /// Unclaimed grants are told of, end in time, and pass on.
-    pub(super) fn check_unclaimed(&self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
+    pub(super) fn check_unclaimed(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
         let is_soon = timer.is_some_and(|timer| timer <= 1);
         for own in &self.unclaimed {
             assert!(own.is_announced || is_soon, "nobody is told of {own:?} at {now:?}");
             let late = own.deadline + self.grain(now) + GRAIN;
             assert!(now.monotonic <= late || is_soon, "{own:?} does not end, at {now:?}");
         }
-        for lost in self.lost.iter().filter(|lost| lost.passes_on) {
+        for lost in self.lost.iter_mut().filter(|lost| lost.passes_on) {
             // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
             let is_predecessor = self.clock_set.is_some_and(|at| at + now.claim >= lost.deadline);
-            let stands = !is_predecessor && key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
+            let stands = key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
             assert!(
-                !stands || is_soon,
+                !stands || is_predecessor || is_soon,
                 "{lost:?} reached nobody, and does not pass on at {now:?}: timer in {timer:?} ms"
             );
+            // Its value has changed: the server has forgotten it, even if an EXTEND brings the same value back.
+            lost.passes_on = stands || is_soon;
         }
         for stand in self.line.iter().filter(|stand| stand.waits && stand.asked.notify.is_some()) {
             let has_left = stand.asked.session && self.ended_conns.contains(&stand.asked.conn);

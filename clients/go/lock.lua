@@ -6,7 +6,7 @@
 --   SCRIPT LOAD it without its first line          EVALSHA sha 1 key lock_acquire margin-ms retention-ms PX 30000
 --
 -- The key holds <10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of ID>][ <owner>].
--- What is in front of the token is the timestamp: now + lease + margin. Until then the lock is held. Afterwards it is
+-- The part before the token is the timestamp: now + lease + margin. Until then the lock is held. Afterwards it is
 -- expired: the value stays for the retention, and the next holder takes it over in one write.
 --
 -- Tokens and IDs are text, because `..` writes only 14 digits of a number. As numbers they are below 2^53, thus exact.
@@ -20,7 +20,7 @@ local function number(text, least, most)
     return value and value >= least and value <= most and value or nil
 end
 
--- Reads a token as text of 16 digits; nil if the argument is none.
+-- Reads a token as text of 16 digits; nil if the argument is not one.
 local function token_of(text)
     local token = number(text, 0, 9007199254740991)
     return token and (#text == 16 and text or ('%016.0f'):format(token))
@@ -57,7 +57,7 @@ local function misused(command, keys)
     return { err = "ERR wrong number of arguments for '" .. command:lower() .. "' command" }
 end
 
--- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, of which a release takes no notice.
+-- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores.
 local function settle(command, key, args, at, time)
     if time.err then return refused(time) end
     local is_check, token = command == 'LOCK.CHECK', args[at + 2]
@@ -90,7 +90,7 @@ if name == 'lock_release' or name == 'lock_check' then
 end
 
 -- Reads a timestamp that a client of the classic pattern wrote, in microseconds, rounded up. Seconds, milliseconds,
--- microseconds and nanoseconds differ in their digits. Nil: it is none.
+-- microseconds and nanoseconds differ in their digits. Nil: it is not one.
 local function classic(value)
     local whole, point, fraction = value:match('^([1-9]%d*)(%.?)(%d*)$')
     local digits = whole and #value <= 128 and #whole
@@ -158,7 +158,7 @@ local function take(command, key, args, at, time)
     end
     if not lease then return { err = 'ERR syntax error: EX or PX is missing' } end
 
-    -- What is in the key: `left` microseconds until its timestamp; nil or false where it is free or foreign.
+    -- The content of the key: `left` microseconds until its timestamp; nil or false if it is free or foreign.
     local seconds, micros, value = time[1] + 0, time[2] + 0, redis.pcall('GET', key)
     local left, held, held_id, held_owner
     if value and value.err then return refused(value) end
@@ -173,7 +173,7 @@ local function take(command, key, args, at, time)
         end
     end
 
-    -- Who may have the lock, and what is told.
+    -- The decision, and the details of the reply.
     local ms, is_clock = lease + margin, seconds >= 1000000000 and seconds < 8835955200
     local grant, reply
     if extends then
@@ -238,7 +238,7 @@ local function register(name, command, run, least, most, flags)
         local time = redis.pcall('TIME')
         if time[1] ~= asked then asked, is_loaded = time[1], pcall(redis.acl_check_cmd, 'LOCK.CHECK', '', '0') end
         if not is_loaded then return run(command, keys[1], args, 1, time) end
-        -- No call with more than 40 arguments is right, and one of these is the first at fault.
+        -- No valid command has more than 40 arguments, so the first invalid one is among these.
         local reply = redis.pcall(command, keys[1], unpack(args, 3, math.min(#args, 40)))
         return type(reply) == 'table' and reply.err and refused(reply) or reply
     end }

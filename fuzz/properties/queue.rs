@@ -22,17 +22,17 @@ const MOST: MostPlaces = MostPlaces { keys: 10_000, bytes: 100_000 };
 const KEYS: u8 = 3;
 const ATTEMPTS: u8 = 6;
 const CHANNELS: u8 = 3;
-/// Steps from this first byte on are about attempts that are told on a channel.
+/// Steps from this first byte on concern attempts that are notified on a channel.
 const OF_TOLD: u8 = 200;
 const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
 
-/// What the plain list knows.
+/// The plain list.
 #[derive(Default)]
 struct Plain {
     all: Vec<Entry>,
-    /// The channels that count as silent.
+    /// The skipped channels.
     silent: BTreeSet<u8>,
-    /// The attempt that was served last: its ticket and its keys.
+    /// The attempt served last: its ticket and its keys.
     served: Option<(Ticket, Vec<u8>, u8)>,
     /// How many steps there were.
     steps: u64,
@@ -114,7 +114,7 @@ struct Who {
     time: u64,
 }
 
-/// The number of a waiter: its lease, which the queue never looks at.
+/// The number of a waiter, kept as its lease, which the queue never reads.
 fn number(waiter: &Waiter<u64>) -> u64 {
     waiter.lease.0
 }
@@ -129,7 +129,7 @@ fn channel(number: u8) -> Rc<Channel> {
     Rc::new(Channel { name: [b'C', number][..].into(), is_sharded: number == 0 })
 }
 
-/// One begins to wait: blocked, or told on a channel.
+/// An attempt begins to wait: blocked, or notified on a channel.
 fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, told: Option<Told>) {
     let Who { keys, at, attempt, client, share, time } = who;
     let at = at % keys.len();
@@ -212,7 +212,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             assert_eq!(of(found.and_then(|(_, waiter)| waiter)), at.and_then(|at| plain.remove(at).client));
         }
         7 => {
-            // Who has waited enough, all of them, in the order of their ends; their places stay.
+            // All attempts whose waits have ended, in the order of their ends; their places stay.
             while let Some((_, ended)) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
                 let Some(gone) = ended else { continue };
                 let at = plain.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
@@ -232,8 +232,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     }
 }
 
-/// Somebody is parked at another of its keys, though nobody has looked at it. There is no key behind the last, and who
-/// wants one stays in its line.
+/// An attempt is parked at another of its keys without being tried. There is no key after the last, and an attempt for
+/// one key stays in its queue.
 fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let ticket = queues.waits_for(entry.client.unwrap()).unwrap().ticket;
     let at = at % (entry.keys.len() + 1);
@@ -243,8 +243,8 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     entry.at = to.unwrap_or(entry.at);
 }
 
-/// Some lines are ready, by themselves or because it is time. Everybody in them is served, or parked elsewhere, in
-/// the order of tickets, whatever line they stand in.
+/// Some queues are ready, by themselves or because it is time. All attempts in them are served, or parked elsewhere, in
+/// the order of tickets across queues.
 fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
     let Plain { all: plain, served, .. } = plain;
     let mut all = Budget::of(usize::MAX);
@@ -359,7 +359,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         let is_kept = is_kept(queues, name(key));
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
-            // Who waits for several counts only where there is news that nobody has looked at.
+            // An attempt for several keys counts only at a key with news that has not been inspected.
             let is_ahead = |is_kept: bool| {
                 let counts = |entry: &Entry| entry.waits_alone(key) || (is_kept && entry.waits(key));
                 plain.iter().position(counts).is_some_and(|at| at < own)

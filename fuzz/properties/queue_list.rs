@@ -3,7 +3,7 @@
 use redis_lock::lock::rules::Share;
 use std::collections::BTreeSet;
 
-/// An attempt that is told on a channel.
+/// An attempt that is notified on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     pub channel: u8,
@@ -15,16 +15,16 @@ pub struct Told {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub keys: Vec<u8>,
-    /// The key in whose line it waits.
+    /// The key in whose queue it waits.
     pub at: u8,
     pub attempt: u8,
-    /// The number of the client that is blocked, or of the attempt that is told. Nobody: only a place, or a bar.
+    /// The number of the blocked client, or of the attempt to notify. None: only a place, or a bar.
     pub client: Option<u64>,
     pub told: Option<Told>,
-    /// It was cancelled: no place, but late copies of its calls get nothing.
+    /// It was cancelled: no place, but late copies of its commands get nothing.
     pub is_bar: bool,
     pub share: Share,
-    /// Since when the attempt has waited, in all of its calls; nobody knows of a place that was only reserved.
+    /// When the attempt began to wait, across all of its commands; unknown for a place that was only reserved.
     pub since: Option<u64>,
     pub until: u64,
 }
@@ -38,7 +38,7 @@ impl Entry {
         self.client.is_some() && self.at == key
     }
 
-    /// Whether the line of this key is where it stands; the place of one for several keys stands in none.
+    /// Whether it is in the queue of this key; the place of an attempt for several keys is in none.
     pub fn is_in_line(&self, key: u8) -> bool {
         self.waits(key) || (self.client.is_none() && self.keys == [key])
     }
@@ -52,7 +52,7 @@ impl Entry {
         self.client.is_some() && self.told.is_none()
     }
 
-    /// Whether it is told on that channel.
+    /// Whether it is notified on that channel.
     pub fn is_told_on(&self, channel: u8) -> bool {
         self.told.is_some_and(|told| told.channel == channel)
     }
@@ -68,7 +68,8 @@ pub fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
 }
 
 /// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.
-/// Who stood there, and whether its place was only kept. An attempt that is told, and was told before, is the same.
+/// Returns the previous entry, and whether only its place was kept. An attempt that is notified and was notified before
+/// is the same.
 pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
     let mut earlier = Vec::new();
     for key in entry.keys.clone() {
@@ -101,7 +102,7 @@ pub fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64
     }
 }
 
-/// The first in the line of a key.
+/// The first in the queue of a key.
 pub fn head(plain: &[Entry], key: u8) -> Option<usize> {
     plain.iter().position(|entry| entry.waits(key))
 }

@@ -33,7 +33,7 @@ pub fn check(bytes: &[u8]) {
     check_set(bytes);
 }
 
-/// What the value is by the contract, read with nothing of the crate's reading.
+/// The value by the contract, read without the crate's code.
 fn expected(bytes: &[u8]) -> Value<'_> {
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -79,7 +79,7 @@ fn expected(bytes: &[u8]) -> Value<'_> {
     Value::Classic(UnixMicros(micros.try_into().unwrap()))
 }
 
-/// What becomes of everybody's calls when the key holds that.
+/// The decisions on all callers' commands when the key has that value.
 fn decide(value: Value<'_>, now: UnixMicros) {
     let terms = Terms { margin: Micros(1_000_000) };
     let request =
@@ -182,7 +182,7 @@ fn expected_member(score: f64, member: &[u8]) -> Option<Record<'_>> {
     Some(Record { timestamp: UnixMicros(micros), token: record.token, id: record.id, owner })
 }
 
-/// What becomes of everybody's calls when the key holds these.
+/// The decisions on all callers' commands when the key has these holders.
 fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
     let terms = Terms { margin: Micros(1_000_000) };
     let state = State::Several(holders);
@@ -200,7 +200,7 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
             Ok(Acquire::Grant { record, succeeds, holds }) => {
                 assert!(is_admitted && record.timestamp > now);
                 assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
-                // Who needs a place takes that of the one who is overdue longest.
+                // A caller that needs a slot takes that of the holder that is overdue longest.
                 let before = overdue.filter(|_| plain.len() as u64 >= share.most());
                 assert_eq!(succeeds.map(|before| before.token), before.map(|before| Some(before.token)));
                 let replaces = before.map(|before| before.token);

@@ -2,7 +2,7 @@
 //! Run by root on Debian, it also installs the small runtimes (Python, PHP); not Node, which comes with hundreds of
 //! packages.
 //!
-//! What is installed is used again; a folder is named after what is in it, and appears only when it is complete.
+//! Installed packages are reused; a folder is named after its content, and appears only when it is complete.
 #![allow(dead_code)]
 
 use crate::support::program::end_within;
@@ -210,7 +210,7 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
     Ok(dir)
 }
 
-/// Runs a command to its end; else what it had to say.
+/// Runs a command to its end, or returns its output if it fails.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");

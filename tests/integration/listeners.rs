@@ -1,18 +1,18 @@
-//! The listeners of a server: replicas, the backlog and the AOF. While there are none, a command counts what it writes
-//! and builds no effects for them. A LOCK.* command never reaches them; one that arrives all the same, from a master or
-//! an AOF, is refused and logged. `tests/torture/listeners` lets them come and go under load.
+//! The replication sinks of a server: replicas, the backlog and the AOF. Without any, a command counts its writes and
+//! builds no effects. A LOCK.* command never reaches a sink; one that arrives from a master or an AOF is refused and
+//! logged. `tests/torture/listeners` attaches and detaches sinks under load.
 
 mod refused;
 mod unheard;
 
 use crate::support::{skipped, until, Conn};
 
-/// How many writes nobody was told of.
+/// The number of writes that were not replicated.
 pub fn unheard(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").expect("a field of INFO").parse().unwrap()
 }
 
-/// Writes until the module has found that nobody listens; false on a server of which it is not known who can.
+/// Writes until the module has found that there are no replication sinks; false on a server where it cannot know.
 pub fn until_nobody_listens(conn: &mut Conn) -> bool {
     if conn.is_before_7() {
         skipped("writes that nobody is told of", "before 7.0 every write is replicated");
@@ -26,7 +26,7 @@ pub fn until_nobody_listens(conn: &mut Conn) -> bool {
     true
 }
 
-/// Takes a lock and gives it back.
+/// Takes and releases a lock.
 pub fn write(conn: &mut Conn) {
     let token = conn.int(&["LOCK.ACQUIRE", "warm", "PX", "60000"]).to_string();
     assert_eq!(conn.int(&["LOCK.RELEASE", "warm", &token]), 1);

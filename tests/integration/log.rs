@@ -17,14 +17,14 @@ fn every_line_has_the_name_of_the_module() {
     let server =
         Server::with().args(&["--maxmemory-policy", "allkeys-lru"]).module_args(&["failover-grace-ms", "100"]).start();
     let mut conn = server.conn();
-    // Of the load, of a server event, of the cron.
+    // From the load, from a server event, from the cron.
     assert_eq!(count(&server, "lock "), 1, "{}", server.log());
     assert_eq!(count(&server, "maxmemory-policy evicts"), 1, "{}", server.log());
     until("the cron has found what is wrong with the grace", || {
         (lines(&server).iter().any(|line| line.contains("failover-grace-ms"))).then_some(())
     });
     assert!(!server.log().contains("<module>"), "{}", server.log());
-    // Taken out and put back, it has its name again.
+    // Unloaded and loaded again, it has its name again.
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
     let file = crate::support::module().to_str().unwrap();
     conn.ok(&["MODULE", "LOAD", file]);
@@ -52,7 +52,7 @@ fn the_begin_and_the_end_of_a_grace_are_logged_once_each() {
     let mut conn = server.conn();
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1"]).error().starts_with("GRACE "));
     until("it has ended too", || (count(&server, ENDED) == 2).then_some(()));
-    // Without a grace there is nothing to tell.
+    // Without a grace there is nothing to log.
     assert_eq!((count(&master, BEGUN), count(&master, ENDED)), (0, 0), "{}", master.log());
 }
 
@@ -66,7 +66,7 @@ fn in_grace() -> Server {
 fn the_end_of_a_grace_says_what_it_refused() {
     let server = in_grace();
     let mut conn = server.conn();
-    // Calls that would have had the lock, also several and an expired one.
+    // Commands that would have been granted the lock, also several keys and an expired one.
     conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
     for call in [
         &["LOCK.ACQUIRE", "k", "PX", "1"][..],
@@ -75,7 +75,7 @@ fn the_end_of_a_grace_says_what_it_refused() {
     ] {
         assert!(conn.call(call).error().starts_with("GRACE this server"), "{call:?}");
     }
-    // Not for the grace: somebody has it, or the lease is too long at any time.
+    // Not refused because of the grace: the lock is held, or the lease is always too long.
     conn.ok(&["SET", "held", "somebody's"]);
     assert!(conn.call(&["LOCK.ACQUIRE", "held", "PX", "1"]).is_nil());
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60"]).error().starts_with("GRACE lease"));

@@ -17,7 +17,7 @@ pub fn address(conn: &mut Conn, id: &str) -> String {
     address.unwrap_or_else(|| panic!("no address: {list}"))
 }
 
-/// Somebody waits for `key` in the database that `conn` has selected.
+/// A client waits for `key` in the database that `conn` has selected.
 fn wait_for(locks: &mut Locks, conn: Conn, key: &str) -> Waiter {
     locks.wait_on(conn, &["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "30000"])
 }
@@ -81,7 +81,7 @@ fn info_of_another_type_is_an_error_and_of_a_foreign_value_shows_those_who_wait(
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(info.field("queue").list()[0].field("client").int().to_string(), waiter.id);
-    // Another type in one turn, so that nobody is served between.
+    // Becomes another type within one iteration, so that nobody is served in between.
     locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "a"], &["EXEC"]]);
     for options in [&[][..], &["FULL"]] {
         let reply = locks.conn.call(&[&["LOCK.INFO", "k"], options].concat());
@@ -147,7 +147,7 @@ fn top_shows_the_longest_queues_first_and_among_equals_those_that_wait_longest()
         let top = locks.conn.call(&["LOCK.TOP", "COUNT", &count.to_string()]);
         assert_eq!(rows(&top), expected[..count]);
     }
-    // One who leaves counts no longer; a place that it keeps is no waiting.
+    // A client that leaves no longer counts; its reserved place is not a waiter.
     let kept = locks.conn.call(&["LOCK.ACQUIRE", "one", "PX", "30000", "ID", "7"]);
     assert!(kept.is_nil());
     drop(waiters);
@@ -222,7 +222,7 @@ fn a_replica_tells_of_the_lock_and_of_nobody_who_waits() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
-    // One that was a master until now knows nobody either.
+    // A server that was a master until now knows no waiters either.
     locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
     let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);

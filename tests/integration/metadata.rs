@@ -10,7 +10,7 @@ use crate::descriptions::descriptions;
 use crate::support::{Conn, Reply, Server};
 use serde_json::Value;
 
-/// What is to be known of a command.
+/// The expected metadata of a command.
 struct Known {
     name: &'static str,
     arity: i64,
@@ -23,7 +23,7 @@ struct Known {
 }
 
 impl Known {
-    /// Whether its first argument tells how many keys there are.
+    /// Whether its first argument is the number of keys.
     fn is_counted(&self) -> bool {
         self.name.starts_with("lock.m")
     }
@@ -152,14 +152,14 @@ fn command_info_tells_arity_flags_and_the_place_of_the_key() {
     for known in &KNOWN {
         let info = info(&mut conn, known.name);
         assert_eq!(info[0].text(), known.name);
-        // Before 7.0 a module cannot tell it: the command itself looks.
+        // Before 7.0 a module cannot declare it: the command itself checks.
         assert_eq!(info[1].int(), if is_full { known.arity } else { -1 }, "arity of {}", known.name);
         let mut flags = known.flags.to_vec();
         if is_full {
             flags.push("module");
         } else {
             flags.retain(|flag| *flag != "blocking");
-            // Such a server cannot tell what its caller may read.
+            // On such a server the module cannot check read rights.
             flags.extend((known.name == "lock.scan").then_some("admin"));
         }
         assert_eq!(words(&info[2]), sorted(flags), "flags of {}", known.name);
@@ -222,7 +222,7 @@ fn help_shows_every_command_with_the_options_of_its_documentation() {
     let help: Vec<_> = conn.call(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
     for known in &KNOWN {
         let verb = known.name.trim_start_matches("lock.").to_uppercase();
-        // CANCEL has a line for each of its forms.
+        // CANCEL has one line for each of its forms.
         let lines: Vec<&str> =
             help.iter().filter(|line| line.split(' ').next() == Some(&verb)).map(String::as_str).collect();
         assert!(!lines.is_empty(), "HELP does not show {verb}: {help:#?}");

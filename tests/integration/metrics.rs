@@ -42,7 +42,7 @@ pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i6
     changes.filter(|(name, by)| *by != 0 && !name.starts_with("oldest_")).collect()
 }
 
-/// A server on which locks expire without margin and stay expired, and who talks to it.
+/// A server on which locks expire without margin and stay expired, and a connection to it.
 struct Scene {
     conn: Conn,
     before: BTreeMap<String, i64>,
@@ -56,7 +56,7 @@ impl Scene {
         Self { conn, before, server }
     }
 
-    /// Asserts what moved since the last look, `names` in alphabetical order, and looks anew.
+    /// Asserts which counters moved since the last read, `names` in alphabetical order, and reads them again.
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
@@ -69,7 +69,7 @@ impl Scene {
         self.before = numbers(&mut self.conn);
     }
 
-    /// Looks anew, whatever moved.
+    /// Reads the counters again, whatever moved.
     fn look(&mut self) {
         self.before = numbers(&mut self.conn);
     }
@@ -79,7 +79,7 @@ impl Scene {
         self.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]).to_string()
     }
 
-    /// Takes a lock whose holder is late already.
+    /// Takes a lock whose holder is already overdue.
     fn let_expire(&mut self, key: &str) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", key, "PX", "1"]).to_string();
         until("the lock is expired", || (self.conn.state(key) == "expired").then_some(()));
@@ -120,7 +120,7 @@ fn grants_refusals_and_extends() {
     scene.moves(&[]);
     assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
     scene.moves(&[("extends", 1)]);
-    // Looking and asking for nonsense count as nothing.
+    // Inspecting and invalid commands do not count.
     scene.conn.call(&["LOCK.INFO", "k", "FULL"]);
     scene.conn.call(&["LOCK.CHECK", "k", &token]);
     scene.conn.call(&["LOCK.TOP"]);
@@ -197,7 +197,7 @@ fn hand_offs_and_those_who_wait_now() {
         ("waiters", -1),
     ]);
 
-    // A hand-off of a lock that came free in other ways: deleted, then expired.
+    // Hand-offs of a deleted and of an expired lock.
     scene.conn.int(&["DEL", "a"]);
     second.read().int();
     third.read().int();
@@ -223,7 +223,7 @@ fn grants_that_nobody_received() {
         gone.send(&[&["LOCK.ACQUIRE"], &args[..if id.is_empty() { 5 } else { 7 }]].concat());
         until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
         scene.look();
-        // In one turn of the server's loop: no reply can leave in between.
+        // In one iteration: no reply can leave in between.
         scene.conn.ok(&["MULTI"]);
         scene.conn.text(&["LOCK.RELEASE", "k", &token]);
         scene.conn.text(&["CLIENT", "KILL", "ID", &client]);
@@ -253,7 +253,7 @@ fn time_outs_and_places_that_are_kept_and_resumed() {
     until("its client is gone", || (number(&mut scene.conn, "waiters") == 0).then_some(()));
     scene.moves(&[("places_resumed", 1), ("refusals", 1)]);
 
-    // An attempt that does not wait keeps a place as well.
+    // An attempt that does not wait gets a reserved place as well.
     assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
     scene.moves(&[("places", 1), ("refusals", 1)]);
     assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
@@ -298,7 +298,7 @@ fn deadlocks_and_sessions_that_ended() {
     a.read().int();
     let expected = [("blocked", -1), ("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
     scene.moves(&[&expected[..], &[("sessions", -1), ("sessions_ended", 1), ("waiters", -1)]].concat());
-    // A session whose lock was given back before has nothing to end.
+    // A session whose lock was released before has nothing to end.
     let token = scene.conn.lock("a", "token").int().to_string();
     assert_eq!(a.int(&["LOCK.RELEASE", "a", &token]), 1);
     drop(a);
@@ -385,7 +385,7 @@ fn the_risk_of_eviction_is_shown_and_logged_once_for_each_change() {
     ] {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
         until(policy, || {
-            // A server that tells of no change (6.2) is looked at when a lock is written.
+            // On a server without change events (6.2) the setting is read when a lock is written.
             conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]);
             conn.int(&["DEL", "k"]);
             (number(&mut conn, "eviction_risk") == risk).then_some(())
@@ -407,7 +407,7 @@ fn the_grace_that_is_left_and_what_is_wrong_with_it() {
     let left = number(&mut conn, "grace_left_ms");
     assert!((1..=5000).contains(&left), "{left}");
     until("it gets less", || (number(&mut conn, "grace_left_ms") < left).then_some(()));
-    // A grace without min-replicas-to-write keeps no two masters apart.
+    // Without min-replicas-to-write, the grace does not stop two masters from granting the same lock.
     until("it is found", || (number(&mut conn, "grace_misconfigured") == 1).then_some(()));
     assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "500"]).error().starts_with("GRACE "));
     assert_eq!(number(&mut conn, "grants"), 0);

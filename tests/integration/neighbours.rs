@@ -1,5 +1,5 @@
-//! What single clients of other kinds do to a lock, and a lock to them: which tokens must not be taken for timestamps,
-//! and what the classic pattern does to a value of ours.
+//! How clients of other locks and LOCK.* affect each other: which tokens must not be read as timestamps, and how the
+//! classic pattern treats the module's values.
 
 use std::time::{Duration, SystemTime};
 
@@ -57,7 +57,7 @@ fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
         let granted = !conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
-        // A counter of 1000000007 cannot be told from a second of 2001: the contract says so.
+        // A counter of 1000000007 looks the same as a second of 2001: the contract says so.
         let has_passed = !matches!(what, "a counter" | "random letters" | "seconds to come");
         assert_eq!(granted, has_passed, "{what}: {token}");
     }

@@ -1,5 +1,5 @@
-//! Waiting without a connection: an attempt stands in line by its ID, is told on a channel when its turn has come, and
-//! claims the lock by sending its call again. All of it as clients see it: replies, messages and keys.
+//! Waiting without a connection: an attempt queues under its ID, is notified on a channel when it is granted the lock,
+//! and claims it by sending its command again. The tests check what clients see: replies, messages and keys.
 
 mod asking;
 mod atomic;
@@ -26,7 +26,7 @@ use crate::waiting::{is_silent, Locks, QUIET};
 /// The channel of the attempts.
 pub const CHANNEL: &str = "c";
 
-/// Somebody who listens to a channel.
+/// A subscriber to a channel.
 pub struct Listener {
     pub conn: Conn,
 }
@@ -54,21 +54,21 @@ impl Listener {
         assert_eq!(self.next(), message);
     }
 
-    /// Asserts that nothing is said.
+    /// Asserts that no message comes.
     #[track_caller]
     pub fn hears_nothing(&mut self) {
         assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }
 }
 
-/// A server with locks, and somebody who listens to [`CHANNEL`].
+/// A server with locks, and a subscriber to [`CHANNEL`].
 pub struct Line {
     pub locks: Locks,
     pub told: Listener,
 }
 
 impl Line {
-    /// Without a margin. Nothing where a module cannot publish.
+    /// Without a margin. Nothing if a module cannot publish.
     pub fn start() -> Option<Self> {
         Self::with(&[])
     }
@@ -97,7 +97,7 @@ impl Line {
         self.ask_with(&["LOCK.ACQUIRE", "k"], id, &[]);
     }
 
-    /// The same with a command of its own, and more options. It stands in line.
+    /// The same with another command and more options. It queues.
     #[track_caller]
     pub fn ask_with(&mut self, command: &[&str], id: &str, more: &[&str]) {
         let channel: &[&str] =
@@ -112,7 +112,7 @@ impl Line {
         self.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id])
     }
 
-    /// The attempt is told, claims `k`, and gives it back.
+    /// The attempt is notified, claims `k`, and releases it.
     #[track_caller]
     pub fn takes_its_turn(&mut self, id: &str) {
         self.told.hears(&format!("granted {id} k"));
@@ -120,7 +120,7 @@ impl Line {
         self.locks.release(token);
     }
 
-    /// Somebody takes `k`, and its lease ends once `ask` was done: the token.
+    /// A client takes `k`, and its lease ends after `ask` ran. Returns the token.
     pub fn hold_until(&mut self, options: &[&str], ask: impl FnOnce(&mut Self)) -> i64 {
         let token = self.locks.conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], options].concat());
         ask(self);
@@ -138,12 +138,12 @@ impl Line {
     }
 }
 
-/// The reply to an attempt that stands in line.
+/// The reply to an attempt in the queue.
 pub fn waiting() -> Reply {
     Reply::Status("WAITING".into())
 }
 
-/// Whether a module can publish (7.0); if not, says so.
+/// Whether a module can publish (7.0). If not, prints a message.
 pub fn can_publish(conn: &mut Conn) -> bool {
     let can = !conn.is_before_7();
     if !can {

@@ -60,7 +60,7 @@ fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
         assert_eq!(setting(&mut conn, name), default);
     }
     assert!(conn.call(&["CONFIG", "SET", "lock.nonsense", "1"]).error().contains("lock.nonsense"));
-    // Two at once, one of them wrong: neither is set.
+    // Two at once, one of them invalid: neither is set.
     assert!(matches!(conn.call(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.place-ms", "-1"]), Reply::Error(_)));
     assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
     // And twice the same.
@@ -141,7 +141,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
     let text = fs::read_to_string(&file).unwrap();
     let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(lines("loadmodule "), 1, "{text}");
-    // What does not differ from the module argument is left to it.
+    // A setting equal to the module argument is not written.
     assert_eq!((lines("lock."), lines("lock.margin-ms")), (7, 0), "{text}");
     {
         let server = options().without_module().start();

@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 
 const MODULE: &str = "usr/lib/redis/modules/libredis_lock.so";
 const CONF: &str = "etc/redis/redis.conf";
-/// As Debian's: a configuration that is not everybody's to read.
+/// As Debian's: a configuration that not everybody may read.
 const CONF_TEXT: &str = "# A server.\nport 6379\nmaxmemory 1gb\n";
 
 /// A folder that stands for the root of a system, with a server's configuration; removed when dropped.
@@ -83,7 +83,7 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// What it said; panics if it failed.
+/// Its output; panics if it failed.
 fn said(output: &Output) -> String {
     let text = [&*output.stdout, &*output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -228,7 +228,7 @@ fn where_arm64_cannot_be_tested_that_is_skipped_at_home_and_fails_in_ci() {
 fn who_is_not_root_is_told_so_in_one_line() {
     let root = Root::new();
     let bin = temp_dir();
-    // Somebody else, to whoever runs the tests; and if that were ignored, all would still go into this folder.
+    // A user other than the one that runs the tests; if that were ignored, everything would still go into this folder.
     write_program(&bin.join("id"), "#!/bin/sh\necho 1000\n");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = run(command("scripts/install.sh")
@@ -310,7 +310,7 @@ fn a_module_that_is_loaded_already_is_not_loaded_twice() {
         assert_eq!(root.conf(), conf);
         said(&root.line(&["status"]));
     }
-    // Which file has the line is not for a tool to guess; that the server would not start has to be said.
+    // The tool must not guess which file has the line, but it must warn that the server would not start.
     assert!(refused(&root.line(&["disable"])).contains("includes a file that loads it"));
     assert_eq!(root.conf(), including);
 
@@ -330,7 +330,7 @@ fn a_configuration_that_is_a_link_or_that_would_break_the_server_is_left_alone()
     said(&root.line(&["disable"]));
     let precious = root.path("precious");
     fs::write(&precious, "not a configuration\n").unwrap();
-    // Whoever owns the folder of the configuration can put links into it; root must not write through them.
+    // The owner of the configuration's folder can put links into it; root must not write through them.
     symlink(&precious, root.backup()).unwrap();
     said(&root.line(&["enable"]));
     fs::remove_file(root.path(CONF)).unwrap();

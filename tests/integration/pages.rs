@@ -66,7 +66,7 @@ fn the_commands_are_those_of_the_server() {
         })
         .collect();
     let help = conn.call(&["LOCK.HELP"]);
-    // The first line tells what they have in common.
+    // The first line has what they have in common.
     let said: BTreeSet<String> = help.list()[1..]
         .iter()
         .map(Reply::text)

@@ -24,7 +24,7 @@ impl Data {
         Server::with().dir(&self.0)
     }
 
-    /// With an AOF that has everything that was answered.
+    /// With an AOF that has every change whose reply was sent.
     fn with_aof(&self) -> Options {
         self.server().args(&["--appendonly", "yes", "--appendfsync", "always"])
     }
@@ -291,14 +291,14 @@ fn a_server_without_the_module_loads_and_reads_what_the_module_wrote() {
         assert_eq!(locks(&mut conn), before);
         assert_eq!(conn.int(&["DBSIZE"]), 3);
         assert!(conn.call(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
-        // One decimal number for whoever reads it as such, as long as there is no owner.
+        // One decimal number for any reader, as long as there is no owner.
         let value = before[1].0.text();
         let until_s: f64 = value.parse().unwrap();
         #[allow(clippy::cast_precision_loss)]
         let now_s = server_time_us(&mut conn) as f64 / 1e6;
         assert!((290.0..=301.0).contains(&(until_s - now_s)), "{value}");
         drop(plain);
-        // What it keeps goes on where the module is again.
+        // The state that it kept is used once the module is loaded again.
         let server = options.start();
         let mut conn = server.conn();
         assert_eq!(locks(&mut conn), before);
@@ -338,7 +338,7 @@ fn a_lock_goes_away_when_its_retention_is_over_and_not_before() {
     let mut conn = server.conn();
     acquire(&mut conn, &["a", "PX", "100"]);
     let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
-    // Each state is left at its time: what is seen later than that must be the next.
+    // Each state ends at its time: a later observation must be the next state.
     let mut seen = Vec::new();
     until("the lock is gone", || {
         let before = server_time_us(&mut conn);

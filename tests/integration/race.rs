@@ -120,7 +120,7 @@ fn philosophers_who_take_their_forks_at_once_all_eat() {
     let meals: Vec<u32> = meals.iter().map(|meals| meals.load(Ordering::Relaxed)).collect();
     let (least, most) = (*meals.iter().min().unwrap(), *meals.iter().max().unwrap());
     eprintln!("meals: {least} to {most}");
-    // Where each is served in its turn, nobody eats a small part of what another does.
+    // With fair turns, no philosopher eats much less than another.
     assert!(least > 0 && least * 10 >= most, "{meals:?}");
     assert_eq!(server.conn().int(&["DBSIZE"]), 0);
 }

@@ -30,7 +30,7 @@ fn the_document_shows_the_recipes_that_are_run() {
     assert_eq!(DOCUMENT.matches("```python\n").count(), sources.len());
 }
 
-/// Runs the job `daily` when told to; the job says who it is, and goes on when told how it ends.
+/// Runs the job `daily` on a line of input; the job prints its name, and continues when a line says how it ends.
 const CRON: &str = "
 from cron import once_per_period
 def job(token, died_before):
@@ -75,7 +75,8 @@ fn a_cron_job_whose_machine_died_or_was_too_slow_is_taken_over() {
     assert_eq!(slow.ask("done"), "LockLost", "it learns that it ran beside another");
 }
 
-/// Leads until told to stop; says when a term begins and when a write is refused; told to stand, stops before a write.
+/// Leads until a line stops it; prints when a term begins and when a write is refused; on `stand` it stops before a
+/// write.
 const LEADER: &str = "
 import os, signal, threading, time
 from leader import lead
@@ -100,7 +101,7 @@ fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_t
     // The lease of the one that dies is longer than anybody waits here: its end is that of its connection.
     for (number, lease) in (0..).zip(["2", "600", "2", "2"]) {
         nodes.push(start_with(&python, LEADER, &server, &[lease]));
-        // In line, in this order.
+        // Queued in this order.
         until("it leads or waits", || {
             let info = conn.call(&["LOCK.INFO", "chief"]);
             (info.field("state").text() == "held" && info.field("waiters").int() == number).then_some(())
@@ -127,7 +128,7 @@ fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_t
     assert_eq!(conn.text(&["GET", "state"]), fourth.to_string());
 }
 
-/// A payment: said when it is made; the result comes when told.
+/// A payment: printed when it is made; the result comes on a line of input.
 const PAYMENT: &str = "
 from idempotent import once
 def pay(token):
@@ -162,7 +163,7 @@ fn a_payment_that_was_too_slow_does_not_write_over_the_result_of_its_successor()
     assert_eq!(slow.ask("1"), "receipt-2");
 }
 
-/// Writes to both stores with the token that it is told.
+/// Writes to both stores with the token from its input.
 const FENCED: &str = "
 import sqlite3, sys
 from fenced import write_redis, write_sql
@@ -193,7 +194,8 @@ fn the_writes_of_an_earlier_holder_are_refused_by_redis_and_by_sql() {
     assert_eq!(writer.ask(format!("{late} f")), "True True");
 }
 
-/// Works off the jobs of a customer when told; each job says so, and ends when told if it is a slow one.
+/// Processes a customer's jobs on a line of input; each job prints a line, and a slow one ends on another line of
+/// input.
 const CUSTOMER: &str = "
 from customer import submit, work_off
 def handle(job, token):

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any test: what is free before that was given back.
+/// Longer than any test: a lock that is free earlier was released.
 const LEASE: Duration = Duration::from_secs(60);
 /// One that an answer of a busy machine does not reach.
 const PATIENT: Settings = Settings { timeout: Duration::from_secs(5), attempts: 1, retry_delay: Duration::ZERO };
@@ -34,10 +34,10 @@ fn info(server: &Server, field: &str) -> Reply {
     server.conn().lock("door", field)
 }
 
-/// Neither a grant nor a place in line is left.
+/// Neither a grant nor a place in the queue is left.
 fn assert_nothing_left(server: &Server) {
     assert_eq!(info(server, "state").text(), "free");
-    // What was cancelled is barred for a while, which counts as a place. A place that is kept would come on top.
+    // A cancelled attempt is barred for a while, which counts as a place. A reserved place would come on top.
     let mut conn = server.conn();
     let places: usize = conn.info("lock", "lock_places").unwrap().parse().unwrap();
     let cancelled = conn.calls("lock.cancel");

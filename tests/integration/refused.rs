@@ -120,7 +120,7 @@ fn a_lost_grant_that_can_never_be_passed_on_holds_up_no_other() {
     acquire(&mut locks, "a-refused");
 }
 
-/// Whoever asks for a lock that nobody has any more gets it, at once or soon.
+/// A client that asks for an abandoned lock gets it, at once or soon.
 fn acquire(locks: &mut Locks, key: &str) {
     locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "10000"]);
 }

@@ -40,7 +40,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "worker-1");
     assert_eq!(info.field("token").int().to_string(), token);
-    // What only the server knows on which clients wait.
+    // State that only the server on which clients wait has.
     for field in ["session", "waiters", "oldest-wait-ms"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
@@ -121,7 +121,7 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     assert!(matches!(read.call(&["LOCK.SCAN", "0"]), Reply::List(_)));
     assert!(matches!(read.call(&["LOCK.HELP"]), Reply::List(_)));
 
-    // What its master does reaches it, and as a master it grants.
+    // Its master's changes reach it, and as a master it grants.
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     until("the release arrives", || (read.state("a") == "free").then_some(()));
     read.ok(&["REPLICAOF", "NO", "ONE"]);
@@ -201,7 +201,7 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
-    // And nothing for a ZREM: one of two gives back.
+    // And nothing for a ZREM: one of two holders releases.
     conn.call(&["DEL", "k2"]);
     let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
     acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);
@@ -214,12 +214,12 @@ fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
         assert!(effects.contains(&command[0].as_str()), "seed {seed}: {command:?}");
     }
     let mut read = replica.conn();
-    // Asked again until equal, as a key may end between the two questions.
+    // Retries until equal, as a key may expire between the two reads.
     until(&format!("equal data sets, seed {seed}"), || {
         let digests = (conn.text(&["DEBUG", "DIGEST"]), read.text(&["DEBUG", "DIGEST"]));
         (digests.0 == digests.1 && digests.0.contains(|c| c != '0')).then_some(())
     });
-    // The digest says that a key has an expiry, not which.
+    // The digest shows that a key has an expiry, not which one.
     for key in ["k0", "k1", "k2", "k3", "k4", "k5", "k6"] {
         assert_eq!(expire_at_ms(&mut conn, key), expire_at_ms(&mut read, key), "{key}, seed {seed}");
     }

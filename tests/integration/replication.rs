@@ -64,7 +64,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// The SET that must have told replicas about `value`; with its expiry if there is a retention.
+/// The SET that must have replicated `value`; with its expiry if there is a retention.
 fn set(key: &str, value: &str, retention_ms: Option<i64>) -> Vec<String> {
     let mut command = words(&["SET", key, value]);
     if let Some(retention_ms) = retention_ms {
@@ -75,7 +75,7 @@ fn set(key: &str, value: &str, retention_ms: Option<i64>) -> Vec<String> {
     command
 }
 
-/// The SET that must have told replicas about what `key` holds now.
+/// The SET that must have replicated the current value of `key`.
 fn set_of(conn: &mut Conn, key: &str, retention_ms: Option<i64>) -> Vec<String> {
     set(key, &conn.text(&["GET", key]), retention_ms)
 }
@@ -196,7 +196,7 @@ fn a_policy_changed_while_running_counts_for_later_grants() {
     conn.int(&["LOCK.ACQUIRE", "shared", "EX", "60", "SHARED"]);
     for (policy, expires) in [("volatile-lru", false), ("noeviction", true), ("volatile-ttl", false)] {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        // At once where the server tells modules of the change, a little later before 7.0.
+        // At once if the server raises an event for the change, a little later before 7.0.
         until(&format!("grants follow {policy}"), || {
             conn.call(&["DEL", "a"]);
             let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();

@@ -17,16 +17,16 @@ use crate::waiting::{Locks, Waiter};
 const MARGIN_MS: i64 = 200;
 const MARGIN_US: i64 = MARGIN_MS * 1000;
 
-/// A server, what it tells its replicas, and a connection to control it.
+/// A server, its replication stream, and a connection to control it.
 struct Scene {
     locks: Locks,
     stream: Stream,
-    /// What it told since the last [`Scene::forget`].
+    /// The stream since the last [`Scene::forget`].
     told: Vec<Vec<String>>,
     margin_us: i64,
 }
 
-/// Somebody who holds a lock with SESSION.
+/// A client that holds a lock with SESSION.
 struct Holder {
     conn: Conn,
     id: String,
@@ -38,14 +38,14 @@ impl Scene {
         Self::with_margin(MARGIN_MS)
     }
 
-    /// With another margin, for what has to come about before it is over.
+    /// With another margin, for events that must happen before it is over.
     fn with_margin(margin_ms: i64) -> Self {
         let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
         Scene { locks: Locks::on(server), stream, told: Vec::new(), margin_us: margin_ms * 1000 }
     }
 
-    /// Somebody takes `k` for half a minute, with SESSION.
+    /// A client takes `k` for half a minute, with SESSION.
     fn hold(&mut self) -> Holder {
         self.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "OWNER", "first"])
     }
@@ -57,7 +57,7 @@ impl Scene {
         Holder { conn, id, token }
     }
 
-    /// Somebody waits for `k`.
+    /// A client waits for `k`.
     fn wait(&mut self) -> Waiter {
         self.locks.wait(&["DETAILS"])
     }
@@ -83,7 +83,7 @@ impl Scene {
         self.told.clear();
     }
 
-    /// What replicas were told to set `key` to, in order.
+    /// The values that were replicated for `key`, in order.
     fn told_of(&mut self, key: &str) -> Vec<Vec<String>> {
         let news = self.stream.take();
         self.told.extend(news);
@@ -109,8 +109,8 @@ impl Scene {
         assert_eq!(self.locks.conn.int(&["DEL", "zz"]), 1);
     }
 
-    /// Waits until the end of the connection of `k`, between `from` and now, has been told to
-    /// replicas: the same grant, its timestamp the margin after that, absolute. Gives the timestamp.
+    /// Waits until the end of the connection of `k`, between `from` and now, has been replicated: the same grant, its
+    /// timestamp a margin later, absolute. Returns the timestamp.
     fn until_ended(&mut self, token: i64, from: i64) -> i64 {
         let told = until("the end of the session is told", || self.told_of("k").into_iter().next());
         let to = self.now_us();

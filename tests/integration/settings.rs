@@ -173,7 +173,7 @@ fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
     assert!(server.log().contains("leaves 0 of maxclients 800"), "{}", server.log_tail(5));
 }
 
-/// The contract: a crowd of waiters gets BUSYLOCKS, and an operator still gets in.
+/// The contract: too many waiters get BUSYLOCKS, and an operator can still connect.
 #[test]
 fn a_crowd_that_waits_gets_busylocks_before_the_operator_is_locked_out() {
     let server = Server::with().args(&["--maxclients", "60"]).module_args(&["max-waiters", "30"]).start();

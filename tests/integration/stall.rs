@@ -27,8 +27,8 @@ pub fn pair(grace_ms: &str) -> (Server, Server, Relay) {
     (master, replica, relay)
 }
 
-/// Stops the master, promotes its replica, cuts the network without a word and lets the master run on:
-/// what it answers to those who want a lock then, for three seconds.
+/// Stops the master, promotes its replica, silently cuts the network and lets the master continue. Returns its replies
+/// to lock commands in the next three seconds.
 fn deposed_master_answers(grace_ms: &str, stands_still: Duration) -> Vec<Reply> {
     let (master, replica, relay) = pair(grace_ms);
     let mut conn = master.conn();
@@ -79,10 +79,10 @@ fn a_master_that_stood_still_and_was_not_replaced_grants_again() {
     assert!(master.log().contains("the server stood still"));
 }
 
-/// The token of those who hold what a server has when it starts.
+/// The token of the holders that a server loads at its start.
 const HELD: &str = "1763710000482913";
 
-/// Puts a lock of this kind where the kind has its keys, as a server before this one wrote it.
+/// Stores a lock of this kind under the kind's keys, as an earlier server wrote it.
 fn write_held(conn: &mut Conn, kind: Kind) {
     for key in kind.keys() {
         match kind {
@@ -114,12 +114,12 @@ fn a_new_server_grants_nothing_until_its_grace_is_over() {
     }
     conn.ok(&["SET", "old", "1500000000"]);
     assert!(conn.call(&["LOCK.RECOVER", "old", "PX", "1000"]).error().starts_with("GRACE"));
-    // Who holds may work on and give back.
+    // Holders may keep working and release.
     for kind in KINDS {
         let _row = Row::of(kind);
         conn.ok(&["SELECT", "9"]);
         write_held(&mut conn, kind);
-        // Whom others keep out is told of them; who could share, why it may not.
+        // A client that the holders exclude gets nil; one that could share the lock gets GRACE.
         let is_grace = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("GRACE "));
         let shares = matches!(kind, Kind::Shared | Kind::Limit);
         assert_eq!(is_grace(&conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "SHARED"])), shares);

@@ -22,7 +22,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Starts the server; nothing, and a message, where its clocks cannot be moved.
+    /// Starts the server; nothing, with a message, if its clocks cannot be moved.
     fn start(options: Options) -> Option<Self> {
         let clocks = Clocks::new(&[0; 3])?;
         let machine = Self { server: clocks.of(options).start(), clocks, ahead_us: [0; 3] };
@@ -41,7 +41,8 @@ impl Machine {
         self.clocks.set(0, &self.ahead_us);
     }
 
-    /// Suspends the machine for so long by its clocks, and for a moment in truth; `meanwhile` is done before it wakes up.
+    /// Suspends the machine for that long by its clocks, and for a moment in reality; `meanwhile` runs before it wakes
+    /// up.
     fn suspend(&mut self, time: Duration, meanwhile: impl FnOnce()) {
         self.server.signal("STOP");
         let stopped = Instant::now();

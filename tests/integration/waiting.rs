@@ -1,5 +1,5 @@
-//! Waiting for a lock: every way a lock comes free wakes the first in line, every way a wait ends ends it exactly once,
-//! places are kept by ID, and a grant that was not received passes on.
+//! Waiting for a lock: every way to free a lock wakes the first in the queue, every end of a wait happens exactly once,
+//! IDs keep their places, and a grant whose reply was lost passes on.
 
 mod answers;
 mod ends;
@@ -13,8 +13,8 @@ use crate::kinds::Kind;
 use crate::support::{encoded, until, Conn, Reply, Server};
 use std::time::Duration;
 
-/// Long enough to see that nobody is answered who should not be: any timer of the module that is
-/// due has fired, and every lock has not been looked at only because of the time.
+/// Long enough to see that no other client gets a reply: every due timer of the module has fired, but the periodic scan
+/// has not covered every lock.
 pub const QUIET: Duration = Duration::from_millis(150);
 
 /// A server with locks, and a connection to control it.
@@ -44,17 +44,17 @@ impl Locks {
         self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string()
     }
 
-    /// Somebody begins to wait for `k`, with more options.
+    /// A client begins to wait for `k`, with more options.
     pub fn wait(&mut self, options: &[&str]) -> Waiter {
         self.wait_with(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"], options].concat())
     }
 
-    /// Somebody begins to wait for a lock of a kind.
+    /// A client begins to wait for a lock of a kind.
     pub fn wait_as(&mut self, kind: Kind, options: &[&str]) -> Waiter {
         self.wait_with(&kind.acquire(&[&["PX", "30000", "WAIT", "30000"], options].concat()))
     }
 
-    /// Somebody sends a command that has to block it.
+    /// A client sends a command that must block it.
     pub fn wait_with(&mut self, args: &[&str]) -> Waiter {
         let conn = self.server.conn();
         self.wait_on(conn, args)
@@ -83,17 +83,17 @@ impl Locks {
         until(&format!("{count} wait"), || (self.waiters() == count).then_some(()));
     }
 
-    /// Asserts that a grant stands: the holder has lease left, and nobody else took it.
+    /// Asserts that a grant is valid: the holder has lease left, and nobody else took the lock.
     pub fn assert_holds(&mut self, token: i64) {
         assert!(self.conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 0, "the grant {token} is over");
     }
 
-    /// Gives `k` back.
+    /// Releases `k`.
     pub fn release(&mut self, token: impl std::fmt::Display) {
         assert_eq!(self.conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
     }
 
-    /// Sends commands in one write, so that they run in one turn of the server's loop; the replies.
+    /// Sends commands in one write, so that they run in one iteration. Returns the replies.
     pub fn in_one_turn(&mut self, commands: &[&[&str]]) -> Vec<Reply> {
         let mut bytes = Vec::new();
         for command in commands {
@@ -108,8 +108,8 @@ impl Locks {
         self.conn.info(section, field).unwrap_or_else(|| panic!("no field {field}")).parse().unwrap()
     }
 
-    /// Every lock that came free was passed on because of an event: the scan of all lines had nothing to find. Not on
-    /// servers whose events of keys are not listened to.
+    /// An event passed on every freed lock: the scan of all queues found nothing. Not on servers where keyspace events
+    /// are off.
     pub fn assert_no_missed_wakeups(&mut self) {
         if self.conn.tells_of_keys() {
             assert_eq!(self.info("lock", "lock_missed_wakeups"), 0);
@@ -136,10 +136,10 @@ impl Waiter {
         Waiter { conn, id }
     }
 
-    /// Its one answer.
+    /// Its only reply.
     pub fn answer(&mut self) -> Reply {
         let reply = self.conn.read();
-        // A second answer would come before that of PING.
+        // A second reply would come before that of PING.
         assert_eq!(self.conn.text(&["PING"]), "PONG", "after {reply:?}");
         reply
     }
@@ -164,7 +164,7 @@ impl Waiter {
         assert!(reply.error().starts_with(&format!("{code} ")), "{reply:?}");
     }
 
-    /// The server closed its connection without an answer.
+    /// The server closed its connection without a reply.
     pub fn closed(&mut self) {
         let reply = self.conn.try_read();
         assert!(reply.is_err(), "{reply:?}");
@@ -177,7 +177,7 @@ impl Waiter {
         }
     }
 
-    /// It is not answered.
+    /// It gets no reply.
     pub fn assert_waits(&mut self) {
         assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }

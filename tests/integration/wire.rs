@@ -1,5 +1,5 @@
-//! What LOCK.* says on the wire: every value, state, reply and error text of `wire.toml`, on a real
-//! server, in RESP2 and RESP3, byte for byte.
+//! The wire format of LOCK.*: every value, state, reply and error text of `wire.toml`, on a real server, in RESP2 and
+//! RESP3, byte for byte.
 
 mod arguments;
 mod classic;
@@ -71,7 +71,7 @@ fn text_or_nil(text: Option<&str>) -> Reply {
     text.map_or(Reply::Nil, |text| Reply::Text(text.into()))
 }
 
-/// Looks at the timestamp as text, and at its value through what is left of it or over it.
+/// Compares the timestamp as text, and its value through the time before or after it.
 fn assert_timestamp(info: &Reply, text: &str, timestamp_us: i64, conn: &mut Conn) {
     assert_eq!(info.field("timestamp"), Reply::Text(text.into()));
     let now = now_us(conn);

@@ -40,7 +40,7 @@ fn opening(line: &str) -> Option<(char, char)> {
     }
 }
 
-/// The duration that redis-cli prints after a wait. It is no part of the reply.
+/// The duration that redis-cli prints after a wait. It is not part of the reply.
 fn is_duration(line: &str) -> bool {
     line.starts_with('(') && line.ends_with("s)") && !line.contains(' ')
 }

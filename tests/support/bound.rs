@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How often it is tried. The cache and the hypervisor can slow down any of them.
+/// The number of tries. The cache and the hypervisor can slow down any of them.
 const TRIES: usize = 5;
-/// What `speed.c` takes on the machine on which the bounds were set, with nothing beside it.
+/// The time of `speed.c` on the machine on which the bounds were set, otherwise idle.
 const USUAL: Duration = Duration::from_micros(1_800);
 /// A machine that computes more slowly than this is not waited for.
 const SLOWEST: f64 = 5.0;
@@ -56,7 +56,7 @@ pub fn wall_once(what: &str, limit: Duration, mut measure: impl FnMut() -> Durat
     assert!(seen.len() < TRIES, "{what}: limit {limit:?}, each try took longer: {seen:?}");
 }
 
-/// A test that calls this has a bound, and `make busy-tests` plays it.
+/// A test that calls this has a bound, and `make busy-tests` runs it.
 pub fn assert_is_listed() {
     let thread = std::thread::current();
     // A run with one thread has no names of tests; other threads are the test's own.

@@ -1,6 +1,6 @@
 //! The CPU time of each iteration of a server's event loop: a library that is preloaded counts it for the main thread,
-//! from the return of one `epoll_wait` to the call of the next (`iteration_shim.c`). What else the machine does is not
-//! in it. Compare it through [`super::bound::cpu`].
+//! from the return of one `epoll_wait` to the call of the next (`iteration_shim.c`). It excludes the machine's other
+//! work. Compare it through [`super::bound::cpu`].
 
 use super::{shared_object, skipped, until, Options, Server};
 use std::fmt::{Display, Formatter, Result};
@@ -43,8 +43,8 @@ pub struct Counted {
 }
 
 impl Iterations {
-    /// A server whose iterations are counted from the first on; nothing, and a message, without a C compiler. Of a server
-    /// that no preloaded library reaches, none are counted and a message says so: the rest of the test works.
+    /// A server whose iterations are counted from the first on; nothing, and a message, without a C compiler. If the
+    /// server cannot preload the library, no iterations are counted and a message says so: the rest of the test works.
     pub fn start(options: Options) -> Option<(Server, Self)> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(shim) = shared_object("iteration_shim") else {
@@ -92,8 +92,8 @@ impl Iterations {
         counted.longest
     }
 
-    /// The CPU time of the main thread in all iterations since the last reset. Of one command, this is its cost, with
-    /// what it takes to read it and to reply.
+    /// The CPU time of the main thread in all iterations since the last reset. After one command, this is its cost,
+    /// including reading it and replying.
     pub fn sum(&self) -> Duration {
         self.counted().sum
     }

@@ -42,7 +42,7 @@ impl Node {
         self.field(&["INFO", "replication"], "master_port")?.parse().ok()
     }
 
-    /// Up, without a fault that it knows of, and in sync.
+    /// Up, without a known fault, and in sync.
     pub fn is_well(&self) -> bool {
         let is = |question: &[&str], field, value: &str| self.field(question, field).is_some_and(|is| is == value);
         let in_sync = if self.is_master() {

@@ -1,4 +1,4 @@
-//! A program that a test runs beside the servers, and talks to in lines.
+//! A program that a test runs beside the servers, and exchanges lines with.
 
 use super::{signal, DEADLINE};
 use std::fmt::Display;
@@ -46,7 +46,7 @@ impl Program {
         writeln!(self.stdin, "{line}").expect("the program reads");
     }
 
-    /// The next line that it says.
+    /// The next line of its output.
     pub fn hear(&self) -> String {
         self.said.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("it says nothing: {error}"))
     }

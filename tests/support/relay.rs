@@ -52,7 +52,7 @@ impl Relay {
         self.port
     }
 
-    /// From now on nothing gets through, and nobody is told.
+    /// From now on nothing gets through, and no connection is closed.
     pub fn cut(&self) {
         self.shared.is_cut.store(true, Ordering::SeqCst);
     }

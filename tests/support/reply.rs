@@ -1,4 +1,4 @@
-//! What a server answers, parsed.
+//! The replies of a server, parsed.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ impl Reply {
         matches!(self, Reply::Nil)
     }
 
-    /// The error text, code word first; panics if the reply is none.
+    /// The error text, code word first; panics if the reply is not an error.
     pub fn error(&self) -> &str {
         match self {
             Reply::Error(text) => text,
@@ -50,7 +50,7 @@ impl Reply {
         }
     }
 
-    /// What stands behind a name and a colon in a text of lines, as INFO replies.
+    /// The text after a name and a colon on a line, as INFO replies.
     pub fn line(&self, name: &str) -> Option<String> {
         let Reply::Text(bytes) = self else { return None };
         let text = String::from_utf8_lossy(bytes);

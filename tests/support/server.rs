@@ -30,7 +30,7 @@ pub fn allocates_with_libc() -> bool {
     version_line(&server_binary()).contains("malloc=libc")
 }
 
-/// What a server is to be started with.
+/// The options of a server.
 #[derive(Clone, Default)]
 pub struct Options {
     binary: Option<OsString>,
@@ -176,7 +176,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// From here on locks change in ways that the server tells nobody of: the scan of all lines may find that one is free.
+    /// From here on locks change without an event: the scan of all queues may find a free one.
     pub fn allow_silent_changes(&self) {
         self.has_silent_changes.store(true, Ordering::Relaxed);
     }
@@ -239,7 +239,7 @@ impl Server {
         conn
     }
 
-    /// A new connection that stands in line since it sent this LOCK.ACQUIRE.
+    /// A new connection that queues with this LOCK.ACQUIRE.
     pub fn waiter(&self, acquire: &[&str]) -> Conn {
         let mut look = self.conn();
         let before = look.waiters(acquire[1]);
@@ -248,11 +248,11 @@ impl Server {
         waiter
     }
 
-    /// The grants that only the scan of all lines found. Nothing where it does not answer, or on servers whose events of
-    /// keys are not listened to: Valkey from 8.1 on, until 9.1.2.
+    /// The grants that only the scan of all queues found. Nothing if the server does not answer, or on servers where
+    /// keyspace events are off: Valkey from 8.1 on, until 9.1.2.
     fn missed_wakeups(&self) -> Option<u64> {
         let mut conn = self.try_conn()?;
-        // A server that is busy, stopped or wants a password says nothing of it.
+        // A server that is busy, stopped or wants a password does not report it.
         conn.set_patience(Duration::from_millis(500));
         let is_told = tells_of_keys(conn.try_call(&["INFO", "server"]).ok()?.version()?);
         let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
@@ -313,7 +313,7 @@ impl Drop for Server {
         let runs = matches!(self.child.try_wait(), Ok(None));
         let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
         let missed = if is_judged { self.missed_wakeups() } else { None };
-        // Of `scripts/memcheck.sh`: what was not freed is told by a server that ends itself.
+        // For `scripts/memcheck.sh`: only a server that exits by itself reports leaks.
         if env::var_os("LOCK_TERM").is_some() {
             signal(self.pid(), "TERM");
             end_within(&mut self.child, DEADLINE);

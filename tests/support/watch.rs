@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 struct Process {
     pid: u32,
-    /// Of the test, if the thread that started it has its name.
+    /// The name of the test, if the thread that started it has it.
     test: String,
     signal: &'static str,
     since: Instant,
@@ -50,7 +50,7 @@ pub fn watch(pid: u32, signal: &'static str) -> Watched {
     Watched(number)
 }
 
-/// Somebody asked for a run that takes so long.
+/// The user asked for a run of this length.
 pub fn allow(time: Duration) {
     LIMIT.fetch_max(time.as_secs(), Ordering::Relaxed);
 }
@@ -60,7 +60,7 @@ pub struct Pause(Instant);
 
 /// Longer than anything takes, in seconds.
 const PAUSE: u64 = 3_600;
-/// The time that is not counted: of pauses that are over, and of those that are not.
+/// The time that is not counted: finished pauses, and current ones.
 static PAUSED: AtomicU64 = AtomicU64::new(0);
 
 pub fn pause() -> Pause {

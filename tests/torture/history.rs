@@ -77,7 +77,7 @@ impl Call {
     }
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The lock; the token of LOCK.*, else 0.
@@ -130,7 +130,7 @@ pub struct Look {
     pub until: Moment,
     /// The IDs of those who hold it, overdue or not; without those that have none.
     pub holders: Vec<i64>,
-    /// Those who wait, in order; 0 where one has no ID.
+    /// The waiters in order; 0 for one without an ID.
     pub queue: Vec<i64>,
 }
 

@@ -1,5 +1,5 @@
-//! Clients work with locks on real servers while a seed injects random faults. What each client did is recorded and
-//! judged. docs/TESTING.md says what that proves and what it leaves out.
+//! Clients work with locks on real servers while a seed injects random faults. The tests record and judge the
+//! operations of each client. docs/TESTING.md says what that proves and what it leaves out.
 //!
 //! `make torture SEED=1 SECONDS=60`, or
 //! `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: -- --nocapture`. `TORTURE_SETUPS=pair,cluster`

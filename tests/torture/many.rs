@@ -1,5 +1,5 @@
 //! Many small histories of a real server with no faults other than clients that die: all have an order. The same
-//! histories, deliberately broken, have none. Clients that delete an expired lock and take it anew are found out.
+//! histories with a mutation have none. Clients that delete an expired lock and take it anew are found out.
 
 use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};
@@ -102,8 +102,8 @@ fn small_histories_of_a_server_are_those_of_a_mutex_with_leases_and_broken_ones_
 
 type Break = fn(&mut Vec<Op>) -> bool;
 
-/// What is done to a history, and in how many of a hundred that has to be found: where clients without a reply may
-/// have done the same, it is none.
+/// A change to a history, and in how many of a hundred the search must find it. It cannot be found where commands
+/// without a reply may have done the same.
 const BREAKS: [(&str, usize, Break); 5] = [
     // With a token of just then, as if nobody had held the lock.
     ("granted instead of refused", 80, |ops| {
@@ -123,7 +123,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
     ("a release in time said to be late", 100, |ops| answer(ops, 1, -1)),
     ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
     ("a grant that nobody was told of", 80, |ops| {
-        // Somebody gives back, in time, what nobody was granted.
+        // A client releases, in time, a grant that nobody got.
         let released = ops.iter().find_map(|op| match (op.call, op.outcome) {
             (Call::Release { token }, Outcome::Answer(1)) => Some(token),
             _ => None,

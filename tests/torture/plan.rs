@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when: computed from a seed alone, so that the same seed gives the same plan.
+//! The faults of a run, and their times: computed from a seed alone, so that the same seed gives the same plan.
 //!
 //! A plan also says what is promised under its faults; the rest is not judged.
 
@@ -38,7 +38,7 @@ impl Setup {
         matches!(self, Self::Pair | Self::Bare)
     }
 
-    /// What holds whatever the faults of the plan do; waits and tokens are judged in all of them.
+    /// The promises that hold under all faults of the plan; waits and tokens are judged in all of them.
     pub fn promise(self) -> &'static str {
         match self {
             Self::Always => "one holder until the timestamp; no lock is lost; small histories have an order",

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-/// What may be under way without a reply is done or gone after this: the longest stall of a plan, and more.
+/// After this time, commands without a reply are either executed or lost: the longest stall of a plan, and more.
 const LONGEST_STALL: i64 = 11_000_000;
 
 /// Runs a plan and judges it.
@@ -149,7 +149,7 @@ fn several(keys: &'static [&'static str], lease_ms: (u64, u64), sessions: bool) 
     Box::new(move |client, _| several::work(client, habits, keys))
 }
 
-/// Looks at the lines of keys.
+/// Inspects the queues of keys.
 fn onlooker(keys: &'static [&'static str]) -> Role {
     Box::new(move |client, _| onlooker::work(client, keys))
 }
@@ -230,7 +230,7 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
     if setups.is_empty() {
         setups = Setup::ALL.to_vec();
         if seconds < LONG {
-            // Of the three with a single server one, in turn.
+            // One of the three setups with a single server, in turn.
             let single = Setup::ALL[usize::try_from(seed % 3).unwrap()];
             setups.retain(|setup| *setup == single || matches!(setup, Setup::Pair | Setup::Cluster));
         }

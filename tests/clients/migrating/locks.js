@@ -7,7 +7,7 @@ const readline = require('readline');
 const { Redis } = require('ioredis');
 
 const PATIENCE_MS = 20000;
-// As long as a library that cannot be told to try only once is given.
+// The time for a library that has no single try.
 const TRY_MS = 400;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -57,7 +57,7 @@ impl Held {
         let [a, b] = &self.keys;
         assert!(conn.call(&["LOCK.MACQUIRE", "2", a, &self.k, "EX", "5"]).is_nil());
         assert_eq!(conn.int(&["LOCK.MEXTEND", "2", a, b, &self.all, "EX", "500"]), 1);
-        // Each token frees one slot.
+        // Releasing one token admits one more holder.
         assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, &self.tokens[1]]), 1);
         let next = conn.int(&limited).to_string();
         assert!(next > self.all, "tokens of a key grow");

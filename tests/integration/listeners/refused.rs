@@ -1,5 +1,5 @@
-//! A LOCK.* command that comes from a master or an AOF: there is none, unless somebody made it by hand or the module has
-//! a fault. It changes nothing, and an operator can see it.
+//! A LOCK.* command that comes from a master or an AOF: none exists, unless somebody wrote it by hand or the module has
+//! a bug. It changes nothing, and an operator can see it.
 
 use crate::support::{encoded, temp_dir, until, Conn, Server};
 use std::fs;
@@ -17,7 +17,7 @@ const FED: [&[&str]; 5] = [
 ];
 const REFUSED: u64 = 3;
 
-/// The server has what came before and after, and says what it refused.
+/// The server executes the commands before and after it, and logs the refusal.
 fn assert_refused(server: &Server, source: &str) {
     let mut conn = server.conn();
     until("the last command has arrived", || (conn.int(&["EXISTS", "after"]) == 1).then_some(()));
@@ -69,7 +69,7 @@ fn empty_rdb() -> Vec<u8> {
     fs::read(server.dir().join("dump.rdb")).unwrap()
 }
 
-/// Answers a replica as a master does, up to the end of the full synchronization.
+/// Answers a replica like a master, up to the end of the full synchronization.
 fn synchronize(link: &mut TcpStream, rdb: &[u8]) {
     let mut reader = BufReader::new(link.try_clone().unwrap());
     loop {

@@ -1,5 +1,4 @@
-//! While nobody listens a change is only counted. Whoever comes finds all of it in a snapshot, and hears of what
-//! follows.
+//! Without an AOF or replica, a change is only counted. A new sink gets all changes in a snapshot, and then the stream.
 
 use super::{unheard, until_nobody_listens, write};
 use crate::kinds::Row;
@@ -7,10 +6,10 @@ use crate::replication::Stream;
 use crate::support::{encoded, temp_dir, until, Conn, Reply, Server};
 use std::fs;
 
-/// A tick each second: what only the next tick finds out is found out late.
+/// One tick each second: a sink that only the tick can detect is detected late.
 const SLOW: [&str; 6] = ["--hz", "1", "--dynamic-hz", "no", "--repl-diskless-sync-delay", "0"];
 
-/// Changes of each kind, with the effects that each has: a token is that of the last reply which was one.
+/// Changes of each kind and their effects. TOKEN is the last token in a reply.
 const CHANGES: [(&[&str], i64); 13] = [
     (&["LOCK.ACQUIRE", "k", "PX", "60000"], 1),
     (&["LOCK.EXTEND", "k", "TOKEN", "PX", "70000"], 1),
@@ -27,7 +26,7 @@ const CHANGES: [(&[&str], i64); 13] = [
     (&["LOCK.CANCEL", "i", "7"], 1),
 ];
 
-/// Makes all changes; how much dirtier each made the server.
+/// Applies all changes. Returns by how much each raised the server's dirty counter.
 fn dirt(conn: &mut Conn) -> Vec<i64> {
     let mut token = String::new();
     let dirty =
@@ -103,12 +102,12 @@ fn a_new_replica_hears_of_the_very_next_write() {
     }
     let feed = server.sent(&["SYNC"]);
     // The server has forked now. The child ends, and the next tick comes, some time later. While the child runs, a flag
-    // of the server tells of it too.
+    // of the server shows it too.
     until("the replica is there", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
     hears_of_every_change(&server, &mut conn, feed.after_rdb());
 }
 
-/// What is changed now is in the replication stream, and is no LOCK.* command.
+/// A change is in the replication stream now, but not as a LOCK.* command.
 fn hears_of_every_change(server: &Server, conn: &mut Conn, feed: Conn) {
     let before = unheard(conn);
     dirt(conn);
@@ -129,7 +128,7 @@ fn a_replica_that_is_sent_the_data_over_its_connection_hears_of_the_very_next_wr
     feed.ok(&["REPLCONF", "capa", "eof"]);
     feed.send(&["PSYNC", "?", "-1"]);
     let mut feed = feed.after_rdb();
-    // The server ends the child in the middle of a second: only the fork tells that somebody listens.
+    // The server ends the child in the middle of a second: only the fork shows that there is a sink.
     until("the child is gone", || {
         feed.send(&["REPLCONF", "ACK", "0"]);
         (conn.info("persistence", "rdb_bgsave_in_progress")? == "0").then_some(())

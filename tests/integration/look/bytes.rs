@@ -128,7 +128,7 @@ fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
     }
 }
 
-/// Holds replies against the refusals of part six.
+/// Compares replies with the refusals of part six.
 fn assert_refusal(fixture: &Fixture, name: &str, reply: &[u8]) {
     assert_eq!(String::from_utf8_lossy(reply), fixture.refusal[name]);
 }
@@ -174,7 +174,7 @@ fn a_slot_that_is_taken_away_ends_waits_as_the_fixture_says() {
     assert_refusal(&fixture, "slot_lost", &error_bytes(&mut waiter.conn));
 }
 
-/// The bytes of a reply that is an error.
+/// The bytes of an error reply.
 fn error_bytes(conn: &mut Conn) -> Vec<u8> {
     format!("-{}\r\n", conn.read().error()).into_bytes()
 }

@@ -66,7 +66,7 @@ fn a_lock_that_passes_on_is_that_of_the_client_that_waited() {
     assert_eq!(first.int(&["LOCK.RELEASE", "k", &token]), 1);
     next.granted();
     assert_eq!(shown(&mut locks.conn, "k").0.int().to_string(), next.id);
-    // Nobody has it: nobody is shown.
+    // It is free: no holder is shown.
     locks.conn.int(&["DEL", "k"]);
     assert_eq!(shown(&mut locks.conn, "k"), NOBODY);
 }
@@ -122,7 +122,7 @@ fn each_of_several_holders_has_its_own_client() {
     let holders = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
     let ids: Vec<String> = holders.list().iter().map(|holder| holder.field("client").int().to_string()).collect();
     assert_eq!(ids, [one.clone(), two]);
-    // A row is about the grant of that client, and not about the one that ends last.
+    // A row shows the grant of that client, not the one that ends last.
     let row = locks.conn.call(&["LOCK.SCAN", "0", "CLIENT", &one]).list()[1].list()[0].clone();
     assert_eq!((row.field("token").int(), row.field("owner").text()), (token, "first".into()));
     assert_eq!(row.field("holders").int(), 2);

@@ -1,4 +1,5 @@
-//! LOCK.TOP BY waiters, wait and held: the order, what is unknown, and how long the server takes for very many lines.
+//! LOCK.TOP BY waiters, wait and held: the order, unknown values, and the time that the server needs for very many
+//! queues.
 
 use super::wait;
 use crate::holders::crowd::cost;
@@ -15,7 +16,7 @@ fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
 #[test]
 fn top_comes_in_the_order_that_was_asked_for() {
     let mut locks = Locks::start();
-    // Taken in this order; waited for in another one.
+    // Taken in this order, waited for in another.
     for key in ["old", "middle", "new"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);
     }
@@ -40,7 +41,7 @@ fn a_lock_that_changes_hands_moves_to_the_end_of_those_held_longest() {
     let mut first = wait(&mut locks, "a");
     let _others = [wait(&mut locks, "a"), wait(&mut locks, "b")];
     assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
-    // An extension is no new grant.
+    // An extension is not a new grant.
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "a", &token, "EX", "90"]), 1);
     assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &token]), 1);

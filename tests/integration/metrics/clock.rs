@@ -21,7 +21,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts the server; nothing, and a message, where the clock cannot be moved.
+    /// Starts the server; nothing, with a message, if its clock cannot be moved.
     pub fn start(module_args: &[&str]) -> Option<Self> {
         let clocks = Clocks::new(&[0])?;
         let server = clocks.of(Server::with().module_args(module_args)).start();
@@ -89,7 +89,7 @@ fn steps_of_the_clock_are_counted_and_logged_in_either_direction() {
     for (logged, step) in logged.iter().zip(&steps) {
         assert!((logged - step).abs() <= 100, "{logged} instead of {step}");
     }
-    // What corrections of the clock do at their worst is no step.
+    // The worst ordinary correction of the clock does not count as a step.
     clock.set_ms(from + 100);
     sleep(Duration::from_millis(500));
     assert_eq!(moved(&mut conn, &before), [("clock_steps".to_string(), 4)]);
@@ -117,7 +117,7 @@ fn without_a_clock_nothing_is_granted_and_nothing_changes() {
     assert_eq!(conn.text(&["GET", "held"]), value);
     assert_eq!(moved(&mut conn, &before), [("clock_steps".to_string(), 1)]);
 
-    // What needs no clock works, and with a clock so does the rest.
+    // Commands that need no clock work, and with a clock all others do too.
     assert_eq!(conn.int(&["LOCK.RELEASE", "held", &token.to_string()]), 1);
     clock.set_ms(0);
     assert!(conn.int(&["LOCK.ACQUIRE", "held", "EX", "5"]) > token);
@@ -137,7 +137,7 @@ fn set_back_an_hour_waits_still_end_in_time_and_locks_pass_on() {
     clock.wait_for_steps(1);
     assert!(clock.logged()[0] < -HOUR_MS + 1000, "{:?}", clock.logged());
 
-    // The holder is told of an hour more than it asked for, and gives the lock back: tokens grow still.
+    // The holder sees an hour more than it asked for, and releases the lock: tokens still grow.
     let left = conn.int(&["LOCK.CHECK", "k", &first.to_string()]);
     assert!((HOUR_MS + 50_000..=HOUR_MS + 60_000).contains(&left), "{left}");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first.to_string()]), 1);

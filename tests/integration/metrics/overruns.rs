@@ -1,4 +1,4 @@
-//! `lock_overruns` counts each grant that its holder gives back or extends after the lease but within the margin, and
+//! `lock_overruns` counts each grant that its holder releases or extends after the lease but within the margin, and
 //! nothing else.
 
 use super::{moved, number, numbers};
@@ -112,7 +112,7 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
 }
 
-/// The key does not tell, and this server did not see it. docs/OPERATING.md says so.
+/// The key does not show it, and this server did not see it. docs/OPERATING.md says so.
 #[test]
 fn after_a_failover_the_end_of_a_session_counts_as_an_overrun() {
     let ((master, mut conn), (replica, mut promoted)) = (server(), server());

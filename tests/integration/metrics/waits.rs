@@ -17,7 +17,7 @@ fn histogram(conn: &mut Conn, name: &str) -> BTreeMap<String, i64> {
     parts.map(|(name, value)| (name.into(), value.parse().unwrap())).collect()
 }
 
-/// How many waits there were that got the lock, and that failed.
+/// The number of waits that got the lock, and the number that failed.
 fn counts(conn: &mut Conn) -> [i64; 2] {
     ["wait", "failed_wait"].map(|name| histogram(conn, name)["le_inf"])
 }
@@ -76,7 +76,7 @@ fn an_attempt_in_pieces_counts_once_with_the_time_since_its_first_call() {
         assert!(piece.read().is_nil());
         assert_eq!(counts(&mut scene.conn), [0, 0], "it may go on");
     }
-    // A newer call takes the place of the one before.
+    // A newer command takes the place of the previous one.
     let mut earlier = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "7"]);
     scene.server.conn().send(&["PING"]);
     let mut last = scene.server.conn();
@@ -145,7 +145,7 @@ fn config_resetstat_resets_what_was_measured_and_no_counter() {
         assert_eq!(percentile(&mut scene.conn, name, "p50"), None, "{name}");
     }
     scene.moves(&[]);
-    // What comes afterwards counts.
+    // Later waits count.
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
     scene.conn.int(&["LOCK.RELEASE", "k", &token]);
     waiter.read().int();

@@ -71,7 +71,7 @@ pub fn library(name: &str) -> &'static Library {
 }
 
 impl Library {
-    /// Starts it as a client of the server; else why it cannot be had.
+    /// Starts it as a client of the server, or returns why it cannot run.
     pub fn start(&self, server: &Server) -> Result<Client, String> {
         let script = |name: &str| install::sources().join("migrating").join(name);
         let mut command = match self.from {
@@ -95,7 +95,7 @@ impl Library {
     }
 }
 
-/// A process that does what it is told with locks of its library: it reads steps and writes answers, a line each.
+/// A process that uses its library's locks step by step: it reads steps and writes answers, one line each.
 pub struct Client(Program);
 
 impl Client {

@@ -29,7 +29,7 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Plays all cases; else why the library cannot be had.
+    /// Runs all cases, or returns why the library cannot run.
     pub fn observe(&self) -> Result<Row, String> {
         let (mut client, mut elsewhere) = (self.library.start(self.keeps)?, self.library.start(self.ends)?);
         let (writes, state) = self.the_library_holds_and_releases(&mut client);
@@ -55,7 +55,7 @@ impl Case<'_> {
         format!("{}, {case}", self.library.name)
     }
 
-    /// LOCK.* is refused, waits, and has the lock when the library gives it back.
+    /// LOCK.* is refused, waits, and gets the lock when the library releases it.
     fn the_library_holds_and_releases(&self, client: &mut Client) -> (String, String) {
         let (name, key) = &self.names("theirs");
         let what = self.fails("the library holds");
@@ -75,7 +75,7 @@ impl Case<'_> {
         seen
     }
 
-    /// LOCK.* has the lock when its time is over, not before; then the library comes back.
+    /// LOCK.* gets the lock when the library's lease is over, not before; then the library comes back.
     fn the_library_holds_and_dies(&self, client: &mut Client) -> String {
         let (name, key) = &self.names("dies");
         let what = self.fails("the library dies");
@@ -102,7 +102,7 @@ impl Case<'_> {
         "**deletes the lock**".into()
     }
 
-    /// What the library makes of a lock of LOCK.*; one that is refused waits, and has it when it is released.
+    /// How the library sees a lock of LOCK.*; a refused client waits, and gets the lock on its release.
     fn a_lock_is_held(&self, client: &mut Client, case: &str, options: &[&str]) -> String {
         let (name, key) = &self.names(case);
         let what = self.fails(case);
@@ -134,7 +134,7 @@ impl Case<'_> {
         seen.into()
     }
 
-    /// What the library makes of a lock that its holder never released, while it is kept for its successor.
+    /// How the library sees a lock that its holder never released, while the key stays for the successor.
     fn a_lock_has_expired(&self, client: &mut Client) -> String {
         let (name, key) = &self.names("expired");
         let what = self.fails("expired");
@@ -179,7 +179,7 @@ impl Case<'_> {
         assert_eq!(conn.text(&["GET", key]), theirs, "{what}");
     }
 
-    /// A client that stands in line for the key.
+    /// A client in the queue of the key.
     fn waiter(&self, key: &str) -> Conn {
         self.keeps.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000", "DETAILS"])
     }
@@ -190,7 +190,7 @@ fn granted(details: &Reply) -> String {
     details.list()[0].int().to_string()
 }
 
-/// What a value is, in the words of the table.
+/// The kind of a value, in the table's words.
 fn shape(value: &str, expires: bool) -> String {
     let whole = value.split('.').next().unwrap();
     let number = value.parse::<f64>().is_ok_and(f64::is_finite);

@@ -8,7 +8,7 @@ use crate::support::{skipped, until, Conn, Server};
 
 const LEASE_S: u64 = 60;
 
-/// Two clients of a library, on a server that tells of deletions.
+/// Two clients of a library, on a server that raises events for deletions.
 fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
     if !tells_of_deletions(&mut server.conn()) {
         return None;
@@ -18,8 +18,8 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
     both.map_err(|why| skipped(name, &why)).ok()
 }
 
-/// Whether the server tells the module at once that a key was deleted; on Valkey 8.1.0 to 9.1.1 it does not listen,
-/// and looks ten times a second.
+/// Whether the module gets an event as soon as a key is deleted; on Valkey 8.1.0 to 9.1.1 keyspace events are off, and
+/// it scans ten times a second.
 fn tells_of_deletions(conn: &mut Conn) -> bool {
     let Some(version) = conn.info("server", "valkey_version") else { return true };
     let version: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
@@ -30,7 +30,7 @@ fn tells_of_deletions(conn: &mut Conn) -> bool {
     tells
 }
 
-/// A client that stands in line for the key.
+/// A client in the queue of the key.
 fn waiter(server: &Server, key: &str) -> Conn {
     server.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"])
 }
@@ -51,7 +51,7 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = line.pop_front().unwrap();
         token = next.read().int();
-        // It goes to the end of the line again, in which others wait meanwhile.
+        // It goes to the end of the queue again, in which others now wait.
         next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
         conn.until_waiters("a", 3);
         line.push_back(next);

@@ -1,4 +1,4 @@
-//! Asking: the reply, the place in line, and what sending a call again changes.
+//! Asking: the reply, the place in the queue, and the effect of sending a command again.
 
 use super::{waiting, Line, Listener};
 use crate::kinds::{Row, KINDS};
@@ -30,7 +30,7 @@ fn an_attempt_that_has_to_wait_is_answered_at_once_in_both_protocols() {
         assert_eq!(conn.raw(&ask), b"+WAITING\r\n");
         assert_eq!(conn.text(&["PING"]), "PONG", "the connection is free");
     }
-    // It stands in line whatever becomes of its connection.
+    // It stays in the queue whatever happens to its connection.
     let token = line.locks.conn.lock("k", "token").int();
     until("both connections are closed", || {
         (line.locks.conn.info("clients", "connected_clients")? == "2").then_some(())
@@ -48,7 +48,7 @@ fn with_a_wait_of_zero_it_never_stands_in_line() {
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0", "ID", "7", "NOTIFY", "c"];
     assert_eq!(line.call(&ask), Reply::Nil);
     assert_eq!(line.locks.waiters(), 0);
-    // Nor does one that stood there.
+    // Nor does an attempt that was in the queue.
     line.ask("8");
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0", "ID", "8", "NOTIFY", "c"];
     assert_eq!(line.call(&ask), Reply::Nil);
@@ -94,7 +94,7 @@ fn its_wait_counts_from_the_newest_call() {
     line.told.hears("timeout 7 k");
     assert!(crate::support::server_time_us(&mut line.locks.conn) - begun >= 49_000);
     assert_eq!((line.locks.waiters(), line.info("lock_wait_timeouts")), (0, 1));
-    // The next call finds its old place.
+    // The next command gets its old place.
     line.ask("8");
     line.ask("7");
     let queue = line.call(&["LOCK.INFO", "k", "FULL"]).field("queue");

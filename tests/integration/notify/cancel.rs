@@ -1,10 +1,10 @@
-//! LOCK.CANCEL: of one attempt, of all attempts of a channel; and late copies of a call that was cancelled.
+//! LOCK.CANCEL: of one attempt, of all attempts of a channel; and late copies of a cancelled command.
 
 use super::{pass, waiting, Line, Listener};
 use crate::kinds::{Kind, Row, KINDS};
 use crate::support::{Reply, Server};
 
-/// A call of the attempt 7 that comes late gets nil, in the shape of a grant.
+/// A late command of attempt 7 gets nil, in the shape of a grant.
 fn assert_barred(line: &mut Line) {
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     let wait = ["WAIT", "30000"];
@@ -37,7 +37,7 @@ fn one_that_waits_is_told_and_its_late_copies_get_nothing() {
         assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 0, "once");
         line.locks.release(token);
         line.takes_its_turn("8");
-        // Of a free lock too.
+        // The same for a free lock.
         assert_barred(&mut line);
     }
 }
@@ -141,7 +141,7 @@ fn of_a_channel_it_ends_all_attempts_in_that_line_and_replies_with_their_number(
     line.told.hears("granted 1 k");
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "CHANNEL", "nobody"]).int(), 0);
     assert_eq!(line.call(&["LOCK.CANCEL", "absent", "channel", "c"]).int(), 0);
-    // The unclaimed grant, two that wait, and the one for several keys that stands in this line.
+    // The unclaimed grant, two waiting attempts, and the one for several keys in this queue.
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 4);
     let mut heard = [line.told.next(), line.told.next(), line.told.next()];
     heard.sort_unstable();
@@ -155,7 +155,7 @@ fn of_a_channel_it_ends_all_attempts_in_that_line_and_replies_with_their_number(
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 0);
     line.locks.release(token);
     blocked.granted();
-    // The line of another key is another line.
+    // Another key has its own queue.
     assert_eq!(line.call(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
     line.told.hears("granted 6 l");
 }

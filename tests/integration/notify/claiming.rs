@@ -1,10 +1,10 @@
-//! Claiming: until then nobody holds anything by the grant, and only this server knows whose it is.
+//! Claiming: until then the grant has no holder, and only this server knows its attempt.
 
 use super::{waiting, Line};
 use crate::support::{server_time_us, timestamp_us, Reply};
 use crate::wire::fixture::value;
 
-/// An attempt that was told of its grant: the token of that.
+/// An attempt that was notified. Returns the token of its grant.
 fn granted(line: &mut Line, more: &[&str]) -> i64 {
     let token = line.locks.hold();
     line.ask_with(&["LOCK.ACQUIRE", "k"], "7", more);
@@ -31,7 +31,7 @@ fn the_value_names_the_attempt_and_its_lease_counts_only_from_the_claim() {
     let start = claimed.timestamp_us - 30_000_000;
     assert!((from..=server_time_us(&mut line.locks.conn)).contains(&start), "{start}");
     line.locks.assert_holds(token);
-    // Sent once more it is told the same.
+    // Sending it again gets the same reply.
     assert_eq!(line.call(&ask).int(), token);
     assert_eq!((line.info("lock_claims"), line.info("lock_unclaimed"), line.locks.waiters()), (1, 0, 0));
     // Its time to claim is over, and the lock is still its own.
@@ -87,7 +87,7 @@ fn before_the_claim_nobody_holds_anything() {
     assert_eq!([info.field("id"), info.field("owner"), info.field("session")], [Reply::Nil, Reply::Nil, Reply::Nil]);
     assert_eq!(info.field("lease-ms").int(), 0);
     assert!((10_000..=20_000).contains(&info.field("free-in-ms").int()), "{info:?}");
-    // A stranger, and one that forges the ID of nobody.
+    // A stranger, and a forged ID that no attempt has.
     assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
     assert!(line.call(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
@@ -110,7 +110,7 @@ fn an_unclaimed_grant_can_be_released_by_its_token() {
     }
 }
 
-/// What becomes of the value before the claim.
+/// How the value changes before the claim.
 const CHANGES: [&[&str]; 5] = [
     &["DEL", "k"],
     &["SET", "k", "foreign"],
@@ -125,7 +125,7 @@ fn a_grant_whose_value_was_changed_is_over_and_the_attempt_keeps_its_place() {
         let Some(mut line) = Line::start() else { return };
         line.locks.server.allow_silent_changes();
         granted(&mut line, &[]);
-        // In one turn, so that nobody is served in between; somebody else has it then.
+        // In one iteration, so that nobody is served in between; then another client has it.
         let taken = ["SET", "k", "foreign"];
         let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
         let replies = line.locks.in_one_turn(&[change, &taken, &ask]);

@@ -5,7 +5,7 @@ use super::{pass, waiting, Line, Listener};
 use crate::support::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
 use std::time::Duration;
 
-/// Many ask for `k`, each attempt on a channel of its own to which nobody listens.
+/// Many ask for `k`, each attempt on its own channel, which has no subscriber.
 fn crowd(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
     let numbers: Vec<usize> = (0..count).collect();
     for some in numbers.chunks(500) {

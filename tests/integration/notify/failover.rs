@@ -10,7 +10,8 @@ use crate::wire::fixture::Snapshot;
 /// One that shares the lock could have it beside the unclaimed grant.
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 
-/// The attempt 7 asks at another server for the lock of which it was told: it is granted it when that is over.
+/// Attempt 7 asks another server for the lock that it was notified of: it is granted the lock once the earlier grant is
+/// over.
 fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     let mut told = Listener::of(&locks.server, "c");
     let before = Snapshot::take(&mut locks.conn, "k");
@@ -28,7 +29,7 @@ fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     assert_eq!(details.list()[2], Reply::Int(token), "a predecessor that never released: {details:?}");
 }
 
-/// An attempt that was told of its grant, and did not claim it.
+/// An attempt that was notified, and did not claim its grant.
 fn unclaimed(line: &mut Line, kind: Kind) -> i64 {
     let token = line.locks.hold();
     line.ask_with(&kind.acquire(&[]), "7", &[]);
@@ -100,7 +101,7 @@ fn a_demotion_ends_all_waits_and_says_so() {
     assert!(reply.error().starts_with("READONLY "), "{reply:?}");
     let info = line.call(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!([info.field("waiters"), info.field("queue")], [Reply::Nil, Reply::Nil]);
-    // It is master again, and knows of none of them.
+    // It is master again, and knows none of them.
     line.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
     line.told.hears_nothing();
     assert_eq!(line.info("lock_queued"), 0);

@@ -1,5 +1,5 @@
 //! The grace and IDs: an ID sent again to a new master during its grace gets GRACE, and its lease is not extended,
-//! unless this server granted it. And a grant that nobody received passes on only if its whole value still stands.
+//! unless this server granted it. And a grant whose reply was lost passes on only if the key still has its whole value.
 
 use crate::kinds::{Kind, Row, KINDS};
 use crate::support::{server_time_us, skipped, timestamp_us, until, Reply, Server};
@@ -74,7 +74,7 @@ fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
         let token = locks.hold();
         let mut dead = locks.wait_as(kind, &["ID", "7", "OWNER", "alice"]);
         let id = dead.id.clone();
-        // In one turn: granted, and the same token stays with another end before the loss is known.
+        // In one iteration: granted, and the same token gets another end before the loss is detected.
         let script = "local set = redis.call('TYPE', KEYS[1]).ok == 'zset' \
             if set then \
                 local all = redis.call('ZRANGE', KEYS[1], 0, -1) \

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE, no memory, too few replicas: nothing is granted meanwhile, and the line goes on afterwards.
+//! CLIENT PAUSE, no memory, too few replicas: nothing is granted meanwhile, and the queue moves on afterwards.
 
 use super::{pass, Line};
 use crate::kinds::{Kind, Row, KINDS};

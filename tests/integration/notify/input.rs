@@ -1,9 +1,9 @@
-//! Bad input: an error that names the argument, nothing changed, nothing published, nobody in line.
+//! Bad input: an error that names the argument, no change, no message, nobody queued.
 
 use super::{can_publish, Line, Listener};
 use crate::support::{show, Conn, Server};
 
-/// What must be as before: the keys, the queue, what was replicated, and that nobody was told anything.
+/// The state that must not change: the keys, the queue, the replication stream, and the published messages.
 struct Still {
     digest: String,
     numbers: Vec<Option<String>>,

@@ -1,4 +1,4 @@
-//! SHARED, LIMIT, several keys, and blocked clients beside attempts without a connection: one line, one order.
+//! SHARED, LIMIT, several keys, and blocked clients beside attempts without a connection: one queue, one order.
 
 use super::{Line, Listener};
 use crate::kinds::{acquire, Kind, Row, KINDS};
@@ -101,7 +101,7 @@ fn several_keys_are_granted_and_claimed_as_one() {
     assert_eq!(line.info("lock_queued"), 2);
     line.locks.release(first);
     line.told.hears_nothing();
-    // The one that is free meanwhile goes to whoever asks.
+    // The free key goes to any client that asks.
     let taken = line.locks.hold();
     assert_eq!(line.call(&["LOCK.RELEASE", "l", &second]).int(), 1);
     line.told.hears_nothing();

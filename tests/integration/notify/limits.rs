@@ -1,4 +1,4 @@
-//! `lock.max-queued` counts keys; an attempt that stands in line, and a claim, are never refused.
+//! `lock.max-queued` counts keys; a queued attempt and a claim are never refused.
 
 use super::{waiting, Line};
 use crate::support::Reply;
@@ -20,7 +20,7 @@ fn one_more_is_refused_and_one_that_stands_there_is_not() {
     for command in [ask("4"), vec!["LOCK.MACQUIRE", "2", "m", "k", "PX", "9", "WAIT", "9", "ID", "4", "NOTIFY", "c"]] {
         assert_eq!(line.call(&command).error(), BUSY);
     }
-    // A blocked client is another matter, and has a limit of its own.
+    // A blocked client counts against a limit of its own.
     let mut blocked = line.locks.wait(&[]);
     let mut second = line.locks.server.conn();
     let reply = second.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
@@ -31,7 +31,7 @@ fn one_more_is_refused_and_one_that_stands_there_is_not() {
     let free = ["LOCK.ACQUIRE", "free", "PX", "30000", "WAIT", "30000", "ID", "6", "NOTIFY", "c"];
     assert!(line.call(&free).int() > 0);
     assert_eq!(line.info("lock_queued"), 4);
-    // Those who are gone make room, those who are told too; a claim needs none.
+    // Attempts that leave make room, and so do notified ones; a claim needs none.
     line.locks.release(token);
     line.told.hears("granted 1 k");
     assert_eq!(line.call(&ask("7")), waiting());

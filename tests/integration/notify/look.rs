@@ -57,7 +57,7 @@ fn the_section_of_info_counts_what_happens() {
     assert_eq!(numbers(&mut line), [2, 1, 1, 1, 2, 2]);
     drop(blocked);
     until("it has left", || (line.info("lock_waiters") == 1).then_some(()));
-    // The wait of a claim is measured from the first call.
+    // The wait of a claim counts from the first command.
     let spans = line.locks.conn.info("lock", "lock_wait_percentiles_usec");
     assert!(spans.is_some_and(|spans| spans.starts_with("p50=")), "a wait was recorded");
 }

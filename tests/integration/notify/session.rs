@@ -43,7 +43,7 @@ fn an_unclaimed_grant_passes_on_at_once() {
         drop(conn);
         line.takes_its_turn("8");
         until("all is free", || (kind.exist(&mut line.locks.conn) == 0).then_some(()));
-        // Its channel is not silent: it did not let its time pass.
+        // Its channel is not skipped: it did not miss its time to claim.
         assert_eq!((line.info("lock_unclaimed"), line.info("lock_unheard")), (0, 0));
     }
 }

@@ -41,7 +41,7 @@ fn asking_and_leaving_the_line_replicate_nothing() {
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 1);
     assert_eq!(stream.take(), Vec::<Vec<String>>::new());
-    // One that nobody hears: the release is all that happens.
+    // Its channel has no subscriber: only the release happens.
     super::pass(&mut line.locks.conn, 30);
     line.locks.release(token);
     assert_eq!(stream.take(), [del("k")]);
@@ -86,7 +86,7 @@ fn a_grant_that_is_not_claimed_is_a_set_and_then_what_was_there_before() {
     let [held, extended, granted, last] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((&restored, &extended[2]), (last, &last[2]), "as the predecessor left it");
     assert_eq!((held[2].len(), granted[2].len()), (37, 33), "{commands:?}");
-    // And the next in line, in one change.
+    // And the grant to the next in the queue, in one change.
     let mut other = Listener::of(&line.locks.server, "d");
     assert_eq!(line.call(&["DEL", "k"]).int(), 1);
     let token = line.locks.hold();

@@ -1,4 +1,4 @@
-//! Being told: what the messages say, byte for byte, and where they go.
+//! Notifications: the content of the messages, byte for byte, and their channels.
 
 use super::{Line, Listener};
 use crate::kinds::Row;
@@ -36,7 +36,7 @@ fn a_message_ends_with_the_bytes_of_the_key_in_both_protocols() {
     }
 }
 
-/// How a lock comes free.
+/// The ways a lock is freed.
 type Free = (&'static str, fn(&mut Line, &str));
 
 const WAYS: [Free; 10] = [
@@ -103,7 +103,7 @@ fn a_message_is_not_sent_to_subscribers_of_a_replica() {
     line.takes_its_turn("7");
     line.locks.server.wait_offset(&replica);
     assert!(there.conn.silent_for(QUIET));
-    // PUBLISH is, so they listen.
+    // PUBLISH is, so they are subscribed.
     line.call(&["PUBLISH", "c", "hello"]);
     there.hears("hello");
 }

@@ -1,5 +1,5 @@
-//! A grant that is not claimed in time passes on as if it had never been; its attempt keeps its place, and its channel
-//! counts as silent until one of its attempts is sent again.
+//! A grant that is not claimed in time passes on as if it had never been given; its attempt keeps its place, and its
+//! channel is skipped until one of its attempts is sent again.
 
 use super::{pass, waiting, Line, Listener};
 use crate::kinds::{Kind, Row, KINDS};
@@ -91,7 +91,7 @@ fn it_keeps_its_place_and_a_late_claim_is_a_wait() {
     line.locks.release(token);
     other.hears("granted 8 k");
     let token = line.claim("8");
-    // Too late: somebody else has it. A call without WAIT is refused.
+    // Too late: another client has it. A command without WAIT is refused.
     assert_eq!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
     line.ask("7");
     line.told.hears("granted 7 k");
@@ -120,11 +120,11 @@ fn its_channel_is_silent_until_one_of_its_attempts_is_sent_again() {
     line.told.hears_nothing();
     assert_eq!((line.info("lock_unclaimed"), line.info("lock_unheard")), (1, 2));
     assert_eq!(line.locks.waiters(), 0);
-    // Its attempt elsewhere is passed over too.
+    // Its attempt for another key is skipped too.
     assert_eq!(line.call(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
     line.told.hears_nothing();
     assert_eq!(line.call(&["EXISTS", "l"]).int(), 0);
-    // One that is sent again speaks for the channel: all are told again.
+    // Sending one attempt again revives its channel: all its attempts are notified again.
     line.ask("2");
     line.ask("3");
     line.locks.release(token);
@@ -149,7 +149,8 @@ fn a_claim_in_its_last_moment_wins_or_finds_the_next_in_line_there() {
         });
         match line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id]) {
             Reply::Int(token) => {
-                // It is the grant that it was told of, or that has ended, nobody had the lock, and this is a new one.
+                // It is the grant that it was notified of; or that grant has ended, the lock was free, and this is a
+                // new one.
                 won += i32::from(token == granted);
                 let earlier = if token == granted { 1 } else { granted };
                 assert_eq!(line.call(&["LOCK.CHECK", "k", &earlier.to_string()]).int(), 0);
@@ -159,7 +160,7 @@ fn a_claim_in_its_last_moment_wins_or_finds_the_next_in_line_there() {
                 line.call(&["LOCK.CANCEL", "k", &next]);
             }
             reply => {
-                // Nobody listens to d, but it was sent a moment ago or is passed over.
+                // Channel d has no subscriber: its attempt was sent a moment ago, or is skipped.
                 assert_eq!(reply, Reply::Nil);
                 until("the lock is free", || (line.call(&["EXISTS", "k"]).int() == 0).then_some(()));
                 assert_eq!(line.call(&["LOCK.CHECK", "k", &granted.to_string()]).int(), 0);

@@ -1,5 +1,5 @@
-//! What docs/OPERATING.md says about applications with the package serverlock, tried with that of Python: the rights that
-//! they need, what the runbook finds of their locks, and how leaked locks are found.
+//! Checks docs/OPERATING.md on applications with the package serverlock, using the one for Python: the rights that they
+//! need, how the runbook shows their locks, and how to find leaked locks.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::recipes::machine::{machines, python, start_with};
 use crate::support::program::Program;
 use crate::support::{project_file, skipped, until, Conn, Server};
 
-/// Plays what it is told in one line each; `app` logs in as the user of the page.
+/// Executes one step per input line; `app` logs in as the user of the page.
 const APPLICATION: &str = r"
 import threading, time
 from serverlock import LockError
@@ -51,7 +51,7 @@ while line := hear():
     say(globals()[words[0]](*words[1:]) or 'done')
 ";
 
-/// A server with the user of an application, and one application; nothing where they cannot be.
+/// A server with an application's user, and one application; nothing if they cannot run.
 fn with_user() -> Option<(Server, Conn, Program)> {
     let (server, mut conn, [program]) = machines(APPLICATION)?;
     if conn.is_before_7() {
@@ -87,12 +87,12 @@ fn the_user_of_an_application_needs_each_of_its_rights_and_no_others() {
     let rights = page_user("app").into_iter().filter_map(|word| word.strip_prefix('+').map(str::to_string));
     let rights: BTreeSet<_> = rights.collect();
     assert!(rights.len() > 10, "{rights:?}");
-    // A subscription on which nothing arrives is asked whether it is still there.
+    // An idle subscription is pinged.
     until("each right was used", || rights.is_subset(&called(&mut conn)).then_some(()));
     assert_eq!(denied(&mut conn), [""; 0]);
 }
 
-/// How many connections an application has.
+/// The number of connections of an application.
 fn connections(conn: &mut Conn) -> usize {
     conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" user=app ")).count()
 }
@@ -111,7 +111,7 @@ fn fifty_waits_use_a_few_connections_with_the_channel_and_ten_without() {
     assert_eq!(program.hear(), "granted 50");
     assert_eq!(denied(&mut conn), [""; 0]);
 
-    // Without the channel they take turns on eight connections, and nobody is left out.
+    // Without the channel they take turns on eight connections, and none is left out.
     conn.ok(&["ACL", "SETUSER", "app", "resetchannels"]);
     let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
     let python = python().expect("it ran before");
@@ -158,7 +158,7 @@ fn packages_that_wait_for_each_other_get_no_deadlock_and_show_as_no_circle() {
         Some((wait("left")?, wait("right")?))
     };
     let (left, right) = until("both wait", &mut waits);
-    // The one that waits is another connection than the one that holds, or none at all: nothing links the two but the owner.
+    // A waiter may use another connection than the holder, or none at all: only the owner links the two.
     let mut holder = |key: &str| conn.call(&["LOCK.INFO", key]).field("client");
     assert_ne!(holder("left"), right.field("client"));
     assert_ne!(holder("right"), left.field("client"));

@@ -22,7 +22,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The body of an answer, if it says that all is well; also that of an error in the request.
+/// The body of a successful response, or of a request error.
 fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(DEADLINE))?;
@@ -122,7 +122,7 @@ impl Prometheus {
         Self { service, _folder: folder }
     }
 
-    /// What the API has to say; an error in the request as its text.
+    /// The API's response; the text of a request error.
     fn ask(&self, path: &str, parameter: (&str, &str)) -> std::result::Result<Value, String> {
         let mut url = format!("/api/v1/{path}?{}=", parameter.0);
         for byte in parameter.1.bytes() {
@@ -150,7 +150,7 @@ impl Prometheus {
         self.values(expression).into_iter().find(|(other, _)| other == instance).map(|(_, value)| value)
     }
 
-    /// The rules, with what became of them.
+    /// The rules and their health.
     fn rules(&self) -> Vec<Value> {
         let data = self.ask("rules", ("type", "alert")).unwrap();
         data["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
@@ -197,9 +197,9 @@ fn server() -> Server {
     Server::with().module_args(&["max-waiters", "2", "max-queued", "120"]).start()
 }
 
-/// A day on which all goes wrong. Those who wait wait as long as what is returned is there.
+/// A day on which everything goes wrong. The waiters wait until the returned value is dropped.
 fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
-    // Refused, not served in time, handed over, extended, given back.
+    // Refused, not served in time, handed over, extended, released.
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     for _ in 0..20 {
         assert!(conn.call(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
@@ -225,7 +225,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     conn.int(&["LOCK.ACQUIRE", "dead", "EX", "60"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "dead", &token]), 0);
 
-    // A circle of two, of which one goes on waiting.
+    // A circle of two clients; one of them goes on waiting.
     let (mut one, mut other) = (server.conn(), server.conn());
     one.int(&["LOCK.ACQUIRE", "left", "EX", "600", "SESSION"]);
     other.int(&["LOCK.ACQUIRE", "right", "EX", "600", "SESSION"]);
@@ -234,7 +234,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     let refused = other.call(&["LOCK.ACQUIRE", "left", "EX", "60", "WAIT", "600000", "SESSION"]);
     assert!(refused.error().starts_with("DEADLOCK "), "{refused:?}");
 
-    // A crowd, and a key of another program.
+    // Many waiters, and a key of another program.
     let blocked = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "600000"]);
     for id in 1..=101 {
         conn.call(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "600000", "ID", &id.to_string(), "NOTIFY", "turns"]);
@@ -283,7 +283,7 @@ fn prometheus_shows_what_happens_on_a_server_and_alerts_of_nothing_else() {
         assert_eq!(rule["health"], "ok", "{rule}");
     }
 
-    // Every name that there is, as the server says it; those of the alerts among them.
+    // Every metric that the server exports, including those of the alerts.
     let names: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| name).collect();
     let series = |name: &String| format!("redis_script_values{{key=\"{name}\"}}");
     let nameless = || names.iter().filter(|name| prometheus.value(&series(name), &here).is_none()).collect::<Vec<_>>();
@@ -296,7 +296,7 @@ fn prometheus_shows_what_happens_on_a_server_and_alerts_of_nothing_else() {
         becomes(&Some(value.to_string()), || prometheus.value(&series(&key), &here));
     }
 
-    // Every panel, and what the page says besides.
+    // Every panel, and the expressions of the page.
     let quantile = page.lines().find(|line| line.starts_with("histogram_quantile(")).expect("a recipe");
     let others = [
         "redis_blocked_clients",
@@ -314,7 +314,7 @@ fn prometheus_shows_what_happens_on_a_server_and_alerts_of_nothing_else() {
     let instances = prometheus.ask("label/instance/values", ("match[]", instances)).unwrap();
     assert_eq!(instances, json!([here]), "those that the dashboard offers");
 
-    // A name that nothing has, and an expression that is none, would be seen.
+    // An unknown metric and an invalid expression are detected.
     assert_eq!(prometheus.values("rate(redis_script_values{key=\"lock_nonsense\"}[5m])"), []);
     assert!(prometheus.ask("query", ("query", "rate(redis_script_values)")).is_err());
 }

@@ -4,7 +4,7 @@ use crate::metrics::number;
 use crate::support::{bound, until, Conn, Reply, Server};
 use std::time::Duration;
 
-/// So long that no command takes half of it, on no machine.
+/// Longer than twice the time of any command on any machine.
 const WAIT_MS: u64 = 2_000;
 
 /// A client with that name that waits for `k`, and its number.
@@ -70,7 +70,7 @@ fn command_statistics_and_latency_leave_the_wait_out() {
     let took = Duration::from_micros(part("lock.acquire", "usec"));
     bound::wall("LOCK.ACQUIRE", Duration::from_millis(WAIT_MS / 2), took);
     assert_eq!(part("lock.release", "failed_calls"), 1);
-    // Nothing blocked the server: it has no latency to tell of.
+    // Nothing blocked the server: it has no latency to report.
     let latest = conn.call(&["LATENCY", "LATEST"]);
     let ours = latest.list().iter().filter(|event| event.list()[0].text().contains("command"));
     assert_eq!(ours.count(), 0, "{latest:?}");

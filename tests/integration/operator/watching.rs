@@ -62,7 +62,7 @@ fn the_script_for_the_exporter_gives_every_field_as_a_number() {
     assert_eq!((value("lock_grants"), value("lock_hand_offs")), (Some("2"), Some("1")));
 }
 
-/// All that `name` has for a value in a JSON text, wherever.
+/// All values of `name` in a JSON text, at any depth.
 pub fn values_of(json: &Value, name: &str) -> Vec<String> {
     let inner = |value| values_of(value, name);
     match json {
@@ -137,7 +137,7 @@ fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
     assert!(exporter.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
 }
 
-/// The commands in backticks in a text of the runbook, with something that there is for their K, T and C.
+/// The commands in backticks in a text of the runbook, with real values for K, T and C.
 fn commands(text: &str, token: &str) -> Vec<Vec<String>> {
     let is_command = |text: &&str| {
         let name = text.split(' ').next().unwrap();
@@ -190,7 +190,7 @@ fn the_watcher_takes_every_look_of_the_runbook_and_the_janitor_every_step() {
             );
         }
     }
-    // It looks, and no more: CONFIG GET shows passwords.
+    // It only inspects: CONFIG GET shows passwords.
     let mut watcher = server.conn();
     watcher.ok(&["AUTH", "watcher", "secret"]);
     for command in

@@ -58,7 +58,7 @@ fn the_dockerfile_copies_what_is_built_to_where_the_server_loads_it_from() {
     // What others name: the target, with the version that they pull.
     let image = format!("--target {init} -t redis-lock-module:{} .", env!("CARGO_PKG_VERSION"));
     assert!(project_file(DOCKERFILE).contains(&image), "{image}");
-    // The build needs nothing that it is not sent.
+    // The build context has everything that the build needs.
     let ignored = project_file("packaging/container/Dockerfile.dockerignore");
     assert_eq!(ignored.lines().collect::<Vec<_>>(), ["target", ".git", ".servers", ".data"]);
 }

@@ -122,7 +122,7 @@ fn the_manual_of_lock_top_names_options_and_keys_that_there_are() {
     }
 }
 
-/// What is built in another folder would be other bytes.
+/// A build in another folder would have different bytes.
 #[test]
 fn a_module_that_names_a_path_of_this_machine_is_not_packed() {
     let dir = temp_dir();

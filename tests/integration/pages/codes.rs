@@ -1,5 +1,5 @@
-//! The error codes of docs/COMMANDS.md: those of the server itself are what commands of the module get, they change
-//! nothing, and where the page says so, the same command succeeds later.
+//! The error codes of docs/COMMANDS.md: commands of the module get the server's own codes and then change nothing;
+//! where the page says so, the same command succeeds later.
 
 use std::collections::BTreeMap;
 use std::fs;

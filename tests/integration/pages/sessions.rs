@@ -22,7 +22,7 @@ const PAGES: [(&str, &str); 4] = [
     ("docs/CLIENTS.md", CLIENTS),
 ];
 
-/// By how much milliseconds may differ from the documented ones, on a busy machine.
+/// The tolerance for documented milliseconds, on a busy machine.
 const TOLERANCE_MS: u64 = 3_000;
 const TOKEN_DIGITS: usize = 16;
 
@@ -121,7 +121,7 @@ fn printed(reply: &Reply, indent: &str) -> Vec<String> {
     }
 }
 
-/// What the numbers of a session stand for in this run.
+/// The values of a session's numbers in this run.
 #[derive(Default)]
 struct Numbers {
     tokens: BTreeMap<String, String>,

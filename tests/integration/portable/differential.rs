@@ -25,7 +25,7 @@ struct Twins {
 }
 
 impl Twins {
-    /// Nothing, and a message, where clocks cannot be moved.
+    /// Nothing, with a message, if the clocks cannot be moved.
     fn start(margin_ms: i64, retention_ms: i64) -> Option<Self> {
         let clocks = Clocks::new(&[0; 4])?;
         let terms = [margin_ms.to_string(), retention_ms.to_string()];
@@ -102,7 +102,7 @@ fn words(line: &str) -> Vec<String> {
 
 const KEY: &str = "k";
 
-/// A client's next call, with tokens that somebody has or had.
+/// A client's next command, with tokens of current or earlier grants.
 fn call(dice: &mut Dice, tokens: &[i64]) -> Vec<String> {
     let token = match dice.below(8) {
         0 => "7".to_string(),
@@ -142,7 +142,8 @@ fn call(dice: &mut Dice, tokens: &[i64]) -> Vec<String> {
     words(&format!("LOCK.{name} {KEY} {}", options.join(" ")))
 }
 
-/// What a client of another kind does to the key. No token ahead of the clock: the module remembers it, a script cannot.
+/// A change to the key by a client of another lock. No token ahead of the clock: the module remembers it, a script
+/// cannot.
 fn other(dice: &mut Dice, fixture: &Fixture, now_us: i64) -> Vec<String> {
     let at_us = now_us + i64::try_from(dice.below(40_000_000)).unwrap() - 20_000_000;
     let seconds = format!("{}.{:06}", at_us / 1_000_000, at_us % 1_000_000);
@@ -182,7 +183,7 @@ fn bad_calls(twins: &mut Twins, fixture: &Fixture) -> Vec<Vec<String>> {
     calls.filter(|args| own.contains(&&*args[0]) && args.get(1).is_some_and(|key| key == KEY)).collect()
 }
 
-/// So many random calls on a lock with these terms.
+/// Random commands on a lock with these terms.
 fn run(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64) {
     let Some(mut twins) = Twins::start(margin_ms, retention_ms) else { return };
     let (fixture, mut dice) = (Fixture::load(), Dice::new(seed));

@@ -25,10 +25,10 @@ enum Kind {
     Secret,
 }
 
-/// Who works under a lock at this time, and its last token.
+/// The client that works under a lock now, and its last token.
 #[derive(Default)]
 struct Site {
-    /// Until when somebody may work.
+    /// The time until which a client may work.
     working: Mutex<Option<Instant>>,
     last: AtomicI64,
     grants: Mutex<Vec<String>>,
@@ -127,7 +127,7 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         site.grants.lock().unwrap().push(format!("{kind:?}").chars().take(12).collect());
         let dies = dice.one_in(12);
         if dies {
-            // It works to the end of its lease, and tells nobody.
+            // It works to the end of its lease, and does not release.
             thread::sleep(LEASE.saturating_sub(sent.elapsed() + Duration::from_millis(5)));
         } else {
             thread::sleep(Duration::from_micros(dice.between(0, 2_000)));

@@ -22,7 +22,7 @@ fn a_function_calls_the_command_of_the_module() {
     assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 20000")), Reply::Int(1));
     assert!(way.call(&mut conn, "LOCK.RECOVER k PX 1000").is_nil());
     assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS").is_nil());
-    // It stands in line: what is released goes to the client that waits.
+    // It queues: a released lock goes to the waiting client.
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "10000", "WAIT", "20000"]);
     assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     let next = waiter.read().int();

@@ -19,7 +19,7 @@ def hear(): return sys.stdin.readline().strip()
 say('ready')
 ";
 
-/// The Python that has redis-py; without it a message tells that the recipes are skipped.
+/// A Python with redis-py; without one, a message says that the recipes are skipped.
 pub fn python() -> Option<PathBuf> {
     install::python().map_err(|why| skipped("recipes", &why)).ok()
 }

@@ -3,8 +3,8 @@
 use super::machine::machines;
 use crate::support::{skipped, Conn};
 
-/// Starts as many attempts as it is told. Each says its number when it holds the lock, and gives it back; or that it
-/// gave up.
+/// Starts the requested number of attempts. Each prints its number when it holds the lock, and releases it; or prints
+/// that it gave up.
 const WAITS: &str = "
 import asyncio
 import redis.asyncio
@@ -24,7 +24,7 @@ async def main():
 asyncio.run(main())
 ";
 
-/// Whether the server can tell attempts on a channel; if not, says what is skipped.
+/// Whether the server can notify attempts on a channel. If not, prints what is skipped.
 fn can_notify(conn: &mut Conn) -> bool {
     let is_old = conn.is_before_7();
     if is_old {

@@ -2,7 +2,7 @@
 
 use super::machine::machines;
 
-/// Holds the lock in the way that it is told, until it is told to go on.
+/// Holds the lock in the requested way, until a line of input continues it.
 const HOLDER: &str = "
 from shared import ask, read, rebuild
 def work(): say('holds'); hear()
@@ -49,7 +49,7 @@ fn the_place_of_a_machine_that_died_comes_free_and_no_more_than_n_work() {
     assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the dead one's place was taken by the third, and given back");
 }
 
-/// Moves 1 as often as told between two accounts; told to stand, it does not decide before it is told.
+/// Moves 1 between two accounts, the requested number of times; on `stand` it waits for a line before it decides.
 const BANK: &str = "
 from transfer import transfer
 while line := hear():

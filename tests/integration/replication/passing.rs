@@ -6,7 +6,7 @@ use crate::kinds::{acquire, acquire_all, Row};
 use crate::support::{until, Conn, Server};
 use crate::waiting::{Locks, Waiter};
 
-/// A server with what it tells its replicas.
+/// A server with its replication stream.
 struct Told {
     locks: Locks,
     stream: Stream,
@@ -19,7 +19,7 @@ impl Told {
     }
 }
 
-/// Does something on a server, and sees that a replica without the module is equal to it afterwards.
+/// Runs an action on a server, and checks that a replica without the module is equal to it afterwards.
 fn told(row: &str, work: impl FnOnce(&mut Told)) {
     let _row = Row::of(row);
     // A replica is served at once.
@@ -35,7 +35,7 @@ fn told(row: &str, work: impl FnOnce(&mut Told)) {
     assert_eq!(digest(&mut replica.conn()), digest(&mut told.locks.conn));
 }
 
-/// These hold `k`; one waits with these options, gets it when they are over, and these commands tell so.
+/// These hold `k`; a client waits with these options and gets it after them; these commands are replicated.
 fn passes_on(holders: &[&[&str]], options: &[&str], expected: &[&str]) {
     told(&format!("{holders:?}, {options:?}"), |told| {
         for holder in holders {

@@ -29,7 +29,7 @@ fn wait_in_line(group: &Group, server: usize, key: &str) -> Conn {
     conn
 }
 
-/// Sends a command until its answer is no NOREPLICAS: the old master has to come back first.
+/// Sends a command until its reply is not NOREPLICAS: the old master has to come back first.
 fn when_there_are_replicas(conn: &mut Conn, command: &[&str]) -> Reply {
     until_long("there are replicas", || match conn.call(command) {
         Reply::Error(text) if text.starts_with("NOREPLICAS") => None,
@@ -65,7 +65,7 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
 
     group.ask_for_failover();
     let new = group.until_replaced(old);
-    // Those who wait at the old one are told when it is master no more.
+    // Waiters at the old master get an error when it is demoted.
     match waiter.try_read() {
         Ok(reply) => assert!(reply.error().starts_with("UNBLOCKED"), "{reply:?}"),
         Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
@@ -84,11 +84,11 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     drop(holder);
     assert!(group.conn(old).info("lock", "lock_sessions").unwrap() == "0");
 
-    // It is sent again, joins the new line, and is told there when the grace is over.
+    // It is sent again, joins the new queue, and is notified there after the grace.
     let mut told = Listener::on(group.conn(new), "SUBSCRIBE", "c");
     assert_eq!(when_there_are_replicas(&mut conn, &ask), waiting());
 
-    // Nobody else is granted anything for now, but may stand in line.
+    // Nobody else is granted anything for now, but may queue.
     let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
     assert!(reply.error().starts_with("GRACE"), "{reply:?}");
     let mut waiter = wait_in_line(&group, new, "given");

@@ -1,7 +1,7 @@
 //! The conditions under which the grace keeps a lock from two clients, and what happens without each of them.
 //! `stall.rs` tests the guard after a stall, which is one of them.
 //!
-//! In each the master grants a lock that its replica does not hear of, and goes; the replica is promoted, the master
+//! In each, the master grants a lock that never reaches its replica, and goes away; the replica is promoted, the master
 //! comes back as its replica, and a second client asks for the lock.
 
 use super::group::until_long;
@@ -46,8 +46,8 @@ impl Pair {
         });
     }
 
-    /// Does what the replica must not hear of, which a busy machine can keep the master from: it is cut off for too
-    /// long, or stands still. Then it is connected and done again.
+    /// Runs an action that must not reach the replica. A busy machine can prevent it: the replica is cut off for too
+    /// long, or the master stands still. Then it reconnects them and tries again.
     fn unheard<T>(&mut self, mut done: impl FnMut(&Self) -> Result<T, Reply>) -> T {
         for _ in 0..5 {
             match done(self) {
@@ -60,7 +60,7 @@ impl Pair {
         panic!("the master was busy five times");
     }
 
-    /// A lock that the master grants unheard: the token.
+    /// A lock that the master grants and does not replicate: the token.
     fn grants_unheard(&mut self, lease_ms: u64) -> u64 {
         let mut conn = self.master.conn();
         self.unheard(|pair| {
@@ -81,7 +81,7 @@ impl Pair {
     }
 }
 
-/// A client that waits for a lock: the token, or what it is answered.
+/// A client that waits for a lock: the token, or the other reply.
 fn acquire(conn: &mut Conn, lease_ms: u64) -> Result<u64, Reply> {
     match conn.call(&["LOCK.ACQUIRE", "door", "PX", &lease_ms.to_string(), "WAIT", "60000"]) {
         Reply::Int(token) => Ok(token.try_into().unwrap()),
@@ -103,7 +103,7 @@ fn gap_us(first: u64, lease_ms: u64, second: u64) -> i64 {
     second.cast_signed() - (first + lease_ms * 1_000).cast_signed()
 }
 
-/// Both clients, of a pair with these graces.
+/// The results of both clients, on a pair with these graces.
 fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
     let mut pair = Pair::start(MAX_LAG, [master_grace_ms, replica_grace_ms], &[]);
     let lease_ms = master_grace_ms - TAKEN_MS;
@@ -144,7 +144,7 @@ fn only_the_same_grace_on_both_and_since_the_oldest_lease_keeps_the_lock_from_th
     });
 }
 
-/// The network falls in two halves, each with a master and one replica, and one is what they ask for.
+/// The network splits into two halves, each with a master and one replica, and one replica is what they require.
 #[test]
 fn with_min_replicas_below_their_number_both_have_it() {
     let (grace_ms, lease_ms) = (6_000, "1000");
@@ -184,8 +184,8 @@ fn with_min_replicas_below_their_number_both_have_it() {
     assert!(granted < held_until, "{granted} {held_until}");
 }
 
-/// What no grace can keep: a session lost its lock with its connection, which the new master does
-/// not know. Who lost a SESSION takes the lock anew; it does not extend it.
+/// No grace covers this: a session lost its lock with its connection, which the new master does not know. A client that
+/// lost a SESSION acquires the lock again; it does not extend it.
 #[test]
 fn a_session_that_ended_unheard_lives_on_at_the_new_master() {
     let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);

@@ -16,19 +16,19 @@ const CLIENTS: usize = 10;
 /// How a master goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// SENTINEL FAILOVER: it runs on, and learns last that it is master no more.
+    /// SENTINEL FAILOVER: it keeps running, and is the last to learn of its demotion.
     Asked,
     /// It is killed, and comes back with nothing.
     Killed,
-    /// It stands still and runs on when it has been replaced.
+    /// It stands still, and continues after it has been replaced.
     Stopped,
-    /// Nobody reaches it, but the clients on its side; later it comes back.
+    /// Only the clients on its side reach it; later it comes back.
     CutOff,
 }
 
 const KINDS: [Kind; 4] = [Kind::Asked, Kind::Killed, Kind::Stopped, Kind::CutOff];
 
-/// Lets the master go, and waits until its successor reigns and has all replicas.
+/// Replaces the master, and waits until its successor has all replicas.
 pub fn fail_over(group: &Group, kind: Kind, dice: &mut Dice) {
     let old = until_long("all agree on a master", || group.master());
     let away = Duration::from_millis(dice.below(4_000));
@@ -58,7 +58,7 @@ pub fn fail_over(group: &Group, kind: Kind, dice: &mut Dice) {
     group.until_whole();
 }
 
-/// Runs clients on a group while its masters go; what they held.
+/// Runs clients on a group while its masters are replaced. Returns their holds.
 fn run(group: &Group, plan: Plan, kinds: impl Iterator<Item = Kind>, seed: u64) -> Record {
     let mut dice = Dice::new(seed);
     under_load(group, plan, seed, |record| {
@@ -76,7 +76,7 @@ fn until_granting(record: &Record) {
     until_long("locks are granted", || (record.grants() >= before + 4).then_some(()));
 }
 
-/// Runs clients on a group while something is done with it; what they held.
+/// Runs clients on a group during an action. Returns their holds.
 pub fn under_load(group: &Group, plan: Plan, seed: u64, act: impl FnOnce(&Record)) -> Record {
     let record = Record::default();
     thread::scope(|scope| {

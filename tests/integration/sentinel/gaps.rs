@@ -29,7 +29,7 @@ fn pair(more: &[&str]) -> (Server, Server, Relay) {
     (master, replica, relay)
 }
 
-/// Promotes the replica, of which the master hears nothing, nor of its acknowledgements.
+/// Promotes the replica. Neither that nor its acknowledgements reach the master.
 fn replace(replica: &Server, relay: &Relay) -> Instant {
     relay.cut();
     replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
@@ -68,7 +68,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     assert!(last < LAST_GRANT, "{grants} grants, the last {last:?} after it was replaced\n{info}");
 }
 
-/// A turn of the loop in which commands ask for locks is a stall as any other.
+/// A long iteration that executes lock commands is a stall like any other.
 #[test]
 fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing() {
     let (master, replica, relay) = pair(&[]);

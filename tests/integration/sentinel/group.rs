@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a group is started with.
+/// The options of a group.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub grace_ms: u64,
@@ -27,7 +27,7 @@ impl Plan {
     /// All parts of the condition for locks that are safe across failover. Longer leases are refused:
     /// 6 s less margin 1, max-lag 1 and 2.
     pub const SAFE: Self = Self { grace_ms: 6_000, min_replicas: 2, lease_ms: 2_000 };
-    /// What most use.
+    /// The group that most tests use.
     pub const UNSAFE: Self = Self { grace_ms: 0, min_replicas: 0, lease_ms: 2_000 };
 }
 
@@ -80,7 +80,7 @@ impl Group {
         let watched = watch(script.id(), "TERM");
         let mut said = BufReader::new(script.stdout.take().unwrap()).lines();
         let ready = said.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ").map(String::from));
-        // The script must not end because nobody reads what it says.
+        // The script must not end because nobody reads its output.
         std::thread::spawn(move || said.map_while(Result::ok).count());
         let group = |ports: &str| {
             let ports: Vec<u16> = ports.split_whitespace().map(|port| port.parse().unwrap()).collect();
@@ -112,7 +112,7 @@ impl Group {
         Conn::to(self.servers[server]).ok()
     }
 
-    /// What a sentinel says is the master: its place among the servers.
+    /// The master according to a sentinel: its index among the servers.
     pub fn master_of(&self, sentinel: usize) -> Option<usize> {
         let mut conn = Conn::to(self.sentinel_port(sentinel)).ok()?;
         let reply = conn.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
@@ -121,13 +121,13 @@ impl Group {
         self.fronts.iter().position(|front| front.port() == port)
     }
 
-    /// What all sentinels say is the master.
+    /// The master on which all sentinels agree.
     pub fn master(&self) -> Option<usize> {
         let master = self.master_of(0)?;
         (1..3).all(|sentinel| self.master_of(sentinel) == Some(master)).then_some(master)
     }
 
-    /// What a sentinel says about a replica.
+    /// A sentinel's view of a replica.
     pub fn replica_of_sentinel(&self, sentinel: usize, server: usize, field: &str) -> Option<String> {
         let mut conn = Conn::to(self.sentinels[sentinel]).ok()?;
         let reply = conn.try_call(&["SENTINEL", "REPLICAS", "locks"]).ok()?;
@@ -139,7 +139,7 @@ impl Group {
         of(&replica, field)
     }
 
-    /// Whether that server says that it is the master.
+    /// Whether that server reports the role of master.
     pub fn reigns(&self, server: usize) -> bool {
         self.replication(server).is_some_and(|info| info.contains("role:master"))
     }

@@ -48,7 +48,7 @@ pub fn now_us() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }
 
-/// What happened to all clients.
+/// The results of all clients.
 #[derive(Default)]
 pub struct Record {
     pub holds: Mutex<Vec<Hold>>,
@@ -82,7 +82,7 @@ impl fmt::Display for Record {
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const LOCKS: u64 = 4;
 
-/// A client: takes a lock, works, gives it back, over and over.
+/// A client: takes a lock, works, releases it, over and over.
 pub struct Client<'a> {
     pub number: usize,
     pub group: &'a Group,
@@ -96,7 +96,7 @@ impl Client<'_> {
     pub fn run(mut self) {
         while self.record.runs() {
             if let Some((server, mut conn)) = self.connect() {
-                // Until the connection is of no use, or what the server says makes it look elsewhere.
+                // Until the connection fails, or a reply sends it to another server.
                 while self.record.runs() && self.hold_once(server, &mut conn).is_some() {}
             }
             sleep(Duration::from_millis(20 + self.dice.below(30)));
@@ -148,7 +148,7 @@ impl Client<'_> {
         result
     }
 
-    /// Holds the lock for some of its lease, or a little longer; extends it now and then; mostly gives it back.
+    /// Holds the lock for part of its lease, or a little longer; sometimes extends it; usually releases it.
     fn work(&mut self, conn: &mut Conn, hold: &mut Hold, key: &str, lease_ms: u64) -> Option<()> {
         // The grant is its token.
         let (token, lease) = (&*hold.from.to_string(), &*lease_ms.to_string());

@@ -81,7 +81,7 @@ fn kill(scene: &mut Scene, holder: &Holder) {
     assert_eq!(scene.locks.conn.int(&["CLIENT", "KILL", "ID", &holder.id]), 1);
 }
 
-/// Ends a holder of `k` in a way and looks at what becomes of the lock.
+/// Ends a holder of `k` in one way, and checks what happens to the lock.
 fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     let holder = scene.hold();
     let token = holder.token;
@@ -105,7 +105,7 @@ fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     assert!(scene.told.iter().all(|command| command[1] != "never"));
 }
 
-/// And gives it to the first who waits.
+/// And grants it to the first waiter.
 #[test]
 fn every_end_of_a_connection_ends_its_lock() {
     let mut scene = Scene::start();
@@ -152,7 +152,7 @@ fn an_idle_connection_that_the_server_closes_ends_it() {
     scene.forget();
     let from = scene.now_us();
     scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "1"]);
-    // Those that look must not be idle meanwhile.
+    // The inspecting connections must not be idle meanwhile.
     until("the end is told", || {
         scene.now_us();
         scene.told_of("k").first().map(|_| ())
@@ -219,7 +219,7 @@ fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
 
 #[test]
 fn all_that_a_connection_shares_and_all_its_keys_end_together_and_nothing_else() {
-    // What a session leaves is seen before it is over.
+    // The rest of a session's lease is visible before it is over.
     let mut scene = Scene::with_margin(60_000);
     let mut dying = scene.locks.server.conn();
     let other = acquire(&mut scene.locks.conn, &["shared", "EX", "400", "SHARED"]);
@@ -230,7 +230,7 @@ fn all_that_a_connection_shares_and_all_its_keys_end_together_and_nothing_else()
     let unbound = acquire(&mut dying, &["shared", "EX", "500", "SHARED"]);
     let last = acquire(&mut scene.locks.conn, &["shared", "EX", "500", "SHARED"]);
     let conn = &mut scene.locks.conn;
-    // What ends before its connection does is left alone.
+    // A grant that ends before its connection is left alone.
     until("the short lease is over", || (conn.int(&["LOCK.CHECK", "shared", &short]) == 0).then_some(()));
     std::thread::sleep(std::time::Duration::from_millis(5));
     let others = [&unbound, &other, &last, &short];

@@ -4,7 +4,7 @@
 use super::{token_of, Scene, MARGIN_US};
 use crate::support::{timestamp_us, until, Conn};
 
-/// What happens to `k` before its holder goes: its token comes with it.
+/// A change of `k` before its holder disconnects, given the holder's token.
 type Change = fn(&mut Scene, &mut Conn, &str);
 
 const CHANGES: [(&str, Change); 11] = [
@@ -63,7 +63,7 @@ const CHANGES: [(&str, Change); 11] = [
 #[test]
 fn what_is_not_its_own_any_more_is_left_alone() {
     for (name, change) in CHANGES {
-        // Of a new server: an ID that was cancelled gets nothing for a while.
+        // On a new server each: a cancelled ID gets nothing for a while.
         let mut scene = Scene::start();
         let mut holder = scene.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "ID", "7"]);
         change(&mut scene, &mut holder.conn, &holder.token.to_string());

@@ -81,7 +81,7 @@ fn a_pause_of_everybody_puts_the_end_off() {
 fn a_server_that_is_loading_ends_it_afterwards() {
     for contended in [false, true] {
         let mut scene = Scene::start();
-        // It looks after connections every two megabytes that it loads, here every 200 ms.
+        // It serves connections after every two megabytes that it loads, here every 200 ms.
         let fill = "for n = 1, 800 do redis.call('SET', 'f' .. n, string.rep('x', 10000)) end return 1";
         scene.locks.conn.int(&["EVAL", fill, "0"]);
         for (name, value) in [("key-load-delay", "1000"), ("rdbcompression", "no")] {
@@ -136,7 +136,7 @@ fn a_server_that_became_a_replica_meanwhile_leaves_it_to_its_lease() {
         assert_eq!(scene.session("k"), None);
         assert!(scene.locks.server.conn().silent_for(QUIET));
         assert_eq!(scene.value("k"), before, "what ended before it was a replica is forgotten");
-        // The next session is one as ever.
+        // The next session works as usual.
         scene.locks.conn.int(&["DEL", "k"]);
         scene.stream = crate::replication::Stream::of(&scene.locks.server);
         let next = scene.hold();

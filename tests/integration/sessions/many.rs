@@ -14,8 +14,7 @@ const SLACK: i64 = 3_000_000;
 /// The longest iteration of the event loop while many sessions end.
 const LONGEST: Duration = Duration::from_millis(5);
 
-/// Lets this process, and the servers that it starts, have as many connections as the system
-/// allows; how many that is.
+/// Raises the connection limit of this process and its servers to the system's maximum. Returns that limit.
 pub fn raise_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid for the write and for the read.
@@ -103,7 +102,7 @@ fn longest_when_all_end(many: usize) -> Option<Duration> {
         })
         .collect();
 
-    // In one command, so in one turn of the server's loop.
+    // In one command, so in one iteration.
     let killed = locks.conn.int(&["CLIENT", "KILL", "USER", "holder"]);
     assert_eq!(killed, i64::try_from(many).unwrap());
     let ended = server_time_us(&mut locks.conn);

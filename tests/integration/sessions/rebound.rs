@@ -50,7 +50,7 @@ fn one_of_several_holders_and_several_keys_belong_to_the_newer_connection_too() 
         for key in kind.keys() {
             assert!(scene.locks.conn.int(&["LOCK.CHECK", key, &token]) > 500_000, "{key}");
         }
-        // Without SESSION it is bound to nobody.
+        // Without SESSION it is not bound to a connection.
         if kind == Kind::Several {
             let (_none, _) = again(&scene, &kind.acquire(&["EX", "600", "ID", "5"]), holder.token);
             assert!(kind.keys().iter().all(|key| scene.session(key).is_none()));
@@ -104,8 +104,8 @@ fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
     scene.until_ended(holder.token, from);
 }
 
-/// A holder is killed and does something in the same turn of the server's loop, on a connection that
-/// stays: its lease is good from then on.
+/// A holder is killed and sends a command in the same iteration, on a connection that stays: its lease counts from then
+/// on.
 fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
     let from = scene.now_us();
     let replies = scene.locks.in_one_turn(&[&["CLIENT", "KILL", "ID", id], then]);

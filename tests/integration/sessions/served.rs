@@ -76,7 +76,7 @@ fn a_grant_that_nobody_received_passes_on_at_once() {
     let took = Duration::from_micros((granted - from).try_into().unwrap());
     bound::wall("a hand-off without a margin", Duration::from_secs(5), took);
     scene.locks.assert_holds(granted);
-    // What the dead one left behind does nothing to it.
+    // Remains of the disconnected client do not affect it.
     let before = scene.value("k");
     next.assert_waits();
     assert_eq!(scene.value("k"), before);

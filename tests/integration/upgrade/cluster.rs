@@ -20,7 +20,7 @@ struct Load {
 }
 
 impl Load {
-    /// Takes a lock and gives it back, over and over, at whoever serves it.
+    /// Takes and releases a lock, over and over, at the node that serves it.
     fn run(&self, cluster: &Cluster, client: usize, lock: usize, key: &str) {
         while !self.stop.load(Ordering::SeqCst) {
             let node = cluster.nodes.iter().find(|node| node.serves(key));
@@ -113,7 +113,7 @@ fn a_cluster_is_upgraded_and_downgraded_under_load() {
     assert!(found.is_empty(), "{} of {} grants: {:?}", found.len(), holds.len(), &found[..found.len().min(5)]);
 }
 
-/// What a master says to a client that asks for a lock while its only replica is restarted.
+/// A master's reply to a client that asks for a lock while its only replica restarts.
 fn while_away(cluster: &Cluster, replica: &Node, key: &str) -> Reply {
     let mut master = cluster.master_of(key).conn();
     replica.signal("TERM");

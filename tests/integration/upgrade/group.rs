@@ -62,7 +62,7 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Ends a replica, which its service manager starts again. What the master said while it was away.
+    /// Ends a replica, which its service manager starts again. Returns the master's replies in between.
     fn restart(&self, server: usize) -> Reply {
         let mut master = self.group.conn(self.master());
         let (pid, priority) = (self.group.pid(server), self.priority(server));

@@ -167,9 +167,9 @@ fn one_waiter_too_many_is_told_so() {
     for kind in KINDS {
         refuses(&mut locks, &kind.acquire(&["PX", "30000", "WAIT", "30000"]));
     }
-    // What can be had at once needs no wait.
+    // An immediate grant does not wait.
     acquire_all(&mut locks.conn, &["x", "y"], &["PX", "30000", "WAIT", "1000"]);
-    // Who does not wait is refused as ever, and who waits already may send again.
+    // A client that does not wait is refused as usual, and a waiting one may send again.
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
     let mut again = locks.wait(&["ID", "7"]);
     first.failed("UNBLOCKED");
@@ -188,7 +188,7 @@ fn a_newcomer_never_overtakes_the_line() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiter = locks.wait(&[]);
-    // In the very turn in which it comes free, before it is passed on.
+    // In the same iteration as the release, before the lock is passed on.
     for newcomer in [
         &["LOCK.ACQUIRE", "k", "PX", "30000"][..],
         &["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"],

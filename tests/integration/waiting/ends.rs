@@ -6,7 +6,7 @@ use crate::kinds::{Kind, Row, KINDS};
 use crate::support::{module, until, Reply};
 use std::time::{Duration, Instant};
 
-/// Whoever still waits gets the lock, and then it is free.
+/// Each remaining waiter gets the lock, and then it is free.
 fn assert_line_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others: &mut [Waiter]) {
     locks.release(token);
     for waiter in others {
@@ -63,7 +63,7 @@ fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
     can
 }
 
-/// In how many lines of its keys somebody waits.
+/// The number of its keys that have waiters.
 fn lines(locks: &mut Locks, kind: Kind) -> i64 {
     kind.keys().iter().map(|key| locks.conn.waiters(key)).sum()
 }
@@ -80,11 +80,11 @@ fn every_way_ends_a_wait_of_every_kind_once() {
         let other = locks.wait(&[]);
         way(&mut locks, &mut waiter);
         assert!(name != "its time" || begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
-        // It stood in one line, and has left it.
+        // It was in one queue, and has left it.
         until("it has left", || (lines(&mut locks, kind) == 1).then_some(()));
         assert_eq!(locks.conn.int(&["EXISTS", "other", "l"]), 0);
         assert_line_moves_on(&mut locks, token, &mut [other]);
-        // Who asks for all of it next has it.
+        // The next client that asks for all keys gets them.
         let next = kind.take(&mut locks.conn, &["PX", "30000"]);
         kind.release(&mut locks.conn, &next);
         assert_eq!(locks.info("lock", "lock_waiters"), 0);
@@ -169,7 +169,7 @@ fn a_demotion_ends_it() {
     waiters.iter_mut().for_each(Waiter::demoted);
     locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!((locks.info("lock", "lock_waiters"), locks.conn.int(&["EXISTS", "k", "l"])), (0, 1));
-    // The lock was kept, and the line is a new one.
+    // The lock was kept, and the queue is a new one.
     let mut next = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
     next.granted();
@@ -231,7 +231,7 @@ fn the_module_is_unloaded_when_no_place_is_kept_any_more_and_loads_again() {
     locks.release(granted);
 }
 
-/// Unloads the module as soon as the server lets it, and looks that nothing of it runs any more.
+/// Unloads the module as soon as the server allows it, and checks that nothing of it still runs.
 fn unload(locks: &mut Locks) {
     until("the module is unloaded", || match locks.conn.call(&["MODULE", "UNLOAD", "lock"]) {
         Reply::Status(_) => Some(()),
@@ -270,7 +270,7 @@ fn a_transaction_a_script_and_a_function_do_not_wait() {
         // With an ID they keep a place, as those who do not wait.
         assert!(locks.conn.call(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
-        // They take and give back what is free.
+        // They take and release free locks.
         locks.release(token);
         let token = locks.conn.int(&by_script).to_string();
         let release = [&["EVAL", call, "0"][..], &kind.command("RELEASE", &[&token])].concat();
@@ -284,7 +284,7 @@ fn many_ends_at_once_end_each_wait_once() {
     let token = locks.hold();
     let ids: Vec<String> = (0..40).map(|n| n.to_string()).collect();
     let mut waiters: Vec<_> = ids.iter().map(|id| locks.wait(&["ID", id])).collect();
-    // In one turn: released, cancelled, taken over, killed.
+    // In one iteration: released, cancelled, taken over, killed.
     let killed = waiters[3].id.clone();
     let replies = locks.in_one_turn(&[
         &["LOCK.CANCEL", "k", "1"],

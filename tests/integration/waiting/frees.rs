@@ -1,4 +1,4 @@
-//! Every way a lock comes free wakes the first in line, in the same event-loop iteration: plain, in a transaction and
+//! Every way to free a lock wakes the first in the queue, in the same event-loop iteration: plain, in a transaction and
 //! in a script. No other waiter is woken.
 
 use super::{is_silent, Locks};
@@ -71,7 +71,7 @@ fn assert_fast(three_grants: impl FnMut() -> Duration) {
     bound::wall_once("three grants", AT_ONCE, three_grants);
 }
 
-/// What frees `k`, at once or within 30 ms.
+/// Commands that free `k`, at once or within 30 ms.
 const FREES: [&[&str]; 15] = [
     &["LOCK.RELEASE", "k", "TOKEN"],
     &["LOCK.CANCEL", "k", "5"],
@@ -97,7 +97,7 @@ fn whatever_frees_a_lock_wakes_the_first() {
         let mut locks = Locks::with(&["place-ms", "0"]);
         for command in FREES {
             let _row = Row::of((kind, command));
-            // Of a set, GETDEL is an error.
+            // GETDEL fails on a set.
             if command[0] != "GETDEL" || matches!(kind, Kind::Alone | Kind::Several) {
                 assert_fast(|| HOWS.map(|how| time_to_grant(&mut locks, kind, how, command)).iter().sum());
             }

@@ -1,12 +1,12 @@
-//! A grant that its client did not receive, because it died between the grant and the reply, passes
-//! on to the next in line, or the lock is free; an attempt with an ID keeps its place, and a grant
-//! that it took up on another connection meanwhile stays its own.
+//! A grant that its client did not receive, because it died between the grant and the reply, passes on to the next in
+//! the queue, or the lock is free; an attempt with an ID keeps its place, and a grant that it took up on another
+//! connection meanwhile stays its own.
 
 use super::{is_silent, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
 use crate::support::{server_time_us, until, Reply, Server};
 
-/// `k` is handed to a client that is killed in the same turn; then these commands run. The replies to them.
+/// `k` is handed to a client that is killed in the same iteration; then these commands run. Returns their replies.
 fn lose(locks: &mut Locks, token: &str, dead: &mut Waiter, then: &[&[&str]]) -> Vec<Reply> {
     let id = dead.id.clone();
     let (release, kill) = (["LOCK.RELEASE", "k", token], ["CLIENT", "KILL", "ID", &id]);
@@ -107,7 +107,7 @@ fn an_attempt_that_was_cancelled_has_no_place_again() {
     dead.closed();
     let granted = next.granted();
     let mut later = locks.wait(&[]);
-    // Nor does a late copy of its call stand in line.
+    // Nor does a late copy of its command join the queue.
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
     locks.release(granted);
     let granted = later.granted();
@@ -142,7 +142,7 @@ fn an_attempt_alone_in_line_gets_it_when_it_asks_again() {
     locks.assert_holds(granted);
 }
 
-/// The attempt asks again in the very turn in which its first connection dies.
+/// The attempt sends again in the same iteration in which its first connection ends.
 fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
     let mut locks = Locks::start();
     let token = locks.hold();
@@ -150,7 +150,7 @@ fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
     let mut rest: Vec<_> = (0..others).map(|_| locks.wait(&[])).collect();
     let again = [&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], options].concat();
     let granted = lose(&mut locks, &token, &mut dead, &[&again])[0].int();
-    // Whoever else was granted it holds it at the same time.
+    // Another client with the grant would hold it at the same time.
     assert!(is_silent(&mut locks.server.conn(), QUIET));
     locks.assert_holds(granted);
     for waiter in &mut rest {

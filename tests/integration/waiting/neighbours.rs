@@ -15,7 +15,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     let mut locks = Locks::start();
     let ahead = before(&mut locks);
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(share)).collect();
-    // The first scan of all lines comes soon after the first waiter, the next 0.9 s later.
+    // The first scan of all queues comes soon after the first waiter, the next 0.9 s later.
     neighbours[0].assert_waits();
     let before = server_time_us(&mut locks.conn);
     free(&mut locks);
@@ -29,7 +29,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     Duration::from_micros(u64::try_from(time.max(0)).unwrap())
 }
 
-/// What stands before the neighbours, and how it makes way for them.
+/// The obstacles in front of the neighbours, and the commands that remove them.
 type Way = (&'static str, fn(&mut Locks) -> Vec<Waiter>, fn(&mut Locks));
 
 const HOLDERS: [Way; 3] = [
@@ -55,7 +55,7 @@ fn plain_holder(locks: &mut Locks) -> Vec<Waiter> {
     Vec::new()
 }
 
-/// Somebody shares the lock, and one who wants it alone waits ahead of the neighbours.
+/// A client shares the lock, and an exclusive waiter is ahead of the neighbours.
 fn plain_waiter(locks: &mut Locks) -> Vec<Waiter> {
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "LIMIT", "20"]);
     vec![locks.wait(&["ID", "7"])]
@@ -85,7 +85,7 @@ fn a_wake_up_that_came_while_the_line_was_ready_is_not_lost() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(&["SHARED"])).collect();
-    // In one iteration: the first is handed the lock, and it vanishes before the others are looked at.
+    // In one iteration: the first is handed the lock, and it vanishes before the server tries to serve the others.
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["DEL", "k"]]);
     assert_eq!(replies.iter().map(crate::support::Reply::int).collect::<Vec<_>>(), [1, 1]);
     for neighbour in &mut neighbours {

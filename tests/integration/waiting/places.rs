@@ -1,5 +1,5 @@
-//! A place in line belongs to an ID: it outlives the connection, the call and its WAIT for
-//! `lock.place-ms`, and not longer.
+//! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT by `lock.place-ms`, and
+//! no longer.
 
 use super::{is_silent, Locks, Waiter};
 use crate::kinds::{acquire_all, Kind, Row};
@@ -29,7 +29,7 @@ fn time_out(locks: &mut Locks, id: &str) {
     locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30", "ID", id]).refused();
 }
 
-/// How the attempt 7 leaves the line.
+/// How attempt 7 leaves the queue.
 type Leave = (&'static str, fn(&mut Locks));
 
 const LEAVES: [Leave; 4] = [
@@ -69,7 +69,7 @@ fn a_poller_takes_a_free_lock_only_from_a_place_ahead_of_the_line() {
     assert!(locks.conn.call(&poll("1")).is_nil());
     let mut waiter = locks.wait(&[]);
     assert!(locks.conn.call(&poll("2")).is_nil());
-    // In one turn with the release, which has not been passed on yet.
+    // In the same iteration as the release, before the lock is passed on.
     let replies = locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &poll("2"), &poll("1"), &["EXEC"]]);
     let replies = replies[4].list();
     assert!(replies[1].is_nil(), "behind the waiter: {replies:?}");
@@ -117,7 +117,7 @@ fn it_is_given_up_after_its_time() {
     for id in ["7", "8"] {
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} is over");
     }
-    // That CANCEL keeps late copies of the call away for as long.
+    // CANCEL refuses late copies of the command for as long.
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
     pass(&mut locks, 100);
     let third = locks.wait(&["ID", "7"]);

@@ -6,7 +6,7 @@ use crate::kinds::Row;
 use crate::support::{bound, server_time_us};
 use std::time::{Duration, Instant};
 
-/// Ten times as long as it takes: all locks are looked at once in 0.9 s.
+/// Ten times the period of the scan, which covers all locks in 0.9 s.
 const SOON: Duration = Duration::from_secs(9);
 
 fn assert_found_soon(value: &str, command: &[&str]) {

@@ -156,7 +156,7 @@ fn numbers_are_accepted_up_to_their_bounds() {
     }
 }
 
-/// Runs a command with a number that is within its bounds, and looks at what it did.
+/// Runs a command with a number within its bounds, and checks the effect.
 fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
     // A key on which the command has an effect: RECOVER needs an expired lock, the others a held one.
     let mut case = Case::start(conn, "k", "{us-5000000}", false);

@@ -1,5 +1,5 @@
 //! Clients of the SETNX pattern live beside LOCK.* on the same keys: they read our timestamps, and their late writes do
-//! no harm. How their timestamps and the tokens of SET NX PX are told apart: `neighbours.rs`.
+//! no harm. `neighbours.rs` checks that their timestamps differ from the tokens of SET NX PX.
 
 use super::fixture::{now_us, value, Snapshot};
 use crate::support::{Conn, Server};

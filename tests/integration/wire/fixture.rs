@@ -70,7 +70,7 @@ pub struct Outcome {
     pub key: Effect,
 }
 
-/// What becomes of the key.
+/// The key afterwards.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
@@ -142,11 +142,11 @@ pub struct StreamCase {
     pub stream: Vec<Words>,
 }
 
-/// A look at the scene of part five or of part eight, or a step of part nine.
+/// A query of the scene of part five or eight, or a step of part nine.
 #[derive(Deserialize)]
 pub struct Look {
     pub command: Words,
-    /// What a subscriber is sent then.
+    /// The messages to a subscriber.
     pub message: Option<String>,
     #[serde(default)]
     info: Fields,
@@ -193,7 +193,7 @@ impl Fixture {
         self.with_info(&state.info_reply, &state.info)
     }
 
-    /// What a look replies.
+    /// The reply to a query.
     pub fn look_reply(&self, look: &Look) -> String {
         self.with_info(&look.reply, &look.info)
     }
@@ -206,7 +206,7 @@ impl Fixture {
         reply.replace("{info}", &filled)
     }
 
-    /// What a command comes to in a state.
+    /// The result of a command in a state.
     pub fn outcome(&self, state: &State, command: &str) -> &Outcome {
         let own = state.row.get(command).or(state.all.as_ref());
         &self.outcome[own.unwrap_or_else(|| &self.ordinary[command])]
@@ -319,7 +319,7 @@ impl Case {
         }
     }
 
-    /// Panics unless the reply is what the pattern says; gives the token that `{new}` stands for.
+    /// Panics unless the reply matches the pattern. Returns the token that `{new}` stands for.
     pub fn assert_reply(&self, pattern: &str, reply: &[u8], what: &str) -> Option<i64> {
         self.fit(pattern, reply).unwrap_or_else(|why| {
             panic!("{what}: {why}\n  expected {}\n  got      {}", show(pattern.as_bytes()), show(reply))
@@ -420,7 +420,7 @@ impl Snapshot {
 
 /// Whether a module can reply with a map (7.0); if not, it replies with a flat array in RESP3 too.
 pub fn knows_maps(conn: &mut Conn) -> bool {
-    // Such a server also tells ten things of a command.
+    // Such a server also describes a command in ten parts.
     match &conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0] {
         Reply::List(told) => told.len() >= 10,
         // A server without the module.

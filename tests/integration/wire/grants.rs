@@ -1,5 +1,5 @@
 //! What a grant promises: the same ID gets the same grant, tokens of a key grow, the details report the predecessor,
-//! and only its holder can make a lease longer or shorter.
+//! and only its holder can prolong or shorten a lease.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value, Snapshot};
 use super::RETENTION_MS;

@@ -1,4 +1,4 @@
-//! A sorted set of holders as others read it, and what can happen to it.
+//! A sorted set of holders as other commands read it and change it.
 
 use super::fixture::{expires_at_ms, retained_ms};
 use super::RETENTION_MS;
@@ -61,7 +61,7 @@ impl Holders {
     }
 }
 
-/// A score in microseconds: to within one it is what a double says.
+/// A score in microseconds, exact to one, as in a double.
 #[allow(clippy::cast_possible_truncation)]
 fn micros(score: &str) -> i64 {
     // In RESP3 a double opens with a comma.

@@ -78,7 +78,7 @@ fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back()
     assert_eq!(conn.int(&["LOCK.RELEASE", &longest, &token]), 1);
     assert!(waiter.read().int() > 0);
     assert!(conn.int(&["LOCK.MACQUIRE", "2", "a", &longest[1..], "EX", "30"]) > 0);
-    // Of an earlier version, or of a script.
+    // From an earlier version, or from a script.
     conn.ok(&["SET", &longer, "9999999999.00000017637100004829130000000000000000007"]);
     let token = "1763710000482913";
     assert!(conn.int(&["LOCK.CHECK", &longer, token]) > 0);

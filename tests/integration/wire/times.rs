@@ -6,7 +6,7 @@ use crate::support::{until, Conn, Reply, Server};
 
 const MARGIN_US: i64 = 1_000_000;
 
-/// Runs a command between two looks at the clock.
+/// Runs a command between two readings of the clock.
 fn timed(conn: &mut Conn, args: &[&str]) -> (i64, Reply, i64) {
     let before = now_us(conn);
     let reply = conn.call(args);

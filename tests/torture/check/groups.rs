@@ -16,12 +16,12 @@ pub struct Found {
     pub answers: usize,
 }
 
-/// What is known of the keys of a call.
+/// The known state of the keys of a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// So many surely stood all the time.
     stood: usize,
-    /// So many surely did not: given back, or never granted.
+    /// At least this many did not: released, or never granted.
     gone: usize,
 }
 

@@ -2,19 +2,19 @@
 //!
 //! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can have
 //! ended: when its timestamp passed on the server's clock, or its holder sent the command that releases it. Then two
-//! holds that overlap are a fault, whatever happened in between. Where a permitted loss can have ended a lock, the hold
-//! ends.
+//! overlapping holds are a violation, whatever happened in between. Where a permitted loss can have ended a lock, the
+//! hold ends.
 
 use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashMap;
 
-/// What a hold was when its holder asked for several keys at once.
+/// The state of a hold when its holder asked for several keys at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It stood from before until after.
     Stood,
-    /// It had been given back.
+    /// It had been released.
     Gone,
     /// Nobody can say.
     Open,
@@ -24,7 +24,7 @@ pub enum Fate {
 pub struct Hold {
     pub client: u32,
     pub share: Share,
-    /// 0 for what is no LOCK.*.
+    /// 0 for other locks.
     pub token: i64,
     /// The grant was asked for then.
     pub asked: Moment,
@@ -39,18 +39,18 @@ pub struct Hold {
     /// The latest at which its lease can have been over, and when more was said to be left.
     pub most: Moment,
     pub too_long: Option<(Moment, Moment)>,
-    /// At that moment it stood, by what the server said later.
+    /// It was held at that moment, according to a later reply.
     pub proof: Moment,
-    /// A reply said that it did not stand any more, and was there at the first moment; it had to stand until the second.
+    /// A reply, received at the first moment, reported it as over; it had to last until the second.
     pub denied: Option<(Moment, Moment)>,
-    /// Its holder was told that it had given it back; and later that it stood still.
+    /// The server confirmed its release, and later reported it as held.
     pub given_back: Option<Moment>,
     pub revived: Option<Moment>,
     /// It ends with its connection.
     pub is_session: bool,
     /// A loss that was permitted may have ended it.
     pub is_waived: bool,
-    /// What it was when something was asked for it and other keys at once, by the moment at which that was sent.
+    /// Its states during commands on it and other keys, by the moments at which these were sent.
     pub fates: Vec<(Moment, Fate)>,
 }
 
@@ -61,7 +61,7 @@ impl Hold {
         }
     }
 
-    /// What is permitted may have ended it then.
+    /// A permitted loss may have ended it then.
     fn end_by(&mut self, at: Moment) {
         self.end = self.end.min(at);
         self.lease_end = self.lease_end.min(at);
@@ -100,7 +100,7 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
         let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
         let is_twin = |other: &Hold| token > 0 && other.token == token && other.asked < op.until;
         if holds.iter().enumerate().any(|(other, hold)| other != at && is_twin(hold)) {
-            // Whose of them it was nobody can say, and who was right about it.
+            // Nobody can say which hold it was, and which client was right about it.
             holds.iter_mut().filter(|hold| is_twin(hold)).for_each(|hold| hold.end_by(op.from));
         } else {
             learn(&mut holds[at], op, terms, clock);
@@ -156,7 +156,7 @@ fn bind(hold: &mut Hold, op: &Op, terms: &Terms) {
     hold.lease_end = hold.lease_end.min(hold.end);
 }
 
-/// A hold that a token and a lease tell of.
+/// A hold known from a token and a lease.
 fn leased(
     op: &Op,
     token: i64,
@@ -174,18 +174,18 @@ fn leased(
     Hold { earliest, most: op.until + lease, ..hold(latest, end, lease_end) }
 }
 
-/// What a later operation of its holder says about a hold.
+/// Applies a later operation of the holder to its hold.
 fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     let shorten = |hold: &mut Hold, to: Moment| {
         hold.end = hold.end.min(to);
         hold.lease_end = hold.lease_end.min(to);
     };
-    // A loss can bring back what was over; who asks then is told that it stands, and no one else was wrong.
+    // A loss can bring back an ended grant; its holder then sees it as held, which proves nothing against others.
     let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
     if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
         return;
     }
-    // A new server whose clock is behind can have granted that token again, to somebody who was not told.
+    // A new server whose clock is behind can have granted that token again, to a client that did not get the reply.
     let new = [Effect::Restart, Effect::Change, Effect::Loss];
     let is_new = |from| new.iter().any(|effect| terms.is_in(*effect, from, op.until));
     if hold.given_back.is_some_and(|at| at < op.from && is_new(hold.asked) && clock.least(at, op.until) < hold.token) {
@@ -242,7 +242,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     }
 }
 
-/// Ends holds where what is permitted may have ended them.
+/// Ends holds that a permitted loss may have ended.
 fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
     let cut = |hold: &mut Hold, from: Moment, until: Moment| {
         if hold.start < until && hold.end.max(hold.proof) > from {
@@ -260,7 +260,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         }
     }
     // A classic client that writes late, because it or its server stood still, or that deletes a lock which it does not
-    // know to be lost, harms whoever has the lock then; who is harmed so can harm the next.
+    // know to be lost, harms the current holder, which can then harm the next.
     let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.call.is_blind()).collect();
     writes.sort_by_key(|op| op.from);
     let mut latest: HashMap<u32, usize> = HashMap::new();

@@ -99,7 +99,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
             continue;
         }
         let overlaps = |(other, until): &&(&Op, Moment)| other.from <= op.until && *until >= op.from;
-        // Under a grace nobody is granted a free lock; who does not wait is told by an error.
+        // Under a grace nobody is granted a free lock; a command without WAIT gets an error.
         let is_muted = terms.has_grace && matches!(op.call, Call::Acquire { wait: 1.., .. });
         let others_wait = is_muted || waiting.iter().filter(overlaps).any(|(other, _)| !std::ptr::eq(*other, op));
         let granted = match op.outcome {
@@ -109,7 +109,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
         let granted = granted.unwrap_or((op.from, end(op)));
         let until = if is_certain { op.until } else { end(op) };
         steps.push(Step { op, from: op.from, until, is_certain, others_wait, granted });
-        // What was sent before and got no reply may have been granted too, and lost.
+        // Earlier commands without a reply may have been granted too, and lost.
         if matches!(op.call, Call::Acquire { sent_again: true, .. }) {
             let granted = (op.from, end(op));
             steps.push(Step { op, from: op.from, until: end(op), is_certain: false, others_wait, granted });
@@ -238,7 +238,7 @@ impl Search<'_> {
         }
     }
 
-    /// What nobody was told of may have been a grant, which is over then; an attempt that stood in line is not known.
+    /// A lost reply may have been a grant, which is over then; a queued attempt is not known.
     fn cancel(&self, state: State, limit: Moment, token: i64, outcome: Outcome) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else {
             return matches!(outcome, Outcome::Answer(_)).then_some(state);
@@ -265,7 +265,7 @@ impl Search<'_> {
         (stamp.0 <= stamp.1).then_some(State { now: state.now, holder: Some(Holder { token, stamp }) })
     }
 
-    /// EXTEND with 0: it is another's, nobody's, or its timestamp has passed.
+    /// EXTEND replied 0: the lock is held by another or free, or its timestamp has passed.
     fn refuse(state: State, limit: Moment, token: i64) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else { return Some(state) };
         let now = state.now.max(mine.stamp.0);

@@ -14,18 +14,18 @@ mod tests;
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
 
-/// What was promised and not kept.
+/// A broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Somebody was granted a lock that somebody else surely held.
+    /// A client was granted a lock that another client certainly held.
     TwoHolders,
-    /// Somebody was granted a lock beside more others than it bears.
+    /// A client was granted a lock beside more holders than it allows.
     TooManyHolders,
-    /// A lock was gone although it surely was held.
+    /// A lock was gone although it was certainly held.
     LostLock,
-    /// A lock that was given back stood again.
+    /// A released lock was held again.
     RevivedLock,
-    /// A lease was extended that nobody was told of.
+    /// A lease was extended without a reply that says so.
     LeaseTooLong,
     /// A later grant has no larger token.
     TokenNotLarger,
@@ -33,13 +33,13 @@ pub enum Kind {
     WaitTooLong,
     /// A wait ended without the lock before its time.
     WaitTooShort,
-    /// Somebody was granted a lock before another who stood ahead of it in line.
+    /// A client was granted a lock before another that was ahead of it in the queue.
     Overtaken,
-    /// Of two neighbours in line who share the lock one got it, and the other not with it.
+    /// Of two neighbours in the queue that share the lock, one got it without the other.
     LeftBehind,
-    /// Who was refused holds all the same.
+    /// A refused client holds the lock all the same.
     HeldByRefused,
-    /// The answer for several keys is none that they could have given together.
+    /// The keys could not have given this combined reply.
     WrongAnswer,
     /// No order of the operations is one of a mutex with leases.
     NoOrder,

@@ -9,7 +9,8 @@ use crate::history::{Call, Effect, KeyHistory, Look, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
-/// Neighbours in line get the lock in the same turn; this is far more than a turn takes where nothing stands still.
+/// Neighbours in the queue get the lock in the same iteration, which takes far less than this unless something stands
+/// still.
 const TOGETHER: i64 = 400_000;
 
 #[derive(Clone, Debug, Default)]
@@ -75,7 +76,7 @@ fn token(op: &Op) -> Option<i64> {
     }
 }
 
-/// It stood in line all the time, and others who want several locks besides do not hold it up.
+/// It was in the queue all the time, and attempts that also want other locks do not hold it up.
 fn waits_for_this_alone(op: &Op) -> bool {
     op.of == 1 && matches!(op.call, Call::Acquire { sent_again: false, wait: 1.., .. })
 }
@@ -85,7 +86,7 @@ fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
     !unrest.iter().any(|effect| terms.is_in(*effect, from, until))
 }
 
-/// An attempt that was told nil, and was not sent twice, never was granted anything.
+/// An attempt that got nil, and was not sent twice, was never granted anything.
 fn held_by_refused<'a>(look: &Look, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
     for id in &look.holders {
         let Some(op) = attempts.get(id) else { continue };
@@ -115,7 +116,7 @@ fn delay(history: &KeyHistory, look: &Look, first: &Op, second: &Op, terms: &Ter
         _ => return None,
     };
     let until = first.until.max(second.until);
-    // One with a place in line may have come back to it.
+    // A client with a reserved place may have come back to it.
     let comes_back =
         |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > look.from;
     let is_still = terms.stalled(look.from, until) > 0 || terms.has_grace || history.ops.iter().any(comes_back);

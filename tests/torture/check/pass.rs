@@ -10,11 +10,11 @@ use crate::moment::{Clock, Moment, SLACK};
 /// Timers have a grain of a millisecond.
 const SHORTER: i64 = 5_000;
 
-/// What was found, and how much was looked at.
+/// The findings, and how much was checked.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub violations: Vec<Violation>,
-    /// Holds that were looked at, and those of them that a permitted loss may have ended.
+    /// The holds that were checked, and how many of these a permitted loss may have ended.
     pub holds: usize,
     pub waived: usize,
     /// Neighbours, and pairs that overlap, whose order was looked at.
@@ -43,8 +43,8 @@ type Report<'a> = dyn FnMut(Kind, (Moment, Moment), String) + 'a;
 
 /// When a hold is over for one that begins later, if it does not become overdue.
 fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
-    // The margin is for clocks and for holders that notice late; who loses a takeover of the classic pattern, and a
-    // failover, may take it, not the lease.
+    // The margin allows for clocks and for holders that notice late. A lost classic takeover, or a failover, may take
+    // the margin, but not the lease.
     let is_short = history.company == Company::Mixed || terms.is_in(Effect::Change, hold.asked, later);
     if is_short {
         hold.lease_end
@@ -63,7 +63,7 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // Of one that was surely held at no moment it is only known that it was granted after it was asked for.
+        // For a hold that is certain at no moment, it is only known that it was granted after its request.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
         for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;

@@ -18,9 +18,9 @@ fn call(share: Share, wait_ms: i64) -> Call {
 /// What is made to a script that grants one who shares.
 trait Several {
     fn share(self, client: u32, ms: i64, share: Share) -> Self;
-    /// Who waits from then on and is granted the lock then; its ID is that of the client.
+    /// A client that waits from one moment on and is granted the lock at another; its ID is the client's.
     fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self;
-    /// What was just done was done for so many keys at once.
+    /// The last operation was for this many keys at once.
     fn of(self, count: usize) -> Self;
     fn sent_again(self) -> Self;
 }
@@ -76,7 +76,7 @@ fn more_holders_than_a_caller_bears_are_found() {
     assert_eq!(kinds(&two().share(3, 30, limit(3))), []);
     assert_eq!(kinds(&two().share(3, 30, limit(2))), [Kind::TooManyHolders]);
     assert_eq!(kinds(&two().share(3, 30, limit(1))), [Kind::TooManyHolders]);
-    // Who bears more comes in beside one who bears few.
+    // A client that allows more joins one that allows few.
     assert_eq!(kinds(&two().share(3, 30, SHARED)), []);
     // A place comes free by a release, and by the time.
     assert_eq!(kinds(&two().release(1, 25, 10, 1).share(3, 30, limit(2))), []);
@@ -214,13 +214,13 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
     assert!(answered(&[held(), gone(), never()], released(Outcome::Part(1)), &[]));
     assert!(!answered(&[held(), gone()], released(Outcome::Answer(0)), &[]));
     assert!(answered(&[gone(), never()], released(Outcome::Answer(0)), &[]));
-    // What may have been lost, or written over by others, can be either.
+    // A key that may have been lost or overwritten can be in either state.
     let lost = [(Effect::Loss, 100_000, 110_000)];
     assert!(answered(&[held(), over()], extended(Outcome::Refused), &lost));
     assert!(answered_beside(&[held(), held()], extended(Outcome::Refused), &[], Company::Mixed));
 }
 
-/// What a look at the line between two moments finds wrong.
+/// The violations that a reading of the queue between two moments finds.
 fn in_line(script: &Script, (from_ms, until_ms): (i64, i64), queue: &[i64], holders: &[i64]) -> Vec<Kind> {
     in_line_beside(script, (from_ms, until_ms), queue, holders, &[])
 }
@@ -253,16 +253,16 @@ fn who_is_served_before_another_that_stood_ahead_of_it_is_found() {
         let newcomer = |ms| script(200, 300).share(3, ms, share);
         assert_eq!(in_line(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
         assert_eq!(in_line(&newcomer(250), at, &[1], &[]), []);
-        // It was there before the line was looked at.
+        // It was there before the queue was read.
         assert_eq!(in_line(&newcomer(100), at, &[1], &[]), []);
     }
     let script = || Script::new().wait(1, 10, 201, SHARED);
-    // Who wants several keys is passed while it cannot have all; it passes nobody itself.
+    // A client that wants several keys is overtaken while it cannot have all; it overtakes nobody itself.
     assert_eq!(in_line(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     assert_eq!(in_line(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
     // One whose connection broke is passed over meanwhile.
     assert_eq!(in_line(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
-    // Another server knows no line.
+    // Another server does not know the queue.
     for effect in [Effect::Restart, Effect::Change, Effect::Move] {
         let events = [(effect, 150_000, 160_000)];
         let script = script().wait(2, 20, 200, SHARED);
@@ -304,9 +304,9 @@ fn who_was_refused_several_keys_and_holds_one_of_them_is_found() {
     };
     assert_eq!(in_line(&refused(), (20, 21), &[], &[7]), [Kind::HeldByRefused]);
     assert_eq!(in_line(&refused(), (20, 21), &[7], &[9]), []);
-    // Before it was told so it can have been anything.
+    // Before that reply it can have been in any state.
     assert_eq!(in_line(&refused(), (5, 11), &[], &[7]), []);
-    // What was sent before and had no reply may have been granted.
+    // An earlier command without a reply may have been granted.
     assert_eq!(in_line(&refused().sent_again(), (20, 21), &[], &[7]), []);
     assert_eq!(in_line(&Script::new().wait(7, 10, 12, Share::Alone), (20, 21), &[], &[7]), []);
 }

@@ -143,7 +143,7 @@ fn two_holders_are_found() {
     // Within the margin too.
     Script::new().grant(1, 10).grant(2, 1_100).assert_broken(Kind::TwoHolders);
     Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
-    // The first was told that it held it when the second had it.
+    // The first got a reply that it held the lock when the second had it.
     Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
     // The reply of the second came late, its token tells when the grant was.
     Script::new().grant(1, 10).granted(2, (890, 2_000), acquire(0), 900).assert_broken(Kind::TwoHolders);
@@ -154,7 +154,7 @@ fn a_lost_lock_is_found() {
     Script::new().grant(1, 10).release(1, 500, 10, 0).assert_broken(Kind::LostLock);
     Script::new().grant(1, 10).extend(1, 500, 10, 0).assert_broken(Kind::LostLock);
     Script::new().grant(1, 10).check(1, 500, 10, 0).assert_broken(Kind::LostLock);
-    // Less than a millisecond of lease is none.
+    // Less than a millisecond of lease counts as zero.
     Script::new().grant(1, 10).check(1, 1_009, 10, 0).extend(1, 1_020, 10, 1).assert_good();
     // In the margin there is no lease left, and the lock can still be had for longer.
     Script::new().grant(1, 10).check(1, 1_100, 10, 0).extend(1, 1_150, 10, 1).assert_good();
@@ -240,7 +240,7 @@ fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
     let restart = [(Effect::Restart, 310_000, 320_000)];
     assert_eq!(script(1).pass(Company::Alone, &restart), []);
     assert_eq!(script(1).pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
-    // The second was not told of its grant.
+    // The second did not get the reply to its grant.
     let mut script = script(1);
     script.ops.retain(|op| op.client != 2);
     assert_eq!(script.pass(Company::Alone, &restart), []);
@@ -258,7 +258,7 @@ fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
     assert_eq!(two.pass(Company::Alone, &at(Effect::LossOfOthers, 200, 300)), [Kind::TwoHolders]);
     assert_eq!(two.pass(Company::Alone, &at(Effect::Change, 200, 300)), [Kind::TwoHolders]);
     assert_eq!(two.pass(Company::Alone, &at(Effect::Restart, 200, 300)), [Kind::TwoHolders]);
-    // A release that was lost: its holder, who asks again, is told that it holds.
+    // A lost release: the reply to its holder's next command says that it holds the lock.
     let back = Script::new().grant(1, 10).release(1, 100, 10, 1).grant(2, 200).extend(1, 500, 10, 1);
     assert_eq!(back.pass(Company::Alone, &at(Effect::Loss, 300, 400)), []);
     let kinds = back.pass(Company::Alone, &at(Effect::Stall, 300, 400));
@@ -274,7 +274,7 @@ fn classic_clients_hold_by_their_own_watch_and_those_who_write_late_are_excused(
     let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
     assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
     assert_eq!(held().grant(2, 1_011).pass(Company::Mixed, &[]), []);
-    // Who deletes in time and whose DEL comes late, because the server stood still.
+    // A client deletes in time, and its DEL arrives late because the server stood still.
     let late = |until_ms| {
         let drop = Call::ClassicDrop { end: 1_010_000 };
         held()
@@ -302,7 +302,7 @@ fn a_classic_client_that_deletes_what_it_does_not_know_to_be_lost_is_excused_and
     let script = take(4, 500, drop(2, 400, script));
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), []);
     assert!(!script.pass(Company::Mixed, &[]).is_empty());
-    // Whom nobody harmed holds still.
+    // A client that nobody harmed still holds the lock.
     let script = take(5, 600, script);
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), [Kind::TwoHolders]);
     // The same where the server's clock was set ahead: the first lock is over by that, and its client does not know.
@@ -375,7 +375,7 @@ fn what_no_mutex_with_leases_does_has_no_order() {
     assert!(!refused(Script::new().grant(1, 10).release(1, 20, 10, 1), 50).has_order());
     assert!(!refused(Script::new().grant(1, 10), 1_300).has_order());
     assert!(refused(Script::new().grant(1, 10), 1_100).has_order());
-    // Given back twice, in time though late, late though in time.
+    // Released twice, in time though late, late though in time.
     assert!(!Script::new().grant(1, 10).release(1, 20, 10, 1).release(1, 30, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 1_300, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 500, 10, -1).has_order());

@@ -14,7 +14,7 @@ pub struct Attempt<'a> {
     pub wait_ms: u64,
     pub with_id: bool,
     pub session: bool,
-    /// Whether it waits without a connection and is told; it waits, and has an ID.
+    /// Whether it waits without a connection and is notified; it waits, and has an ID.
     pub told: bool,
 }
 
@@ -45,7 +45,7 @@ impl Attempt<'_> {
         // A lost reply is asked for again with the same ID; a few times.
         let mut sent_again = false;
         loop {
-            // To find a server may take long, and is no part of the call.
+            // Finding a server may take long, and is not part of the command.
             client.link.server()?;
             let sent = client.world.now();
             if !sent_again {

@@ -1,5 +1,5 @@
 //! A client's connection to its server: it reconnects when the connection breaks, goes on to the next server when one
-//! is dead or a replica, and follows MOVED and ASK. Every second client is told of a new master, the others stay with
+//! is dead or a replica, and follows MOVED and ASK. Every second client learns about a new master, the others stay with
 //! the old one as long as it answers. A command is never resent automatically.
 
 use crate::support::{Conn, Reply};
@@ -18,7 +18,7 @@ pub struct Link<'a> {
     port: Option<u16>,
     /// How often it had to look for another.
     moves: usize,
-    /// The last news of a master that it has heard; nothing if it hears none.
+    /// The last announced master that it knows; nothing if it gets no announcements.
     news: Option<usize>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Link<'a> {
             return true;
         }
         let Ok(mut conn) = Conn::to(port) else { return false };
-        // Whoever accepts may have no server behind it.
+        // An accepted connection may have no server behind it.
         conn.set_patience(Duration::from_millis(500));
         if !matches!(conn.try_call(&["PING"]), Ok(Reply::Status(_))) {
             return false;

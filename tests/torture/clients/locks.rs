@@ -15,7 +15,7 @@ pub fn work(client: &mut Client<'_>, habits: Habits, next_key: &dyn Fn() -> Opti
                 earlier = Some((key, token));
             }
         }
-        // Whoever lost its connection may believe that it has what it had before.
+        // A client that lost its connection may believe that it still holds its locks.
         let is_lost = client.log.ops.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
         if let Some((key, token)) = earlier.take_if(|_| is_lost) {
             extend(client, &key, token, habits);
@@ -66,7 +66,7 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
         _ => {}
     }
     client.run(key, Call::Release { token }, &["LOCK.RELEASE", key, &text]);
-    // It has lost count of what it gave back.
+    // It forgot its release.
     if client.dice.percent(5) {
         client.sleep_up_to(habits.hold_ms);
         extend(client, key, token, habits);

@@ -116,7 +116,7 @@ pub fn outcome_of_all(call: Call, reply: Option<&Reply>, of: usize) -> Outcome {
     }
 }
 
-/// The code words that a server may answer with while things go wrong; anything else is a fault.
+/// The code words that a server may reply with during faults; any other is a violation.
 fn code(text: &str) -> &'static str {
     const CODES: [&str; 20] = [
         "GRACE",

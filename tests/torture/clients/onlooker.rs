@@ -13,7 +13,7 @@ pub fn work(client: &mut Client<'_>, keys: &[&str]) {
             let from = client.world.now();
             let reply = client.link.call(&["LOCK.INFO", key, "FULL"]);
             let until = client.world.now();
-            // A replica knows of no line, and errors come and go.
+            // A replica knows no queue, and errors come and go.
             let Some(info @ Reply::List(_)) = reply else { continue };
             let Reply::List(queue) = info.field("queue") else { continue };
             let look = Look { from, until, holders: holders(&info), queue: queue.iter().map(id).collect() };

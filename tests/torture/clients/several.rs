@@ -16,14 +16,14 @@ pub fn work(client: &mut Client<'_>, habits: Habits, keys: &[&str]) {
     let mut earlier: Option<Grant<'_>> = None;
     while !client.world.is_over() {
         if let Some((grant, lease_ms)) = take(client, habits, keys) {
-            // What it had before is over: nobody else may lose by its token.
+            // Its earlier grant is over: its token must not end another client's grant.
             if let Some(earlier) = earlier.take_if(|_| client.dice.percent(5)) {
                 release_all(client, &earlier);
             }
             hold(client, &grant, lease_ms, habits, keys);
             earlier = Some(grant);
         }
-        // Whoever lost its connection may believe that it has what it had before.
+        // A client that lost its connection may believe that it still holds its locks.
         let is_lost = client.log.ops.last().is_some_and(|(_, op)| op.outcome == Outcome::Unknown);
         if let Some(grant) = earlier.take_if(|_| is_lost) {
             extend_all(client, &grant, habits);
@@ -103,7 +103,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
         _ if keys.len() == 1 && client.dice.percent(70) => release(client, keys[0], *token),
         _ => release_all(client, grant),
     }
-    // It has lost count of what it gave back.
+    // It forgot its release.
     if client.dice.percent(5) {
         client.sleep_up_to(habits.hold_ms);
         extend_all(client, grant, habits);

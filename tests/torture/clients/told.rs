@@ -1,5 +1,5 @@
-//! An attempt that waits without a connection: it asks, listens to its channel or does not, claims, is late, asks
-//! again, gives up, or is never heard of again.
+//! An attempt that waits without a connection: it asks, subscribes to its channel or does not, claims, is late, asks
+//! again, gives up, or disappears.
 
 use super::ask::{micros, Attempt};
 use super::{outcome, Client};
@@ -8,7 +8,7 @@ use crate::support::{Conn, Reply};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Somebody who listens to the channel of a client, for as long as the connection holds.
+/// A subscriber to the channel of a client, for as long as the connection lasts.
 struct Listener(Option<Conn>);
 
 impl Listener {
@@ -28,7 +28,7 @@ impl Listener {
     }
 }
 
-/// What came of it; nothing where the server cannot publish.
+/// The outcome; nothing if the server cannot publish.
 pub enum Told {
     Granted(i64),
     Nothing,
@@ -41,7 +41,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
     let call = Call::Acquire { share, lease: micros(lease_ms), wait: micros(wait_ms), session, sent_again: true };
     let channel = format!("told:{}", client.number);
     let Some(port) = client.link.server() else { return Told::Nothing };
-    // Who does not listen asks again now and then.
+    // A client without a subscription asks again from time to time.
     let mut listener = if client.dice.percent(75) { Listener::of(port, &channel) } else { Listener(None) };
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
@@ -58,7 +58,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
             Some(Reply::Status(status)) if status == "WAITING" => {
                 has_waited = true;
                 if client.dice.percent(5) {
-                    // It is never heard of again.
+                    // It disappears.
                     client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
                     return Told::Nothing;
                 }

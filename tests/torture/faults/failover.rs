@@ -47,7 +47,7 @@ pub fn while_stopped(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Change, Effect::Restart], || {
         world.with(&[Effect::Stall], || {
             group.members[old].stop_while(is_suspend(for_ms), || {
-                // Nothing tells it that it is no master any more.
+                // Nothing informs it of its demotion.
                 group.members[old].replica.cut();
                 promote(world, group, new);
                 world.sleep(ms(for_ms));

@@ -1,5 +1,5 @@
-//! All that a server holds, to be compared with another: every key with its value and its end, and the server's own
-//! digest.
+//! Everything that a server holds, to compare it with another: every key with its value and its end, and the server's
+//! own digest.
 
 use crate::support::{until, Conn, Reply, Server};
 use std::collections::BTreeMap;
@@ -68,7 +68,8 @@ impl Content {
     }
 }
 
-/// What a server held that another is fed from has to be in that one too, and no LOCK.* command may have come there.
+/// Everything that a server held must also be on the server that it feeds, and no LOCK.* command may have reached that
+/// one.
 pub fn assert_same(what: &str, master: &Content, other: &Server) {
     let differences = master.differences(&Content::of(other));
     let shown = differences.iter().take(5).cloned().collect::<Vec<_>>().join("\n");

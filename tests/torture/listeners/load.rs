@@ -26,7 +26,7 @@ struct Client {
     granted: VecDeque<(Vec<String>, String)>,
 }
 
-/// Works until it is told to stop; with a new connection when the server is gone.
+/// Works until it has to stop; with a new connection when the server is gone.
 pub fn work(load: &Load, seed: u64) {
     let mut client = Client { dice: Dice::new(seed), granted: VecDeque::new() };
     while !load.stop.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
-//! Listeners come and go while clients write locks: replicas of each kind, the AOF, a failover. As long as nobody
-//! listens the module replicates nothing. After each round a replica and a server that has loaded the AOF hold exactly
-//! what the master holds, and no LOCK.* command has reached them.
+//! Replication sinks come and go while clients write locks: replicas of each kind, the AOF, a failover. Without an AOF
+//! or replica the module replicates nothing. After each round a replica and a server that has loaded the AOF hold
+//! exactly what the master holds, and no LOCK.* command has reached them.
 //!
 //! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture listeners:: -- --nocapture`. Without any of it, as part of
 //! `make test`, each way once.
@@ -29,7 +29,7 @@ fn server(args: &[&str]) -> Options {
     Server::with().args(&always).args(args).module_args(&["margin-ms", "0", "retention-ms", "3600000"])
 }
 
-/// How many writes nobody was told of.
+/// The number of writes that were not replicated.
 fn unheard(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").unwrap().parse().unwrap()
 }
@@ -38,9 +38,9 @@ fn unheard(conn: &mut Conn) -> u64 {
 #[derive(Default)]
 struct Tally {
     rounds: u64,
-    /// Writes that nobody was told of.
+    /// Writes that were not replicated.
     unheard: u64,
-    /// Of them those since the way began; a replica that has yet to start hears of none.
+    /// Those since the new sink began to attach; a replica that has yet to start gets none.
     late: u64,
     /// Keys that were compared.
     keys: usize,
@@ -54,7 +54,7 @@ end)";
 
 /// One round on a new server.
 fn round(way: Way, mut dice: Dice) -> Tally {
-    // With a tick a second, what only a tick finds out is found out late.
+    // With one tick a second, a sink that only a tick can detect is detected late.
     let hz = if dice.percent(50) { "1" } else { "10" };
     let master = server(&["--hz", hz, "--dynamic-hz", "no"]).start();
     master.allow_silent_changes();

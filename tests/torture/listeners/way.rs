@@ -1,4 +1,4 @@
-//! The ways in which somebody begins to listen to a server, and leaves.
+//! The ways in which a replication sink attaches to a server, and leaves.
 
 use super::content::until_aof_is_complete;
 use super::load::Load;
@@ -8,7 +8,7 @@ use crate::support::{encoded, until, Conn, Server};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How somebody begins to listen.
+/// How a sink attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// A replica that is sent a file.
@@ -78,7 +78,7 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Lets somebody listen.
+    /// Attaches a sink.
     pub fn begin(&mut self, way: Way) {
         let mut conn = self.master.conn();
         let diskless = if matches!(way, Way::Disk | Way::DuringSave) { "no" } else { "yes" };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Of the same kind on all servers, and as long as the leases are to be covered.
+/// The same on all servers, and long enough for the leases to cover.
 pub const GRACE_MS: &str = "6000";
 /// The longest lease under it: less margin, lag of a replica and two seconds.
 pub const LEASE_UNDER_GRACE_MS: u64 = 2_000;

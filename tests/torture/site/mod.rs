@@ -45,7 +45,7 @@ impl Site {
         }
     }
 
-    /// What the logs have that no server may log.
+    /// The log lines that no server may write.
     pub fn troubles(&self) -> Vec<String> {
         let logs: Vec<String> = match self {
             Self::Group(group) => group.members.iter().map(group::Member::logs).collect(),
@@ -64,7 +64,7 @@ impl Site {
     }
 }
 
-/// What is in the log of a server that crashed, or whose module met what it cannot explain.
+/// Marks in the log of a server that crashed, or whose module met an unexpected state.
 const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
 
 /// Sends a command to a server; nothing if it does not answer soon.

@@ -1,4 +1,4 @@
-//! What an operator can do to a lock: the command, and how its reply reads. Nothing is sent without a confirmation.
+//! An operator's actions on a lock: the command, and the meaning of its reply. Nothing is sent without a confirmation.
 
 use crate::model::Name;
 use crate::text::word;
@@ -9,7 +9,7 @@ pub enum What {
     Release {
         token: u64,
     },
-    /// Of a foreign lock, which has no token.
+    /// For a foreign lock, which has no token.
     Delete,
     Cancel {
         id: String,
@@ -24,7 +24,7 @@ pub struct Action {
     pub address: String,
     pub name: Name,
     pub what: What,
-    /// Whose grant or wait it ends, for the confirmation.
+    /// The client whose grant or wait it ends, for the confirmation.
     pub who: String,
 }
 

@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
     Locks,
-    /// The line of the selected lock.
+    /// The queue of the selected lock.
     Line,
 }
 
@@ -34,7 +34,7 @@ pub enum Dialog {
 pub enum Effect {
     Quit,
     Suspend,
-    /// Another lock was selected: its line is wanted.
+    /// Another lock was selected: its queue is needed.
     Select(Option<(String, Name)>),
     Sort(By),
     All(bool),
@@ -60,7 +60,7 @@ pub struct App {
     selected: Option<(String, Name)>,
     /// Where the selected lock was, if it has gone since.
     place: usize,
-    /// The selected row of the line.
+    /// The selected row of the queue.
     pub row: usize,
 }
 
@@ -85,7 +85,7 @@ impl App {
         }
     }
 
-    /// Takes over what the servers said; the lock that is selected then, if it is another.
+    /// Applies the servers' replies. Returns the newly selected lock, if it changed.
     pub fn show(&mut self, servers: Vec<Server>) -> Option<Effect> {
         self.graph = Graph::of(&servers);
         self.servers = servers;
@@ -229,7 +229,7 @@ impl App {
         }
     }
 
-    /// The row of the line that is selected.
+    /// The selected row of the queue.
     fn at_row<'a>(&self, lock: &'a Lock) -> Row<'a> {
         let rows = if self.focus == Focus::Line { lines::line(lock, 80) } else { Vec::new() };
         rows.get(self.row).map_or(Row::None, |(_, row)| *row)
@@ -272,7 +272,7 @@ impl App {
     }
 }
 
-/// What is to be done to whom, or why it cannot be.
+/// The action and its target, or why it is not possible.
 type Asked = Result<(What, String), &'static str>;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The longest pause after a server could not be asked.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The shortest time between two looks, whatever the keys ask for.
+/// The shortest time between two queries, whatever keys are pressed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
 const SENTINELS_EVERY: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ pub enum Event {
     Outcome(String),
 }
 
-/// What a thread is told.
+/// The orders to a thread.
 enum Order {
     Select(Option<Name>),
     Sort(By),
@@ -184,7 +184,7 @@ impl Fleet {
     }
 }
 
-/// Looks at a server until nobody wants to know any more.
+/// Queries a server until the view is closed.
 fn work(
     number: usize,
     mut looker: Looker,

@@ -1,9 +1,9 @@
-//! Who waits for whom: a client that waits for a lock waits for each holder of it.
+//! The graph of waits: a client that waits for a lock waits for each of its holders.
 //!
 //! A client is its number on its server; where the server gives none, its owner. One owner that has at most one number on
 //! each server is one client: so a holder without a number meets the waiter that it is, and a program that is connected
-//! to several servers is one. It is a guess, because an owner is only a label. Waiters ahead in line are no edges here,
-//! and of a lock that several hold each holder is one, although one that ends may be enough.
+//! to several servers is one. It is a guess, because an owner is only a label. Waiters ahead in the queue are not edges
+//! here. Each of several holders is an edge, although the end of one may be enough.
 
 use crate::model::{Holder, Name, Party, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,7 +43,7 @@ enum Identity {
 }
 
 impl Graph {
-    /// The graph of all locks whose lines are known.
+    /// The graph of all locks whose queues are known.
     pub fn of(servers: &[Server]) -> Self {
         let mut graph = Self { merged: owners_with_one_client_each(servers), ..Self::default() };
         for (server, locks) in servers.iter().map(|server| &server.locks).enumerate() {
@@ -89,7 +89,7 @@ impl Graph {
         if node == next {
             self.parties.push(who.clone());
         } else if let Some(known) = self.parties.get_mut(node) {
-            // What one place says of a client the other may not.
+            // One reply may describe a client with details that another lacks.
             known.client = known.client.or(who.client);
             known.addr = known.addr.take().or_else(|| who.addr.clone());
             known.name = known.name.take().or_else(|| who.name.clone());
@@ -136,7 +136,7 @@ impl Graph {
         self.out.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// The edges of those that wait for it.
+    /// The incoming edges: its waiters.
     pub fn waited_for(&self, node: Node) -> &[usize] {
         self.into.get(&node).map_or(&[], Vec::as_slice)
     }

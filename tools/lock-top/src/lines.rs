@@ -191,7 +191,7 @@ fn waiter_left(waiter: &Waiter) -> String {
     format!("{}{}", time_or_dash(waiter.left_ms), if may_go_on { "+" } else { "" })
 }
 
-/// The selected lock: its holders, then its line.
+/// The selected lock: its holders, then its queue.
 pub fn line(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
     let mut out = Vec::new();
     for holder in &lock.holders {
@@ -256,7 +256,7 @@ fn holder_times(holder: &Holder) -> String {
     format!("{held}{lease}{session} by")
 }
 
-/// Who waits for whom around a lock: its holders, what they wait for, and below each those that wait for it.
+/// The waits around a lock: its holders, the locks they wait for, and below each client its waiters.
 pub fn picture(graph: &Graph, roots: &[Node], glyphs: Glyphs, cells: usize) -> Vec<Line> {
     let mut out = Vec::new();
     for root in tops(graph, roots) {

@@ -15,9 +15,9 @@ use redis::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How many lines a look reads.
+/// The number of queues that a look reads.
 pub const MOST_DETAILS: usize = 8;
-/// How many rows of lines a look reads, besides those of the selected lock; LOCK.INFO replies with at most 1000.
+/// The number of queue rows that a look reads, besides those of the selected lock; LOCK.INFO replies with at most 1000.
 const MOST_ROWS: u64 = 2_000;
 /// How many keys a step of LOCK.SCAN inspects.
 const SCAN_COUNT: &str = "500";
@@ -44,7 +44,7 @@ pub struct Wish {
 pub struct Looker {
     target: Target,
     link: Option<Link>,
-    /// What does not change while a connection lasts.
+    /// The properties that do not change while a connection lasts.
     about: About,
     denied: BTreeMap<&'static str, Instant>,
     /// What LOCK.INFO said, and when.
@@ -251,7 +251,7 @@ impl Looker {
         }
         self.cursor = cursor;
         if cursor == 0 {
-            // What a whole round did not meet is gone.
+            // A lock that a whole round did not find is gone.
             let round = self.round;
             self.found.retain(|_, (_, seen)| *seen == round);
             self.round = round.wrapping_add(1);
@@ -359,7 +359,7 @@ impl Looker {
                     return format!("{}: {trouble}; it may or may not have been done", action.text());
                 }
                 if action.what == What::Delete {
-                    // What it has watched and queued is forgotten with the connection.
+                    // The server forgets its watches and queued commands with the connection.
                     self.link = None;
                 }
                 format!("{}: {trouble}", action.text())

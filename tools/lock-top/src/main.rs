@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A reader that has seen enough, such as `head`, is no failure; a full disk is one.
+/// A reader that has seen enough, such as `head`, is not a failure; a full disk is one.
 fn print(text: &str, is_whole: bool) -> ExitCode {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! What the view shows: servers, their locks, who holds them and who waits. Values only; `reply` makes them.
+//! The content of the view: servers, their locks, holders and waiters. Values only; `reply` makes them.
 
 use crate::text::word;
 use std::cmp::Reverse;
@@ -45,14 +45,14 @@ pub struct Holder {
     pub has_session: bool,
 }
 
-/// An attempt that stands in line.
+/// An attempt in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiter {
     pub id: Option<String>,
     pub who: Party,
     pub waited_ms: Option<u64>,
     pub left_ms: Option<u64>,
-    /// Of an attempt with NOTIFY: the channel that it listens on.
+    /// The channel of an attempt with NOTIFY.
     pub channel: Option<Vec<u8>>,
 }
 

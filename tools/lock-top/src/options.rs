@@ -79,7 +79,7 @@ pub struct Options {
     pub json: bool,
 }
 
-/// What is read before the servers can be: their login and port may come behind them.
+/// The arguments read before the servers can be resolved: their login and port may follow them.
 #[derive(Default)]
 struct Behind {
     servers: Vec<String>,

@@ -118,7 +118,7 @@ pub fn scan(reply: &Value, db: i64) -> Option<(u64, Vec<Lock>)> {
     Some((number(cursor)?, list(rows)?.iter().filter_map(lock).collect()))
 }
 
-/// What LOCK.INFO key FULL says of a lock.
+/// The reply to LOCK.INFO key FULL.
 pub fn info(reply: &Value, name: &Name) -> Option<Lock> {
     let fields = Fields::of(reply);
     let state = fields.text("state")?;

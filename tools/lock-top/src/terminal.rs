@@ -49,7 +49,7 @@ fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals)
         match next(&events, &mut app, &mut fleet) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(Some(SIGTSTP)) => suspend(terminal)?,
-            // After SIGSTOP too, of which nobody is told.
+            // After SIGSTOP too, which no process can notice.
             ControlFlow::Break(Some(SIGCONT)) => take(terminal)?,
             ControlFlow::Break(signal) => return Ok(signal),
         }

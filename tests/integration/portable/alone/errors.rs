@@ -1,4 +1,4 @@
-//! Bad input: the texts of the commands, code word first, and nothing changed. What needs the module says so.
+//! Bad input: the error texts of the commands, code word first, and no change. Options that need the module say so.
 
 use super::{set_up, start};
 use crate::support::Reply;

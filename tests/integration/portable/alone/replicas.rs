@@ -72,7 +72,7 @@ fn a_new_master_knows_the_holder_and_has_the_library() {
         ways.iter().map(|way| way.call(&mut conn, &format!("LOCK.ACQUIRE {} PX 60000", key(way))).int()).collect();
     master.wait_offset(&replica);
     if !conn.is_before_7() {
-        // From 7.0 on each server has scripts of its own; a client loads it when it is told NOSCRIPT.
+        // From 7.0 on each server has its own scripts; a client loads the script when it gets NOSCRIPT.
         assert!(ways[0].call(&mut there, "LOCK.CHECK script 7").error().starts_with("NOSCRIPT"));
         there.text(&["SCRIPT", "LOAD", &client::script()]);
     }

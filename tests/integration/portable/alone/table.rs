@@ -18,7 +18,8 @@ pub const COMMANDS: [&str; 9] = [
     "stranger_check",
 ];
 
-/// What a cell comes to: as for the module, but sets of holders belong to it alone, and a script has only one nil.
+/// The expected result of a cell: as for the module, but sets of holders belong to it alone, and a script has only one
+/// nil.
 fn outcome(fixture: &Fixture, state: &State, name: &str, is_string: bool) -> Outcome {
     let Outcome { reply, key } = if is_string { fixture.outcome(state, name) } else { &fixture.outcome["wrongtype"] };
     Outcome { reply: reply.replace("{nil_array}", "{nil}"), key: *key }

@@ -1,4 +1,5 @@
-//! Users with few rights: they see what they may, and are told what they may not. The server's ACL LOG does not fill.
+//! Users with few rights: they see what they may, and a line names what they may not. The server's ACL LOG does not
+//! fill.
 
 use crate::screen::Screen;
 use crate::support::{project_file, skipped, until, Conn, Server};

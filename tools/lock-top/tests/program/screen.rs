@@ -25,7 +25,7 @@ impl Screen {
         let size = ["-x", "80", "-y", &high.to_string()];
         let mut words = vec!["-f", "/dev/null", "-u", "new-session", "-d", "-s", "top"];
         words.extend(size);
-        // What it leaves behind stays to be seen.
+        // Its last output stays on the screen.
         words.extend(["env", "LC_ALL=C.UTF-8", "sh", "-c", shell, "sh", env!("CARGO_BIN_EXE_lock-top")]);
         words.extend(args);
         screen.tmux(&words);
@@ -38,7 +38,7 @@ impl Screen {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What is on the screen, line by line.
+    /// The screen, line by line.
     pub fn shows(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-t", "top"])
     }

@@ -34,7 +34,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that has no time of its own.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The folder of the project. The crates in `tools/` share these files, and have a folder of their own.
 pub fn root() -> &'static Path {

@@ -48,12 +48,20 @@ func assertAcquired(t *testing.T, client *goredislib.Client, mutex *redsync.Mute
 	}
 }
 
-// expired waits until the server counts the lock of the mutex as expired.
+// expired waits until the server lets others have the lock of the mutex. LOCK.CHECK replies 0 up to a millisecond earlier.
 func expired(t *testing.T, client *goredislib.Client, mutex *redsync.Mutex) {
 	t.Helper()
+	var since time.Time
 	until(t, "the lock has expired", func() bool {
 		left, err := client.Do(background, "LOCK.CHECK", mutex.Name(), mutex.Value()).Int()
-		return err == nil && left == 0
+		if err != nil || left > 0 {
+			return false
+		}
+		clock := client.Time(background).Val()
+		if since.IsZero() {
+			since = clock
+		}
+		return clock.Sub(since) > 2*time.Millisecond
 	})
 }
 

@@ -51,7 +51,7 @@ console.log(await waits[0], await waits[1]);
 const lone = locks.lock(library, 30_000, { wait: 500 }).acquire().catch((error) => error.name);
 console.log(await lone);
 `,
-    'LockTimeoutError LockTimeoutError\nLockTimeout\n',
+    'LockTimeoutError LockTimeoutError\nLockTimeoutError\n',
   ],
   'a lone wait that is pending is awaited': [
     `

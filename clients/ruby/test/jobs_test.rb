@@ -15,7 +15,7 @@ class SidekiqTest < LockTest
   end
 
   def teardown
-    @pids.each { |pid| finish(pid) }
+    @pids.dup.each { |pid| finish(pid) }
     super
   end
 

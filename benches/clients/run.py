@@ -47,6 +47,7 @@ JAVA = [shutil.which("java") or "java", "-cp",
         ":".join(str(BUILT / "serverlock-java" / part) for part in ("bench", "classes", "dependency/*"))]
 RUST = str(BUILT / "serverlock-rust/release/worker")
 PHP = shutil.which("php") or "php"
+RUBY = shutil.which("ruby") or "ruby"
 PARTS = ("pair", "hot", "waits", "start", "trips")
 # As many rounds of pairs come before the first that counts: a virtual machine compiles what it has run often.
 WARM = 5
@@ -89,6 +90,14 @@ LANGUAGES = {
                   "phpredis package": [PHP, "-r", f"require '{ROOT}/clients/php/tests/autoload.php'; "
                                                   "(new Serverlock\\Locks(new Redis()))->lock('a', 30.0);"]},
         "is_single": True,  # a process has one wait at a time
+    },
+    "ruby": {
+        "needs": [RUBY],
+        "worker": [RUBY, str(HERE / "worker.rb")],
+        "environment": {},
+        "groups": [["redis-rb package", "redis-rb raw", "redis-rb redlock"]],
+        "start": {"redis-rb raw": [RUBY, "-e", "require 'redis'"],
+                  "redis-rb package": [RUBY, "-e", f"require '{ROOT}/clients/ruby/lib/serverlock'"]},
     },
     "go": {
         "needs": [BUILT / "serverlock-go/bench"],

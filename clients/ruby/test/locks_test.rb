@@ -121,6 +121,18 @@ class LocksTest < LockTest
     end
   end
 
+  def test_without_the_module_keys_may_be_named_as_options_are
+    TestServer.without_module do |redis|
+      locks = Serverlock::Locks.new(redis, warn_without_module: false)
+      assert_equal(1, locks.lock("WAIT", lease: 30, owner: "WAIT") { 1 })
+      assert_raises(Serverlock::Unavailable) { locks.lock("a", lease: 30, wait: 0.5, replicas: 1, replicas_within: 0.05) { 1 } }
+      locks.lock("b", lease: 30, replicas: 1, replicas_within: 0.05).acquire
+      flunk
+    rescue Serverlock::Unavailable => e
+      assert_includes e.message, "0 of 1 replicas"
+    end
+  end
+
   def test_retention_is_kept_where_keys_with_an_expiry_are_evicted
     TestServer.without_module do |redis|
       locks = Serverlock::Locks.new(redis, warn_without_module: false)

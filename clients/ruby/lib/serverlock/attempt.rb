@@ -75,8 +75,8 @@ module Serverlock
 
     # One of the ways to wait; returns when another may be better, or nothing came of it.
     def round
-      return dedicated(piece(PIECE)) if @request.dedicated?
       return poll if @engine.server.module_missing? && !@request.needs_module?
+      return dedicated(piece(PIECE)) if @request.dedicated?
       return blocking if @engine.subscription.refused?
 
       # A call without WAIT would end a wait.
@@ -84,7 +84,7 @@ module Serverlock
         granted = plain
         return granted if granted || @engine.server.module_missing?
 
-        @engine.subscription.await(@deadline - Clock.now)
+        @engine.subscription.listen(@deadline - Clock.now)
         return if @engine.subscription.refused?
       end
       by_notify
@@ -92,7 +92,7 @@ module Serverlock
 
     # The lock without waiting, over the application's client.
     def plain
-      grant { [call(command), false] }
+      grant { [call(command, plain: true), false] }
     end
 
     def command
@@ -102,7 +102,7 @@ module Serverlock
     end
 
     def poll
-      granted = plain
+      granted = @request.dedicated? ? dedicated(0) : plain
       return granted if granted || !@engine.server.module_missing?
 
       sleep([@engine.random.rand(POLL), [@deadline - Clock.now, 0].max].min)
@@ -124,54 +124,85 @@ module Serverlock
 
     def by_notify
       subscription = @engine.subscription
-      wait = subscription.register(@id)
-      news = nil
-      loop do
-        raise_if_closed
-        # A claim has to be in time; a copy that only keeps a place is not urgent.
-        granted, waits = notify_round(@waits && news != :granted ? wait : nil)
-        @waits = waits
-        return granted if granted
-        return unless waits
+      wait = subscription.register(@request, @id) { in_line }
+      granted = first_in_line(wait)
+      return granted if granted || !@stands
 
-        # A turn that was claimed too late: the server passes all attempts of this process over.
-        subscription.resend_all if news == :granted
-        news = subscription.news(wait, [@deadline, Clock.now + subscription.patience].min)
-        refuse(Refused, "the wait was cancelled") if news == :cancelled
+      until granted
+        outcome = subscription.await(wait, @deadline)
+        raise_if_closed
+        refuse(Refused, "the wait was cancelled") if outcome == :cancelled
+        granted = answered(wait) if outcome == :reply
+        return granted if granted || outcome == :reply
+
         timed_out if Clock.now >= @deadline
-        subscription.ask if news.nil?
+        subscription.send_again(wait) # it timed out, by the server's clock, or was unblocked
       end
     ensure
       subscription.forget(@id)
     end
 
-    # Returns the hold, or whether the attempt waits in line.
-    def notify_round(patient)
-      waits = false
-      granted = grant do
-        @stands = true
-        reply = call(@request.acquire(@id, "WAIT", piece(@request.wait), "NOTIFY", @engine.subscription.channel),
-                     patient:)
-        waits = reply == "WAITING"
-        refuse(Refused, "the wait was cancelled") if reply.nil? && Clock.now < @deadline && !@engine.server.module_missing?
-        [waits ? nil : reply, waits]
-      end
-      [granted, waits]
-    rescue ReplyError => e
-      raise unless NO_NOTIFY.include?(e.reply_code) && !e.unknown_command?
+    # The call that stands in line.
+    def in_line
+      @request.acquire(@id, "WAIT", piece(@request.wait), "NOTIFY", @engine.subscription.channel)
+    end
 
-      # It may be the lock itself that is refused: then this fails, too.
+    # The first copy goes over the application's client, later ones in batches. Afterwards it stands in line, or not.
+    def first_in_line(wait)
+      if @stands
+        @open = true
+        @engine.subscription.send_again(wait)
+        return
+      end
+      @stands = true
+      reply = @engine.subscription.alone(wait) { call(in_line) }
+      return if reply == "WAITING"
+
+      taken(reply)
+    rescue ReplyError => e
+      not_in_line(e)
+    end
+
+    # The reply to a later copy.
+    def answered(wait)
+      reply = wait.take
+      @sent = wait.sent
+      @failure = nil
+      raise reply if reply.is_a?(ReplyError) || reply.is_a?(ConnectionLost)
+
+      taken(reply)
+    rescue ReplyError => e
+      not_in_line(e)
+    end
+
+    # A hold; nil if the module was unloaded.
+    def taken(reply)
+      unloaded = reply.is_a?(Unavailable) || (reply.nil? && @engine.server.module_missing?)
+      refuse(Refused, "the wait was cancelled") if reply.nil? && !unloaded && Clock.now < @deadline
+      raise reply if reply.is_a?(Unavailable) && (@request.needs_module? || !@engine.server.portable?)
+
+      @stands = false if unloaded || reply.nil?
+      grant { [unloaded ? nil : reply, false] }
+    end
+
+    # The server does not take NOTIFY; or it refuses the lock itself: then the plain form fails, too.
+    def not_in_line(error)
+      raise error unless NO_NOTIFY.include?(error.reply_code) && !error.unknown_command?
+
       @stands = false
       granted = plain
       @engine.subscription.refuse unless granted
-      [granted, false]
+      granted
     end
 
     # Over a connection that stays with the hold.
     def dedicated(wait)
       @connection ||= @engine.client.connection(@request.keys[0])
       rest = wait.zero? ? [] : ["WAIT", wait]
-      hold = grant { [call(wait.zero? ? command : @request.acquire(@id, *rest), @connection, wait), wait.positive?] }
+      hold = grant do
+        [call(wait.zero? ? command : @request.acquire(@id, *rest), @connection, wait, plain: wait.zero?),
+         wait.positive?]
+      end
       if hold
         @open = true
         confirm(hold)
@@ -210,13 +241,13 @@ module Serverlock
     end
 
     # Sends a copy. Returns the reply.
-    def call(command, connection = nil, wait = 0, patient: nil)
+    def call(command, connection = nil, wait = 0, plain: false)
       was_open = @open
       @open = true
       @sent = Clock.now
       timeout = connection && (@engine.patience + (wait / 1000.0))
-      needs_module = @request.needs_module? || command.include?("WAIT")
-      reply = @engine.server.call(command, needs_module:, connection:, timeout:, patient:)
+      needs_module = @request.needs_module? || !plain
+      reply = @engine.server.call(command, needs_module:, connection:, timeout:)
       @failure = nil
       reply
     rescue ReplyError

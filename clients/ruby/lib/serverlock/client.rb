@@ -37,13 +37,9 @@ module Serverlock
       @gate = Gate.new(@pool ? FROM_POOL : 1)
     end
 
-    # One call, once. `patient`: see Gate. @raise [ReplyError, ConnectionLost]
-    def call(command, patient: nil)
-      @gate.with(patient:) { @pool ? over_pool(command) : @library.call(@sample, command) }
-    end
-
-    def hurry(patient)
-      @gate.hurry(patient)
+    # One call, once. @raise [ReplyError, ConnectionLost]
+    def call(command)
+      @gate.with { @pool ? over_pool(command) : @library.call(@sample, command) }
     end
 
     def slots_in_use

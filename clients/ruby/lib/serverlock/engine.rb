@@ -56,9 +56,9 @@ module Serverlock
     end
 
     # Tells a hook, in a thread of its own: an error there costs no lock.
-    def tell(name, event)
+    def tell(name)
       hook = @hooks[name]
-      @callbacks.run(hook, event) if hook
+      @callbacks.run(hook, yield) if hook
     end
 
     def id
@@ -103,7 +103,8 @@ module Serverlock
     end
   end
 
-  # Renews what is due: over a connection of the application's if one is free, else over one of its own.
+  # Sends in batches what is due, renewals and copies of attempts that wait: over a connection of the application's if one
+  # is free, else over one of its own.
   # @private
   class Renewals
     BATCH = 100
@@ -133,6 +134,9 @@ module Serverlock
       loop do
         batch = [@queue.pop]
         batch << @queue.pop until @queue.empty? || batch.size >= BATCH || @engine.client.cluster?
+        batch.reject!(&:gone?)
+        next if batch.empty?
+
         begin
           unless @engine.client.borrow { |theirs| renew(batch, theirs) }
             connection ||= @engine.client.calls
@@ -149,12 +153,12 @@ module Serverlock
 
     def renew(batch, connection)
       server = @engine.server
-      patience = [@engine.patience, *batch.map { |hold| [hold.lease_s / 10, 0.1].max }].min
+      patience = [@engine.patience, *batch.map { |hold| [hold.lease_s / 6, 0.1].max }].min
       commands = batch.map(&:renewal)
-      words = batch.zip(commands).map { |hold, command| server.translate(command, hold.request.needs_module?) }
+      words = batch.zip(commands).map { |hold, command| server.translate(command, hold.needs_module?) }
       replies = connection.pipeline(words, patience)
       batch.each_with_index do |hold, at|
-        hold.renewed(server.settle(replies[at], commands[at], hold.request.needs_module?, connection, patience))
+        hold.renewed(server.settle(replies[at], commands[at], hold.needs_module?, connection, patience))
       end
     end
   end
@@ -174,7 +178,7 @@ module Serverlock
       @holds = {}.compare_by_identity
       # When it looks again; -1 while it looks.
       @next_at = -1.0
-      @again = false
+      @woken = false
       @thread = nil
     end
 
@@ -187,7 +191,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) do
         @mutex.synchronize do
           @thread ||= @engine.thread("timer") { work }
-          @again = true
+          @woken = true
           @changed.signal
         end
       end
@@ -208,12 +212,14 @@ module Serverlock
     private
 
     def work
-      @next_at = -1.0
       busy_at = Clock.now
       loop do
+        @next_at = -1.0
         now = Clock.now
         holds = @holds.keys
-        busy_at = now unless holds.empty?
+        # It is woken for the first of many locks that all end before it looks.
+        busy_at = now if @woken || !holds.empty?
+        @woken = false
         due = []
         at = holds.map { |hold| hold.look(now, due) }.min || Float::INFINITY
         @engine.renewals.push(due) unless due.empty?
@@ -229,10 +235,8 @@ module Serverlock
           @thread = nil
           return true
         end
-        if @again
-          @again = false
-          return false
-        end
+        return false if @woken
+
         at = [at, Clock.now + LONGEST].min unless @holds.empty?
         @next_at = at
         left = at - Clock.now
@@ -241,7 +245,6 @@ module Serverlock
         elsif left.positive?
           @changed.wait(@mutex, left)
         end
-        @next_at = -1.0
       end
       false
     end

@@ -23,19 +23,17 @@ module Serverlock
       @size = size
       @free = size
       @mutex = Mutex.new
-      @queue = {}.compare_by_identity
-      @patient = {}.compare_by_identity
+      @queue = []
     end
 
     def in_use
       @size - @free
     end
 
-    # Yields with all exceptions masked; they can strike while it waits to be let in. `patient`: who waits behind
-    # all others, until somebody hurries him.
-    def with(patient: nil)
+    # Yields with all exceptions masked; they can strike while it waits to be let in.
+    def with
       Thread.handle_interrupt(NEVER) do
-        enter(patient)
+        enter
         begin
           yield
         ensure
@@ -44,29 +42,19 @@ module Serverlock
       end
     end
 
-    # Whoever is patient so is not any more.
-    def hurry(patient)
-      Thread.handle_interrupt(NEVER) do
-        @mutex.synchronize do
-          waiter = @patient.delete(patient)
-          @queue[waiter] = waiter if waiter
-        end
-      end
-    end
-
     private
 
-    def enter(patient)
+    def enter
       @mutex.synchronize do
         next @free -= 1 if @free.positive?
 
         waiter = Waiter.new
-        patient ? @patient[patient] = waiter : @queue[waiter] = waiter
+        @queue << waiter
         begin
           Thread.handle_interrupt(ON_BLOCKING) { waiter.changed.wait(@mutex) } until waiter.is_in
           is_in = true
         ensure
-          give_up(waiter, patient) unless is_in
+          give_up(waiter) unless is_in
         end
       end
     end
@@ -75,15 +63,12 @@ module Serverlock
       @mutex.synchronize { pass_on }
     end
 
-    def give_up(waiter, patient)
-      return pass_on if waiter.is_in
-
-      @queue.delete(waiter)
-      @patient.delete(patient)
+    def give_up(waiter)
+      waiter.is_in ? pass_on : @queue.delete(waiter)
     end
 
     def pass_on
-      _, waiter = @queue.shift || @patient.shift
+      waiter = @queue.shift
       return @free += 1 unless waiter
 
       waiter.is_in = true

@@ -132,6 +132,14 @@ module Serverlock
       [@lease.due_at, @lease.lost_at].min
     end
 
+    def gone?
+      @state != :held
+    end
+
+    def needs_module?
+      @request.needs_module?
+    end
+
     # The command of a renewal that is sent now.
     def renewal
       @renewing = @lease.sent(Clock.now, @lease_s)
@@ -172,9 +180,9 @@ module Serverlock
       leave
       held = @held.is_a?(WeakRef) ? @held.weakref_alive? && @held.__getobj__ : @held
       told.each { |callback| @engine.callbacks.run(callback, held) } if held
-      @engine.tell(:on_lost, event)
+      @engine.tell(:on_lost) { event }
     rescue WeakRef::RefError
-      @engine.tell(:on_lost, event)
+      @engine.tell(:on_lost) { event }
     end
 
     def on_lost(&callback)
@@ -208,7 +216,7 @@ module Serverlock
       held = Clock.now < @lease.lost_at
       rest = @request.at_least ? @granted_at + @request.at_least - Clock.now : 0.0
       held = (rest.positive? ? keep(rest) : give_back(held)) && held
-      @engine.tell(held ? :on_released : :on_lost, event)
+      @engine.tell(held ? :on_released : :on_lost) { event }
       held
     ensure
       @connection&.close if before

@@ -201,14 +201,14 @@ module Serverlock
       begin
         hold = Attempt.new(engine, request).run
       rescue Error
-        engine.tell(:on_refused, Hold::Event.new(request.name, Clock.now - began, nil))
+        engine.tell(:on_refused) { Hold::Event.new(request.name, Clock.now - began, nil) }
         raise
       end
       begin
         held = Held.new(hold)
         engine.timer.add(hold)
         engine.watcher.add(hold) if hold.connection
-        engine.tell(:on_granted, hold.event(Clock.now - began))
+        engine.tell(:on_granted) { hold.event(Clock.now - began) }
         given = held
       ensure
         hold.abandon unless given

@@ -26,11 +26,11 @@ module Serverlock
     end
 
     # Runs a command: over a connection with that timeout, or over the application's client.
-    def call(command, needs_module: false, connection: nil, timeout: nil, patient: nil)
+    def call(command, needs_module: false, connection: nil, timeout: nil)
       return script(command, connection, timeout) if @has_module == false && !needs_module && !ask?(command)
 
       begin
-        reply = send_over(connection, command, timeout, patient)
+        reply = send_over(connection, command, timeout)
         @has_module = true
         reply
       rescue ReplyError => e
@@ -121,8 +121,8 @@ module Serverlock
       @client.call(["eval", text, keys.size, *keys, *arguments])
     end
 
-    def send_over(connection, command, timeout, patient = nil)
-      connection ? connection.call(command, timeout) : @client.call(command, patient:)
+    def send_over(connection, command, timeout)
+      connection ? connection.call(command, timeout) : @client.call(command)
     end
 
     # Under a volatile-* policy keys with an expiry are evicted first.

@@ -17,13 +17,58 @@ module Serverlock
 
     # What an attempt waits on.
     class Wait
-      attr_reader :changed
-      attr_accessor :news, :resend_at
+      attr_reader :changed, :request, :id, :call
+      # `asks`: a copy is on its way; `turn`: the next copy is a claim, or has to be; `answered`: `reply` is there, to the
+      # copy that was sent at `sent`.
+      attr_accessor :news, :resend_at, :asks, :turn, :answered, :reply, :sent, :gone
 
-      def initialize
+      def initialize(request, id, call)
         @changed = ConditionVariable.new
-        @news = nil
-        @resend_at = nil
+        @request = request
+        @id = id
+        @call = call
+      end
+
+      def take
+        @answered = false
+        reply = @reply
+        @reply = nil
+        reply
+      end
+    end
+
+    # A copy of an attempt, for {Renewals}.
+    class Copy
+      def initialize(subscription, wait)
+        @subscription = subscription
+        @wait = wait
+      end
+
+      def gone?
+        @wait.gone
+      end
+
+      def renewal
+        @was_turn = @wait.turn
+        @wait.turn = false
+        @sent = Clock.now
+        @wait.call.call
+      end
+
+      def needs_module?
+        true
+      end
+
+      def lease_s
+        Float::INFINITY
+      end
+
+      def renewed(reply)
+        @subscription.answer(@wait, reply, @sent, @was_turn)
+      end
+
+      def not_renewed
+        renewed(ConnectionLost.new("no reply in time"))
       end
     end
 
@@ -62,18 +107,76 @@ module Serverlock
       @refused_until = Clock.now + REFUSED_FOR
     end
 
-    def register(id)
-      wait = Wait.new
+    # The block returns the call of the attempt, for the time that is left.
+    def register(request, id, &call)
+      wait = Wait.new(request, id, call)
+      wait.resend_at = Clock.now + patience
       locked { @waits[id] = wait }
-      wait
     end
 
     def forget(id)
-      locked { @waits.delete(id) }
+      locked do
+        wait = @waits.delete(id)
+        wait.gone = true if wait
+      end
+    end
+
+    # The caller sends a copy by himself in this block.
+    def alone(wait)
+      locked { wait.asks = true }
+      yield
+    ensure
+      locked do
+        wait.asks = false
+        post(wait) if wait.turn
+      end
+    end
+
+    # Sends a copy, unless one is on its way.
+    def send_again(wait)
+      locked { post(wait) }
+    end
+
+    # Waits until that time for the reply to a copy that grants the lock or fails (:reply), or for news: a Symbol. Sends
+    # copies meanwhile.
+    def await(wait, ends)
+      locked do
+        until @engine.closed?
+          return :reply if wait.answered
+          return wait.news.tap { wait.news = nil } if wait.news
+
+          now = Clock.now
+          return if now >= ends
+
+          keep_place(wait, now) if now >= wait.resend_at
+          left = [ends, wait.resend_at].min - now
+          Thread.handle_interrupt(ON_BLOCKING) { wait.changed.wait(@mutex, left) } if left.positive?
+        end
+      end
+    end
+
+    # The reply to a copy. An attempt that was given up meanwhile has sent CANCEL already, perhaps before this copy.
+    def answer(wait, reply, sent, was_turn)
+      gone = locked do
+        wait.asks = false
+        if reply == "WAITING"
+          wait.resend_at = Clock.now + patience
+          # A turn that was claimed too late: the server passes all attempts of this process over.
+          spread if was_turn
+          post(wait) if wait.turn
+        else
+          wait.answered = true
+          wait.reply = reply
+          wait.sent = sent
+          wait.changed.signal
+        end
+        wait.gone
+      end
+      @engine.settlement.cancel(wait.request, wait.id) if gone
     end
 
     # Opens it, and waits until it is confirmed or failed, no longer than `seconds`.
-    def await(seconds)
+    def listen(seconds)
       ends = Clock.now + seconds
       locked do
         if @thread.nil?
@@ -84,43 +187,6 @@ module Serverlock
           Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
         end
       end
-    end
-
-    # Waits for news of an attempt until that time. Returns it: a Symbol, or nil.
-    def news(wait, at)
-      locked do
-        until wait.news || @engine.closed?
-          left = [at, wait.resend_at || at].min - Clock.now
-          break unless left.positive?
-
-          Thread.handle_interrupt(ON_BLOCKING) { wait.changed.wait(@mutex, left) }
-        end
-        news = wait.news
-        wait.news = nil
-        wait.resend_at = nil
-        news
-      end
-    end
-
-    # Called by an attempt that had no news for long: whether the connection still answers.
-    def ask
-      connection = locked { @connection if @state == :up }
-      return unless connection
-
-      now = Clock.now
-      if @asked_at && now - @asked_at > @engine.patience
-        connection.shutdown
-      elsif @asked_at.nil? && now - @heard_at > NO_NEWS - 1
-        @asked_at = now
-        connection.ping
-      end
-    rescue ReplyError, ConnectionLost
-      nil # the thread that reads learns of it
-    end
-
-    # All attempts are sent again, spread over a second.
-    def resend_all
-      locked { spread }
     end
 
     def close
@@ -138,10 +204,43 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
     end
 
+    # What follows is called with the mutex locked.
+
+    def post(wait)
+      return if wait.asks || wait.gone
+
+      wait.asks = true
+      @engine.renewals.push([Copy.new(self, wait)])
+    end
+
+    # Without news for long: a copy keeps the place.
+    def keep_place(wait, now)
+      wait.resend_at = now + patience
+      post(wait)
+      ask(now)
+    end
+
+    # Whether the connection still answers.
+    def ask(now)
+      return unless @state == :up
+
+      if @asked_at && now - @asked_at > @engine.patience
+        @connection&.shutdown
+      elsif @asked_at.nil? && now - @heard_at > NO_NEWS - 1
+        @asked_at = now
+        @connection&.ping
+      end
+    rescue ReplyError, ConnectionLost
+      nil # the thread that reads learns of it
+    end
+
+    # All attempts are sent again, spread over a second.
     def spread
       now = Clock.now
       @waits.each_value do |wait|
-        wait.resend_at ||= now + (@engine.random.rand * SPREAD)
+        next if wait.asks || wait.resend_at <= now + SPREAD
+
+        wait.resend_at = now + (@engine.random.rand * SPREAD)
         wait.changed.signal
       end
     end
@@ -183,7 +282,7 @@ module Serverlock
     def down
       @mutex.synchronize do
         @state = :down
-        @waits.each_value { |wait| wait.changed.signal }
+        spread
         @changed.broadcast
       end
     end
@@ -207,15 +306,17 @@ module Serverlock
       return if message == :pong
 
       word, id, = message.split(" ", 3)
-      news = word.to_sym
       @mutex.synchronize do
         wait = @waits[id.to_i]
         next unless wait
 
-        # A turn is not forgotten for an older message.
-        wait.news = news unless wait.news == :granted && news == :unblocked
-        wait.changed.signal
-        @engine.client.hurry(wait)
+        if word == "granted"
+          wait.turn = true
+          post(wait)
+        else
+          wait.news = word.to_sym
+          wait.changed.signal
+        end
       end
     end
   end

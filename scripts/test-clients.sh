@@ -79,7 +79,7 @@ test_node() {
     complete serverlock-node "$(cat clients/node/test/package.json)" node_install || return 1
     local built=$target/serverlock-node
     node clients/node/build.mjs "$built/dist" "$built" || return 1
-    SERVERLOCK=$built node --test clients/node/test/*.test.mjs </dev/null || return 1
+    SERVERLOCK=$built node --test --test-reporter=spec clients/node/test/*.test.mjs </dev/null || return 1
     python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
 }
 
@@ -205,6 +205,32 @@ play() {
     echo "== $1 $verdict after $((SECONDS - began)) s"
 }
 follow() { tail -n +1 --follow --pid="$2" --sleep-interval=0.2 "$target/$1.log" | sed -u "s/^/$1: /"; }
+# failures LANGUAGE: one line for each scenario and test that failed, in the words of clients/suite/run.py and of the test
+# runners of all languages. Without any, the last line of the log says why the language failed.
+failures() {
+    awk -v language="$1" '
+        function failed(name) { if (!seen[name]++) print language ": " name }
+        NF { last = $0 }
+        # clients/suite/run.py
+        /^failed +[^ ]+ +[a-z_]+::/ { sub(/^failed +/, ""); failed($0) }
+        # unittest
+        /^(FAIL|ERROR): [^ ]+ \(/ { failed($2 " " $3) }
+        # node --test
+        /^ *✖ .* \([0-9.]+ms\)$/ { sub(/^ *✖ /, ""); sub(/ \([0-9.]+ms\)$/, ""); failed($0) }
+        # go test
+        /^ *--- FAIL: / { failed($3) }
+        /^FAIL\t/ { failed($2) }
+        # surefire
+        / -- Time.*<<< (FAILURE|ERROR)!$/ { sub(/^\[ERROR\] +/, ""); sub(/ -- .*/, ""); failed($0) }
+        # cargo test
+        /^---- .* stdout ----$/ { failed($2) }
+        # phpunit
+        /^[0-9]+\) [^ ]+::test/ { sub(/^[0-9]+\) /, ""); failed($0) }
+        # minitest
+        /^[A-Za-z0-9_:]+#test_[^ ]+( \[|:$)/ { sub(/:$/, ""); failed($1) }
+        /^it took longer than/ { failed($0) }
+        END { if (!length(seen)) print language ": " last }' "$target/$1.log"
+}
 for language in $languages; do
     while [ "$(jobs -rp | wc -l)" -ge $((2 * at_once)) ]; do wait -n || true; done
     rm -f "$target/$language.verdict"
@@ -223,5 +249,7 @@ if [ -n "$failed" ]; then
         tail -n 150 "$target/$language.log"
     done
     say "FAILED:$failed"
+    # Last of all, so that the end of a log names everything that failed.
+    for language in $failed; do failures "$language"; done
     exit 1
 fi

@@ -122,7 +122,7 @@ def a_short_fault_costs_nothing(stage):
     server = stage.server()
     relay = stage.relay(server)
     driver = stage.opened(relay, timeout_ms=1000)
-    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(9000))
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(9000), wait_ms=60_000)
     for fault in ("cut", "down", "black hole"):
         if fault == "cut":
             relay.cut()
@@ -368,7 +368,7 @@ def a_half_open_connection_costs_no_lock(stage):
     server = stage.server()
     relay = stage.relay(server)
     driver = stage.opened(relay, timeout_ms=500)
-    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(9000))
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(9000), wait_ms=60_000)
     relay.strand()
     for turn in range(10):
         driver.do("acquire", manager="m", hold=f"h{turn}", key=f"k{turn}", lease_ms=30000, wait_ms=120_000)

@@ -92,8 +92,9 @@ def a_release_that_is_refused_is_made_up_for(stage):
     for code in ("BUSY", "MISCONF"):
         server = stage.server()
         driver = stage.opened(server, timeout_ms=300)
-        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000)
-        scope = driver.begin("scope", manager="m", scope="s", key="scope", lease_ms=300_000)
+        # With a wait: the first replies may take longer than the time-out.
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=60_000)
+        scope = driver.begin("scope", manager="m", scope="s", key="scope", lease_ms=300_000, wait_ms=60_000)
         driver.event("entered", scope="s")
         with TROUBLES[code](stage, server):
             try:

@@ -33,7 +33,7 @@ class PipelineWithThreads(unittest.TestCase):
 
         def call(number: int) -> None:
             try:
-                got[number] = run(pipeline.call((number,), 30))
+                got[number] = run(lambda: pipeline.call((number,), 30))
             except ReplyError as error:
                 got[number] = error
 
@@ -71,7 +71,7 @@ class PipelineWithThreads(unittest.TestCase):
         pipeline = Pipeline(Threads(), exchange)
         gone = [Owner(), Owner()]
         self.assertTrue(all(pipeline._acquire(owner) for owner in gone))
-        waiting = threading.Thread(target=lambda: run(pipeline.call((1,), 30)))
+        waiting = threading.Thread(target=lambda: run(lambda: pipeline.call((1,), 30)))
         waiting.start()
         end = time.monotonic() + 30
         while pipeline.queued < 1 and time.monotonic() < end:
@@ -82,11 +82,11 @@ class PipelineWithThreads(unittest.TestCase):
 
     def test_a_gate_lets_the_next_one_in_when_a_holder_is_gone(self) -> None:
         semaphore = Semaphore(Threads(), 1)
-        owner, second = Owner(), Owner()
-        self.assertTrue(run(semaphore.acquire(owner, 1)))
-        self.assertFalse(run(semaphore.acquire(second, 0.05)))
-        del owner
-        self.assertTrue(run(semaphore.acquire(second, 30)))
+        owners, second = [Owner()], Owner()
+        self.assertTrue(run(lambda: semaphore.acquire(owners[0], 1)))
+        self.assertFalse(run(lambda: semaphore.acquire(second, 0.05)))
+        owners.clear()
+        self.assertTrue(run(lambda: semaphore.acquire(second, 30)))
         semaphore.release(second)
         self.assertEqual(semaphore.in_use, 0)
 
@@ -97,8 +97,8 @@ class PipelineWithThreads(unittest.TestCase):
 
         pipeline = Pipeline(Threads(), exchange)
         with self.assertRaises(ConnectionLost):
-            run(pipeline.call((0,), 5))
-        self.assertEqual(run(pipeline.call((1,), 5)), 1)
+            run(lambda: pipeline.call((0,), 5))
+        self.assertEqual(run(lambda: pipeline.call((1,), 5)), 1)
 
 
 class PipelineWithTasks(unittest.IsolatedAsyncioTestCase):

@@ -65,9 +65,9 @@ class Runtime:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def finish(self, work: Coroutine[None, None, None]) -> None:
+    async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """To its end, even if the caller is cancelled again; the task goes on in that case."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(work())
         self._last.add(task)
         task.add_done_callback(self._last.discard)
         await asyncio.shield(task)

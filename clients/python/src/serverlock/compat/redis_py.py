@@ -52,15 +52,15 @@ class Lock(Interface):
         token: str | bytes | None = None,
     ) -> bool:
         """Whether it got the lock within `blocking_timeout`."""
-        return run(self._acquire(blocking, blocking_timeout, token))
+        return run(lambda: self._acquire(blocking, blocking_timeout, token))
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""
-        return run(self._locked())
+        return run(self._locked)
 
     def owned(self) -> bool:
         """Whether the lock is held with this token."""
-        return run(self._owned())
+        return run(self._owned)
 
     def release(self) -> None:
         """Gives the lock back; raises LockNotOwnedError if it was over."""
@@ -72,17 +72,17 @@ class Lock(Interface):
 
     def do_release(self, expected_token: str | bytes) -> None:
         """Gives back the lock that has this token."""
-        run(self._release(expected_token))
+        run(lambda: self._release(expected_token))
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds to the remaining time, or replaces it."""
         self._check_extensible("extend")
-        return run(self._extend("extend", additional_time, adds=not replace_ttl))
+        return run(lambda: self._extend("extend", additional_time, adds=not replace_ttl))
 
     def reacquire(self) -> Literal[True]:
         """Sets the remaining time to `timeout` again."""
         self._check_extensible("reacquire")
-        return run(self._extend("reacquire", self.timeout or LEASE))
+        return run(lambda: self._extend("reacquire", self.timeout or LEASE))
 
     def __enter__(self) -> "Lock":
         if self.acquire():

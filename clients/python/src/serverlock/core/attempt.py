@@ -371,7 +371,7 @@ class Attempt:
 
     async def abandon(self, error: BaseException) -> None:
         """Gives everything back, even if the caller is cancelled again meanwhile."""
-        await self._resources.runtime.finish(self._abandon(error))
+        await self._resources.runtime.finish(lambda: self._abandon(error))
 
     async def _abandon(self, error: BaseException) -> None:
         # The lock may have been granted without the caller knowing.

@@ -195,7 +195,7 @@ class Engine:
                 self._owe_release(hold)
             hold._dropped = None
             if connection is not None:
-                await self.runtime.finish(self._end_session(connection))
+                await self.runtime.finish(lambda: self._end_session(connection))
         if self._hooks is not None:
             self._call_hook(self._hooks.released, request.name, now() - hold._granted, held)
         return held

@@ -82,6 +82,13 @@ class Library:
             return ConnectionLost(error)
         return None
 
+    def translated(self, error: BaseException) -> BaseException:
+        """What the caller gets for it: ReplyError, ConnectionLost, or what the connection did not cause."""
+        if isinstance(error, UnboundLocalError) and error.__context__ is not None:
+            # valkey-py opens a connection with a `finally` that fails if a signal handler has raised before.
+            error = error.__context__
+        return self.read(error, chain=True) or error
+
     def own(self, kwargs: dict[str, Raw], timeout: float) -> dict[str, Raw]:
         """The arguments for a dedicated connection: those of the pool, but RESP2, one try, and our time-outs."""
         mine = dict(kwargs)

@@ -119,7 +119,7 @@ class Pipeline:
         except BaseException:
             if not self._withdraw(entry):
                 # It was sent: whatever undoes it must not overtake it.
-                await self._runtime.finish(_answered(entry))
+                await self._runtime.finish(lambda: _answered(entry))
             raise
         return entry.replies
 

@@ -144,7 +144,7 @@ class Runtime(Protocol):
     ) -> Worker:
         """`more`: whether to start it again as soon as it ends."""
 
-    async def finish(self, work: Coroutine[None, None, None]) -> None:
+    async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Runs it to its end, even if the caller is cancelled meanwhile."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:

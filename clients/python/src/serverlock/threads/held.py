@@ -14,23 +14,23 @@ class Held(BoundHold):
 
     def release(self) -> bool:
         """Gives the lock back; whether it was held to the end."""
-        return run(self._engine.release(self))
+        return run(lambda: self._engine.release(self))
 
     def extend(self, lease: Duration | None = None) -> None:
         """Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock."""
         made = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
-        run(self._engine.extend(self, made))
+        run(lambda: self._engine.extend(self, made))
 
     def verify(self) -> float:
         """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
-        return run(self._engine.verify(self))
+        return run(lambda: self._engine.verify(self))
 
     def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
         """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
 
         In a cluster, `key` has to be in the slot of the lock.
         """
-        return run(self._engine.fenced(self, (command, key, *args)))
+        return run(lambda: self._engine.fenced(self, (command, key, *args)))
 
     def __enter__(self) -> "Held":
         return self

@@ -51,7 +51,7 @@ class Leader:
     def start(self) -> "Leader":
         campaign = Campaign(self._locks._engine(), self._locks, self._request, Held, self._on_elected, self._on_lost)
         self._campaign = campaign
-        self._thread = threading.Thread(target=lambda: run(campaign.run()), name="serverlock leader", daemon=True)
+        self._thread = threading.Thread(target=lambda: run(campaign.run), name="serverlock leader", daemon=True)
         self._thread.start()
         return self
 
@@ -73,7 +73,7 @@ class Leader:
         """Yields the current leader, then each change, until `stop`. Asks the server every third of the lease."""
         before: Leadership | None = None
         while not self._stopped.is_set():
-            now = run(leader_of(self._locks._engine(), self._request.key))
+            now = run(lambda: leader_of(self._locks._engine(), self._request.key))
             if now != before:
                 before = now
                 yield now

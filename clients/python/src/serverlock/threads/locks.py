@@ -66,7 +66,7 @@ class Locks(Manager["Lock"]):
 
     def close(self) -> None:
         """Ends its threads and its own connections. Locks that are held are not renewed any more."""
-        run(self._engine().close())
+        run(self._engine().close)
 
     def __enter__(self) -> "Locks":
         return self
@@ -77,7 +77,7 @@ class Locks(Manager["Lock"]):
 
 def _close(engine: Engine) -> None:
     if engine.pid == os.getpid():
-        run(engine.close())
+        run(engine.close)
 
 
 class Lock:
@@ -89,7 +89,7 @@ class Lock:
 
     def acquire(self) -> Held:
         """Gets the lock within `wait`. Raises LockRefused, LockTimeout or another LockError."""
-        return run(self._locks._engine().acquire(self._locks, self._request, Held))
+        return run(lambda: self._locks._engine().acquire(self._locks, self._request, Held))
 
     def __enter__(self) -> Held:
         held = self.acquire()

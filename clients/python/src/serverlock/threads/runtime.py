@@ -15,13 +15,15 @@ from ..core.wire import Connection
 T = TypeVar("T")
 
 
-def run(work: Coroutine[None, None, T]) -> T:
+def run(work: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Takes a function: a signal handler may raise before a coroutine that the caller creates is started."""
+    steps = work()
     try:
-        work.send(None)
+        steps.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
-    work.close()
+    steps.close()
     raise RuntimeError("a lock with threads awaited something of asyncio")
 
 
@@ -69,7 +71,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            run(self._work())
+            run(self._work)
         finally:
             self.runs = False
             if self._more():
@@ -130,8 +132,8 @@ class Runtime:
     ) -> Worker:
         return Worker(work, name, more)
 
-    async def finish(self, work: Coroutine[None, None, None]) -> None:
-        await work
+    async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        await work()
 
     def call_back(self, work: Callable[[], object]) -> None:
         self._callbacks.call(work)

@@ -119,7 +119,7 @@ class Wire:
         try:
             pool = self._pool_of(key) if self.is_cluster else self._pool
         except Exception as error:
-            raise self._library.read(error) or error from error
+            raise self._library.translated(error) from error
         return self._connect_to(pool, timeout)
 
     def _connect_to(self, pool: Raw, timeout: float) -> ThreadConnection:
@@ -130,7 +130,7 @@ class Wire:
         except BaseException as error:
             if connection is not None:
                 connection.disconnect()
-            raise self._library.read(error) or error from error
+            raise self._library.translated(error) from error
         return ThreadConnection(self._library, connection)
 
     async def _exchange(self, pool: Raw, calls: Sequence[Words], timeout: float) -> list[Reply]:
@@ -166,10 +166,10 @@ class Wire:
 
     def _failure(self, error: BaseException) -> ReplyError | ConnectionLost:
         """Raises the error itself if the connection did not cause it: a KeyboardInterrupt, for example."""
-        read = self._library.read(error, chain=True)
-        if read is None:
-            raise error
-        return read
+        translated = self._library.translated(error)
+        if not isinstance(translated, (ReplyError, ConnectionLost)):
+            raise translated
+        return translated
 
     def _taken(self, pool: Raw, timeout: float) -> Raw:
         """A connection of the pool, connected in one try: the library would try ten times, for a minute or more.
@@ -208,7 +208,7 @@ class Wire:
         limit = connection.socket_timeout
         if limit is None or limit > timeout:
             # With this time-out it would wait too long for a server that is stopped.
-            run(self._probe(pool, timeout))
+            run(lambda: self._probe(pool, timeout))
         kept, connection.retry = connection.retry, self._library.no_retry()
         try:
             connection.connect()

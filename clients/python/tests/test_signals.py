@@ -1,0 +1,129 @@
+"""A signal handler that raises, at every point of an attempt where Python runs one."""
+
+import sys
+import unittest
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import redis
+import valkey
+
+from serverlock import Locks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
+
+from servers import Server, until
+
+
+class SoftTimeLimit(Exception):
+    """As task queues raise it."""
+
+
+class Interruption:
+    """Raises at one of the points where Python runs signal handlers: at the start of a function, and after one in C.
+
+    A profiler is called there, and can raise. `at` counts these points.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.place = ""
+
+    def __enter__(self) -> "Interruption":
+        sys.setprofile(self._step)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.setprofile(None)
+
+    def _step(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" or event == "c_return":
+            self._left -= 1
+            if self._left == 0:
+                sys.setprofile(None)
+                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+                raise SoftTimeLimit
+
+
+class Protocol(int):
+    """The number of the protocol, which interrupts the next caller that converts it."""
+
+    interrupts = False
+
+    def __int__(self) -> int:
+        if Protocol.interrupts:
+            Protocol.interrupts = False
+            raise SoftTimeLimit
+        return 2
+
+
+class Signals(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.end)
+        self.conn: Any = self.server.connect()
+        self.addCleanup(self.conn.close)
+
+    def opened(self, client: Any) -> Locks:
+        locks = Locks(client)
+        self.addCleanup(locks.close)
+        locks.lock("warm", 30).acquire().release()
+        return locks
+
+    def interrupt_everywhere(self, client: Any, attempt: Callable[[Locks, str], None]) -> None:
+        locks, pool, keys, number = self.opened(client), client.connection_pool, [], 0
+        ignored = sys.unraisablehook
+        self.addCleanup(setattr, sys, "unraisablehook", ignored)
+        sys.unraisablehook = lambda _: None  # of the finalizers of the library
+        while True:
+            number += 1
+            key = f"key {number}"
+            with pool._lock:
+                for connection in pool._available_connections:
+                    connection.disconnect()  # so that the attempt opens one
+            raised: BaseException | None = None
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("ignore")
+                warnings.filterwarnings("always", "coroutine .* was never awaited")
+                try:
+                    with Interruption(number) as interruption:
+                        attempt(locks, key)
+                except BaseException as error:
+                    raised = error.with_traceback(None)  # it keeps what the interrupted functions had
+            if not interruption.place:
+                break
+            # The library ignores what is raised in its finalizers, and while it closes a connection.
+            self.assertIsInstance(raised, SoftTimeLimit | None, interruption.place)
+            self.assertEqual([str(it.message) for it in warned], [], interruption.place)
+            keys.append(key)
+        self.assertGreater(number, 100)
+        for key in keys:
+            until(f"{key} is free", lambda key=key: self.conn.info(key)["state"] == "free")
+
+    def test_a_scope_may_be_interrupted_anywhere_with_redis_py(self) -> None:
+        self.interrupt_everywhere(redis.Redis(port=self.server.port, protocol=2), scope)
+
+    def test_a_scope_may_be_interrupted_anywhere_with_valkey_py(self) -> None:
+        self.interrupt_everywhere(valkey.Valkey(port=self.server.port), scope)
+
+    def test_the_caller_gets_its_own_exception_when_the_library_fails_over_it(self) -> None:
+        """valkey-py reads the protocol in `finally`, also if an interruption has left it without a value."""
+        client = valkey.Valkey(port=self.server.port, protocol=Protocol(2))
+        locks = self.opened(client)
+        client.connection_pool._available_connections.clear()
+        Protocol.interrupts = True
+        with self.assertRaises(SoftTimeLimit):
+            locks.lock("a", 30).acquire()
+        until("the lock is free", lambda: self.conn.info("a")["state"] == "free")
+
+
+def scope(locks: Locks, key: str) -> None:
+    with locks.lock(key, 30):
+        pass
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -82,7 +82,8 @@ final class Lock
 
     private static function isGenerator(string $name): LockMisuse
     {
-        return new LockMisuse($name, 'the work is a generator, which would run after the release: iterate it in the work');
+        $reason = 'the work is a generator, which would run after the release: iterate it in the work';
+        return new LockMisuse($name, $reason);
     }
 
     private function giveBack(Held $held): void
@@ -99,7 +100,7 @@ final class Lock
      */
     public function resume(int $token): Held
     {
-        if ($this->request->session) {
+        if ($this->request->options->session) {
             throw new LockMisuse($this->request->name, 'a session belongs to its connection: it cannot be taken up');
         }
         $this->request->bind($this->engine->client()->prefix());

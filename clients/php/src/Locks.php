@@ -20,16 +20,8 @@ use Serverlock\Wire\PredisCluster;
 /**
  * The locks of one client: make one for each client of the application, and keep it.
  *
- * Times are seconds. What every lock takes besides its key and lease:
- *
- * - wait: how long to stand in line; 0: not at all; INF: for ever.
- * - owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
- * - session: the lock ends with a connection of its own, one second after it.
- * - details: fill the predecessor of the Held.
- * - replicas, replicasWithin: so many replicas must have the grant, within that time, or it is given back.
- * - fsync: this server, and as many replicas, must have it on disk (WAITAOF).
- * - atLeast: the lock is not free for others before that time, however soon it is released.
- * - maxHold: check() does not renew the lease any more after that time; null: it always does.
+ * Times are seconds. Each kind of lock takes LockOptions after its key and lease: as one object, or as the arguments of
+ * its constructor: `lock('report', 30.0, wait: 60.0)`.
  */
 final class Locks
 {
@@ -64,111 +56,48 @@ final class Locks
     }
 
     /** One holder at a time. */
-    public function lock(
-        string $key,
-        float $lease,
-        float $wait = 0.0,
-        ?string $owner = null,
-        bool $session = false,
-        bool $details = false,
-        int $replicas = 0,
-        float $replicasWithin = 1.0,
-        bool $fsync = false,
-        float $atLeast = 0.0,
-        ?float $maxHold = null,
-    ): Lock {
-        return $this->made(new Request(
-            [$key], $lease, Form::One, [], $wait, $owner, $session, $details, $replicas, $replicasWithin,
-            $fsync, $atLeast, $maxHold,
-        ));
+    public function lock(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
+    {
+        return $this->describe([$key], $lease, $options);
     }
 
     /** Any number of holders that share it (readers); none beside a holder of lock() (a writer). */
-    public function shared(
-        string $key,
-        float $lease,
-        float $wait = 0.0,
-        ?string $owner = null,
-        bool $session = false,
-        bool $details = false,
-        int $replicas = 0,
-        float $replicasWithin = 1.0,
-        bool $fsync = false,
-        float $atLeast = 0.0,
-        ?float $maxHold = null,
-    ): Lock {
-        return $this->made(new Request(
-            [$key], $lease, Form::One, ['SHARED'], $wait, $owner, $session, $details, $replicas,
-            $replicasWithin, $fsync, $atLeast, $maxHold,
-        ));
+    public function shared(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
+    {
+        return $this->describe([$key], $lease, $options, kind: ['SHARED']);
     }
 
     /** At most $n holders at a time. */
-    public function limit(
-        string $key,
-        int $n,
-        float $lease,
-        float $wait = 0.0,
-        ?string $owner = null,
-        bool $session = false,
-        bool $details = false,
-        int $replicas = 0,
-        float $replicasWithin = 1.0,
-        bool $fsync = false,
-        float $atLeast = 0.0,
-        ?float $maxHold = null,
-    ): Lock {
-        return $this->made(new Request(
-            [$key], $lease, Form::One, ['LIMIT', $n], $wait, $owner, $session, $details, $replicas,
-            $replicasWithin, $fsync, $atLeast, $maxHold,
-        ));
+    public function limit(string $key, int $n, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
+    {
+        return $this->describe([$key], $lease, $options, kind: ['LIMIT', $n]);
     }
 
     /**
      * All of the keys or none, under one token. While it waits it holds none. In a cluster they have to be in one slot.
+     * It takes all options but details.
      *
      * @param array<string> $keys
      */
-    public function allOf(
-        array $keys,
-        float $lease,
-        float $wait = 0.0,
-        ?string $owner = null,
-        bool $session = false,
-        int $replicas = 0,
-        float $replicasWithin = 1.0,
-        bool $fsync = false,
-        float $atLeast = 0.0,
-        ?float $maxHold = null,
-    ): Lock {
-        return $this->made(new Request(
-            array_values($keys), $lease, Form::Many, [], $wait, $owner, $session, false, $replicas,
-            $replicasWithin, $fsync, $atLeast, $maxHold,
-        ));
+    public function allOf(array $keys, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
+    {
+        return $this->describe(array_values($keys), $lease, $options, Form::Many);
     }
 
-    /** Only a lock that its last holder never released; the predecessor says whose it was. It does not wait. */
-    public function recover(
-        string $key,
-        float $lease,
-        ?string $owner = null,
-        bool $session = false,
-        int $replicas = 0,
-        float $replicasWithin = 1.0,
-        bool $fsync = false,
-        float $atLeast = 0.0,
-        ?float $maxHold = null,
-    ): Lock {
-        return $this->made(new Request(
-            [$key], $lease, Form::Recovery, [], 0.0, $owner, $session, false, $replicas, $replicasWithin,
-            $fsync, $atLeast, $maxHold,
-        ));
+    /**
+     * Only a lock that its last holder never released; the predecessor says whose it was. It takes all options but wait
+     * and details.
+     */
+    public function recover(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
+    {
+        return $this->describe([$key], $lease, $options, Form::Recovery);
     }
 
     /** A campaign for a key. It begins with Leader::run(). */
     public function leader(string $key, float $lease, ?string $owner = null, bool $session = false): Leader
     {
-        return new Leader($this->engine, new Request([$key], $lease, wait: INF, owner: $owner, session: $session));
+        $options = new LockOptions(wait: INF, owner: $owner, session: $session);
+        return new Leader($this->engine, new Request([$key], $lease, $options));
     }
 
     /** Ends the connection of its own. Attempts fail from now on; what is held can be released. The client stays. */
@@ -177,9 +106,19 @@ final class Locks
         $this->engine->close();
     }
 
-    private function made(Request $request): Lock
-    {
-        return new Lock($this->engine, $request);
+    /**
+     * @param array<string> $keys
+     * @param array<LockOptions|float|string|bool|int|null> $options
+     * @param array{}|array{'SHARED'}|array{'LIMIT', int} $kind
+     */
+    private function describe(
+        array $keys,
+        float $lease,
+        array $options,
+        Form $form = Form::One,
+        array $kind = [],
+    ): Lock {
+        return new Lock($this->engine, new Request($keys, $lease, LockOptions::of($options), $form, $kind));
     }
 
     /** @param array<string, mixed>|null $tls */

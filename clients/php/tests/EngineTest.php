@@ -17,6 +17,7 @@ use Serverlock\Exception\LockUnavailable;
 use Serverlock\Held;
 use Serverlock\Leader;
 use Serverlock\Lock;
+use Serverlock\LockOptions;
 
 /** What is sent, and how often, when replies are lost. */
 final class EngineTest extends TestCase
@@ -74,7 +75,7 @@ final class EngineTest extends TestCase
     {
         $client = new ScriptedClient([new Said($text), new Said($text), new Said($text), 4711]);
         try {
-            $held = self::engine($client)->acquire(new Request(['report'], 30.0, wait: 60.0));
+            $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
             self::assertTrue($mayPass);
             self::assertSame(4711, $held->token);
         } catch (LockUnavailable $error) {
@@ -102,7 +103,7 @@ final class EngineTest extends TestCase
         $client = new ScriptedClient(array_fill(0, 1000, new Said('BUSY a script runs')));
         $this->expectException(LockTimeout::class);
         $this->expectExceptionMessage('BUSY a script runs');
-        self::engine($client)->acquire(new Request(['report'], 30.0, wait: 0.1));
+        self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 0.1)));
     }
 
     /** @dataProvider errors */
@@ -133,7 +134,7 @@ final class EngineTest extends TestCase
         $busy = new Said('BUSY a script runs');
         $client = new ScriptedClient([4711, $busy]);
         $engine = self::engine($client);
-        self::assertTrue($engine->acquire(new Request(['report'], 30.0, atLeast: 1.0))->release());
+        self::assertTrue($engine->acquire(new Request(['report'], 30.0, new LockOptions(atLeast: 1.0)))->release());
         [$client->replies, $client->sent] = [[new Broken('a'), new Broken('b'), $busy], []];
         try {
             $engine->acquire(new Request(['other'], 30.0));
@@ -195,7 +196,7 @@ final class EngineTest extends TestCase
         $client->onCall = function (array $words) use ($client): void {
             in_array(count($client->sent), [4, 6], true) && MovedClock::by(monotonic: 5.1); // behind the second and the third script
         };
-        $held = self::engine($client)->acquire(new Request(['report'], 30.0, wait: 60.0));
+        $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
         $commands = ['LOCK.ACQUIRE', 'INFO', 'EVAL', 'EVALSHA', 'LOCK.ACQUIRE', 'EVALSHA', 'LOCK.ACQUIRE'];
         self::assertSame($commands, $client->commands());
         $ids = array_map(static fn (array $words): mixed => $words[array_search('ID', $words, true) + 1],

@@ -8,18 +8,19 @@ use PHPUnit\Framework\TestCase;
 use Serverlock\Core\Form;
 use Serverlock\Core\Request;
 use Serverlock\Exception\LockBadArgument;
+use Serverlock\LockOptions;
 
 /** What a lock asks for, in words. */
 final class RequestTest extends TestCase
 {
     public function testWords(): void
     {
-        $request = new Request(['a'], 1.5, Form::One, ['LIMIT', 3], 2.0, 'bob', true, true);
+        $request = new Request(['a'], 1.5, new LockOptions(2.0, 'bob', true, true), Form::One, ['LIMIT', 3]);
         $request->bind('p:');
         $tail = ['WAIT', 2000, 'ID', '7', 'LIMIT', 3, 'OWNER', 'bob', 'SESSION', 'DETAILS'];
         self::assertSame(['LOCK.ACQUIRE', 'p:a', 'PX', 1500, ...$tail], $request->acquire('7', 2.0));
         self::assertSame(['LOCK.EXTEND', 'p:a', 5, 'PX', 1], $request->extend(5, 0.0001));
-        $request = new Request(['a', 'b'], 1.0, Form::Many, wait: INF);
+        $request = new Request(['a', 'b'], 1.0, new LockOptions(wait: INF), Form::Many);
         $request->bind('');
         $words = ['LOCK.MACQUIRE', 2, 'a', 'b', 'PX', 1000, 'WAIT', 315_360_000_000, 'ID', '7'];
         self::assertSame($words, $request->acquire('7', INF));
@@ -41,15 +42,17 @@ final class RequestTest extends TestCase
         foreach ([0.0, -1.0, NAN, INF, 4e8, 0.0004] as $lease) {
             yield "lease $lease" => ['lease', ['lease' => $lease]];
         }
-        yield 'wait' => ['wait', ['wait' => NAN]];
-        yield 'negative wait' => ['wait', ['wait' => -0.001]];
-        yield 'owner' => ['owner', ['owner' => "line\n"]];
+        yield 'wait' => ['wait', ['options' => new LockOptions(wait: NAN)]];
+        yield 'negative wait' => ['wait', ['options' => new LockOptions(wait: -0.001)]];
+        yield 'owner' => ['owner', ['options' => new LockOptions(owner: "line\n")]];
         yield 'number as a key' => ['key', ['keys' => [7]]];
         yield 'n' => ['n is 0', ['kind' => ['LIMIT', 0]]];
-        yield 'replicas' => ['replicas', ['replicas' => -1]];
-        yield 'replicasWithin' => ['replicasWithin', ['replicasWithin' => 0.0]];
-        yield 'atLeast' => ['atLeast', ['atLeast' => -1.0]];
-        yield 'maxHold' => ['maxHold', ['maxHold' => 0.0]];
+        yield 'replicas' => ['replicas', ['options' => new LockOptions(replicas: -1)]];
+        yield 'replicasWithin' => ['replicasWithin', ['options' => new LockOptions(replicasWithin: 0.0)]];
+        yield 'atLeast' => ['atLeast', ['options' => new LockOptions(atLeast: -1.0)]];
+        yield 'a wait to recover' => ['wait', ['options' => new LockOptions(wait: 1.0), 'form' => Form::Recovery]];
+        yield 'details of several keys' => ['details', ['options' => new LockOptions(details: true), 'form' => Form::Many]];
+        yield 'maxHold' => ['maxHold', ['options' => new LockOptions(maxHold: 0.0)]];
     }
 
     /**
@@ -61,5 +64,16 @@ final class RequestTest extends TestCase
         $this->expectException(LockBadArgument::class);
         $this->expectExceptionMessageMatches("/^the lock .*: .*$argument/");
         new Request(...$arguments + ['keys' => ['report'], 'lease' => 30.0]);
+    }
+
+    public function testOptionsAreOneObjectOrTheArgumentsOfItsConstructor(): void
+    {
+        $options = new LockOptions(wait: 60.0, maxHold: 90.0);
+        self::assertSame($options, LockOptions::of([$options]));
+        self::assertEquals($options, LockOptions::of(['wait' => 60, 'maxHold' => 90]));
+        self::assertEquals(new LockOptions(60.0, 'bob'), LockOptions::of([60.0, 'bob']));
+        self::assertEquals(new LockOptions(), LockOptions::of([]));
+        $this->expectExceptionMessage('Unknown named parameter $wiat');
+        LockOptions::of(['wiat' => 60.0]);
     }
 }

@@ -52,7 +52,7 @@ final class Attempt
     ) {
         $this->id = (string) random_int(1, 999_999_999_999_999_999);
         $this->began = Clock::now();
-        $this->deadline = $this->began + $request->wait;
+        $this->deadline = $this->began + $request->options->wait;
         $this->usesLine = $request->needsLine();
     }
 
@@ -62,14 +62,14 @@ final class Attempt
         try {
             $this->goOn();
             $grant = $this->get();
-            if ($this->request->replicas > 0 || $this->request->fsync) {
+            if ($this->request->options->replicas > 0 || $this->request->options->fsync) {
                 $this->confirm();
             }
         } catch (\Throwable $error) { // also what a signal handler of the application throws
             $this->abandon();
             throw $error instanceof Said || $error instanceof Broken ? $this->typed($error) : $error;
         }
-        if ($this->request->session) {
+        if ($this->request->options->session) {
             [$grant->line, $this->line] = [$this->line, null];
         }
         $this->giveBackLine();
@@ -99,7 +99,7 @@ final class Attempt
 
     private function byModule(): Grant
     {
-        if ($this->request->wait > 0 && !$this->request->session) {
+        if ($this->request->options->wait > 0 && !$this->request->options->session) {
             $this->line = $this->engine->keptLine();
         }
         if ($this->line === null) { // else one round trip is enough
@@ -192,9 +192,9 @@ final class Attempt
             }
             throw $error;
         }
-        $longest = $this->request->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
+        $longest = $this->request->options->wait > 0 ? min(0.5, 0.01 * 2 ** min($this->tries, 6)) : 0.01;
         $pause = $longest * random_int(500, 1000) / 1000;
-        Clock::pause($this->request->wait > 0 ? min($pause, $this->left()) : $pause);
+        Clock::pause($this->request->options->wait > 0 ? min($pause, $this->left()) : $pause);
         $this->goOn();
     }
 
@@ -281,16 +281,16 @@ final class Attempt
     {
         $request = $this->request;
         $line = $this->line ?? throw new Broken('the connection of the grant is gone');
-        $within = Request::milliseconds($request->replicasWithin);
-        $patience = $request->replicasWithin + $this->engine->timeout;
+        $within = Request::milliseconds($request->options->replicasWithin);
+        $patience = $request->options->replicasWithin + $this->engine->timeout;
         try {
-            if ($request->replicas > 0) {
-                $have = $line->call(['WAIT', $request->replicas, $within], $patience);
-                $this->demand($have, $request->replicas, 'replicas have');
+            if ($request->options->replicas > 0) {
+                $have = $line->call(['WAIT', $request->options->replicas, $within], $patience);
+                $this->demand($have, $request->options->replicas, 'replicas have');
             }
-            if ($request->fsync) {
-                $have = $line->call(['WAITAOF', 1, $request->replicas, $within], $patience);
-                $this->demand(array_sum((array) $have), 1 + $request->replicas, 'servers wrote to disk');
+            if ($request->options->fsync) {
+                $have = $line->call(['WAITAOF', 1, $request->options->replicas, $within], $patience);
+                $this->demand(array_sum((array) $have), 1 + $request->options->replicas, 'servers wrote to disk');
             }
         } catch (Said $error) {
             if ($error->word !== 'ERR') {
@@ -319,7 +319,7 @@ final class Attempt
     private function over(): LockException
     {
         $this->mayStand = false; // its place holds nobody up
-        return $this->request->wait > 0 ? $this->timedOut() : Judge::refused($this->request->name);
+        return $this->request->options->wait > 0 ? $this->timedOut() : Judge::refused($this->request->name);
     }
 
     private function timedOut(): LockTimeout
@@ -329,20 +329,20 @@ final class Attempt
 
     private function typed(Said|Broken $error): LockException
     {
-        $waited = $this->request->wait > 0 ? Clock::now() - $this->began : null;
+        $waited = $this->request->options->wait > 0 ? Clock::now() - $this->began : null;
         return Judge::typed($error, $this->request->name, $waited);
     }
 
     /** A session has a line of its own; otherwise it is the one that the manager keeps. */
     private function takeLine(): void
     {
-        $kept = $this->request->session ? null : $this->engine->keptLine();
+        $kept = $this->request->options->session ? null : $this->engine->keptLine();
         $this->line = $kept ?? $this->engine->dial($this->request->key());
     }
 
     private function giveBackLine(): void
     {
-        if ($this->line !== null && !$this->request->session) {
+        if ($this->line !== null && !$this->request->options->session) {
             $this->engine->giveBackLine($this->line);
         }
         $this->line = null;
@@ -351,7 +351,7 @@ final class Attempt
     /** Leaves the line, and gives back what was granted without its being known. */
     private function abandon(): void
     {
-        if ($this->request->session) {
+        if ($this->request->options->session) {
             $this->line?->close();
         }
         $this->giveBackLine();

@@ -56,7 +56,7 @@ final class Hold
 
     public function mayRenew(): bool
     {
-        $maxHold = $this->request->maxHold;
+        $maxHold = $this->request->options->maxHold;
         return $maxHold === null || Clock::now() < $this->granted + $maxHold;
     }
 

@@ -206,7 +206,7 @@ final class Keeper
         $isHeld = false;
         try {
             if (!$hold->isGone) {
-                $wait = $hold->granted + $hold->request->atLeast - Clock::now();
+                $wait = $hold->granted + $hold->request->options->atLeast - Clock::now();
                 $isHeld = $wait > 0 && $lost === null ? $this->releaseLater($hold, $wait) : $this->releaseNow($hold);
             }
         } finally {

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 use Serverlock\Exception\LockBadArgument;
+use Serverlock\LockOptions;
 
 /**
  * What a lock asks for, checked before anything is sent, and the words of its commands. It knows no clock and no
@@ -36,17 +37,9 @@ final class Request
     public function __construct(
         public readonly array $keys,
         public readonly float $lease,
+        public readonly LockOptions $options = new LockOptions(),
         public readonly Form $form = Form::One,
         private readonly array $kind = [],
-        public readonly float $wait = 0.0,
-        public readonly ?string $owner = null,
-        public readonly bool $session = false,
-        public readonly bool $details = false,
-        public readonly int $replicas = 0,
-        public readonly float $replicasWithin = 1.0,
-        public readonly bool $fsync = false,
-        public readonly float $atLeast = 0.0,
-        public readonly ?float $maxHold = null,
     ) {
         $this->name = self::shown($keys);
         $fault = $this->fault();
@@ -77,6 +70,7 @@ final class Request
     /** The first argument that is wrong, and what is allowed. */
     private function fault(): ?string
     {
+        $options = $this->options;
         if (!$this->keys) {
             return 'keys is empty: allOf needs at least one';
         }
@@ -97,23 +91,29 @@ final class Request
         if (isset($this->kind[1]) && ($this->kind[1] < 1 || $this->kind[1] > self::MOST_HOLDERS)) {
             return sprintf('n is %d, not between 1 and %d', $this->kind[1], self::MOST_HOLDERS);
         }
+        if ($this->form === Form::Recovery && $options->wait !== 0.0) {
+            return 'wait is given, but recover does not wait';
+        }
+        if ($this->form !== Form::One && $options->details) {
+            return 'details is given, but allOf has none, and recover always gives the predecessor';
+        }
         $spans = [
             ['lease', $this->lease, 0.001, self::TEN_YEARS],
-            ['wait', $this->wait, 0.0, INF],
-            ['replicasWithin', $this->replicasWithin, 0.001, 3600.0],
-            ['atLeast', $this->atLeast, 0.0, self::TEN_YEARS],
-            ['maxHold', $this->maxHold ?? INF, 0.001, INF],
+            ['wait', $options->wait, 0.0, INF],
+            ['replicasWithin', $options->replicasWithin, 0.001, 3600.0],
+            ['atLeast', $options->atLeast, 0.0, self::TEN_YEARS],
+            ['maxHold', $options->maxHold ?? INF, 0.001, INF],
         ];
         foreach ($spans as [$argument, $value, $least, $most]) {
             if (is_nan($value) || $value < $least || $value > $most) {
                 return sprintf('%s is %s, not between %s and %s seconds', $argument, $value, $least, $most);
             }
         }
-        if ($this->replicas < 0 || $this->replicas > 1000) {
-            return sprintf('replicas is %d, not between 0 and 1000', $this->replicas);
+        if ($options->replicas < 0 || $options->replicas > 1000) {
+            return sprintf('replicas is %d, not between 0 and 1000', $options->replicas);
         }
-        if ($this->owner !== null && preg_match('/\A[!-~]{1,128}\z/', $this->owner) !== 1) {
-            $owner = json_encode(substr($this->owner, 0, 140), JSON_INVALID_UTF8_SUBSTITUTE);
+        if ($options->owner !== null && preg_match('/\A[!-~]{1,128}\z/', $options->owner) !== 1) {
+            $owner = json_encode(substr($options->owner, 0, 140), JSON_INVALID_UTF8_SUBSTITUTE);
             return "owner is $owner, not 1 to 128 visible ASCII characters without a space";
         }
         return null;
@@ -127,14 +127,14 @@ final class Request
     /** Whether the grant belongs to a connection. */
     public function needsLine(): bool
     {
-        return $this->session || $this->replicas > 0 || $this->fsync;
+        return $this->options->session || $this->options->replicas > 0 || $this->options->fsync;
     }
 
     /** What of it no script can do. */
     public function needsModule(): ?string
     {
         return match (true) {
-            $this->session => 'session',
+            $this->options->session => 'session',
             $this->kind === ['SHARED'] => 'shared',
             $this->kind !== [] => 'limit',
             $this->form === Form::Many => 'allOf',
@@ -153,9 +153,9 @@ final class Request
         $this->head = [$this->form->value, ...$this->named(), 'PX', self::milliseconds($this->lease)];
         $this->tail = [
             ...$this->kind,
-            ...($this->owner === null ? [] : ['OWNER', $this->owner]),
-            ...($this->session ? ['SESSION'] : []),
-            ...($this->details && $this->form === Form::One ? ['DETAILS'] : []),
+            ...($this->options->owner === null ? [] : ['OWNER', $this->options->owner]),
+            ...($this->options->session ? ['SESSION'] : []),
+            ...($this->options->details && $this->form === Form::One ? ['DETAILS'] : []),
         ];
     }
 

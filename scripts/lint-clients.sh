@@ -43,6 +43,11 @@ lint_python() {
         { echo "lint-clients: run target/clients/lint-python/bin/ruff format clients/python" >&2; return 1; }
 }
 
+lint_php() {
+    command -v phpcs >/dev/null || { skip php "phpcs is missing (Debian's php-codesniffer)"; return 0; }
+    (cd clients/php && phpcs) || { echo "lint-clients: run phpcbf in clients/php" >&2; return 1; }
+}
+
 if [ $# = 0 ]; then
     mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
     set -- "${languages[@]}"

@@ -145,12 +145,14 @@ php_is_complete() {
     php -r 'require "clients/php/tests/autoload.php";
         exit(PHP_VERSION_ID >= 80100 && extension_loaded("redis") && extension_loaded("pcntl") && class_exists("Predis\Client")
             && class_exists("Symfony\Component\Lock\Lock") && class_exists("Illuminate\Cache\Lock") ? 0 : 1);' 2>/dev/null &&
-        command -v phpunit >/dev/null && command -v composer >/dev/null
+        command -v phpunit >/dev/null && command -v composer >/dev/null && command -v phpcs >/dev/null
 }
 
 test_php() {
-    php_is_complete || { debian php-cli php-redis php-nrk-predis php-symfony-lock php-illuminate-cache phpunit composer &&
-        hash -r && php_is_complete; } || { say "missing: PHP 8.1 or later, phpredis, predis, phpunit, composer"; return 1; }
+    php_is_complete || { debian php-cli php-redis php-nrk-predis php-symfony-lock php-illuminate-cache phpunit composer \
+        php-codesniffer && hash -r && php_is_complete; } ||
+        { say "missing: PHP 8.1 or later, phpredis, predis, phpunit, composer, phpcs"; return 1; }
+    scripts/lint-clients.sh php || return 1
     local file
     while IFS= read -r file; do
         [ -f "$file" ] || continue # removed, but not committed

@@ -86,7 +86,8 @@ $contenders = [
 function cpu(): float
 {
     $used = getrusage();
-    return $used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec'] + ($used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec']) / 1e6;
+    $micros = $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
+    return $used['ru_utime.tv_sec'] + $used['ru_stime.tv_sec'] + $micros / 1e6;
 }
 
 function pairs(Closure $acquire, Closure $release, int $count): float

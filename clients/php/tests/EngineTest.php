@@ -194,13 +194,17 @@ final class EngineTest extends TestCase
         $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', null, null, $unknown, null, 4711]);
         $client->onCall = function (array $words) use ($client): void {
-            in_array(count($client->sent), [4, 6], true) && MovedClock::by(monotonic: 5.1); // behind the second and the third script
+            if (in_array(count($client->sent), [4, 6], true)) { // after the second and the third script
+                MovedClock::by(monotonic: 5.1);
+            }
         };
         $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
         $commands = ['LOCK.ACQUIRE', 'INFO', 'EVAL', 'EVALSHA', 'LOCK.ACQUIRE', 'EVALSHA', 'LOCK.ACQUIRE'];
         self::assertSame($commands, $client->commands());
-        $ids = array_map(static fn (array $words): mixed => $words[array_search('ID', $words, true) + 1],
-            array_values(array_filter($client->sent, static fn (array $words): bool => in_array('ID', $words, true))));
+        $ids = array_map(
+            static fn (array $words): mixed => $words[array_search('ID', $words, true) + 1],
+            array_values(array_filter($client->sent, static fn (array $words): bool => in_array('ID', $words, true))),
+        );
         self::assertCount(1, array_unique($ids));
         self::assertFalse($held->hold->isPortable);
     }
@@ -217,7 +221,8 @@ final class EngineTest extends TestCase
                 $engine->acquire(new Request(['report'], 30.0));
                 MovedClock::by(monotonic: 5.1);
                 $engine->acquire(new Request(['other'], 30.0));
-                self::assertSame(1, substr_count((string) file_get_contents((string) $log), 'the server has no LOCK.*'));
+                $logged = (string) file_get_contents((string) $log);
+                self::assertSame(1, substr_count($logged, 'the server has no LOCK.*'));
             }
         } finally {
             ini_set('error_log', (string) $before);
@@ -266,6 +271,7 @@ final class EngineTest extends TestCase
             self::fail('not lost');
         } catch (LockLost) {
         }
-        self::assertSame(['LOCK.ACQUIRE', 'LOCK.CHECK', 'LOCK.ACQUIRE'], $client->commands(), 'the second is still held');
+        $commands = ['LOCK.ACQUIRE', 'LOCK.CHECK', 'LOCK.ACQUIRE'];
+        self::assertSame($commands, $client->commands(), 'the second is still held');
     }
 }

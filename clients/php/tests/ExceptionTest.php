@@ -23,8 +23,10 @@ final class ExceptionTest extends TestCase
             $error = $make(static fn (): int => 1);
             $read = unserialize(serialize($error));
             self::assertInstanceOf($type, $read);
-            self::assertSame([$kind, '"report"', $error->getMessage(), $error->getLine(), 0],
-                [$read->kind, $read->key, $read->getMessage(), $read->getLine(), $read->getCode()]);
+            self::assertSame(
+                [$kind, '"report"', $error->getMessage(), $error->getLine(), 0],
+                [$read->kind, $read->key, $read->getMessage(), $read->getLine(), $read->getCode()],
+            );
             self::assertSame('RedisException: went away', $read->getPrevious()?->getMessage());
         }
         $files = glob(dirname(__DIR__) . '/src/Exception/*.php') ?: [];

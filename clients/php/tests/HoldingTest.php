@@ -122,7 +122,7 @@ final class HoldingTest extends ServerTestCase
         self::assertTrue($locks->lock('cron', 300, atLeast: 100)->acquire()->release());
         $locks->lock('another', 30)->acquire();
         self::assertSame('held', $server->info('cron')['state']);
-        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'its lease is cut, in case that none comes');
+        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'cut, in case that no call comes');
         MovedClock::by(monotonic: 101.0);
         $locks->lock('other', 30)->acquire();
         self::assertSame('free', $server->info('cron')['state']);

@@ -51,7 +51,8 @@ final class RequestTest extends TestCase
         yield 'replicasWithin' => ['replicasWithin', ['options' => new LockOptions(replicasWithin: 0.0)]];
         yield 'atLeast' => ['atLeast', ['options' => new LockOptions(atLeast: -1.0)]];
         yield 'a wait to recover' => ['wait', ['options' => new LockOptions(wait: 1.0), 'form' => Form::Recovery]];
-        yield 'details of several keys' => ['details', ['options' => new LockOptions(details: true), 'form' => Form::Many]];
+        $details = new LockOptions(details: true);
+        yield 'details of several keys' => ['details', ['options' => $details, 'form' => Form::Many]];
         yield 'maxHold' => ['maxHold', ['options' => new LockOptions(maxHold: 0.0)]];
     }
 

@@ -30,7 +30,9 @@ final class SignalTest extends TestCase
                 throw new \DomainException('enough');
             }
         });
-        $send = 'while (posix_kill((int) $argv[1], SIGUSR1)) { usleep(random_int(0, 1) ? random_int(0, 4) : random_int(1, 80)); }';
+        $send = 'while (posix_kill((int) $argv[1], SIGUSR1)) {
+            usleep(random_int(0, 1) ? random_int(0, 4) : random_int(1, 80));
+        }';
         $sender = proc_open([PHP_BINARY, '-r', $send, (string) getmypid()], [], $pipes);
         self::assertNotFalse($sender);
         $this->sender = $sender;
@@ -95,7 +97,8 @@ final class SignalTest extends TestCase
             [$client->sent, $client->replies] = [[], [$round, 1, 1]];
             $ended += (int) $turn($lock);
             $commands = $client->commands();
-            if (in_array('LOCK.ACQUIRE', $commands, true) && !array_intersect(['LOCK.RELEASE', 'LOCK.CANCEL'], $commands)) {
+            $isEnded = (bool) array_intersect(['LOCK.RELEASE', 'LOCK.CANCEL'], $commands);
+            if (in_array('LOCK.ACQUIRE', $commands, true) && !$isEnded) {
                 self::fail("round $round: only " . implode(', ', $commands));
             }
         }

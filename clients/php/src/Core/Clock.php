@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * A clock that runs on while the machine is suspended, and never goes back: the monotonic clock, and what the wall clock
- * has gained on it. PHP reaches no clock of the system that does both.
+ * A clock that runs on while the machine is suspended, and never goes back: the monotonic clock, plus the time that the
+ * wall clock has gained on it. PHP cannot read a system clock that does both.
  *
  * A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
  * reported too early.

@@ -231,7 +231,9 @@ final class Engine
         try {
             $settle();
         } catch (Said | Broken $error) {
-            Judge::mayPass($error) && $this->owe(Clock::now(), Clock::now() + max($request->lease + 2, $this->timeout), $settle);
+            if (Judge::mayPass($error)) {
+                $this->owe(Clock::now(), Clock::now() + max($request->lease + 2, $this->timeout), $settle);
+            }
         }
     }
 

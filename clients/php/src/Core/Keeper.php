@@ -108,7 +108,7 @@ final class Keeper
             throw $fault;
         }
         $this->demand($hold);
-        for ($tries = 1; ; ++$tries) {
+        for ($tries = 1;; ++$tries) {
             $sent = Clock::now();
             $hold->extending($sent, $lease);
             try {
@@ -135,7 +135,7 @@ final class Keeper
             $words = fn (): array => $hold->isPortable
                 ? $this->engine->portable->words($hold->request, 'lock_check', $hold->token)
                 : ['LOCK.CHECK', $key, $hold->token];
-            for ($tries = 1; ; ++$tries) {
+            for ($tries = 1;; ++$tries) {
                 try {
                     $least = min($least, (int) $this->call($hold, $words, $this->engine->timeout, $key));
                     break;
@@ -233,7 +233,7 @@ final class Keeper
     {
         $lostAt = $hold->lostAt();
         $end = min(Clock::now() + $this->engine->timeout, $lostAt);
-        for ($tries = 1; ; ++$tries) {
+        for ($tries = 1;; ++$tries) {
             try {
                 $reply = $this->call($hold, fn (): array => $this->releaseWords($hold), $this->engine->timeout);
                 // Sent twice, it may find its own work done.
@@ -286,7 +286,7 @@ final class Keeper
      */
     private function call(Hold $hold, \Closure $words, float $timeout, ?string $key = null): mixed
     {
-        for ($tries = 1; ; ++$tries) {
+        for ($tries = 1;; ++$tries) {
             try {
                 return $this->engine->call($key ?? $hold->request->key(), $words(), $timeout);
             } catch (Said $error) {

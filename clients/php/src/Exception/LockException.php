@@ -7,8 +7,8 @@ namespace Serverlock\Exception;
 /**
  * Whatever goes wrong with a lock. The error of the library or the server, if there was one, is getPrevious().
  *
- * It can be serialized: what comes back has the text of the previous error, and no trace, whose arguments PHP may not be
- * able to serialize.
+ * It can be serialized. A copy has the text of the previous error, but no trace, because PHP may not be able to
+ * serialize its arguments.
  */
 abstract class LockException extends \RuntimeException
 {

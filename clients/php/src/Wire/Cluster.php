@@ -34,7 +34,7 @@ final class Cluster
     public function call(string $key, array $words, float $timeout): mixed
     {
         [$server, $isAsking] = [$this->owner($key, $timeout), false];
-        for ($hop = 1; ; ++$hop) {
+        for ($hop = 1;; ++$hop) {
             try {
                 if ($isAsking) {
                     ($this->exchange)($server, ['ASKING'], $timeout);

@@ -14,8 +14,8 @@ final class Libraries
 
     /** What both of them, and PHP, can do. PHP has no `background` and no `stop`: it does one thing at a time. */
     public const CAN = [
-        'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock', 'refusals',
-        'moves', 'scopes', 'prefix',
+        'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
+        'refusals', 'moves', 'scopes', 'prefix',
     ];
 
     /** A timer that is finer than a second takes FFI. */

@@ -10,8 +10,8 @@ use Serverlock\Lock;
 use Serverlock\Locks;
 
 /**
- * Attempts that the handler of a timer's signal ends at random moments, one after the other, beside other processes that
- * want the same locks and are not disturbed.
+ * Attempts that the handler of a timer's signal ends at random moments, one after the other. Other processes that want
+ * the same locks are not disturbed.
  */
 final class Storm
 {

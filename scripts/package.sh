@@ -184,10 +184,10 @@ archives() {
     name=redis-lock-$version-$triple
     mkdir -p "$work/$name/scripts" "$work/$name/packaging" "$work/$name/portable" "$work/$name-debug"
     cp "$so" "$work/THIRD-PARTY-LICENSES.txt" README.md LICENSE CHANGELOG.md SECURITY.md redis.conf "$work/$name/"
-    cp -R docs grafana "$work/$name/"
+    cp -R docs "$work/$name/"
     cp scripts/install.sh "$work/$name/scripts/"
     cp portable/lock.lua "$work/$name/portable/"
-    cp packaging/redis-lock-module packaging/redis-lock-module.8 packaging/lock-top.1 "$work/$name/packaging/"
+    (cd packaging && cp -R redis-lock-module redis-lock-module.8 lock-top.1 grafana "$work/$name/packaging/")
     [ -z "$lock_top" ] || cp "$work/$triple/lock-top" "$work/$name/"
     pack "$name"
     cp "$so.debug" "$work/$name-debug/"
@@ -230,7 +230,7 @@ package() {
     fi
     cp README.md SECURITY.md docs/*.md "$work/THIRD-PARTY-LICENSES.txt" "$doc/"
     cp docs/pictures/*.svg "$doc/pictures/"
-    cp -R redis.conf grafana "$doc/examples/"
+    cp -R redis.conf packaging/grafana "$doc/examples/"
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
     printf 'redis-lock (%s) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' \
         "$deb_version" "$version" "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")" |

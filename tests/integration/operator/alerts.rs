@@ -1,4 +1,4 @@
-//! The alerts of `grafana/alerts.yml` fire when they should, and only then, according to Prometheus' own promtool.
+//! The alerts of `packaging/grafana/alerts.yml` fire when they should, and only then, according to Prometheus' own promtool.
 //! `docs/OPERATING.md` explains the same alerts, and their metrics exist.
 
 use super::watching::{exported, metrics_in, server_with_percentiles};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-pub const ALERTS: &str = "grafana/alerts.yml";
+pub const ALERTS: &str = "packaging/grafana/alerts.yml";
 const CASES: &str = "tests/fixtures/alerts.yml";
 
 /// What stands behind `name` on the lines of a file that begin with it.

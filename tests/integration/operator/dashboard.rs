@@ -1,4 +1,4 @@
-//! Every expression of `grafana/dashboard.json` has a result in Prometheus, given the series that a server exports.
+//! Every expression of `packaging/grafana/dashboard.json` has a result in Prometheus, given the series that a server exports.
 
 use super::alerts::promtool;
 use super::watching::{exported, server_with_percentiles, values_of};
@@ -9,7 +9,7 @@ use std::fs;
 
 /// The expressions, with what Grafana puts in for its variables.
 pub fn expressions() -> Vec<String> {
-    let dashboard: Value = serde_json::from_str(&project_file("grafana/dashboard.json")).expect("JSON");
+    let dashboard: Value = serde_json::from_str(&project_file("packaging/grafana/dashboard.json")).expect("JSON");
     let texts = values_of(&dashboard, "expr").into_iter();
     let texts = texts.map(|text| serde_json::from_str::<String>(&text).expect("a string"));
     texts.map(|text| text.replace("$__rate_interval", "5m").replace("$instance", ".*")).collect()

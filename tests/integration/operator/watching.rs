@@ -1,4 +1,4 @@
-//! `docs/OPERATING.md` and `grafana/` describe INFO lock as the server reports it.
+//! `docs/OPERATING.md` and `packaging/grafana/` describe INFO lock as the server reports it.
 
 use crate::metadata::has_category;
 use crate::support::{project_file, skipped, Conn, Reply, Server};
@@ -34,7 +34,7 @@ fn pattern(name: &str) -> String {
 
 /// The metrics that the exporter gets from the script: names and values.
 pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
-    let reply = conn.call(&["EVAL", &project_file("grafana/redis_exporter.lua"), "0"]);
+    let reply = conn.call(&["EVAL", &project_file("packaging/grafana/redis_exporter.lua"), "0"]);
     reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
@@ -78,7 +78,7 @@ pub fn values_of(json: &Value, name: &str) -> Vec<String> {
 #[test]
 fn the_dashboard_parses_and_shows_every_metric_that_there_is_and_no_other() {
     let (_server, mut conn) = server_with_percentiles();
-    let json: Value = serde_json::from_str(&project_file("grafana/dashboard.json")).expect("JSON");
+    let json: Value = serde_json::from_str(&project_file("packaging/grafana/dashboard.json")).expect("JSON");
     let shown: BTreeSet<_> = values_of(&json, "expr").iter().flat_map(|text| metrics_in(text)).collect();
     let there: BTreeSet<_> = exported(&mut conn).into_iter().map(|(name, _)| pattern(&name)).collect();
     let shown: BTreeSet<_> = shown.iter().map(|name| pattern(name)).collect();

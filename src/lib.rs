@@ -5,7 +5,7 @@
 //! driver -> engine -> lock`.
 //!
 //! - [`commands`]: one file per command: its arguments, one call of the driver, its reply.
-//! - [`server`]: the edge to the server's module API, and the only folder with `unsafe`.
+//! - `server`: the edge to the server's module API, and the only folder with `unsafe`.
 //! - [`driver`], [`engine`], [`lock`]: the order of events, the module's memory, the rules.
 //!
 //! `docs/DESIGN.md` has the states, the invariants and the rejected designs.
@@ -13,7 +13,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 pub use redis_lock_core::{driver, engine, lock};
+pub use server::entries::Command;
 
 pub mod commands;
 mod load;
-pub mod server;
+mod server;

@@ -13,8 +13,8 @@ use crate::commands::recover::Recover;
 use crate::commands::release::Release;
 use crate::commands::scan::Scan;
 use crate::commands::top::Top;
-use crate::server::context::Context;
-use crate::server::on_load::{self, export_module, Registration};
+use crate::server::api::context::Context;
+use crate::server::entries::on_load::{self, export_module, Registration};
 
 /// The version of the crate as MODULE LIST shows it: 1.2.3 becomes 10203, so minor and patch stay below 100.
 const VERSION: i32 = {

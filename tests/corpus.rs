@@ -14,7 +14,7 @@ use redis_lock::commands::{
     acquire::Acquire, extend::Extend, info::Info, macquire::Macquire, mextend::Mextend, mrelease::Mrelease,
     recover::Recover, scan::Scan, top::Top,
 };
-use redis_lock::server::call::Command as _;
+use redis_lock::Command as _;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

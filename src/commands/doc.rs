@@ -1,6 +1,6 @@
 //! Descriptions of the commands for the server: arguments that several commands have.
 
-pub use crate::server::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
+pub use crate::server::api::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 
 /// The key.
 pub const KEY: Arg = Arg { name: c"key", kind: Kind::Key, token: None, optional: false };

@@ -4,9 +4,9 @@
 
 use super::doc::{Doc, Flags, Keys};
 use crate::lock::error::Error;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::context::Context;
+use crate::server::api::args::Args;
+use crate::server::api::context::Context;
+use crate::server::entries::{Command, Entry};
 use std::ffi::CStr;
 
 const LINES: [&CStr; 34] = [

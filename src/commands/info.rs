@@ -24,12 +24,12 @@ use crate::lock::record::{timestamp_text, Encoded, Id, Owner, OwnerBuf, Record};
 use crate::lock::rules::{self, Share, State, Terms};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::client::Client;
+use crate::server::api::args::Args;
+use crate::server::api::context::Context;
+use crate::server::clients::client::Client;
 use crate::server::clock;
-use crate::server::context::Context;
-use crate::server::key::Key;
+use crate::server::entries::{Command, Entry};
+use crate::server::keys::key::Key;
 use std::rc::Rc;
 
 const NAME: &str = "LOCK.INFO";

@@ -13,10 +13,11 @@ use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};
 use crate::driver::Outcome;
 use crate::lock::error::Error;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::context::{Arg, Context};
-use crate::server::{publish, reply};
+use crate::server::api::args::Args;
+use crate::server::api::context::{Arg, Context};
+use crate::server::clients::publish;
+use crate::server::clients::reply;
+use crate::server::entries::{Command, Entry};
 
 const NAME: &str = "LOCK.MACQUIRE";
 const OPTIONS: [Name; 8] =

@@ -8,9 +8,9 @@
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;
 use crate::lock::error::Error;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::context::{Arg, Context};
+use crate::server::api::args::Args;
+use crate::server::api::context::{Arg, Context};
+use crate::server::entries::{Command, Entry};
 
 /// `token`
 const BEHIND: usize = 1;

@@ -9,7 +9,7 @@ use crate::lock::record::{number, Id, Owner};
 use crate::lock::rules::{Request, Share};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
-use crate::server::args::Args;
+use crate::server::api::args::Args;
 use std::ops::Range;
 
 /// The longest lease and the longest wait: 10 years.

@@ -10,10 +10,10 @@ use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};
 use crate::engine::queue::ReplyShape;
 use crate::lock::error::Error;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::context::Context;
-use crate::server::reply;
+use crate::server::api::args::Args;
+use crate::server::api::context::Context;
+use crate::server::clients::reply;
+use crate::server::entries::{Command, Entry};
 
 const NAME: &str = "LOCK.RECOVER";
 const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session];

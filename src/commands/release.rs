@@ -10,9 +10,9 @@ use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;
 use crate::lock::error::Error;
 use crate::lock::rules::Release as Released;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::context::Context;
+use crate::server::api::args::Args;
+use crate::server::api::context::Context;
+use crate::server::entries::{Command, Entry};
 
 /// The command.
 pub struct Release;

@@ -26,15 +26,15 @@ use crate::lock::holders::Holder;
 use crate::lock::record::{Owner, Record};
 use crate::lock::rules::{Share, State};
 use crate::lock::time::Micros;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
-use crate::server::client::Client;
+use crate::server::api::args::Args;
+use crate::server::api::context::{Context, OwnString};
+use crate::server::clients::client::Client;
 use crate::server::clock;
-use crate::server::context::{Context, OwnString};
+use crate::server::entries::{Command, Entry};
 
-use crate::server::key::{Glimpse, Key};
-use crate::server::reader::Reader;
-use crate::server::scan;
+use crate::server::clients::permissions::Reader;
+use crate::server::keys::key::{Glimpse, Key};
+use crate::server::keys::scan;
 
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];

@@ -18,12 +18,12 @@ use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::rules::State;
 use crate::lock::token::Token;
-use crate::server::args::Args;
-use crate::server::call::{Command, Entry};
+use crate::server::api::args::Args;
+use crate::server::api::context::{Context, OwnString};
 use crate::server::clock;
-use crate::server::context::{Context, OwnString};
+use crate::server::entries::{Command, Entry};
 
-use crate::server::key::{Glimpse, Key};
+use crate::server::keys::key::{Glimpse, Key};
 use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";

@@ -3,10 +3,10 @@
 //! `CLOCK_MONOTONIC` stops while the machine is suspended; leases do not stop, nor do waits. So the monotonic clock is
 //! `CLOCK_BOOTTIME`, which counts that time, and `CLOCK_MONOTONIC` serves only to detect a suspend.
 
-use super::api::api;
 use crate::engine;
 use crate::lock::clocks::Reading;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
+use crate::server::api::api;
 
 /// The clocks, read on demand.
 #[derive(Clone, Copy, Debug)]

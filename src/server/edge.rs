@@ -1,16 +1,5 @@
 //! The edge to the real server, through its module API.
 
-use super::api::api;
-use super::client::{self, Client};
-use super::clock::{self, ServerClock};
-use super::context::{Arg, Context, OwnString};
-use super::handle::{Handle, TimerId};
-use super::key::{self, Key, Mode};
-use super::log;
-use super::module::{module, Module};
-use super::refusals::is_served_here;
-use super::replicate::{self, Written};
-use super::{may_write, publish, replica_acks};
 use crate::driver::{Access, Edge, Expected, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
@@ -21,6 +10,19 @@ use crate::lock::effect::{Change, Retentions};
 use crate::lock::grace;
 use crate::lock::rules::Terms;
 use crate::lock::time::{Micros, UnixMicros};
+use crate::server::api::api;
+use crate::server::api::context::{Arg, Context, OwnString};
+use crate::server::api::handle::{Handle, TimerId};
+use crate::server::clients::client::{self, Client};
+use crate::server::clients::publish;
+use crate::server::clock::{self, ServerClock};
+use crate::server::keys::key::{self, Key, Mode};
+use crate::server::keys::write::{self, Written};
+use crate::server::log;
+use crate::server::replication::may_write;
+use crate::server::replication::replicas;
+use crate::server::server_call::is_served_here;
+use crate::server::state::{module, Module};
 use redis_module::raw;
 
 /// The server, for one call.
@@ -81,12 +83,12 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn retentions(&mut self) -> Retentions {
-        self.module.retentions(self.context)
+        self.module.facts.retentions(self.context, &self.module.settings)
     }
 
     #[inline]
     fn grace(&mut self) -> Option<grace::Settings> {
-        self.module.grace(self.context)
+        self.module.facts.grace(self.context, &self.module.settings)
     }
 
     fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n> {
@@ -133,7 +135,7 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn check_writable(&self, permit: Permit, key: &Self::Key<'_>) -> Result<(), WriteRefused> {
-        replicate::check_writable(permit, key)
+        write::check_writable(permit, key)
     }
 
     fn write<'n>(
@@ -142,11 +144,11 @@ impl Edge for ServerEdge<'_> {
         key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused> {
-        replicate::write(permit, key, change)
+        write::write(permit, key, change)
     }
 
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
-        replicate::delete_all(keys)
+        write::delete_all(keys)
     }
 
     fn signal(&mut self, written: Written<'_>, events: &[Event]) {
@@ -172,7 +174,7 @@ impl Edge for ServerEdge<'_> {
     /// the server. The module keeps the deadlines itself.
     fn block(&mut self) -> Option<Handle> {
         let callbacks = self.module.callbacks.get()?;
-        let on_unblock = callbacks.unblock.filter(|_| self.module.can_be_unblocked());
+        let on_unblock = callbacks.unblock.filter(|_| self.module.facts.can_be_unblocked());
         let context = self.context.as_ptr();
         // SAFETY: the context is that of a command that may block; the callbacks are static.
         let handle = unsafe { (api().block_client)(context, callbacks.reply, on_unblock, Some(callbacks.free), 0) };
@@ -223,11 +225,11 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn replicas(&mut self) -> u64 {
-        replica_acks::connected(self.context)
+        replicas::connected(self.context)
     }
 
     fn replication(&mut self) -> Option<Replication> {
-        replica_acks::answers(self.context)
+        replicas::answers(self.context)
     }
 
     fn set_timer(&mut self, after_ms: u64) -> TimerId {
@@ -244,7 +246,7 @@ impl Edge for ServerEdge<'_> {
 
     fn listen_to_keys(&mut self) {
         // Where generic events do harm, keys that come free are found by checking.
-        let generic = if self.module.can_be_listened_to() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
+        let generic = if self.module.facts.has_safe_key_events() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
         let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);
         // SAFETY: the context is valid, the callback is static.
@@ -252,7 +254,7 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn tells_of_keys(&self) -> bool {
-        self.module.can_be_listened_to()
+        self.module.facts.has_safe_key_events()
     }
 
     fn listen_to_clients(&mut self) {

@@ -1,11 +1,14 @@
-//! Lines in the server's log.
+//! The server's log.
 
-use super::api::api;
-use super::context::Context;
-use super::module::module;
 use crate::driver::Level;
+use crate::server::api::api;
+use crate::server::api::context::Context;
 use redis_module::raw;
 use std::ffi::CString;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A context that outlives calls, so that every line names the module; null while the module is not loaded.
+static OWN: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Writes a line to the server's log.
 pub fn log(level: Level, text: &str) {
@@ -14,7 +17,7 @@ pub fn log(level: Level, text: &str) {
         Level::Notice => c"notice",
     };
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    let context = module().log.get().unwrap_or(std::ptr::null_mut());
+    let context = OWN.load(Ordering::Relaxed);
     // SAFETY: the context is the module's own, or null, which is allowed; the format takes the one string that follows.
     unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
 }
@@ -33,12 +36,13 @@ pub fn notice(text: &str) {
 pub(super) fn open(context: &Context) {
     // SAFETY: the context is that of the load, in which the server knows the module's name.
     let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
-    module().log.set(Some(own).filter(|own| !own.is_null()));
+    OWN.store(own, Ordering::Relaxed);
 }
 
 /// Frees what [`open`] took: the module is unloaded, or was not loaded.
 pub(super) fn close() {
-    if let Some(own) = module().log.take() {
+    let own = OWN.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    if !own.is_null() {
         // SAFETY: made by `open`, freed once.
         unsafe { (api().free_thread_safe_context)(own) };
     }

@@ -1,6 +1,6 @@
 //! No panic leaves the module: it would end the server and lose its data.
 
-use super::log;
+use crate::server::log;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs a callback of the server; `None` if it panicked, which is logged.

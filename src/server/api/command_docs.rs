@@ -1,0 +1,135 @@
+//! The description of a command for the server: for COMMAND INFO, COMMAND DOCS, the hints of redis-cli, ACLs and
+//! cluster routing.
+
+use redis_module::raw;
+use std::ffi::CStr;
+
+/// A command.
+pub struct Doc {
+    /// Its name, in lower case.
+    pub name: &'static CStr,
+    /// What it does, in a line.
+    pub summary: &'static CStr,
+    /// What it costs.
+    pub complexity: &'static CStr,
+    /// The number of arguments, the name included; if negative, the least number.
+    pub arity: i32,
+    /// The server's flags.
+    pub flags: Flags,
+    /// Its keys.
+    pub keys: Keys,
+    /// Its arguments.
+    pub args: &'static [Arg],
+}
+
+/// What kind of command it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// Writes, and needs memory for it; may block.
+    WriteDenyOomBlocking,
+    /// Writes, and needs memory for it.
+    WriteDenyOom,
+    /// Writes, or gives memory back.
+    Write,
+    /// Like `Write`, for many keys or attempts.
+    WriteSlow,
+    /// Reads.
+    Read,
+    /// Reads, and may have a long reply.
+    ReadSlow,
+    /// Reads keys that it does not name: those that its caller may read. For operators if the server cannot tell which
+    /// those are.
+    ReadUnnamed,
+    /// Reads the state of the whole server: for operators.
+    Admin,
+    /// Touches no data.
+    Help,
+}
+
+impl Flags {
+    /// Whether a command with these flags grants, extends, releases or cancels: it is refused on a replica.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::WriteDenyOomBlocking | Self::WriteDenyOom | Self::Write | Self::WriteSlow => true,
+            Self::Read | Self::ReadSlow | Self::ReadUnnamed | Self::Admin | Self::Help => false,
+        }
+    }
+}
+
+/// Where the keys of a command are, and what it does to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// The first argument.
+    First(KeyAccess),
+    /// As many as the first argument says, after it.
+    Counted(KeyAccess),
+}
+
+/// What a command does with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// Returns its value and may change it.
+    AccessUpdate,
+    /// May change it, and reveals only whether the caller knew its value.
+    Update,
+    /// May delete it, or hand it over.
+    Delete,
+    /// Returns its value.
+    Access,
+}
+
+/// An argument.
+pub struct Arg {
+    /// Its name, as COMMAND DOCS shows it.
+    pub name: &'static CStr,
+    /// What it is.
+    pub kind: Kind,
+    /// The word before it, or the word that it is.
+    pub token: Option<&'static CStr>,
+    /// Whether it is optional.
+    pub optional: bool,
+}
+
+/// What an argument is.
+pub enum Kind {
+    /// The key.
+    Key,
+    /// Keys, one or more.
+    Keys,
+    /// A whole number.
+    Integer,
+    /// Bytes.
+    String,
+    /// Just its token.
+    Token,
+    /// One of these.
+    OneOf(&'static [Arg]),
+}
+
+impl KeyAccess {
+    /// The flags as the server takes them.
+    pub(in crate::server) const fn flags(self) -> u32 {
+        match self {
+            Self::AccessUpdate => {
+                raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
+            }
+            Self::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
+            // The server accepts only one kind of write.
+            Self::Delete => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
+            Self::Access => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        }
+    }
+}
+
+impl Keys {
+    /// The access to the keys as the server takes it.
+    pub(in crate::server) const fn flags(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::First(access) | Self::Counted(access) => access.flags().cast_signed(),
+        }
+    }
+}

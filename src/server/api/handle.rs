@@ -1,0 +1,30 @@
+//! Things that the server lets the module keep: a blocked client, a timer.
+
+use redis_module::raw;
+
+/// A blocked client; released exactly once, even when it is gone.
+#[derive(Debug)]
+pub struct Handle(pub(in crate::server) *mut raw::RedisModuleBlockedClient);
+
+/// A timer of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct TimerId(pub(in crate::server) raw::RedisModuleTimerID);
+
+/// The module's callbacks. They are set at load, so that the code that registers one need not know its target.
+#[derive(Clone, Copy)]
+pub struct Callbacks {
+    /// Replies to a blocked client.
+    pub reply: raw::RedisModuleCmdFunc,
+    /// Frees its answer.
+    pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut libc::c_void),
+    /// The client is gone.
+    pub disconnect: raw::RedisModuleDisconnectFunc,
+    /// CLIENT UNBLOCK ... TIMEOUT ends its wait.
+    pub unblock: raw::RedisModuleCmdFunc,
+    /// The timer fires.
+    pub timer: raw::RedisModuleTimerProc,
+    /// Something happened to a key.
+    pub key: raw::RedisModuleNotificationFunc,
+    /// A connection began or ended.
+    pub client: raw::RedisModuleEventCallback,
+}

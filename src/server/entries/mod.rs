@@ -1,0 +1,113 @@
+//! Every call from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the timer
+//! forgets no change. On a replica every command that writes is refused, whether the server lets clients write there or
+//! not: the locks belong to its master. So is one that a master sends or an AOF contains.
+
+mod blocked;
+mod events;
+mod info_fields;
+pub mod on_load;
+mod register;
+
+use crate::driver::{self, Writer};
+use crate::lock::error::Error;
+use crate::server::api::args::Args;
+use crate::server::api::command_docs::{Doc, Keys};
+use crate::server::api::context::Context;
+use crate::server::edge::ServerEdge;
+use crate::server::log;
+use crate::server::panics::guarded;
+use crate::server::replication::replicas;
+use crate::server::state::module;
+use redis_module::raw;
+
+/// One call from the server. It lends the engine or the server.
+pub type Entry<'c> = driver::Entry<'static, ServerEdge<'c>>;
+
+/// The C function of a command.
+pub type Run =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, libc::c_int) -> libc::c_int;
+
+/// A command of the module.
+pub trait Command {
+    /// The description for the server.
+    const DOC: &'static Doc;
+
+    /// Runs it: parses the arguments after its name, calls the driver, and replies through the context.
+    ///
+    /// # Errors
+    /// The error for the caller; nothing has changed then.
+    fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error>;
+}
+
+/// Runs a callback of the server; `None` if it panicked.
+pub fn enter<R>(context: &Context, writer: Writer, body: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
+    enter_with(ServerEdge::of(context, writer), body)
+}
+
+/// Runs the timer.
+pub fn enter_timer(context: &Context) {
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
+    enter_with(ServerEdge::of_timer(context), |entry| entry.timer_fired());
+}
+
+fn enter_with<'c, R>(edge: ServerEdge<'c>, body: impl FnOnce(&mut Entry<'c>) -> R) -> Option<R> {
+    let mut entry = driver::Entry::new(&module().driver, edge);
+    let result = guarded(|| body(&mut entry));
+    guarded(|| entry.finish());
+    result
+}
+
+/// The C function of a command: runs it and replies with its error, if there is one.
+///
+/// # Safety
+/// Called by the server, with what it calls a command with.
+pub unsafe extern "C" fn run<C: Command>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: libc::c_int,
+) -> libc::c_int {
+    // SAFETY: the server's own context, good until this returns.
+    let context = unsafe { Context::new(ctx) };
+    // SAFETY: argv and argc are the server's own.
+    let args = unsafe { Args::new(&context, argv, argc) };
+    if C::DOC.flags.writes() && (replicas::is_replica() || module().is_loading.get()) {
+        if let Err(error) = may_run(&context, C::DOC) {
+            context.reply_error(error);
+            return 0;
+        }
+    }
+    match enter(&context, Writer::Command, |entry| C::run(&context, entry, args)) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => context.reply_error(error),
+        None => context.reply_error(Error::Internal),
+    }
+    0
+}
+
+/// Whether a writing command may run on a replica, or while the server is loading: only to give the positions of its
+/// keys. Neither a master nor an AOF has LOCK.* commands, only effects. One that comes from there was granted at another
+/// time, under other settings, and would be granted anew.
+fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
+    let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
+    let refused = |source| {
+        if let Some(count) = module().sinks.refused() {
+            log::warning(&format!(
+                "refused {} from {source}, {count} refused so far: only SET, DEL and the like are replicated. Locks may \
+                 differ from those of the master, or from before the restart. Please report this",
+                doc.name.to_string_lossy()
+            ));
+        }
+        Err(Error::Internal)
+    };
+    if asks_for_keys {
+        Ok(())
+    } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
+        refused("the master")
+    } else if context.has_flags(raw::REDISMODULE_CTX_FLAGS_LOADING) {
+        refused("the AOF")
+    } else if replicas::is_replica() {
+        Err(Error::ReadOnly)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! Whether the server lets a module write now, outside of a command. It does not while clients are paused, for example.
+
+use crate::server::api::api;
+use crate::server::api::context::Context;
+use crate::server::state::module;
+use redis_module::raw;
+
+/// Whether the server lets a module write now, outside of a command: not as a replica, while loading, while paused or
+/// failing over, or with too few good replicas.
+pub fn may_write(context: &Context) -> bool {
+    let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
+        | raw::REDISMODULE_CTX_FLAGS_READONLY
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    // SAFETY: takes nothing, tells whether clients are paused.
+    let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
+    !is_paused && !context.has_flags(never) && has_good_replicas(context)
+}
+
+/// Whether there are as many good replicas as `min-replicas-to-write` requires.
+fn has_good_replicas(context: &Context) -> bool {
+    let wanted = module().facts.min_replicas(context, &module().settings);
+    if wanted == 0 {
+        return true;
+    }
+    // The field exists only while the server obeys the setting.
+    match context.server_info(c"replication", c"min_slaves_good_slaves") {
+        Some(good) => good.trim().parse::<u64>().is_ok_and(|good| good >= wanted),
+        None => true,
+    }
+}
+
+/// Whether a waiter can be told that its slot is not served here: in a cluster, on a master that is not loading.
+pub fn may_lose_slots(context: &Context) -> bool {
+    let not_here = raw::REDISMODULE_CTX_FLAGS_SLAVE
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && !context.has_flags(not_here)
+}

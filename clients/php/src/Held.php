@@ -7,7 +7,7 @@ namespace Serverlock;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Hold;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockLostException;
 
 /**
  * A lock that is held, until it is released or lost.
@@ -46,7 +46,7 @@ final class Held
      * Throws unless the lock is held for certain. It renews the lease when a third of it has passed; otherwise it asks
      * nobody.
      *
-     * @throws LockLost
+     * @throws LockLostException
      */
     public function check(): void
     {

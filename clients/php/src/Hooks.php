@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock;
 
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockLostException;
 
 /**
  * What Locks tell their application, besides errors: metrics, traces. What a hook throws goes to the logger.
@@ -15,7 +15,7 @@ final class Hooks
     /**
      * @param null|\Closure(string, float): mixed $granted the key, and the seconds waited
      * @param null|\Closure(string, float, LockException): mixed $refused the same, and why
-     * @param null|\Closure(string, float, LockLost): mixed $lost the key, the seconds held, and why
+     * @param null|\Closure(string, float, LockLostException): mixed $lost the key, the seconds held, and why
      * @param null|\Closure(string, float, bool): mixed $released the key, the seconds held, whether to the end
      */
     public function __construct(

@@ -10,11 +10,11 @@ use Serverlock\Core\Engine;
 use Serverlock\Core\GivenUp;
 use Serverlock\Core\Request;
 use Serverlock\Core\Said;
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockMisuse;
-use Serverlock\Exception\LockTimeout;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockMisuseException;
+use Serverlock\Exception\LockTimeoutException;
 
 /** Campaigns for a key: a lock that is held for as long as its holder lives. */
 final class Leader
@@ -31,12 +31,12 @@ final class Leader
     /**
      * Campaigns until it is stopped, and calls $lead each time that it is elected. $lead has to call check() of its
      * Held before each step. When $lead returns, this one steps down, and campaigns again after others had their turn.
-     * When the leadership is lost, check() throws LockLost; let it pass, and the campaign goes on. What else $lead
-     * throws ends it.
+     * When the leadership is lost, check() throws LockLostException; let it pass, and the campaign continues. Any other
+     * exception of $lead ends it.
      *
      * @param callable(Held): mixed $lead
      * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends it
-     * @throws LockBadArgument|LockMisuse what no campaign can pass
+     * @throws LockBadArgumentException|LockMisuseException what no campaign can pass
      */
     public function run(callable $lead, ?callable $while = null): void
     {
@@ -49,10 +49,10 @@ final class Leader
                 $held = $this->engine->acquire($this->request, $goesOn);
             } catch (GivenUp) {
                 return;
-            } catch (LockBadArgument | LockMisuse $error) {
+            } catch (LockBadArgumentException | LockMisuseException $error) {
                 throw $error;
             } catch (LockException $error) {
-                if (!$error instanceof LockTimeout) {
+                if (!$error instanceof LockTimeoutException) {
                     if ($known !== $error->getMessage()) {
                         $known = $error->getMessage();
                         $context = ['error' => $known];
@@ -113,14 +113,14 @@ final class Leader
     {
         try {
             $lead($held);
-        } catch (LockLost $lost) {
+        } catch (LockLostException $lost) {
             if ($held->isHeld()) {
                 throw $lost; // of another lock
             }
         } finally {
             try {
                 $held->release();
-            } catch (LockMisuse) {
+            } catch (LockMisuseException) {
                 // by $lead
             } catch (LockException $error) {
                 $context = ['error' => $error->getMessage()];

@@ -10,7 +10,7 @@ use Serverlock\Core\Grant;
 use Serverlock\Core\Hold;
 use Serverlock\Core\Request;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockMisuseException;
 
 /** A description of a lock: it holds nothing, and can be used again and again. Each time gives a Held of its own. */
 final class Lock
@@ -34,7 +34,7 @@ final class Lock
 
     /**
      * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
-     * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLost is.
+     * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLostException is.
      *
      * To ask for the same lock within the work is an error, as is work that is a generator: it would run after the
      * release. After exit() the lock ends with its lease.
@@ -80,10 +80,10 @@ final class Lock
         }
     }
 
-    private static function isGenerator(string $name): LockMisuse
+    private static function isGenerator(string $name): LockMisuseException
     {
         $reason = 'the work is a generator, which would run after the release: iterate it in the work';
-        return new LockMisuse($name, $reason);
+        return new LockMisuseException($name, $reason);
     }
 
     private function giveBack(Held $held): void
@@ -101,7 +101,8 @@ final class Lock
     public function resume(int $token): Held
     {
         if ($this->request->options->session) {
-            throw new LockMisuse($this->request->name, 'a session belongs to its connection: it cannot be taken up');
+            $reason = 'a session belongs to its connection: it cannot be taken up';
+            throw new LockMisuseException($this->request->name, $reason);
         }
         $this->request->bind($this->engine->client()->prefix());
         $sent = Clock::now();

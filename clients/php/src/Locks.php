@@ -10,7 +10,7 @@ use Psr\Log\LoggerInterface;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Form;
 use Serverlock\Core\Request;
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\Phpredis;
 use Serverlock\Wire\PhpredisCluster;
@@ -49,7 +49,7 @@ final class Locks
         bool $warnWithoutModule = true,
     ) {
         if (!($timeout >= 0.001 && $timeout <= 86_400)) {
-            throw new LockBadArgument('', "timeout is $timeout, not between 0.001 and 86400 seconds");
+            throw new LockBadArgumentException('', "timeout is $timeout, not between 0.001 and 86400 seconds");
         }
         $client = self::client($client, $auth, $tls);
         $this->engine = new Engine($client, $timeout, $portable, $hooks, $logger, $warnWithoutModule);
@@ -138,6 +138,7 @@ final class Locks
         if (method_exists($connection, 'getConnectionBySlot')) {
             return new PredisCluster($client);
         }
-        throw new LockBadArgument('', 'client shares keys out among servers by itself, in a way unknown to locks');
+        $reason = 'client shares keys out among servers by itself, in a way unknown to locks';
+        throw new LockBadArgumentException('', $reason);
     }
 }

@@ -8,7 +8,7 @@ use PHPUnit\Framework\TestCase;
 use Serverlock\Core\Clock;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
-use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 
 /** What a suspend of the machine, and a clock that is set, do to a lease. */
@@ -28,7 +28,7 @@ final class ClockTest extends TestCase
         self::assertEqualsWithDelta(7.0, $held->left(), 2.0);
         MovedClock::by(wall: 8.0);
         self::assertSame(0.0, $held->left());
-        $this->expectException(LockLost::class);
+        $this->expectException(LockLostException::class);
         $held->check();
     }
 

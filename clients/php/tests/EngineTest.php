@@ -9,11 +9,11 @@ use Serverlock\Core\Broken;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
 use Serverlock\Core\Said;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockMisuse;
-use Serverlock\Exception\LockNoServer;
-use Serverlock\Exception\LockTimeout;
-use Serverlock\Exception\LockUnavailable;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockMisuseException;
+use Serverlock\Exception\LockNoServerException;
+use Serverlock\Exception\LockTimeoutException;
+use Serverlock\Exception\LockUnavailableException;
 use Serverlock\Held;
 use Serverlock\Leader;
 use Serverlock\Lock;
@@ -33,7 +33,7 @@ final class EngineTest extends TestCase
         try {
             self::engine($client)->acquire(new Request(['report'], 30.0));
             self::fail('granted');
-        } catch (LockNoServer $error) {
+        } catch (LockNoServerException $error) {
             self::assertSame('the lock "report": b', $error->getMessage());
         }
         self::assertSame(['LOCK.ACQUIRE', 'LOCK.ACQUIRE', 'LOCK.CANCEL'], $client->commands());
@@ -48,7 +48,7 @@ final class EngineTest extends TestCase
         try {
             $engine->acquire(new Request(['report'], 30.0));
             self::fail('granted');
-        } catch (LockNoServer) {
+        } catch (LockNoServerException) {
         }
         $held = $engine->acquire(new Request(['other'], 30.0));
         self::assertSame(4711, $held->token);
@@ -78,7 +78,7 @@ final class EngineTest extends TestCase
             $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
             self::assertTrue($mayPass);
             self::assertSame(4711, $held->token);
-        } catch (LockUnavailable $error) {
+        } catch (LockUnavailableException $error) {
             self::assertFalse($mayPass, (string) $error);
         }
         self::assertSame(array_fill(0, $mayPass ? 4 : 1, 'LOCK.ACQUIRE'), $client->commands());
@@ -92,7 +92,7 @@ final class EngineTest extends TestCase
         try {
             self::engine($client)->acquire(new Request(['report'], 30.0));
             self::fail('granted');
-        } catch (LockUnavailable $error) {
+        } catch (LockUnavailableException $error) {
             self::assertStringContainsString($text, $error->getMessage());
         }
         self::assertSame(array_fill(0, $mayPass ? 2 : 1, 'LOCK.ACQUIRE'), $client->commands());
@@ -101,7 +101,7 @@ final class EngineTest extends TestCase
     public function testAWaitThatEndsMeanwhileHasTimedOut(): void
     {
         $client = new ScriptedClient(array_fill(0, 1000, new Said('BUSY a script runs')));
-        $this->expectException(LockTimeout::class);
+        $this->expectException(LockTimeoutException::class);
         $this->expectExceptionMessage('BUSY a script runs');
         self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 0.1)));
     }
@@ -115,7 +115,7 @@ final class EngineTest extends TestCase
         try {
             self::assertTrue($held->release());
             self::assertTrue($mayPass);
-        } catch (LockUnavailable) {
+        } catch (LockUnavailableException) {
             self::assertFalse($mayPass);
             return;
         }
@@ -139,7 +139,7 @@ final class EngineTest extends TestCase
         try {
             $engine->acquire(new Request(['other'], 30.0));
             self::fail('granted');
-        } catch (LockNoServer) {
+        } catch (LockNoServerException) {
         }
         [$client->replies, $client->sent] = [[1, 1, 4712], []];
         MovedClock::by(monotonic: 2.2);
@@ -241,12 +241,12 @@ final class EngineTest extends TestCase
             try {
                 $lock->run($case[0]);
                 self::fail('it ran');
-            } catch (LockMisuse $error) {
+            } catch (LockMisuseException $error) {
                 self::assertStringContainsString('generator', $error->getMessage());
             }
             self::assertSame($case[1], $client->commands());
         }
-        $this->expectException(LockMisuse::class);
+        $this->expectException(LockMisuseException::class);
         (new Leader(self::engine($client), new Request(['report'], 30.0)))->run($generator);
     }
 
@@ -264,12 +264,12 @@ final class EngineTest extends TestCase
                 try {
                     $held->verify(); // gives 0
                     self::fail('held');
-                } catch (LockLost) {
+                } catch (LockLostException) {
                 }
                 $lock->acquire();
             });
             self::fail('not lost');
-        } catch (LockLost) {
+        } catch (LockLostException) {
         }
         $commands = ['LOCK.ACQUIRE', 'LOCK.CHECK', 'LOCK.ACQUIRE'];
         self::assertSame($commands, $client->commands(), 'the second is still held');

@@ -4,9 +4,9 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests;
 
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockMisuse;
-use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockMisuseException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Held;
 use Serverlock\Hooks;
 use Serverlock\Locks;
@@ -50,7 +50,7 @@ final class HoldingTest extends ServerTestCase
         MovedClock::by(monotonic: 90.0); // a tenth of the lease before its end
         self::assertFalse($held->isHeld());
         foreach ([1, 2] as $_) {
-            $lost = self::thrown(LockLost::class, fn () => $held->check());
+            $lost = self::thrown(LockLostException::class, fn () => $held->check());
             self::assertSame('the lock "report": lost: its lease was not renewed in time', $lost->getMessage());
             self::assertSame('"report"', $lost->key);
         }
@@ -91,7 +91,7 @@ final class HoldingTest extends ServerTestCase
         $began = hrtime(true);
         $server->pause();
         try {
-            self::thrown(LockLost::class, function () use ($held): void {
+            self::thrown(LockLostException::class, function () use ($held): void {
                 $held->check();
                 MovedClock::by(monotonic: 5.0); // phpredis counts in whole milliseconds
                 $held->check();
@@ -112,7 +112,7 @@ final class HoldingTest extends ServerTestCase
             self::assertSame($renewals, self::calls($server, 'lock.extend'));
         }
         MovedClock::by(monotonic: 17.0);
-        self::thrown(LockLost::class, fn () => $held->check());
+        self::thrown(LockLostException::class, fn () => $held->check());
     }
 
     public function testAtLeastKeepsOthersOutAndALaterCallReleases(): void
@@ -143,12 +143,12 @@ final class HoldingTest extends ServerTestCase
         $lock = (new Locks($server->connect()))->lock('report', 30);
         $result = $lock->run(function (Held $held) use ($lock, $server): int {
             self::assertSame($held->token, $server->info('report')['token']);
-            self::thrown(LockMisuse::class, fn () => $lock->acquire());
+            self::thrown(LockMisuseException::class, fn () => $lock->acquire());
             return 42;
         });
         self::assertSame(42, $result);
         self::assertSame('free', $server->info('report')['state']);
-        $lost = self::thrown(LockLost::class, fn () => $lock->run(fn () => $server->connect()->del('report')));
+        $lost = self::thrown(LockLostException::class, fn () => $lock->run(fn () => $server->connect()->del('report')));
         self::assertStringContainsString('over before it was released', $lost->getMessage());
         $lock->run(fn (Held $held) => self::assertTrue($held->release())); // by the work, once
     }
@@ -162,7 +162,7 @@ final class HoldingTest extends ServerTestCase
         self::assertGreaterThan(20, $held->left());
         $held->extend();
         self::assertTrue($held->release());
-        self::thrown(LockLost::class, fn () => $lock->resume($token));
+        self::thrown(LockLostException::class, fn () => $lock->resume($token));
     }
 
     public function testWhatASignalHandlerThrowsEndsAWaitAndLeavesNothing(): void
@@ -228,6 +228,7 @@ final class HoldingTest extends ServerTestCase
         self::assertSame('free', $server->info('chief')['state']);
         $server->connect()->rawCommand('LOCK.ACQUIRE', 'chief', 'PX', 60000);
         $leader->run(fn () => self::fail('elected'), fn (): bool => false);
-        self::thrown(LockRefused::class, fn () => (new Locks($server->connect()))->lock('chief', 1)->acquire());
+        $lock = (new Locks($server->connect()))->lock('chief', 1);
+        self::thrown(LockRefusedException::class, fn () => $lock->acquire());
     }
 }

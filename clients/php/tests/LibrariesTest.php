@@ -4,9 +4,9 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests;
 
-use Serverlock\Exception\LockMisuse;
-use Serverlock\Exception\LockNoServer;
-use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockMisuseException;
+use Serverlock\Exception\LockNoServerException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Locks;
 use Serverlock\Wire\Slot;
 
@@ -40,7 +40,7 @@ final class LibrariesTest extends ServerTestCase
         self::assertSame('OK', $held->fenced('SET', 'x', '1'));
         self::assertSame('1', $bare->get('app:x'));
         self::assertSame($held->token, $locks->leader('report', 30)->look()->token);
-        self::thrown(LockRefused::class, fn () => $locks->lock('report', 30, wait: 0.2)->acquire());
+        self::thrown(LockRefusedException::class, fn () => $locks->lock('report', 30, wait: 0.2)->acquire());
         self::assertSame($held->token, $locks->lock('report', 30)->resume($held->token)->token);
         self::assertTrue($held->release());
         self::assertSame(['app:x'], $bare->keys('*'));
@@ -58,7 +58,7 @@ final class LibrariesTest extends ServerTestCase
         $redis->setOption(\Redis::OPT_READ_TIMEOUT, 0.2);
         $began = hrtime(true);
         try {
-            self::thrown(LockNoServer::class, fn () => $locks->lock('other', 30)->acquire());
+            self::thrown(LockNoServerException::class, fn () => $locks->lock('other', 30)->acquire());
         } finally {
             $server->resume();
         }
@@ -85,7 +85,7 @@ final class LibrariesTest extends ServerTestCase
         $server->pause();
         $began = hrtime(true);
         try {
-            self::thrown(LockNoServer::class, fn () => $locks->lock('report', 30)->acquire());
+            self::thrown(LockNoServerException::class, fn () => $locks->lock('report', 30)->acquire());
         } finally {
             $server->resume();
         }
@@ -117,7 +117,8 @@ final class LibrariesTest extends ServerTestCase
         $other->select(3);
         $other->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 60000);
         $began = hrtime(true);
-        self::thrown(LockRefused::class, fn () => (new Locks($client))->lock('report', 30, wait: 0.3)->acquire());
+        $lock = (new Locks($client))->lock('report', 30, wait: 0.3);
+        self::thrown(LockRefusedException::class, fn () => $lock->acquire());
         self::assertGreaterThan(0.25e9, hrtime(true) - $began);
     }
 
@@ -146,7 +147,7 @@ final class LibrariesTest extends ServerTestCase
         $redis = $server->connect();
         $locks = new Locks($redis);
         $redis->multi();
-        self::thrown(LockMisuse::class, fn () => $locks->lock('report', 30)->acquire());
+        self::thrown(LockMisuseException::class, fn () => $locks->lock('report', 30)->acquire());
         $redis->exec();
         self::assertTrue($locks->lock('report', 30)->acquire()->release());
     }
@@ -247,7 +248,7 @@ final class LibrariesTest extends ServerTestCase
         if (str_starts_with($key, '{')) {
             self::assertSame('OK', $held->fenced('SET', "$key:x", '1'));
         }
-        self::thrown(LockRefused::class, fn () => $locks->lock($key, 30, wait: 0.2)->acquire());
+        self::thrown(LockRefusedException::class, fn () => $locks->lock($key, 30, wait: 0.2)->acquire());
         $child = pcntl_fork();
         if ($child === 0) {
             $isRight = !$held->isHeld() && !$held->release();

@@ -7,7 +7,7 @@ namespace Serverlock\Tests;
 use PHPUnit\Framework\TestCase;
 use Serverlock\Core\Form;
 use Serverlock\Core\Request;
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
 
 /** What a lock asks for, in words. */
@@ -62,7 +62,7 @@ final class RequestTest extends TestCase
      */
     public function testFaultsAreNamed(string $argument, array $arguments): void
     {
-        $this->expectException(LockBadArgument::class);
+        $this->expectException(LockBadArgumentException::class);
         $this->expectExceptionMessageMatches("/^the lock .*: .*$argument/");
         new Request(...$arguments + ['keys' => ['report'], 'lease' => 30.0]);
     }

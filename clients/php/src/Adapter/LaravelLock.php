@@ -6,8 +6,8 @@ namespace Serverlock\Adapter;
 
 use Illuminate\Cache\Lock;
 use Illuminate\Contracts\Cache\LockTimeoutException;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Held;
 use Serverlock\Leadership;
 use Serverlock\Lock as Description;
@@ -39,7 +39,7 @@ final class LaravelLock extends Lock
         try {
             $this->held = $this->described()->acquire();
             return true;
-        } catch (LockRefused) {
+        } catch (LockRefusedException) {
             return false;
         }
     }
@@ -56,7 +56,7 @@ final class LaravelLock extends Lock
     {
         try {
             $this->held = $this->described((float) $seconds)->acquire();
-        } catch (LockRefused $error) {
+        } catch (LockRefusedException $error) {
             throw new LockTimeoutException($error->getMessage(), 0, $error);
         }
         if (!is_callable($callback)) {
@@ -100,7 +100,7 @@ final class LaravelLock extends Lock
     {
         try {
             return $token !== null && $this->described()->resume($token)->release();
-        } catch (LockLost) {
+        } catch (LockLostException) {
             return false;
         }
     }

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Adapter;
 
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Held;
 use Serverlock\Lock;
 use Serverlock\Locks;
@@ -184,7 +184,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     {
         try {
             return $work();
-        } catch (LockRefused | LockLost $error) {
+        } catch (LockRefusedException | LockLostException $error) {
             throw new LockConflictedException($error->getMessage(), 0, $error);
         } catch (LockException $error) {
             throw new LockStorageException($error->getMessage(), 0, $error);

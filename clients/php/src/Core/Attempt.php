@@ -4,10 +4,10 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockTimeout;
-use Serverlock\Exception\LockUnavailable;
+use Serverlock\Exception\LockTimeoutException;
+use Serverlock\Exception\LockUnavailableException;
 use Serverlock\Predecessor;
 use Serverlock\Wire\Line;
 
@@ -151,7 +151,7 @@ final class Attempt
             $predecessor = $overdue === null ? null : new Predecessor($overdue / 1000, $token, $owner);
         }
         if (!is_int($reply) || $reply <= 0) {
-            throw new LockBadArgument($this->request->name, 'the server answered ' . json_encode($reply));
+            throw new LockBadArgumentException($this->request->name, 'the server answered ' . json_encode($reply));
         }
         return new Grant($reply, $sent, $predecessor, $this->isPortable);
     }
@@ -246,7 +246,7 @@ final class Attempt
     {
         $what = $this->request->needsModule();
         if ($what !== null) {
-            throw new LockUnavailable($this->request->name, "$what needs the module, which is not loaded");
+            throw new LockUnavailableException($this->request->name, "$what needs the module, which is not loaded");
         }
         [$this->isPortable, $this->usesLine] = [true, $this->request->needsLine()];
         $send = fn (array $words): mixed => $this->exchange($words, $this->engine->timeout);
@@ -296,14 +296,16 @@ final class Attempt
             if ($error->word !== 'ERR') {
                 throw $error;
             }
-            throw new LockUnavailable($request->name, "the grant cannot be confirmed: {$error->getMessage()}", $error);
+            $reason = "the grant cannot be confirmed: {$error->getMessage()}";
+            throw new LockUnavailableException($request->name, $reason, $error);
         }
     }
 
     private function demand(int|float $have, int $want, string $what): void
     {
         if ($have < $want) {
-            throw new LockUnavailable($this->request->name, "$have of $want $what the grant; it was given back");
+            $reason = "$have of $want $what the grant; it was given back";
+            throw new LockUnavailableException($this->request->name, $reason);
         }
     }
 
@@ -322,7 +324,7 @@ final class Attempt
         return $this->request->options->wait > 0 ? $this->timedOut() : Judge::refused($this->request->name);
     }
 
-    private function timedOut(): LockTimeout
+    private function timedOut(): LockTimeoutException
     {
         return Judge::timedOut($this->request->name, Clock::now() - $this->began);
     }

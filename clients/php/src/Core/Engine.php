@@ -6,7 +6,7 @@ namespace Serverlock\Core;
 
 use Psr\Log\LoggerInterface;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockMisuseException;
 use Serverlock\Held;
 use Serverlock\Hooks;
 use Serverlock\Wire\Client;
@@ -59,7 +59,7 @@ final class Engine
     public function acquire(Request $request, ?\Closure $while = null): Held
     {
         if ($this->isClosed) {
-            throw new LockMisuse($request->name, 'its Locks are closed');
+            throw new LockMisuseException($request->name, 'its Locks are closed');
         }
         $this->client();
         if ($this->scopes) {
@@ -293,7 +293,8 @@ final class Engine
         foreach ($this->scopes as $hold) {
             $excludes = $hold->request->isExclusive() || $request->isExclusive();
             if ($excludes && array_intersect($hold->request->keys, $request->keys) && $this->keeper->isHeld($hold)) {
-                throw new LockMisuse($request->name, 'this caller already holds it, in a scope around this call');
+                $reason = 'this caller already holds it, in a scope around this call';
+                throw new LockMisuseException($request->name, $reason);
             }
         }
     }

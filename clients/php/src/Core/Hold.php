@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
-use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockLostException;
 use Serverlock\Predecessor;
 use Serverlock\Wire\Line;
 
@@ -27,7 +27,7 @@ final class Hold
     public float $sent;
     public float $lease;
     public float $renewAt;
-    public ?LockLost $lost = null;
+    public ?LockLostException $lost = null;
     public bool $isReleased = false;
     /** The server has said that the grant is over. */
     public bool $isGone = false;

@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
-use Serverlock\Exception\LockBadArgument;
-use Serverlock\Exception\LockDeadlock;
-use Serverlock\Exception\LockDenied;
+use Serverlock\Exception\LockBadArgumentException;
+use Serverlock\Exception\LockDeadlockException;
+use Serverlock\Exception\LockDeniedException;
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockNoServer;
-use Serverlock\Exception\LockRefused;
-use Serverlock\Exception\LockTimeout;
-use Serverlock\Exception\LockUnavailable;
+use Serverlock\Exception\LockNoServerException;
+use Serverlock\Exception\LockRefusedException;
+use Serverlock\Exception\LockTimeoutException;
+use Serverlock\Exception\LockUnavailableException;
 
 /**
  * What an error of the server or the connection means for a lock: which type it becomes, and what may pass. Pure.
@@ -57,28 +57,30 @@ final class Judge
         $text = $error->getMessage();
         $cause = $error->getPrevious() ?? $error;
         if ($error instanceof Broken) {
-            return $error->isFinal ? new LockDenied($key, $text, $cause) : new LockNoServer($key, $text, $cause);
+            return $error->isFinal
+                ? new LockDeniedException($key, $text, $cause)
+                : new LockNoServerException($key, $text, $cause);
         }
         if ($waited !== null && self::mayPass($error)) {
-            return new LockTimeout($key, sprintf('not granted within %.3g s: %s', $waited, $text), $cause);
+            return new LockTimeoutException($key, sprintf('not granted within %.3g s: %s', $waited, $text), $cause);
         }
         if ($error->word === 'CLOCK' || in_array($error->word, self::PASSING, true) || $error->isUnknownCommand()) {
-            return new LockUnavailable($key, $text, $cause);
+            return new LockUnavailableException($key, $text, $cause);
         }
         return match ($error->word) {
-            'DEADLOCK' => new LockDeadlock($key, $text, $cause),
-            'NOPERM' => new LockDenied($key, $text, $cause),
-            default => new LockBadArgument($key, $text, $cause),
+            'DEADLOCK' => new LockDeadlockException($key, $text, $cause),
+            'NOPERM' => new LockDeniedException($key, $text, $cause),
+            default => new LockBadArgumentException($key, $text, $cause),
         };
     }
 
-    public static function refused(string $key): LockRefused
+    public static function refused(string $key): LockRefusedException
     {
-        return new LockRefused($key, 'somebody else has it');
+        return new LockRefusedException($key, 'somebody else has it');
     }
 
-    public static function timedOut(string $key, float $waited): LockTimeout
+    public static function timedOut(string $key, float $waited): LockTimeoutException
     {
-        return new LockTimeout($key, sprintf('somebody else still had it after %.3g s', $waited));
+        return new LockTimeoutException($key, sprintf('somebody else still had it after %.3g s', $waited));
     }
 }

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 use Serverlock\Exception\LockException;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockLostException;
+use Serverlock\Exception\LockMisuseException;
 
 /**
  * What is done with a lock that is held: looked at, renewed, verified, released. A loss is noticed here, once.
@@ -26,18 +26,18 @@ final class Keeper
     }
 
     /** Why it is lost; null while it is held, and after it was released in time. It asks nobody. */
-    public function lost(Hold $hold): ?LockLost
+    public function lost(Hold $hold): ?LockLostException
     {
         if ($hold->lost !== null || $hold->isReleased) {
             return $hold->lost;
         }
         if (!$hold->isOfThisProcess()) {
-            return new LockLost($hold->request->name, 'it belongs to the parent process');
+            return new LockLostException($hold->request->name, 'it belongs to the parent process');
         }
         return $this->noticed($hold);
     }
 
-    private function noticed(Hold $hold): ?LockLost
+    private function noticed(Hold $hold): ?LockLostException
     {
         if ($hold->lost !== null) {
             return $hold->lost;
@@ -60,7 +60,7 @@ final class Keeper
         return $this->isHeld($hold) ? max(0.0, $hold->lostAt() - Clock::now()) : 0.0;
     }
 
-    /** @throws LockLost */
+    /** @throws LockLostException */
     public function demand(Hold $hold): void
     {
         $lost = $this->lost($hold);
@@ -68,14 +68,14 @@ final class Keeper
             throw $lost;
         }
         if ($hold->isReleased) {
-            throw new LockLost($hold->request->name, 'it was released');
+            throw new LockLostException($hold->request->name, 'it was released');
         }
     }
 
     /**
      * Renews the lease if that is due. What fails is tried again later, for as long as the lease lasts.
      *
-     * @throws LockLost
+     * @throws LockLostException
      */
     public function check(Hold $hold): void
     {
@@ -189,7 +189,7 @@ final class Keeper
             return false; // it is the parent's
         }
         if ($hold->isReleased) {
-            throw new LockMisuse($hold->request->name, 'it was released before');
+            throw new LockMisuseException($hold->request->name, 'it was released before');
         }
         $wereAsync = Signals::defer();
         try {
@@ -222,10 +222,10 @@ final class Keeper
     }
 
     /** The error of a scope whose lock was not held to its end. */
-    public function over(Hold $hold): LockLost
+    public function over(Hold $hold): LockLostException
     {
         return $this->lost($hold)
-            ?? new LockLost($hold->request->name, 'lost: its grant was over before it was released');
+            ?? new LockLostException($hold->request->name, 'lost: its grant was over before it was released');
     }
 
     /** Sends it until it is answered, for as long as a call may take; then later calls of the manager do. */
@@ -315,7 +315,7 @@ final class Keeper
     private function lose(Hold $hold, string $why, bool $isGone = false): void
     {
         $hold->isGone = $isGone;
-        $hold->lost = new LockLost($hold->request->name, "lost: $why");
+        $hold->lost = new LockLostException($hold->request->name, "lost: $why");
         $this->engine->logger?->warning('serverlock: {error}', ['error' => $hold->lost->getMessage()]);
         $held = Clock::now() - $hold->granted;
         $this->engine->tell($this->engine->hooks?->lost, $hold->request->name, $held, $hold->lost);

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Core;
 
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
 
 /**
@@ -44,7 +44,7 @@ final class Request
         $this->name = self::shown($keys);
         $fault = $this->fault();
         if ($fault !== null) {
-            throw new LockBadArgument($this->name, $fault);
+            throw new LockBadArgumentException($this->name, $fault);
         }
     }
 
@@ -201,13 +201,13 @@ final class Request
     }
 
     /** The error of a lease that is none; null if it is one. */
-    public function faultOfLease(float $lease): ?LockBadArgument
+    public function faultOfLease(float $lease): ?LockBadArgumentException
     {
         if ($lease >= 0.001 && $lease <= self::TEN_YEARS) {
             return null;
         }
         $fault = sprintf('lease is %s, not between 0.001 and %s seconds', $lease, self::TEN_YEARS);
-        return new LockBadArgument($this->name, $fault);
+        return new LockBadArgumentException($this->name, $fault);
     }
 
     /** Rounds, but never to nothing. */

@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** An argument is wrong; or the key holds something that is no lock. */
-final class LockBadArgument extends LockException
-{
-    public const KIND = 'argument';
+class_exists(LockBadArgumentException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockBadArgumentException */
+    class LockBadArgument extends LockBadArgumentException
+    {
+    }
 }

@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The wait would close a circle of clients that wait for each other's session locks. */
-final class LockDeadlock extends LockException
-{
-    public const KIND = 'deadlock';
+class_exists(LockDeadlockException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockDeadlockException */
+    class LockDeadlock extends LockDeadlockException
+    {
+    }
 }

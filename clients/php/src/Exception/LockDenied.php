@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The server does not allow this user the connection, the command or the key. */
-final class LockDenied extends LockException
-{
-    public const KIND = 'denied';
+class_exists(LockDeniedException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockDeniedException */
+    class LockDenied extends LockDeniedException
+    {
+    }
 }

@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The lock is not held any more, or not for certain. */
-final class LockLost extends LockException
-{
-    public const KIND = 'lost';
+class_exists(LockLostException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockLostException */
+    class LockLost extends LockLostException
+    {
+    }
 }

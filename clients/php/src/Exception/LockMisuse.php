@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The same lock again within its own scope, closed Locks, a lock that was released before. */
-final class LockMisuse extends LockException
-{
-    public const KIND = 'misuse';
+class_exists(LockMisuseException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockMisuseException */
+    class LockMisuse extends LockMisuseException
+    {
+    }
 }

@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** No connection to a server, or no reply in time. */
-final class LockNoServer extends LockException
-{
-    public const KIND = 'no_server';
+class_exists(LockNoServerException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockNoServerException */
+    class LockNoServer extends LockNoServerException
+    {
+    }
 }

@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** Somebody else has the lock; or an operator cancelled the wait. */
-class LockRefused extends LockException
-{
-    public const KIND = 'refused';
+class_exists(LockRefusedException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockRefusedException */
+    class LockRefused extends LockRefusedException
+    {
+    }
 }

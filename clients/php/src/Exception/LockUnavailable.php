@@ -4,8 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The server grants nothing now, or not this (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM); or it lacks the module. */
-final class LockUnavailable extends LockException
-{
-    public const KIND = 'unavailable';
+class_exists(LockUnavailableException::class); // defines this name
+
+if (false) {
+    /** @deprecated the name is LockUnavailableException */
+    class LockUnavailable extends LockUnavailableException
+    {
+    }
 }

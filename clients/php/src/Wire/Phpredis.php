@@ -8,7 +8,7 @@ use Serverlock\Core\Broken;
 use Serverlock\Core\Judge;
 use Serverlock\Core\Request;
 use Serverlock\Core\Said;
-use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockMisuseException;
 
 /**
  * \Redis: one server. A closure gives the connection instead where the master may be another one later.
@@ -53,7 +53,7 @@ final class Phpredis implements Client
     {
         $redis = $this->redis();
         if ($redis->getMode() !== \Redis::ATOMIC) {
-            throw new LockMisuse(Request::shown([$key]), 'its connection is within multi() or pipeline()');
+            throw new LockMisuseException(Request::shown([$key]), 'its connection is within multi() or pipeline()');
         }
         if ($redis->getDBNum()) {
             return $this->instead()->call($key, $words, $timeout);

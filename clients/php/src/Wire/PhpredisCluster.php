@@ -7,7 +7,7 @@ namespace Serverlock\Wire;
 use Serverlock\Core\Broken;
 use Serverlock\Core\Judge;
 use Serverlock\Core\Request;
-use Serverlock\Exception\LockMisuse;
+use Serverlock\Exception\LockMisuseException;
 
 /**
  * \RedisCluster. Its own read time-out bounds its calls.
@@ -45,7 +45,7 @@ final class PhpredisCluster implements Client
     public function call(string $key, array $words, float $timeout): mixed
     {
         if ($this->redis->getMode() !== \Redis::ATOMIC) {
-            throw new LockMisuse(Request::shown([$key]), 'its connection is within multi()');
+            throw new LockMisuseException(Request::shown([$key]), 'its connection is within multi()');
         }
         return $this->at(substr($key, strlen($this->prefix())), $words); // it adds the prefix, to find the slot
     }

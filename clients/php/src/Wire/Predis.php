@@ -13,7 +13,7 @@ use Predis\Response\ResponseInterface;
 use Serverlock\Core\Broken;
 use Serverlock\Core\Judge;
 use Serverlock\Core\Said;
-use Serverlock\Exception\LockBadArgument;
+use Serverlock\Exception\LockBadArgumentException;
 
 /**
  * Predis: one server, or the master of a group, as Sentinel or the configuration says.
@@ -74,7 +74,7 @@ final class Predis implements Client
         if (is_object($prefix) && method_exists($prefix, 'getPrefix')) {
             return (string) $prefix->getPrefix();
         }
-        throw new LockBadArgument('', 'the client has a prefix that is no text');
+        throw new LockBadArgumentException('', 'the client has a prefix that is no text');
     }
 
     /**

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-use Serverlock\Exception\LockLost;
+use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 use Serverlock\Locks;
 
@@ -47,7 +47,7 @@ final class Fork
         try {
             try {
                 $this->held->check();
-            } catch (LockLost) {
+            } catch (LockLostException) {
                 $said['check'] = 'lost';
             }
             $said['own'] = $this->locks->lock("the child's", 5)->acquire()->release();

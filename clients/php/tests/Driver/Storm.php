@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Tests\Driver;
 
 use Serverlock\Core\Engine;
-use Serverlock\Exception\LockRefused;
+use Serverlock\Exception\LockRefusedException;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
@@ -113,7 +113,7 @@ final class Storm
             $this->mayThrow = false;
         } catch (Cancelled $cancelled) {
             throw $cancelled;
-        } catch (LockRefused) {
+        } catch (LockRefusedException) {
             $this->mayThrow = false;
             ++$this->tally['refused'];
             --$this->tally['granted'];
@@ -155,7 +155,7 @@ final class Storm
             while ($goesOn) {
                 try {
                     $this->lock($locks)->run(static fn () => null);
-                } catch (LockRefused) {
+                } catch (LockRefusedException) {
                     // and again
                 }
             }

@@ -4,15 +4,8 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-use Serverlock\Exception\LockBadArgument;
-use Serverlock\Exception\LockDeadlock;
-use Serverlock\Exception\LockDenied;
-use Serverlock\Exception\LockLost;
-use Serverlock\Exception\LockMisuse;
-use Serverlock\Exception\LockNoServer;
-use Serverlock\Exception\LockRefused;
-use Serverlock\Exception\LockTimeout;
-use Serverlock\Exception\LockUnavailable;
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 use Serverlock\Hooks;
 use Serverlock\Lock;
@@ -21,12 +14,7 @@ use Serverlock\Locks;
 /** One process of an application: it does one order after the other. */
 final class Worker
 {
-    private const KINDS = [
-        LockTimeout::class => 'timeout', LockRefused::class => 'refused', LockLost::class => 'lost',
-        LockDeadlock::class => 'deadlock', LockUnavailable::class => 'unavailable', LockDenied::class => 'denied',
-        LockNoServer::class => 'no_server', LockBadArgument::class => 'argument', LockMisuse::class => 'misuse',
-        Work::class => 'work', Cannot::class => 'cannot', Cancelled::class => 'cancelled',
-    ];
+    private const KINDS = [Work::class => 'work', Cannot::class => 'cannot', Cancelled::class => 'cancelled'];
 
     private readonly Orders $orders;
     /** @var array<string, object> */
@@ -74,10 +62,16 @@ final class Worker
             $ok = $this->carryOut($order);
             Dispatcher::say(['n' => $order['n'], 'ok' => (object) $ok]);
         } catch (\Throwable $error) {
-            $kind = self::KINDS[$error::class] ?? 'unknown';
-            $text = $kind === 'unknown' ? (string) $error : $error->getMessage();
-            Dispatcher::say(['n' => $order['n'], 'error' => ['kind' => $kind, 'text' => $text]]);
+            self::refuse($order, $error);
         }
+    }
+
+    /** @param array<string, mixed> $order */
+    private static function refuse(array $order, \Throwable $error): void
+    {
+        $kind = $error instanceof LockException ? $error->kind : self::KINDS[$error::class] ?? 'unknown';
+        $text = $kind === 'unknown' ? (string) $error : $error->getMessage();
+        Dispatcher::say(['n' => $order['n'], 'error' => ['kind' => $kind, 'text' => $text]]);
     }
 
     /**
@@ -154,13 +148,13 @@ final class Worker
                 default:
                     throw new Cannot($order['do']);
             }
-        } catch (LockLost $lost) {
+        } catch (LockLostException $lost) {
             $this->tellLost($what, $name, $lost);
             throw $lost;
         }
     }
 
-    private function tellLost(string $what, string $name, LockLost $lost): void
+    private function tellLost(string $what, string $name, LockLostException $lost): void
     {
         if (!isset($this->lost["$what $name"])) {
             $this->lost["$what $name"] = true;
@@ -242,7 +236,7 @@ final class Worker
     {
         try {
             $held->check();
-        } catch (LockLost $lost) {
+        } catch (LockLostException $lost) {
             $this->tellLost('scope', $name, $lost);
             Dispatcher::say(['event' => 'stopped', 'scope' => $name]);
             throw $lost;
@@ -261,8 +255,7 @@ final class Worker
             };
             Dispatcher::say(['n' => $told['n'], 'ok' => (object) $ok]);
         } catch (\Throwable $error) {
-            $kind = self::KINDS[$error::class] ?? 'unknown';
-            Dispatcher::say(['n' => $told['n'], 'error' => ['kind' => $kind, 'text' => $error->getMessage()]]);
+            self::refuse($told, $error);
         }
     }
 

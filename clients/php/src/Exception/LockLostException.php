@@ -1,0 +1,14 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Exception;
+
+/** The lock is not held any more, or not for certain. */
+final class LockLostException extends LockException
+{
+    public const KIND = 'lost';
+}
+
+// The old name.
+class_alias(LockLostException::class, LockLost::class);

@@ -1,0 +1,14 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Exception;
+
+/** Somebody else still had the lock when the wait ended, or the server was changing all that time. */
+final class LockTimeoutException extends LockRefusedException
+{
+    public const KIND = 'timeout';
+}
+
+// The old name.
+class_alias(LockTimeoutException::class, LockTimeout::class);

@@ -1,6 +1,6 @@
 <?php
 
-// One process of the benchmark of the clients, in PHP: worker.php CONTENDER PORT. run.py says what it is told.
+// One process of the benchmark of the clients, in PHP: worker.php CONTENDER PORT. run.py documents its input.
 
 declare(strict_types=1);
 

@@ -4,8 +4,9 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-use Serverlock\Core\Engine;
 use Serverlock\Core\Hold;
+use Serverlock\Core\Keeper;
+use Serverlock\Core\Release;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 
@@ -15,8 +16,8 @@ use Serverlock\Exception\LockLostException;
  * PHP does one thing at a time: **nothing renews the lease but check() and extend()**. Call check() before each step of
  * the work; while the work is in a step that takes longer than the lease, the lock is lost.
  *
- * A Held that is dropped is not released: its work may be half done, and the next holder can be told so. Its lock ends
- * with its lease, a session at once. In a child process it is lost, and untouched.
+ * A Held that is dropped is not released: its work may be half done, and the next holder can learn of that. Its lock
+ * ends with its lease, a session at once. In a child process it is lost, and untouched.
  */
 final class Held
 {
@@ -33,7 +34,7 @@ final class Held
     public readonly Hold $hold;
 
     /** @internal */
-    public function __construct(private readonly Engine $engine, Hold $hold)
+    public function __construct(private readonly Keeper $keeper, private readonly Release $release, Hold $hold)
     {
         $this->hold = $hold;
         $this->key = $hold->request->name;
@@ -43,26 +44,26 @@ final class Held
     }
 
     /**
-     * Throws unless the lock is held for certain. It renews the lease when a third of it has passed; otherwise it asks
-     * nobody.
+     * Throws unless the lock is held for certain. It renews the lease when a third of it has passed; otherwise it sends
+     * nothing.
      *
      * @throws LockLostException
      */
     public function check(): void
     {
-        $this->engine->keeper->check($this->hold);
+        $this->keeper->check($this->hold);
     }
 
     /** Whether the lock is held for certain. It renews nothing. */
     public function isHeld(): bool
     {
-        return $this->engine->keeper->isHeld($this->hold);
+        return $this->keeper->isHeld($this->hold);
     }
 
     /** For how many seconds the lock is held for certain if it is not renewed; 0 when it is lost or released. */
     public function left(): float
     {
-        return $this->engine->keeper->left($this->hold);
+        return $this->keeper->left($this->hold);
     }
 
     /**
@@ -72,7 +73,7 @@ final class Held
      */
     public function extend(?float $lease = null): void
     {
-        $this->engine->keeper->extend($this->hold, $lease);
+        $this->keeper->extend($this->hold, $lease);
     }
 
     /**
@@ -82,7 +83,7 @@ final class Held
      */
     public function verify(): float
     {
-        return $this->engine->keeper->verify($this->hold);
+        return $this->keeper->verify($this->hold);
     }
 
     /**
@@ -93,17 +94,17 @@ final class Held
      */
     public function fenced(string $command, string $key, string|int|float ...$args): mixed
     {
-        return $this->engine->keeper->fenced($this->hold, $command, $key, array_values($args));
+        return $this->keeper->fenced($this->hold, $command, $key, array_values($args));
     }
 
     /**
-     * Gives the lock back: whether it was held to the end. What the server does not answer is given back by a later
-     * call of the manager, or ends with the lease.
+     * Gives the lock back, and returns whether it was held to the end. Without a reply of the server, a later call of
+     * the manager gives it back, or it ends with its lease.
      *
      * @throws LockException
      */
     public function release(): bool
     {
-        return $this->engine->keeper->release($this->hold);
+        return $this->release->release($this->hold);
     }
 }

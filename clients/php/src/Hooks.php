@@ -8,7 +8,7 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 
 /**
- * What Locks tell their application, besides errors: metrics, traces. What a hook throws goes to the logger.
+ * Notifications for metrics and traces. An exception of a hook goes to the logger.
  */
 final class Hooks
 {

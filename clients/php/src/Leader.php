@@ -4,12 +4,12 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-use Serverlock\Core\Broken;
+use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Clock;
 use Serverlock\Core\Engine;
 use Serverlock\Core\GivenUp;
 use Serverlock\Core\Request;
-use Serverlock\Core\Said;
+use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
@@ -56,7 +56,8 @@ final class Leader
                     if ($known !== $error->getMessage()) {
                         $known = $error->getMessage();
                         $context = ['error' => $known];
-                        $this->engine->logger?->warning('serverlock: campaigning goes on: {error}', $context);
+                        $logger = $this->engine->resources->logger;
+                        $logger?->warning('serverlock: campaigning goes on: {error}', $context);
                     }
                     Clock::pause($this->pause);
                 }
@@ -65,7 +66,7 @@ final class Leader
             $known = '';
             $this->lead($held, $lead);
             if ($goesOn()) {
-                Clock::pause($this->pause); // others have their turn
+                Clock::pause($this->pause); // so that others can be elected
             }
         }
     }
@@ -81,13 +82,13 @@ final class Leader
     {
         try {
             return $this->ask();
-        } catch (Said | Broken) {
+        } catch (ReplyError | ConnectionLost) {
             return new Leadership(null, null);
         }
     }
 
     /**
-     * Yields the current leader, and then each change, for as long as it is asked: it looks every third of the lease.
+     * Yields the current leader, and then each change. It asks the server every third of the lease.
      *
      * @return \Generator<int, Leadership, void, never>
      */
@@ -101,8 +102,8 @@ final class Leader
                     $before = $now->token;
                     yield $now;
                 }
-            } catch (Said | Broken) {
-                // nobody knows
+            } catch (ReplyError | ConnectionLost) {
+                // it is not known now
             }
             Clock::pause($this->request->lease / 3);
         }
@@ -124,27 +125,29 @@ final class Leader
                 // by $lead
             } catch (LockException $error) {
                 $context = ['error' => $error->getMessage()];
-                $this->engine->logger?->warning('serverlock: stepping down: {error}', $context);
+                $this->engine->resources->logger?->warning('serverlock: stepping down: {error}', $context);
             }
         }
     }
 
     private function ask(): Leadership
     {
-        $this->request->bind($this->engine->client()->prefix());
+        $resources = $this->engine->resources;
+        $this->request->bind($resources->client()->prefix());
         $key = $this->request->key();
+        $call = static fn (string ...$words): mixed => $resources->call($key, $words, $resources->timeout);
         try {
             try {
-                return self::read($this->engine->call($key, ['LOCK.INFO', $key], $this->engine->timeout));
-            } catch (Said $error) {
+                return self::read($call('LOCK.INFO', $key));
+            } catch (ReplyError $error) {
                 if (!$error->isUnknownCommand()) {
                     throw $error;
                 }
-                $value = $this->engine->call($key, ['GET', $key], $this->engine->timeout);
-                return self::parse($value, $this->engine->call($key, ['TIME'], $this->engine->timeout));
+                $value = $call('GET', $key);
+                return self::parse($value, $call('TIME'));
             }
-        } catch (Said | Broken $error) {
-            $this->engine->client()->forget();
+        } catch (ReplyError | ConnectionLost $error) {
+            $resources->client()->forget();
             throw $error;
         }
     }

@@ -4,10 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-use Serverlock\Core\Clock;
 use Serverlock\Core\Engine;
-use Serverlock\Core\Grant;
-use Serverlock\Core\Hold;
 use Serverlock\Core\Request;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
@@ -23,7 +20,7 @@ final class Lock
     /**
      * Gets the lock within the wait. The caller has to release it.
      *
-     * What a signal handler throws ends the wait, and leaves nothing behind.
+     * An exception of a signal handler ends the wait, and leaves nothing behind.
      *
      * @throws LockException
      */
@@ -48,7 +45,7 @@ final class Lock
     {
         self::refuseGenerator($work, $this->request->name);
         $held = $this->engine->acquire($this->request);
-        try { // from the first step to the last: what a signal handler throws ends the scope
+        try { // from the first step to the last: an exception of a signal handler ends the scope
             $this->engine->enter($held->hold);
             $result = $work($held);
             if ($result instanceof \Generator) {
@@ -62,7 +59,7 @@ final class Lock
             try {
                 $this->giveBack($held);
             } catch (LockException) {
-                // that of the work is the one to tell
+                // that of the work is thrown
             } catch (\Throwable $second) { // of another signal, which came before the release
                 $this->giveBack($held);
                 throw $second;
@@ -104,11 +101,6 @@ final class Lock
             $reason = 'a session belongs to its connection: it cannot be taken up';
             throw new LockMisuseException($this->request->name, $reason);
         }
-        $this->request->bind($this->engine->client()->prefix());
-        $sent = Clock::now();
-        $grant = new Grant($token, $sent, null, $this->engine->isPortable());
-        $hold = new Hold($this->request, $grant, $sent, $this->engine->pid);
-        $hold->extended($sent, max(0.001, $this->engine->keeper->verify($hold)));
-        return new Held($this->engine, $hold);
+        return $this->engine->resume($this->request, $token);
     }
 }

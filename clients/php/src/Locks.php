@@ -18,7 +18,7 @@ use Serverlock\Wire\Predis;
 use Serverlock\Wire\PredisCluster;
 
 /**
- * The locks of one client: make one for each client of the application, and keep it.
+ * The locks of one client: create one for each client of the application, and keep it.
  *
  * Times are seconds. Each kind of lock takes LockOptions after its key and lease: as one object, or as the arguments of
  * its constructor: `lock('report', 30.0, wait: 60.0)`.
@@ -33,10 +33,10 @@ final class Locks
      * @param float $timeout how long a reply may take
      * @param bool $portable without the module, lock by script
      * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where
-     *     the client cannot tell them: \RedisCluster
+     *     the client does not reveal them: \RedisCluster
      * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the
-     *     client cannot tell them: \Redis, \RedisCluster
-     * @param bool $warnWithoutModule say once that the module is missing: to the logger, or to PHP's error log
+     *     client does not reveal them: \Redis, \RedisCluster
+     * @param bool $warnWithoutModule report once that the module is missing: to the logger, or to PHP's error log
      */
     public function __construct(
         \Redis|\RedisCluster|ClientInterface|\Closure $client,

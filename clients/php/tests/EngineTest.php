@@ -5,10 +5,10 @@ declare(strict_types=1);
 namespace Serverlock\Tests;
 
 use PHPUnit\Framework\TestCase;
-use Serverlock\Core\Broken;
+use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Engine;
 use Serverlock\Core\Request;
-use Serverlock\Core\Said;
+use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockNoServerException;
@@ -19,7 +19,7 @@ use Serverlock\Leader;
 use Serverlock\Lock;
 use Serverlock\LockOptions;
 
-/** What is sent, and how often, when replies are lost. */
+/** The commands that are sent when replies are lost. */
 final class EngineTest extends TestCase
 {
     private static function engine(ScriptedClient $client, float $timeout = 0.05): Engine
@@ -29,7 +29,7 @@ final class EngineTest extends TestCase
 
     public function testAnAttemptWithoutAWaitIsSentTwiceAtMostAndCancelled(): void
     {
-        $client = new ScriptedClient([new Broken('a'), new Broken('b'), 1]);
+        $client = new ScriptedClient([new ConnectionLost('a'), new ConnectionLost('b'), 1]);
         try {
             self::engine($client)->acquire(new Request(['report'], 30.0));
             self::fail('granted');
@@ -43,7 +43,8 @@ final class EngineTest extends TestCase
 
     public function testWhatCannotBeCancelledNowIsCancelledByALaterCall(): void
     {
-        $client = new ScriptedClient([new Broken('a'), new Broken('b'), new Broken('c'), 1, 4711, 1]);
+        $errors = [new ConnectionLost('a'), new ConnectionLost('b'), new ConnectionLost('c')];
+        $client = new ScriptedClient([...$errors, 1, 4711, 1]);
         $engine = self::engine($client);
         try {
             $engine->acquire(new Request(['report'], 30.0));
@@ -58,7 +59,7 @@ final class EngineTest extends TestCase
         self::assertCount(6, $client->sent, 'and once is enough');
     }
 
-    /** @return array<string, array{string, bool}> what the server says, and whether it may pass */
+    /** @return array<string, array{string, bool}> the reply of the server, and whether a retry may help */
     public static function errors(): array
     {
         $passing = ['LOADING', 'BUSY', 'MISCONF', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'READONLY', 'MOVED', 'ASK',
@@ -73,7 +74,7 @@ final class EngineTest extends TestCase
     /** @dataProvider errors */
     public function testWhatMayPassIsTriedAgainForAsLongAsTheWaitLasts(string $text, bool $mayPass): void
     {
-        $client = new ScriptedClient([new Said($text), new Said($text), new Said($text), 4711]);
+        $client = new ScriptedClient([new ReplyError($text), new ReplyError($text), new ReplyError($text), 4711]);
         try {
             $held = self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 60.0)));
             self::assertTrue($mayPass);
@@ -88,7 +89,7 @@ final class EngineTest extends TestCase
     /** @dataProvider errors */
     public function testWithoutAWaitItIsUnavailableAndNothingIsLeftToCancel(string $text, bool $mayPass): void
     {
-        $client = new ScriptedClient([new Said($text), new Said($text)]);
+        $client = new ScriptedClient([new ReplyError($text), new ReplyError($text)]);
         try {
             self::engine($client)->acquire(new Request(['report'], 30.0));
             self::fail('granted');
@@ -100,7 +101,7 @@ final class EngineTest extends TestCase
 
     public function testAWaitThatEndsMeanwhileHasTimedOut(): void
     {
-        $client = new ScriptedClient(array_fill(0, 1000, new Said('BUSY a script runs')));
+        $client = new ScriptedClient(array_fill(0, 1000, new ReplyError('BUSY a script runs')));
         $this->expectException(LockTimeoutException::class);
         $this->expectExceptionMessage('BUSY a script runs');
         self::engine($client)->acquire(new Request(['report'], 30.0, new LockOptions(wait: 0.1)));
@@ -109,7 +110,7 @@ final class EngineTest extends TestCase
     /** @dataProvider errors */
     public function testAReleaseThatMeetsItIsMadeUpForByALaterCall(string $text, bool $mayPass): void
     {
-        $client = new ScriptedClient([4711, ...array_fill(0, 20, new Said($text))]);
+        $client = new ScriptedClient([4711, ...array_fill(0, 20, new ReplyError($text))]);
         $engine = self::engine($client);
         $held = $engine->acquire(new Request(['report'], 30.0));
         try {
@@ -119,7 +120,7 @@ final class EngineTest extends TestCase
             self::assertFalse($mayPass);
             return;
         }
-        [$client->replies, $client->sent] = [[new Said($text), 4712, new Said($text)], []];
+        [$client->replies, $client->sent] = [[new ReplyError($text), 4712, new ReplyError($text)], []];
         MovedClock::by(monotonic: 1.1);
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame(['LOCK.RELEASE', 'LOCK.ACQUIRE'], $client->commands());
@@ -131,11 +132,11 @@ final class EngineTest extends TestCase
 
     public function testALaterReleaseAndACancelThatMeetItAreMadeUpForToo(): void
     {
-        $busy = new Said('BUSY a script runs');
+        $busy = new ReplyError('BUSY a script runs');
         $client = new ScriptedClient([4711, $busy]);
         $engine = self::engine($client);
         self::assertTrue($engine->acquire(new Request(['report'], 30.0, new LockOptions(atLeast: 1.0)))->release());
-        [$client->replies, $client->sent] = [[new Broken('a'), new Broken('b'), $busy], []];
+        [$client->replies, $client->sent] = [[new ConnectionLost('a'), new ConnectionLost('b'), $busy], []];
         try {
             $engine->acquire(new Request(['other'], 30.0));
             self::fail('granted');
@@ -159,7 +160,7 @@ final class EngineTest extends TestCase
     public function testAReleaseThatWasSentTwiceMayFindItsOwnWorkDone(array $replies, bool $wasHeld): void
     {
         $client = new ScriptedClient([4711, ...array_map(
-            static fn (int|string $reply): mixed => $reply === 'broken' ? new Broken('lost') : $reply,
+            static fn (int|string $reply): mixed => $reply === 'broken' ? new ConnectionLost('lost') : $reply,
             $replies,
         )]);
         $engine = self::engine($client, 1.0);
@@ -168,7 +169,7 @@ final class EngineTest extends TestCase
 
     public function testAReleaseThatCannotBeSentIsMadeUpForByALaterCall(): void
     {
-        $client = new ScriptedClient([4711, ...array_fill(0, 20, new Broken('down'))]);
+        $client = new ScriptedClient([4711, ...array_fill(0, 20, new ConnectionLost('down'))]);
         $engine = self::engine($client);
         self::assertTrue($engine->acquire(new Request(['report'], 30.0))->release());
         $client->replies = [1, 4712];
@@ -180,7 +181,7 @@ final class EngineTest extends TestCase
 
     public function testTheModuleIsAskedForAgainAfterAWhileOnly(): void
     {
-        $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', 4711, 4712]);
         $engine = self::engine($client);
         $engine->acquire(new Request(['report'], 30.0));
@@ -191,7 +192,7 @@ final class EngineTest extends TestCase
 
     public function testAnAttemptThatPollsAsksForTheModuleAgainUnderItsID(): void
     {
-        $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', null, null, $unknown, null, 4711]);
         $client->onCall = function (array $words) use ($client): void {
             if (in_array(count($client->sent), [4, 6], true)) { // after the second and the third script
@@ -211,7 +212,7 @@ final class EngineTest extends TestCase
 
     public function testAMissingModuleIsSaidOnce(): void
     {
-        $unknown = new Said("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $log = tempnam(sys_get_temp_dir(), 'serverlock-');
         $before = ini_set('error_log', (string) $log);
         try {

@@ -11,7 +11,7 @@ use Serverlock\Held;
 use Serverlock\Hooks;
 use Serverlock\Locks;
 
-/** What the suite cannot ask of PHP, which renews nothing by itself. */
+/** Leases, which PHP does not renew in the background as the suite expects. */
 final class HoldingTest extends ServerTestCase
 {
     /** How often the server has carried out a command. */

@@ -10,7 +10,7 @@ use Serverlock\Exception\LockRefusedException;
 use Serverlock\Locks;
 use Serverlock\Wire\Slot;
 
-/** What the libraries do with the application's connection, and what locks leave as it was. */
+/** How the libraries treat the application's connection, and the settings that locks restore. */
 final class LibrariesTest extends ServerTestCase
 {
     /** @return array<string, array{string, bool}> */

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests;
 
-use Serverlock\Core\Broken;
+use Serverlock\Core\ConnectionLost;
 use Serverlock\Wire\Address;
 use Serverlock\Wire\Client;
 
@@ -42,7 +42,7 @@ final class ScriptedClient implements Client
 
     public function address(string $key, float $timeout): Address
     {
-        throw new Broken('no lines here');
+        throw new ConnectionLost('no lines here');
     }
 
     public function known(): array

@@ -5,87 +5,87 @@ declare(strict_types=1);
 namespace Serverlock\Tests;
 
 use PHPUnit\Framework\TestCase;
-use Serverlock\Core\Broken;
-use Serverlock\Core\Said;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\ReplyError;
 use Serverlock\Wire\Address;
-use Serverlock\Wire\Cluster;
-use Serverlock\Wire\Line;
+use Serverlock\Wire\Router;
+use Serverlock\Wire\Connection;
 use Serverlock\Wire\Slot;
 
-/** Lines, addresses and slots, without a server. */
+/** Connections, addresses and slots, without a server. */
 final class WireTest extends TestCase
 {
     /** @var resource */
     private $listener;
 
     /**
-     * A line, and the other end of it.
+     * A connection, and the other end of it.
      *
-     * @return array{Line, resource}
+     * @return array{Connection, resource}
      */
-    private function line(): array
+    private function connection(): array
     {
         $listener = stream_socket_server('tcp://127.0.0.1:0');
         self::assertNotFalse($listener);
         $this->listener = $listener;
         $port = (int) substr((string) strrchr((string) stream_socket_get_name($listener, false), ':'), 1);
-        $line = Line::dial(Address::of('127.0.0.1', $port), 1.0);
+        $connection = Connection::open(Address::of('127.0.0.1', $port), 1.0);
         $other = stream_socket_accept($listener);
         self::assertNotFalse($other);
-        return [$line, $other];
+        return [$connection, $other];
     }
 
     public function testRepliesOfAllKinds(): void
     {
-        [$line, $other] = $this->line();
+        [$connection, $other] = $this->connection();
         $replies = [":42\r\n" => 42, "+OK\r\n" => 'OK', "$3\r\na\r\n\r\n" => "a\r\n",
             "$-1\r\n" => null, "*-1\r\n" => null,
             "*3\r\n:1\r\n*1\r\n\$1\r\nx\r\n\$-1\r\n" => [1, ['x'], null], "*0\r\n" => [], "$0\r\n\r\n" => ''];
         foreach ($replies as $bytes => $expected) {
             fwrite($other, $bytes);
-            self::assertSame($expected, $line->call(['PING', 1], 1.0));
+            self::assertSame($expected, $connection->call(['PING', 1], 1.0));
         }
         self::assertSame("*2\r\n\$4\r\nPING\r\n\$1\r\n1\r\n", fread($other, 21));
         fwrite($other, "-DEADLOCK a circle\r\n");
         try {
-            $line->call(['PING'], 1.0);
+            $connection->call(['PING'], 1.0);
             self::fail('no error');
-        } catch (Said $error) {
+        } catch (ReplyError $error) {
             self::assertSame('DEADLOCK', $error->word);
         }
-        self::assertTrue($line->isOpen(), 'an error of the server is a reply');
+        self::assertTrue($connection->isOpen(), 'an error of the server is a reply');
     }
 
-    public function testALateReplyClosesTheLine(): void
+    public function testALateReplyClosesTheConnection(): void
     {
-        [$line, $other] = $this->line();
+        [$connection, $other] = $this->connection();
         fwrite($other, "$5\r\nhel");
         try {
-            $line->call(['ECHO', 'hello'], 0.05);
+            $connection->call(['ECHO', 'hello'], 0.05);
             self::fail('no error');
-        } catch (Broken $error) {
+        } catch (ConnectionLost $error) {
             self::assertSame('no reply in time', $error->getMessage());
         }
-        self::assertFalse($line->isOpen());
-        $this->expectException(Broken::class);
-        $line->call(['PING'], 0.05);
+        self::assertFalse($connection->isOpen());
+        $this->expectException(ConnectionLost::class);
+        $connection->call(['PING'], 0.05);
     }
 
     public function testTheEndOfALineIsSeenWithoutACall(): void
     {
-        [$line, $other] = $this->line();
-        self::assertTrue($line->isOpen());
+        [$connection, $other] = $this->connection();
+        self::assertTrue($connection->isOpen());
         fclose($other);
         $end = hrtime(true) + 10e9;
-        while ($line->isOpen() && hrtime(true) < $end) {
+        while ($connection->isOpen() && hrtime(true) < $end) {
             usleep(1000);
         }
-        self::assertFalse($line->isOpen());
+        self::assertFalse($connection->isOpen());
     }
 
     public function testLinesSlowlyFilledAreReadInFull(): void
     {
-        [$line, $other] = $this->line();
+        [$connection, $other] = $this->connection();
         $big = str_repeat('x', 300_000);
         stream_set_blocking($other, false);
         $bytes = '$' . strlen($big) . "\r\n$big\r\n";
@@ -100,7 +100,7 @@ final class WireTest extends TestCase
         });
         posix_kill((int) getmypid(), SIGALRM);
         try {
-            self::assertSame($big, $line->call(['GET', 'big'], 5.0));
+            self::assertSame($big, $connection->call(['GET', 'big'], 5.0));
         } finally {
             pcntl_signal(SIGALRM, SIG_DFL);
             pcntl_async_signals(false);
@@ -138,10 +138,10 @@ final class WireTest extends TestCase
         $sent = [];
         $answers = [
             'a:1 CLUSTER' => [$slots, $slots],
-            'b:2 GET' => [new Said('MOVED 12182 c:3'), new Said('ASK 12182 c:3'), 'y'],
+            'b:2 GET' => [new ReplyError('MOVED 12182 c:3'), new ReplyError('ASK 12182 c:3'), 'y'],
             'c:3 GET' => ['x', 'z'], 'c:3 ASKING' => ['OK'],
         ];
-        $cluster = new Cluster(function (string $server, array $words) use (&$answers, &$sent): mixed {
+        $cluster = new Router(function (string $server, array $words) use (&$answers, &$sent): mixed {
             $sent[] = "$server $words[0]";
             $answer = array_shift($answers["$server $words[0]"]);
             return $answer instanceof \Throwable ? throw $answer : $answer;

@@ -14,8 +14,8 @@ use Serverlock\Lock as Description;
 use Serverlock\Locks;
 
 /**
- * A lock of Laravel. block() stands in line at the server; owner() is the OWNER of the lock, which others see, and by
- * which another process restores it.
+ * A lock of Laravel. block() waits in the queue of the server; owner() is the OWNER of the lock, which others see, and
+ * by which another process restores it.
  */
 final class LaravelLock extends Lock
 {
@@ -45,7 +45,7 @@ final class LaravelLock extends Lock
     }
 
     /**
-     * Waits in line, where Laravel's other locks try again every now and then.
+     * Waits in the queue of the server, where Laravel's other locks poll.
      *
      * @param int $seconds
      * @param callable|null $callback

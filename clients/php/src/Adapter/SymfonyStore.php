@@ -20,8 +20,8 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 /**
  * A store of symfony/lock: `new LockFactory(new SymfonyStore(new Locks($redis)))`.
  *
- * Blocking acquisitions stand in line at the server. The token of the lock is in the state of its Key, so a Key that is
- * serialized takes the lock to another process. Nothing but refresh() renews, as symfony/lock has it.
+ * Blocking acquisitions wait in the queue of the server. The token of the lock is in the state of its Key, so a
+ * serialized Key takes the lock to another process. Only refresh() renews, as symfony/lock has it.
  *
  * The server turns no shared lock into an exclusive one, nor the reverse: save() after saveRead() releases and
  * acquires. If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.

@@ -9,31 +9,31 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 use Serverlock\Predecessor;
-use Serverlock\Wire\Line;
+use Serverlock\Wire\Connection;
 
 /**
  * One try to get a lock: sent, waited for, and given up without leaving anything behind.
  *
- * It asks without waiting first, over the application's own client. Only if somebody else has the lock, it stands in
- * line: by blocking on a line in pieces, under one ID, or by polling with the portable script. PHP does one thing at a
- * time, so a manager has one wait at a time, and needs no NOTIFY.
+ * It asks without waiting first, over the application's own client. Only if somebody else has the lock, it waits: in
+ * the queue, by blocking on a dedicated connection in pieces, under one ID; or by polling with the portable script. PHP
+ * does one thing at a time, so a manager has one wait at a time, and needs no NOTIFY.
  *
  * @internal
  */
 final class Attempt
 {
-    /** A reply that is lost is noticed after one piece; $while is asked between two of them. */
+    /** A lost reply is noticed after one piece. $while is called between pieces. */
     private const PIECE = 2.0;
-    /** A server whose clock runs a little ahead ends a wait a little early. */
+    /** A server with a faster clock ends a wait a little early. */
     private const SLACK = 0.1;
 
     public readonly float $began;
     private readonly string $id;
     private readonly float $deadline;
     private int $tries = 0;
-    private ?Line $line = null;
-    private bool $usesLine;
-    /** The server may know of it. */
+    private ?Connection $connection = null;
+    private bool $usesConnection;
+    /** It may be in the queue, or have the lock. */
     private bool $mayStand = false;
     private bool $stood = false;
     /** No reply came to one of its copies. */
@@ -41,11 +41,11 @@ final class Attempt
     private bool $isPortable = false;
 
     /**
-     * @param null|\Closure(): bool $while asked between the pieces of the wait; false ends it
+     * @param null|\Closure(): bool $while called between the pieces of the wait; false ends it
      * @param bool $wereAsync whether signals are to be delivered here
      */
     public function __construct(
-        private readonly Engine $engine,
+        private readonly Resources $resources,
         private readonly Request $request,
         private readonly ?\Closure $while = null,
         private readonly bool $wereAsync = false,
@@ -53,7 +53,7 @@ final class Attempt
         $this->id = (string) random_int(1, 999_999_999_999_999_999);
         $this->began = Clock::now();
         $this->deadline = $this->began + $request->options->wait;
-        $this->usesLine = $request->needsLine();
+        $this->usesConnection = $request->needsConnection();
     }
 
     /** @throws LockException|GivenUp */
@@ -63,32 +63,33 @@ final class Attempt
             $this->goOn();
             $grant = $this->get();
             if ($this->request->options->replicas > 0 || $this->request->options->fsync) {
-                $this->confirm();
+                $connection = $this->connection ?? throw new ConnectionLost('the connection of the grant is gone');
+                Replicas::confirm($connection, $this->request, $this->resources->timeout);
             }
-        } catch (\Throwable $error) { // also what a signal handler of the application throws
+        } catch (\Throwable $error) { // also that of a signal handler of the application
             $this->abandon();
-            throw $error instanceof Said || $error instanceof Broken ? $this->typed($error) : $error;
+            throw $error instanceof ReplyError || $error instanceof ConnectionLost ? $this->typed($error) : $error;
         }
         if ($this->request->options->session) {
-            [$grant->line, $this->line] = [$this->line, null];
+            [$grant->connection, $this->connection] = [$this->connection, null];
         }
-        $this->giveBackLine();
+        $this->giveBackConnection();
         return $grant;
     }
 
     private function get(): Grant
     {
         while (true) {
-            if (!$this->engine->isPortable()) {
+            if (!$this->resources->module->isMissing()) {
                 [$mightStand, $this->isPortable] = [$this->mayStand, false];
                 try {
                     return $this->byModule();
-                } catch (Said $error) {
-                    if (!$error->isUnknownCommand() || !$this->engine->missModule($error)) {
+                } catch (ReplyError $error) {
+                    if (!$error->isUnknownCommand() || !$this->resources->module->miss($error)) {
                         throw $error;
                     }
                 }
-                $this->mayStand = $mightStand; // that server knows of it by script at most
+                $this->mayStand = $mightStand; // without the module nothing was queued
             }
             $grant = $this->poll();
             if ($grant !== null) {
@@ -100,9 +101,9 @@ final class Attempt
     private function byModule(): Grant
     {
         if ($this->request->options->wait > 0 && !$this->request->options->session) {
-            $this->line = $this->engine->keptLine();
+            $this->connection = $this->resources->takeConnection();
         }
-        if ($this->line === null) { // else one round trip is enough
+        if ($this->connection === null) { // else one round trip is enough
             $grant = $this->ask();
             if ($grant !== null) {
                 return $grant;
@@ -119,15 +120,15 @@ final class Attempt
         return $this->deadline - Clock::now();
     }
 
-    /** Sends it, and again after errors that may pass. null: nil. */
+    /** Sends it, and again after errors for which a retry may help. null: the reply was nil. */
     private function ask(float $wait = 0.0): ?Grant
     {
         while (true) {
             $sent = Clock::now();
             try {
-                $this->request->bind($this->engine->client()->prefix());
-                $reply = $this->exchange($this->request->acquire($this->id, $wait), $wait + $this->engine->timeout);
-            } catch (Said | Broken $error) {
+                $this->request->bind($this->resources->client()->prefix());
+                $reply = $this->exchange($this->request->acquire($this->id, $wait), $wait + $this->resources->timeout);
+            } catch (ReplyError | ConnectionLost $error) {
                 $this->pauseAfter($error);
                 $wait = $wait > 0 ? max(0.001, min($wait, $this->left())) : 0.0;
                 continue;
@@ -151,7 +152,7 @@ final class Attempt
             $predecessor = $overdue === null ? null : new Predecessor($overdue / 1000, $token, $owner);
         }
         if (!is_int($reply) || $reply <= 0) {
-            throw new LockBadArgumentException($this->request->name, 'the server answered ' . json_encode($reply));
+            throw new LockBadArgumentException($this->request->name, 'the server replied ' . json_encode($reply));
         }
         return new Grant($reply, $sent, $predecessor, $this->isPortable);
     }
@@ -159,36 +160,36 @@ final class Attempt
     /** @param list<string|int|float> $words */
     private function exchange(array $words, float $timeout): mixed
     {
-        if ($this->usesLine && ($this->line === null || $this->line->isClosed())) {
-            $this->takeLine();
+        if ($this->usesConnection && ($this->connection === null || $this->connection->isClosed())) {
+            $this->takeConnection();
         }
         $this->mayStand = true;
-        return $this->line === null
-            ? $this->engine->call($this->request->key(), $words, $timeout)
-            : $this->line->call($words, $timeout, $this->goOn(...));
+        return $this->connection === null
+            ? $this->resources->call($this->request->key(), $words, $timeout)
+            : $this->connection->call($words, $timeout, $this->goOn(...));
     }
 
     /**
-     * Waits a little before the next copy; throws if there is to be none. The connection of the copy before is closed,
-     * or has answered.
+     * Waits a little before the next copy, or throws if there is none. The previous copy has a reply, or its connection
+     * is closed.
      */
-    private function pauseAfter(Said|Broken $error): void
+    private function pauseAfter(ReplyError|ConnectionLost $error): void
     {
         ++$this->tries;
-        if ($error instanceof Said && $error->isUnknownCommand()) {
+        if ($error instanceof ReplyError && $error->isUnknownCommand()) {
             throw $error;
         }
-        $this->line?->close(); // it may lead to a server that does not have the key any more
-        $this->engine->client()->forget();
+        $this->connection?->close(); // its server may have lost the key to another one
+        $this->resources->client()->forget();
         if ($this->tries === 5) {
-            $this->engine->logger?->warning('serverlock: the wait for {key} goes on: {error}', [
+            $this->resources->logger?->warning('serverlock: the wait for {key} goes on: {error}', [
                 'key' => $this->request->name, 'error' => $error->getMessage(), 'exception' => $error,
             ]);
         }
-        $this->isUnsure = $this->isUnsure || $error instanceof Broken;
-        if (!Judge::mayPass($error) || $this->left() <= 0 && $this->tries >= 2) {
+        $this->isUnsure = $this->isUnsure || $error instanceof ConnectionLost;
+        if (!Failures::mayPass($error) || $this->left() <= 0 && $this->tries >= 2) {
             if (!$this->isUnsure && !$this->stood) {
-                $this->mayStand = false; // after an error nothing has changed
+                $this->mayStand = false; // an error reply changes nothing
             }
             throw $error;
         }
@@ -198,12 +199,12 @@ final class Attempt
         $this->goOn();
     }
 
-    /** In pieces, so that a lost reply is noticed, and the application can end the wait. */
+    /** Blocks in pieces, to notice a lost reply and to let the application end the wait. */
     private function byBlocking(): Grant
     {
         while ($this->left() > 0) {
             $this->goOn();
-            $this->usesLine = true;
+            $this->usesConnection = true;
             $piece = max(0.001, min($this->left(), self::PIECE));
             $began = Clock::now();
             $grant = $this->ask($piece);
@@ -214,15 +215,15 @@ final class Attempt
                 }
             } elseif (Clock::now() < $began + $piece - self::SLACK && $this->left() > self::SLACK) {
                 $this->mayStand = false; // LOCK.CANCEL, or CLIENT UNBLOCK
-                throw Judge::refused($this->request->name);
+                throw Failures::refused($this->request->name);
             }
         }
         throw $this->over();
     }
 
     /**
-     * The grant may be as old as the call. If that is long, its lease counts from an EXTEND. It tells whether the grant
-     * still stands.
+     * The grant may be as old as the command. If that is long, an EXTEND starts its lease again. Returns whether the
+     * grant still holds.
      */
     private function countAnew(Grant $grant): bool
     {
@@ -230,8 +231,8 @@ final class Attempt
             $sent = Clock::now();
             try {
                 $words = $this->request->extend($grant->token, $this->request->lease);
-                $reply = $this->engine->call($this->request->key(), $words, $this->engine->timeout);
-            } catch (Said | Broken $error) {
+                $reply = $this->resources->call($this->request->key(), $words, $this->resources->timeout);
+            } catch (ReplyError | ConnectionLost $error) {
                 $this->pauseAfter($error);
                 continue;
             }
@@ -241,21 +242,21 @@ final class Attempt
         return true;
     }
 
-    /** Asks by script, where the module is not loaded. null: it is time to ask for the module again. */
+    /** Polls by script, without the module. null: it is time to ask for the module again. */
     private function poll(): ?Grant
     {
         $what = $this->request->needsModule();
         if ($what !== null) {
             throw new LockUnavailableException($this->request->name, "$what needs the module, which is not loaded");
         }
-        [$this->isPortable, $this->usesLine] = [true, $this->request->needsLine()];
-        $send = fn (array $words): mixed => $this->exchange($words, $this->engine->timeout);
+        [$this->isPortable, $this->usesConnection] = [true, $this->request->needsConnection()];
+        $send = fn (array $words): mixed => $this->exchange($words, $this->resources->timeout);
         while (true) {
             $sent = Clock::now();
             try {
-                $this->request->bind($this->engine->client()->prefix());
-                $reply = $this->engine->portable->acquire($send, $this->request, $this->id);
-            } catch (Said | Broken $error) {
+                $this->request->bind($this->resources->client()->prefix());
+                $reply = $this->resources->module->portable->acquire($send, $this->request, $this->id);
+            } catch (ReplyError | ConnectionLost $error) {
                 $this->pauseAfter($error);
                 continue;
             }
@@ -270,46 +271,13 @@ final class Attempt
             }
             Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
             $this->goOn();
-            if (!$this->engine->isPortable()) {
+            if (!$this->resources->module->isMissing()) {
                 return null;
             }
         }
     }
 
-    /** Fails unless enough servers have the grant. */
-    private function confirm(): void
-    {
-        $request = $this->request;
-        $line = $this->line ?? throw new Broken('the connection of the grant is gone');
-        $within = Request::milliseconds($request->options->replicasWithin);
-        $patience = $request->options->replicasWithin + $this->engine->timeout;
-        try {
-            if ($request->options->replicas > 0) {
-                $have = $line->call(['WAIT', $request->options->replicas, $within], $patience);
-                $this->demand($have, $request->options->replicas, 'replicas have');
-            }
-            if ($request->options->fsync) {
-                $have = $line->call(['WAITAOF', 1, $request->options->replicas, $within], $patience);
-                $this->demand(array_sum((array) $have), 1 + $request->options->replicas, 'servers wrote to disk');
-            }
-        } catch (Said $error) {
-            if ($error->word !== 'ERR') {
-                throw $error;
-            }
-            $reason = "the grant cannot be confirmed: {$error->getMessage()}";
-            throw new LockUnavailableException($request->name, $reason, $error);
-        }
-    }
-
-    private function demand(int|float $have, int $want, string $what): void
-    {
-        if ($have < $want) {
-            $reason = "$have of $want $what the grant; it was given back";
-            throw new LockUnavailableException($this->request->name, $reason);
-        }
-    }
-
-    /** Where it can be given up. */
+    /** Throws if the caller has given up, or a signal handler throws. */
     private function goOn(): void
     {
         $this->wereAsync && Signals::deliver();
@@ -320,45 +288,70 @@ final class Attempt
 
     private function over(): LockException
     {
-        $this->mayStand = false; // its place holds nobody up
-        return $this->request->options->wait > 0 ? $this->timedOut() : Judge::refused($this->request->name);
+        $this->mayStand = false; // its place delays no other attempt
+        return $this->request->options->wait > 0 ? $this->timedOut() : Failures::refused($this->request->name);
     }
 
     private function timedOut(): LockTimeoutException
     {
-        return Judge::timedOut($this->request->name, Clock::now() - $this->began);
+        return Failures::timedOut($this->request->name, Clock::now() - $this->began);
     }
 
-    private function typed(Said|Broken $error): LockException
+    private function typed(ReplyError|ConnectionLost $error): LockException
     {
         $waited = $this->request->options->wait > 0 ? Clock::now() - $this->began : null;
-        return Judge::typed($error, $this->request->name, $waited);
+        return Failures::typed($error, $this->request->name, $waited);
     }
 
-    /** A session has a line of its own; otherwise it is the one that the manager keeps. */
-    private function takeLine(): void
+    /** A session has its own connection; other attempts use the one that the manager keeps. */
+    private function takeConnection(): void
     {
-        $kept = $this->request->options->session ? null : $this->engine->keptLine();
-        $this->line = $kept ?? $this->engine->dial($this->request->key());
+        $kept = $this->request->options->session ? null : $this->resources->takeConnection();
+        $this->connection = $kept ?? $this->resources->open($this->request->key());
     }
 
-    private function giveBackLine(): void
+    private function giveBackConnection(): void
     {
-        if ($this->line !== null && !$this->request->options->session) {
-            $this->engine->giveBackLine($this->line);
+        if ($this->connection !== null && !$this->request->options->session) {
+            $this->resources->giveBackConnection($this->connection);
         }
-        $this->line = null;
+        $this->connection = null;
     }
 
-    /** Leaves the line, and gives back what was granted without its being known. */
+    /** Leaves the queue, and gives back a grant whose reply was lost. */
     private function abandon(): void
     {
         if ($this->request->options->session) {
-            $this->line?->close();
+            $this->connection?->close();
         }
-        $this->giveBackLine();
+        $this->giveBackConnection();
         if ($this->mayStand) {
-            $this->engine->cancel($this->request, $this->id, $this->isPortable);
+            $this->cancel();
+        }
+    }
+
+    /** At once if the server answers, else by a later call of the manager. */
+    private function cancel(): void
+    {
+        [$resources, $request, $id] = [$this->resources, $this->request, $this->id];
+        $call = static fn (string $key, array $words): mixed => $resources->call($key, $words, $resources->patience());
+        $settle = $this->isPortable
+            ? static function () use ($resources, $request, $id, $call): void {
+                $send = static fn (array $words): mixed => $call($request->key(), $words);
+                $resources->module->portable->cancel($send, $request, $id);
+            }
+            : static function () use ($request, $id, $call): void {
+                foreach ($request->sentKeys() as $key) {
+                    $call($key, ['LOCK.CANCEL', $key, $id]);
+                }
+            };
+        try {
+            $settle();
+        } catch (ReplyError | ConnectionLost $error) {
+            if (Failures::mayPass($error)) {
+                $until = Clock::now() + max($request->lease + 2, $resources->timeout);
+                $resources->debts->add(Clock::now(), $until, $settle);
+            }
         }
     }
 }

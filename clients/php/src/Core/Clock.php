@@ -43,7 +43,7 @@ final class Clock
         }
     }
 
-    /** A process that was stopped between the two readings would see a difference that is none: it reads again. */
+    /** Reads again if the process was stopped between the two readings, which would look like a difference. */
     private static function compare(): void
     {
         for ($tries = 0; $tries < 100; ++$tries) {

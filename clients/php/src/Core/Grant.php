@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 use Serverlock\Predecessor;
-use Serverlock\Wire\Line;
+use Serverlock\Wire\Connection;
 
 /**
  * A grant as it arrives.
@@ -16,14 +16,14 @@ final class Grant
 {
     /**
      * @param float $sent when the request was sent that it answers
-     * @param Line|null $line that of its session
+     * @param Connection|null $connection that of its session
      */
     public function __construct(
         public readonly int $token,
         public float $sent,
         public readonly ?Predecessor $predecessor = null,
         public readonly bool $isPortable = false,
-        public ?Line $line = null,
+        public ?Connection $connection = null,
     ) {
     }
 }

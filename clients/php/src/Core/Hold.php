@@ -6,13 +6,13 @@ namespace Serverlock\Core;
 
 use Serverlock\Exception\LockLostException;
 use Serverlock\Predecessor;
-use Serverlock\Wire\Line;
+use Serverlock\Wire\Connection;
 
 /**
- * One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost.
+ * One grant as its holder sees it: when its lease ends by the local clock, and whether it was lost.
  *
- * Only the Held of the user refers to it for long. When that is dropped, the line of a session is closed with it. It
- * belongs to the process with that ID: a child of it holds nothing.
+ * Only the Held of the user refers to it for long. When that is dropped, the connection of a session is closed with it.
+ * It belongs to one process: a child of that holds nothing.
  *
  * @internal
  */
@@ -20,7 +20,7 @@ final class Hold
 {
     public readonly int $token;
     public readonly ?Predecessor $predecessor;
-    public readonly ?Line $line;
+    public readonly ?Connection $connection;
     public readonly float $granted;
     public bool $isPortable;
     /** What the lease counts from. */
@@ -29,7 +29,7 @@ final class Hold
     public float $renewAt;
     public ?LockLostException $lost = null;
     public bool $isReleased = false;
-    /** The server has said that the grant is over. */
+    /** The server has replied that the grant is over. */
     public bool $isGone = false;
 
     public function __construct(
@@ -40,7 +40,7 @@ final class Hold
     ) {
         $this->token = $grant->token;
         $this->predecessor = $grant->predecessor;
-        $this->line = $grant->line;
+        $this->connection = $grant->connection;
         $this->isPortable = $grant->isPortable;
         $this->granted = Clock::now();
         $this->lease = $request->lease;

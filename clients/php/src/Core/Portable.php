@@ -22,7 +22,7 @@ final class Portable
         LUA;
     private const MARGIN = 1000;
     private const RETENTION = 60_000;
-    /** For so long an answer about the eviction policy counts: a failover brings another server. */
+    /** How long a reply about the eviction policy counts: after a failover the server is another. */
     private const POLICY_COUNTS = 60.0;
 
     private static ?string $script = null;
@@ -59,7 +59,7 @@ final class Portable
         return [$by, $source, 1, $request->key(), $name, self::MARGIN, $this->retention, ...array_values($args)];
     }
 
-    /** The server does not have the script any more. */
+    /** The server has lost the script. */
     public function missed(): void
     {
         $this->isLoaded = false;
@@ -70,7 +70,7 @@ final class Portable
     {
         try {
             $reply = $send($this->words($request, $name, ...$args));
-        } catch (Said $error) {
+        } catch (ReplyError $error) {
             if ($error->word !== 'NOSCRIPT') {
                 throw $error;
             }
@@ -82,7 +82,8 @@ final class Portable
     }
 
     /**
-     * Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell.
+     * Under a volatile policy a key with an expiry could be evicted. Then, and if the policy is unknown, locks have no
+     * expiry.
      *
      * @param \Closure(list<string|int|float>): mixed $send
      */
@@ -93,7 +94,7 @@ final class Portable
         }
         try {
             $info = $send(['INFO', 'memory']);
-        } catch (Said) {
+        } catch (ReplyError) {
             $info = '';
         }
         $isKnown = is_string($info) && preg_match('/^maxmemory_policy:(\S+)/m', $info, $policy) === 1;

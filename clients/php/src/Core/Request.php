@@ -8,8 +8,8 @@ use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
 
 /**
- * What a lock asks for, checked before anything is sent, and the words of its commands. It knows no clock and no
- * connection. Times are seconds.
+ * Checks what a lock asks for before anything is sent, and gives the words of its commands. Pure: it has no clock and
+ * no connection. Times are seconds.
  *
  * @internal
  */
@@ -125,12 +125,12 @@ final class Request
     }
 
     /** Whether the grant belongs to a connection. */
-    public function needsLine(): bool
+    public function needsConnection(): bool
     {
         return $this->options->session || $this->options->replicas > 0 || $this->options->fsync;
     }
 
-    /** What of it no script can do. */
+    /** The option that no script can do; null: there is none. */
     public function needsModule(): ?string
     {
         return match (true) {
@@ -142,7 +142,7 @@ final class Request
         };
     }
 
-    /** From now on the keys are sent with the prefix that the library adds to keys. */
+    /** Sets the prefix of the library, with which keys are sent. */
     public function bind(string $prefix): void
     {
         if ($prefix === $this->prefix) {
@@ -159,7 +159,7 @@ final class Request
         ];
     }
 
-    /** The key that decides which server it is, as it is sent. */
+    /** The key that decides which server is asked, as it is sent. */
     public function key(): string
     {
         return (string) $this->keysAsSent[0];
@@ -200,7 +200,7 @@ final class Request
         return $reply === ($this->form === Form::Many ? count($this->keys) : 1);
     }
 
-    /** The error of a lease that is none; null if it is one. */
+    /** The error of a lease that is out of range, or null. */
     public function faultOfLease(float $lease): ?LockBadArgumentException
     {
         if ($lease >= 0.001 && $lease <= self::TEN_YEARS) {
@@ -210,7 +210,7 @@ final class Request
         return new LockBadArgumentException($this->name, $fault);
     }
 
-    /** Rounds, but never to nothing. */
+    /** Rounds, but never to 0. */
     public static function milliseconds(float $seconds): int
     {
         return max(1, (int) round($seconds * 1000));

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * Signal handlers of the application run at points where an attempt can be given up, not between two steps of it: what
- * a handler throws would lose a grant that is just being read.
+ * Has signal handlers of the application run where an attempt can be given up, and not between two of its steps: an
+ * exception of a handler would lose a grant that is just being read.
  *
  * @internal
  */

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Wire;
 
 /**
- * A server, and how to be let in.
+ * A server, with its credentials.
  *
  * @internal
  */
@@ -55,7 +55,7 @@ final class Address
         return self::of($host, $port, $this->auth, $this->database, $this->tls);
     }
 
-    /** host:port, as servers of a cluster name each other. */
+    /** host:port, the form that servers of a cluster use. */
     public function hostAndPort(): string
     {
         return str_replace(['[', ']'], '', (string) preg_replace('~^[a-z]+://~', '', $this->uri));

@@ -4,11 +4,11 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
-use Serverlock\Core\Broken;
-use Serverlock\Core\Said;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\ReplyError;
 
 /**
- * The application's client, as locks need it. Keys come with their prefix.
+ * The application's client, as locks need it. Callers add the prefix to keys.
  *
  * @internal
  */
@@ -24,24 +24,24 @@ interface Client
      * is closed. nil is null.
      *
      * @param list<string|int|float> $words
-     * @throws Said|Broken
+     * @throws ReplyError|ConnectionLost
      */
     public function call(string $key, array $words, float $timeout): mixed;
 
     /**
-     * Where a line to the server of that key leads.
+     * The address of the server of that key, for a dedicated connection.
      *
-     * @throws Said|Broken
+     * @throws ReplyError|ConnectionLost
      */
     public function address(string $key, float $timeout): Address;
 
     /**
-     * The servers that it knows; nobody is asked.
+     * The servers that it knows; nothing is sent.
      *
      * @return list<Address>
      */
     public function known(): array;
 
-    /** What it knows about who is the master, or has which keys, may be out of date. */
+    /** Forgets which server is the master, or has which keys: that may be out of date. */
     public function forget(): void;
 }

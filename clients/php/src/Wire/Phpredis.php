@@ -4,19 +4,19 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
-use Serverlock\Core\Broken;
-use Serverlock\Core\Judge;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\Failures;
 use Serverlock\Core\Request;
-use Serverlock\Core\Said;
+use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * \Redis: one server. A closure gives the connection instead where the master may be another one later.
+ * \Redis: one server. A closure returns the connection instead where the master may change.
  *
- * After a time-out phpredis goes on with the same connection, and would take the late reply for that to the next one:
- * it is closed here. It connects again by itself, but version 5 then forgets which database was selected, and what the
- * application writes next would go to database 0. So locks in another database do not use its connection. Nor can they
- * once phpredis has given up to connect.
+ * After a time-out phpredis keeps using the connection, and would take the late reply for the reply to the next
+ * command: so it is closed. It connects again by itself, but version 5 then forgets the selected database, and the next
+ * command of the application would go to database 0. So locks in another database do not use its connection. Nor can
+ * they once phpredis has given up connecting.
  *
  * @internal
  */
@@ -24,7 +24,7 @@ final class Phpredis implements Client
 {
     private ?\Redis $redis;
     private ?Address $address = null;
-    private ?Own $own = null;
+    private ?DedicatedClient $own = null;
 
     /**
      * @param \Redis|\Closure(): \Redis $source
@@ -59,7 +59,7 @@ final class Phpredis implements Client
             return $this->instead()->call($key, $words, $timeout);
         }
         if ($this->address === null) {
-            $this->known(); // it cannot be asked any more once the connection is broken
+            $this->known(); // later, once the connection has broken, the library no longer has it
         }
         $patience = (float) $redis->getOption(\Redis::OPT_READ_TIMEOUT);
         $isShorter = $patience > 0 && $patience <= $timeout;
@@ -69,8 +69,8 @@ final class Phpredis implements Client
             }
             return self::reply($redis, $redis->rawCommand(...$words));
         } catch (\RedisException $error) {
-            $read = Judge::read($error->getMessage(), $error);
-            if ($read instanceof Broken && !$read->isFinal) {
+            $read = Failures::read($error->getMessage(), $error);
+            if ($read instanceof ConnectionLost && !$read->isFinal) {
                 $hasGivenUp = str_contains($error->getMessage(), 'went away');
                 if ($hasGivenUp && $this->source instanceof \Redis && $this->address !== null) {
                     return $this->instead()->call($key, $words, $timeout);
@@ -88,7 +88,7 @@ final class Phpredis implements Client
 
     public function address(string $key, float $timeout): Address
     {
-        return $this->known()[0] ?? throw new Broken('the client is not connected to a server');
+        return $this->known()[0] ?? throw new ConnectionLost('the client is not connected to a server');
     }
 
     public function known(): array
@@ -110,9 +110,9 @@ final class Phpredis implements Client
     }
 
     /**
-     * nil is false to the library; of some errors it tells only if it is asked.
+     * The library returns false for nil, and for some errors, which it keeps in getLastError().
      *
-     * @throws Said
+     * @throws ReplyError
      */
     public static function reply(\Redis|\RedisCluster $redis, mixed $reply): mixed
     {
@@ -124,8 +124,8 @@ final class Phpredis implements Client
             return null;
         }
         $redis->clearLastError();
-        $error = Judge::read($text);
-        throw $error instanceof Said || $error->isFinal ? $error : new Said($text);
+        $error = Failures::read($text);
+        throw $error instanceof ReplyError || $error->isFinal ? $error : new ReplyError($text);
     }
 
     /**
@@ -147,18 +147,18 @@ final class Phpredis implements Client
             try {
                 $this->redis = ($this->source)();
             } catch (\RedisException $error) {
-                throw Judge::read($error->getMessage(), $error);
+                throw Failures::read($error->getMessage(), $error);
             }
         }
         return $this->redis;
     }
 
     /** A connection of its own. */
-    private function instead(): Own
+    private function instead(): DedicatedClient
     {
         $known = $this->known();
         if ($this->own?->known() != $known) {
-            $this->own = new Own($known, $this->prefix(), false);
+            $this->own = new DedicatedClient($known, $this->prefix(), false);
         }
         return $this->own;
     }

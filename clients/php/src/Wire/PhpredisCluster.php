@@ -4,8 +4,8 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
-use Serverlock\Core\Broken;
-use Serverlock\Core\Judge;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\Failures;
 use Serverlock\Core\Request;
 use Serverlock\Exception\LockMisuseException;
 
@@ -16,7 +16,7 @@ use Serverlock\Exception\LockMisuseException;
  */
 final class PhpredisCluster implements Client
 {
-    private readonly Cluster $cluster;
+    private readonly Router $router;
 
     /** @param array<string, mixed>|null $tls */
     public function __construct(
@@ -25,7 +25,7 @@ final class PhpredisCluster implements Client
         private readonly ?array $tls = null,
     ) {
         $exchange = fn (string $server, array $words): mixed => $this->at(self::split($server), $words);
-        $this->cluster = new Cluster($exchange, fn (): array => array_map(
+        $this->router = new Router($exchange, fn (): array => array_map(
             static fn (Address $address): string => $address->hostAndPort(),
             $this->known(),
         ));
@@ -52,8 +52,8 @@ final class PhpredisCluster implements Client
 
     public function address(string $key, float $timeout): Address
     {
-        $first = $this->known()[0] ?? throw new Broken('the client knows no server of the cluster');
-        return $first->at($this->cluster->owner($key, $timeout));
+        $first = $this->known()[0] ?? throw new ConnectionLost('the client knows no server of the cluster');
+        return $first->at($this->router->owner($key, $timeout));
     }
 
     public function known(): array
@@ -67,7 +67,7 @@ final class PhpredisCluster implements Client
 
     public function forget(): void
     {
-        $this->cluster->forget();
+        $this->router->forget();
     }
 
     /**
@@ -79,9 +79,9 @@ final class PhpredisCluster implements Client
         try {
             return Phpredis::reply($this->redis, $this->redis->rawCommand($target, ...$words));
         } catch (\RedisClusterException | \RedisException $error) {
-            $read = Judge::read($error->getMessage(), $error);
-            if ($read instanceof Broken) {
-                $this->redis->close(); // a late reply must not be taken for that to the next command
+            $read = Failures::read($error->getMessage(), $error);
+            if ($read instanceof ConnectionLost) {
+                $this->redis->close(); // a late reply must not be read as that to the next command
                 $this->learn($target);
             }
             throw $read;
@@ -89,8 +89,8 @@ final class PhpredisCluster implements Client
     }
 
     /**
-     * A raw command does not follow MOVED, and fails as if the connection had broken. Another one does, and the library
-     * remembers where it led.
+     * A raw command does not follow MOVED, and fails as if the connection had broken. EXISTS does, and the library
+     * remembers the new server.
      *
      * @param string|array{string, int} $target
      */

@@ -10,15 +10,15 @@ use Predis\Connection\NodeConnectionInterface;
 use Predis\PredisException;
 use Predis\Response\ErrorInterface;
 use Predis\Response\ResponseInterface;
-use Serverlock\Core\Broken;
-use Serverlock\Core\Judge;
-use Serverlock\Core\Said;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\Failures;
+use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockBadArgumentException;
 
 /**
  * Predis: one server, or the master of a group, as Sentinel or the configuration says.
  *
- * Calls go to the connection of the node itself: what predis puts around several of them sends commands again.
+ * Calls use the connection of the node itself: the aggregates of predis send commands again.
  *
  * @internal
  */
@@ -74,14 +74,14 @@ final class Predis implements Client
         if (is_object($prefix) && method_exists($prefix, 'getPrefix')) {
             return (string) $prefix->getPrefix();
         }
-        throw new LockBadArgumentException('', 'the client has a prefix that is no text');
+        throw new LockBadArgumentException('', 'the prefix of the client is not a text');
     }
 
     /**
      * One exchange with that server. When no reply comes, predis closes the connection.
      *
      * @param list<string|int|float> $words
-     * @throws Said|Broken
+     * @throws ReplyError|ConnectionLost
      */
     public static function exchange(NodeConnectionInterface $node, array $words, float $timeout): mixed
     {
@@ -94,7 +94,7 @@ final class Predis implements Client
             }
             $reply = $node->executeCommand(RawCommand::create(...$words));
         } catch (PredisException $error) {
-            throw Judge::read($error->getMessage(), $error);
+            throw Failures::read($error->getMessage(), $error);
         } finally {
             if (is_resource($stream)) {
                 $own = $node->getParameters()->read_write_timeout ?? (float) ini_get('default_socket_timeout');
@@ -103,13 +103,13 @@ final class Predis implements Client
             }
         }
         if ($reply instanceof ErrorInterface) {
-            $error = Judge::read($reply->getMessage());
-            throw $error instanceof Said || $error->isFinal ? $error : new Said($reply->getMessage());
+            $error = Failures::read($reply->getMessage());
+            throw $error instanceof ReplyError || $error->isFinal ? $error : new ReplyError($reply->getMessage());
         }
         return self::plain($reply);
     }
 
-    /** Predis says AUTH and SELECT while it connects, with the time-out of PHP if the application gave none. */
+    /** Predis sends AUTH and SELECT while it connects, with the time-out of PHP if the application set none. */
     private static function connected(NodeConnectionInterface $node, float $timeout): mixed
     {
         if ($node->isConnected()) {
@@ -156,9 +156,9 @@ final class Predis implements Client
             return $connection;
         }
         try {
-            return $connection->getMaster() ?? throw new Broken('the client knows no master');
+            return $connection->getMaster() ?? throw new ConnectionLost('the client knows no master');
         } catch (PredisException $error) {
-            throw new Broken($error->getMessage(), $error);
+            throw new ConnectionLost($error->getMessage(), $error);
         }
     }
 }

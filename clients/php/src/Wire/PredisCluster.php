@@ -7,22 +7,22 @@ namespace Serverlock\Wire;
 use Predis\ClientInterface;
 use Predis\Connection\NodeConnectionInterface;
 use Predis\PredisException;
-use Serverlock\Core\Broken;
-use Serverlock\Core\Judge;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\Failures;
 
 /**
- * Predis with a cluster: the nodes of its pool. Which of them has a key is found out here, because the library sends a
- * command again by itself when a node does not answer.
+ * Predis with a cluster: the nodes of its pool. The Router finds the node of a key, because the library itself sends a
+ * command again when a node does not reply.
  *
  * @internal
  */
 final class PredisCluster implements Client
 {
-    private readonly Cluster $cluster;
+    private readonly Router $router;
 
     public function __construct(private readonly ClientInterface $client)
     {
-        $this->cluster = new Cluster(
+        $this->router = new Router(
             fn (string $server, array $words, float $timeout): mixed =>
                 Predis::exchange($this->node($server), $words, $timeout),
             fn (): array => array_keys($this->nodes()),
@@ -41,13 +41,13 @@ final class PredisCluster implements Client
 
     public function call(string $key, array $words, float $timeout): mixed
     {
-        return $this->cluster->call($key, $words, $timeout);
+        return $this->router->call($key, $words, $timeout);
     }
 
     public function address(string $key, float $timeout): Address
     {
-        $first = $this->known()[0] ?? throw new Broken('the client knows no server of the cluster');
-        return $first->at($this->cluster->owner($key, $timeout));
+        $first = $this->known()[0] ?? throw new ConnectionLost('the client knows no server of the cluster');
+        return $first->at($this->router->owner($key, $timeout));
     }
 
     public function known(): array
@@ -57,7 +57,7 @@ final class PredisCluster implements Client
 
     public function forget(): void
     {
-        $this->cluster->forget();
+        $this->router->forget();
     }
 
     /** @return array<string, NodeConnectionInterface> by host:port */
@@ -69,7 +69,7 @@ final class PredisCluster implements Client
                 $nodes[(string) $node] = $node;
             }
         } catch (PredisException $error) { // it asks for the slots when it knows none
-            throw Judge::read($error->getMessage(), $error);
+            throw Failures::read($error->getMessage(), $error);
         }
         return $nodes;
     }

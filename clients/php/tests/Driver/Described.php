@@ -7,7 +7,7 @@ namespace Serverlock\Tests\Driver;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
-/** The lock that an order describes. What has no type in a program with strict types cannot be passed on. */
+/** The lock that an order describes. A program with strict types cannot pass on every value of an order. */
 final class Described
 {
     /** @param array<string, mixed> $order */

@@ -12,7 +12,7 @@ final class Libraries
 {
     public const NAMES = ['phpredis', 'predis'];
 
-    /** What both of them, and PHP, can do. PHP has no `background` and no `stop`: it does one thing at a time. */
+    /** The abilities of both libraries, and of PHP. PHP has no `background` and no `stop`: it does one thing at a time. */
     public const CAN = [
         'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
         'refusals', 'moves', 'scopes', 'prefix',
@@ -35,7 +35,7 @@ final class Libraries
         $at = $order['at'];
         $timeout = ($order['timeout_ms'] ?? 5000) / 1000;
         $portable = $order['portable'] ?? true;
-        $more = ['timeout' => $timeout, 'portable' => $portable, 'hooks' => $hooks, 'logger' => new Told()];
+        $more = ['timeout' => $timeout, 'portable' => $portable, 'hooks' => $hooks, 'logger' => new StderrLogger()];
         $prefix = $order['prefix'] ?? '';
         if ($name === 'predis') {
             $client = self::predis($at, $timeout, $prefix === '' ? [] : ['prefix' => $prefix]);

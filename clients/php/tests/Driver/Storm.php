@@ -55,8 +55,8 @@ final class Storm
         $found = ['scopes' => 0, 'owed' => 0];
         foreach ($managers as $locks) {
             $engine = (fn (): Engine => $this->engine)->call($locks);
-            $engine->settle(); // as a later call of the manager does
-            $kept = (fn (): array => [count($this->scopes), count($this->debts)])->call($engine);
+            $engine->resources->debts->settle(); // as a later call of the manager does
+            $kept = (fn (): array => [count($this->scopes), count($this->resources->debts)])->call($engine);
             foreach (array_keys($found) as $at => $name) {
                 $found[$name] += $kept[$at];
             }
@@ -124,7 +124,7 @@ final class Storm
         }
     }
 
-    /** All that can be built is built before a signal may come: PHP itself does not bear one everywhere. */
+    /** Builds all objects before a signal may come: PHP itself does not survive one everywhere. */
     private function timer(float $after): \FFI\CData
     {
         $timer = $this->libc->new('struct itimerval[1]');
@@ -139,7 +139,7 @@ final class Storm
         return Described::lock($locks, $order);
     }
 
-    /** A process that wants the same locks, until it is told to end. */
+    /** A process that wants the same locks, until SIGTERM. */
     private function beside(): int
     {
         $child = pcntl_fork();

@@ -27,7 +27,7 @@ final class Worker
     private array $objects = [];
     /** @var array<string, Held> */
     private array $holds = [];
-    /** @var array<string, Lock> of scopes, also of those that have ended */
+    /** @var array<string, Lock> of scopes, including ended ones */
     private array $scopes = [];
     /** @var array<string, true> */
     private array $lost = [];
@@ -196,7 +196,7 @@ final class Worker
     }
 
     /**
-     * The body does what it is told, and checks its lock every 10 ms.
+     * The body carries out its orders, and checks its lock every 10 ms.
      *
      * @param array<string, mixed> $order
      * @return array<string, mixed>

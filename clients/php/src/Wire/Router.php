@@ -4,15 +4,15 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
-use Serverlock\Core\Broken;
-use Serverlock\Core\Said;
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\ReplyError;
 
 /**
- * Which server of a cluster has which keys, and how MOVED and ASK are followed.
+ * Sends commands to the server of a cluster that has the key, and follows MOVED and ASK.
  *
  * @internal
  */
-final class Cluster
+final class Router
 {
     private const MOST_HOPS = 5;
 
@@ -29,7 +29,7 @@ final class Cluster
 
     /**
      * @param list<string|int|float> $words
-     * @throws Said|Broken
+     * @throws ReplyError|ConnectionLost
      */
     public function call(string $key, array $words, float $timeout): mixed
     {
@@ -40,10 +40,10 @@ final class Cluster
                     ($this->exchange)($server, ['ASKING'], $timeout);
                 }
                 return ($this->exchange)($server, $words, $timeout);
-            } catch (Broken $error) {
+            } catch (ConnectionLost $error) {
                 $this->forget();
                 throw $error;
-            } catch (Said $error) {
+            } catch (ReplyError $error) {
                 $isAsking = $error->word === 'ASK';
                 $target = explode(' ', $error->getMessage())[2] ?? '';
                 if (!$isAsking && $error->word !== 'MOVED' || $hop === self::MOST_HOPS || !str_contains($target, ':')) {
@@ -61,7 +61,7 @@ final class Cluster
     /**
      * The server that has the key, as host:port.
      *
-     * @throws Said|Broken
+     * @throws ReplyError|ConnectionLost
      */
     public function owner(string $key, float $timeout): string
     {
@@ -72,7 +72,7 @@ final class Cluster
             }
         }
         $this->forget();
-        throw new Said("CLUSTERDOWN no server has slot $slot");
+        throw new ReplyError("CLUSTERDOWN no server has slot $slot");
     }
 
     public function forget(): void
@@ -83,13 +83,13 @@ final class Cluster
     /** @return list<array{int, int, string}> */
     private function ask(float $timeout): array
     {
-        $error = new Broken('the client knows no server of the cluster');
+        $error = new ConnectionLost('the client knows no server of the cluster');
         $known = ($this->known)();
         shuffle($known);
         foreach ($known as $server) {
             try {
                 $reply = ($this->exchange)($server, ['CLUSTER', 'SLOTS'], $timeout);
-            } catch (Said | Broken $error) {
+            } catch (ReplyError | ConnectionLost $error) {
                 continue;
             }
             $ranges = [];
@@ -101,7 +101,7 @@ final class Cluster
             if ($ranges) {
                 return $ranges;
             }
-            $error = new Said('CLUSTERDOWN no slots are served');
+            $error = new ReplyError('CLUSTERDOWN no slots are served');
         }
         throw $error;
     }

@@ -4,21 +4,21 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
-use Serverlock\Core\Broken;
+use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Clock;
-use Serverlock\Core\Judge;
-use Serverlock\Core\Said;
+use Serverlock\Core\Failures;
+use Serverlock\Core\ReplyError;
 
 /**
- * A connection of the manager's own, for what blocks and for sessions: RESP2 over a stream of PHP.
+ * A dedicated connection, for blocking waits and for sessions: RESP2 over a stream of PHP.
  *
- * The libraries hide their sockets. Here the end of a session is seen without a round trip, each call has its own
- * time-out, and what a signal handler throws ends a wait at once. Whatever ends a call early closes the line: a late
- * reply is never read as that to another call. It knows nothing of processes: a child must not touch its parent's.
+ * The libraries hide their sockets. This class notices the end of a session without a round trip, each call has its own
+ * time-out, and an exception of a signal handler ends a wait at once. A call that ends early closes the connection, so
+ * that a late reply is never read as the reply to another call. A child process must not touch its parent's.
  *
  * @internal
  */
-final class Line
+final class Connection
 {
     private string $buffer = '';
     private bool $isOpen = true;
@@ -28,40 +28,40 @@ final class Line
     {
     }
 
-    /** @throws Broken|Said */
-    public static function dial(Address $address, float $timeout): self
+    /** @throws ConnectionLost|ReplyError */
+    public static function open(Address $address, float $timeout): self
     {
         $end = Clock::now() + $timeout;
         $context = stream_context_create(['socket' => ['tcp_nodelay' => true], 'ssl' => $address->tls ?? []]);
         error_clear_last();
         $stream = @stream_socket_client($address->uri, $code, $text, $timeout, STREAM_CLIENT_CONNECT, $context);
         if ($stream === false) {
-            throw new Broken("$address->uri: " . ($text ?: error_get_last()['message'] ?? "error $code"));
+            throw new ConnectionLost("$address->uri: " . ($text ?: error_get_last()['message'] ?? "error $code"));
         }
         stream_set_blocking($stream, false);
-        $line = new self($stream);
+        $connection = new self($stream);
         try {
             if ($address->auth) {
-                $line->call(['AUTH', ...$address->auth], max(0.001, $end - Clock::now()));
+                $connection->call(['AUTH', ...$address->auth], max(0.001, $end - Clock::now()));
             }
             if ($address->database !== 0) {
-                $line->call(['SELECT', $address->database], max(0.001, $end - Clock::now()));
+                $connection->call(['SELECT', $address->database], max(0.001, $end - Clock::now()));
             }
-        } catch (Said $error) { // no line without the right user and database
-            throw new Broken($error->getMessage(), $error, isFinal: $error->word !== 'LOADING');
+        } catch (ReplyError $error) { // the user or the database is wrong
+            throw new ConnectionLost($error->getMessage(), $error, isFinal: $error->word !== 'LOADING');
         }
-        return $line;
+        return $connection;
     }
 
     /**
      * @param list<string|int|float> $words
-     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; what it throws ends the call
-     * @throws Said|Broken
+     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; its exception ends the call
+     * @throws ReplyError|ConnectionLost
      */
     public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
     {
         if (!$this->isOpen) {
-            throw new Broken('the connection is closed');
+            throw new ConnectionLost('the connection is closed');
         }
         $request = '*' . count($words) . "\r\n";
         foreach ($words as $word) {
@@ -79,7 +79,7 @@ final class Line
         return $reply instanceof \Throwable ? throw $reply : $reply;
     }
 
-    /** Looks at the socket: a connection that the other side has closed is not open. */
+    /** Peeks at the socket, so that it notices when the other side has closed it. */
     public function isOpen(): bool
     {
         if (!$this->isOpen) {
@@ -87,7 +87,7 @@ final class Line
         }
         $chunk = @fread($this->stream, 1);
         if ($chunk === false || $chunk !== '' || stream_get_meta_data($this->stream)['eof']) {
-            $this->close(); // nobody has asked: what comes is an error, or the end
+            $this->close(); // no call is pending: this is an error, or the end
         }
         return $this->isOpen;
     }
@@ -111,7 +111,7 @@ final class Line
         while (true) {
             $written = @fwrite($this->stream, $bytes);
             if ($written === false) {
-                throw new Broken('the connection broke');
+                throw new ConnectionLost('the connection broke');
             }
             if ($written === strlen($bytes)) {
                 return;
@@ -134,7 +134,7 @@ final class Line
                     return $value;
                 }
             } elseif (stream_get_meta_data($this->stream)['eof']) {
-                throw new Broken('the server closed the connection');
+                throw new ConnectionLost('the server closed the connection');
             } else {
                 $goOn === null || $goOn();
                 $this->await($end);
@@ -147,7 +147,7 @@ final class Line
     {
         $left = $end - Clock::now();
         if ($left <= 0) {
-            throw new Broken('no reply in time');
+            throw new ConnectionLost('no reply in time');
         }
         $read = $isToWrite ? null : [$this->stream];
         $write = $isToWrite ? [$this->stream] : null;
@@ -172,8 +172,8 @@ final class Line
                 $value = $text;
                 return true;
             case '-':
-                $error = Judge::read($text);
-                $value = $error instanceof Broken && !$error->isFinal ? new Said($text) : $error;
+                $error = Failures::read($text);
+                $value = $error instanceof ConnectionLost && !$error->isFinal ? new ReplyError($text) : $error;
                 return true;
             case '$':
                 $size = (int) $text;
@@ -190,7 +190,7 @@ final class Line
                 }
                 return true;
             default:
-                throw new Broken('this is no RESP: ' . substr($text, 0, 40));
+                throw new ConnectionLost('this is not RESP: ' . substr($text, 0, 40));
         }
     }
 }

@@ -9,7 +9,7 @@ namespace Serverlock\Core;
  *
  * @internal
  */
-final class Broken extends \RuntimeException
+final class ConnectionLost extends \RuntimeException
 {
     /** @param bool $isFinal to try again makes no sense: the server does not let this user in */
     public function __construct(string $text, ?\Throwable $previous = null, public readonly bool $isFinal = false)

@@ -9,7 +9,7 @@ namespace Serverlock\Core;
  *
  * @internal
  */
-final class Said extends \RuntimeException
+final class ReplyError extends \RuntimeException
 {
     public readonly string $word;
 

@@ -14,34 +14,36 @@ use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 
 /**
- * What an error of the server or the connection means for a lock: which type it becomes, and what may pass. Pure.
+ * Decides what an error of the server or the connection means for a lock: its type, and whether to retry. Pure.
  *
  * @internal
  */
-final class Judge
+final class Failures
 {
-    /** The server, or its part in the group, is changing: the same call may succeed later. */
+    /** The same command may succeed later, for example after a failover. */
     private const PASSING = [
         'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN', 'BUSY', 'MISCONF',
         'OOM', 'NOREPLICAS', 'GRACE', 'BUSYLOCKS',
     ];
-    /** These begin like passing ones, but time does not cure them. */
+    /** These begin with such a word, but a retry does not help. */
     private const LASTING = '/^(GRACE lease|BUSYLOCKS 64 waits) /';
 
-    /** What the text of a library or the server means: the server begins its errors with a word in capitals. */
-    public static function read(string $text, ?\Throwable $previous = null): Said|Broken
+    /** Reads the text of a library or the server. The server begins its errors with a word in capitals. */
+    public static function read(string $text, ?\Throwable $previous = null): ReplyError|ConnectionLost
     {
         $refusesUser = '/\b(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)\b/';
         if (preg_match($refusesUser, $text)) {
-            return new Broken($text, $previous, isFinal: true);
+            return new ConnectionLost($text, $previous, isFinal: true);
         }
-        return preg_match('/^[A-Z]{2,} /', $text) ? new Said($text, $previous) : new Broken($text, $previous);
+        return preg_match('/^[A-Z]{2,} /', $text)
+            ? new ReplyError($text, $previous)
+            : new ConnectionLost($text, $previous);
     }
 
-    /** Whether to try again while wait time remains, and in the background what has to be given back. */
-    public static function mayPass(Said|Broken $error): bool
+    /** Whether to retry: an attempt while wait time remains, a release in later calls. */
+    public static function mayPass(ReplyError|ConnectionLost $error): bool
     {
-        if ($error instanceof Broken) {
+        if ($error instanceof ConnectionLost) {
             return !$error->isFinal;
         }
         return in_array($error->word, self::PASSING, true) && preg_match(self::LASTING, $error->getMessage()) !== 1;
@@ -52,11 +54,11 @@ final class Judge
      *
      * @param float|null $waited how long the attempt has waited; null: it does not wait
      */
-    public static function typed(Said|Broken $error, string $key, ?float $waited = null): LockException
+    public static function typed(ReplyError|ConnectionLost $error, string $key, ?float $waited = null): LockException
     {
         $text = $error->getMessage();
         $cause = $error->getPrevious() ?? $error;
-        if ($error instanceof Broken) {
+        if ($error instanceof ConnectionLost) {
             return $error->isFinal
                 ? new LockDeniedException($key, $text, $cause)
                 : new LockNoServerException($key, $text, $cause);

@@ -7,7 +7,7 @@ namespace Serverlock\Tests\Driver;
 use Psr\Log\AbstractLogger;
 
 /** Logs to stderr. */
-final class Told extends AbstractLogger
+final class StderrLogger extends AbstractLogger
 {
     /**
      * @param mixed $level

@@ -1,0 +1,121 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Exception\LockException;
+use Serverlock\Exception\LockMisuseException;
+
+/**
+ * Gives locks back: at once, by a later call of the manager, or after the time that others must wait at least.
+ *
+ * @internal
+ */
+final class Release
+{
+    private const LATER = '{key} is released later, or ends with its lease: {error}';
+
+    public function __construct(private readonly Resources $resources, private readonly Keeper $keeper)
+    {
+    }
+
+    /**
+     * Returns whether the lock was held to the end. Signals are handled before or after it.
+     *
+     * @throws LockException
+     */
+    public function release(Hold $hold): bool
+    {
+        if (!$hold->isOfThisProcess()) {
+            return false; // it is the parent's
+        }
+        if ($hold->isReleased) {
+            throw new LockMisuseException($hold->request->name, 'it was released before');
+        }
+        $wereAsync = Signals::defer();
+        try {
+            return $this->once($hold);
+        } finally {
+            $wereAsync && Signals::restore();
+        }
+    }
+
+    private function once(Hold $hold): bool
+    {
+        $lost = $this->keeper->noticed($hold);
+        $hold->isReleased = true;
+        $isHeld = false;
+        try {
+            if (!$hold->isGone) {
+                $wait = $hold->granted + $hold->request->options->atLeast - Clock::now();
+                $isHeld = $wait > 0 && $lost === null ? $this->later($hold, $wait) : $this->now($hold);
+            }
+        } finally {
+            $hold->connection?->close();
+            $isHeld = $isHeld && $lost === null;
+            if ($this->resources->hooks !== null) {
+                $held = Clock::now() - $hold->granted;
+                $this->resources->notify($this->resources->hooks->released, $hold->request->name, $held, $isHeld);
+            }
+        }
+        $this->resources->debts->settle();
+        return $isHeld;
+    }
+
+    /** Retries for as long as a call may take; then later calls of the manager do. */
+    private function now(Hold $hold): bool
+    {
+        $lostAt = $hold->lostAt();
+        $end = min(Clock::now() + $this->resources->timeout, $lostAt);
+        for ($tries = 1;; ++$tries) {
+            try {
+                $reply = $this->send($hold, $this->resources->timeout);
+                // Sent twice, it may find its own work done.
+                return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
+            } catch (ReplyError | ConnectionLost $error) {
+                $this->resources->client()->forget();
+                if (!Failures::mayPass($error)) {
+                    throw Failures::typed($error, $hold->request->name);
+                }
+                if (Clock::now() >= $end) {
+                    $this->owe($hold, Clock::now() + 1, $hold->sent + $hold->lease);
+                    $this->resources->warn(self::LATER, $hold, $error);
+                    return Clock::now() < $lostAt;
+                }
+                Clock::pause(min(0.02 * $tries, 0.2));
+            }
+        }
+    }
+
+    /** Cuts the lease to what is left of atLeast; a later call of the manager releases it, or it ends by itself. */
+    private function later(Hold $hold, float $wait): bool
+    {
+        try {
+            $words = fn (): array => $this->resources->module->extend($hold, $wait);
+            $reply = $this->resources->ask($hold, $words, $this->resources->timeout);
+        } catch (ReplyError | ConnectionLost $error) {
+            if (!Failures::mayPass($error)) {
+                throw Failures::typed($error, $hold->request->name);
+            }
+            $this->resources->client()->forget();
+            $this->resources->warn(self::LATER, $hold, $error);
+            $reply = 1; // as far as anybody knows
+        }
+        $at = Clock::now() + $wait;
+        $this->owe($hold, $at, $at + 60);
+        return $reply === 1;
+    }
+
+    private function owe(Hold $hold, float $from, float $until): void
+    {
+        $this->resources->debts->add($from, $until, function () use ($hold): void {
+            $this->send($hold, $this->resources->patience());
+        });
+    }
+
+    private function send(Hold $hold, float $timeout): mixed
+    {
+        return $this->resources->ask($hold, fn (): array => $this->resources->module->release($hold), $timeout);
+    }
+}

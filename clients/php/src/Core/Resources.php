@@ -1,0 +1,152 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Psr\Log\LoggerInterface;
+use Serverlock\Hooks;
+use Serverlock\Wire\Client;
+use Serverlock\Wire\Connection;
+use Serverlock\Wire\DedicatedClient;
+
+/**
+ * What a manager owns in one process, and what its attempts and holds use: the application's client, one dedicated
+ * connection for waits, the hooks, and work left to do.
+ *
+ * @internal
+ */
+final class Resources
+{
+    public Debts $debts;
+    public bool $isClosed = false;
+    public int $pid;
+    private ?Connection $connection = null;
+    /** @var list<mixed> belongs to the parent process */
+    private array $inherited = [];
+
+    public function __construct(
+        private Client $client,
+        public readonly float $timeout,
+        public readonly Module $module,
+        public readonly ?Hooks $hooks,
+        public readonly ?LoggerInterface $logger,
+    ) {
+        $this->pid = (int) getmypid();
+        $this->debts = new Debts();
+    }
+
+    /**
+     * The application's client; in a child process, whose connections belong to the parent, one of its own. Every path
+     * to a server calls this first, or compares the process ID of its hold.
+     */
+    public function client(): Client
+    {
+        if ($this->pid !== getmypid()) {
+            // Kept, so that nobody closes them here: TLS would say good-bye in the parent's name.
+            array_push($this->inherited, $this->client, $this->connection, $this->debts);
+            $this->client = new DedicatedClient(
+                $this->client->known(),
+                $this->client->prefix(),
+                $this->client->isCluster(),
+            );
+            [$this->pid, $this->connection, $this->debts] = [(int) getmypid(), null, new Debts()];
+        }
+        return $this->client;
+    }
+
+    /**
+     * Signals are deferred: an exception of a handler would leave the reply on the connection, to be read as the reply
+     * to the next command.
+     *
+     * @param list<string|int|float> $words
+     * @throws ReplyError|ConnectionLost
+     */
+    public function call(string $key, array $words, float $timeout): mixed
+    {
+        $wereAsync = Signals::defer();
+        try {
+            return $this->client->call($key, $words, $timeout);
+        } finally {
+            $wereAsync && Signals::restore();
+        }
+    }
+
+    /**
+     * Sends a command for a lock that is held; again if the module, or the script, is gone.
+     *
+     * @param \Closure(): list<string|int|float> $words
+     * @throws ReplyError|ConnectionLost
+     */
+    public function ask(Hold $hold, \Closure $words, float $timeout, ?string $key = null): mixed
+    {
+        for ($tries = 1;; ++$tries) {
+            try {
+                return $this->call($key ?? $hold->request->key(), $words(), $timeout);
+            } catch (ReplyError $error) {
+                if ($tries === 3 || !$this->module->wasLost($hold, $error)) {
+                    throw $error;
+                }
+            }
+        }
+    }
+
+    /** How long a reply may take if no caller waits for it. */
+    public function patience(): float
+    {
+        return min(1.0, $this->timeout);
+    }
+
+    public function open(string $key): Connection
+    {
+        return Connection::open($this->client->address($key, $this->timeout), $this->timeout);
+    }
+
+    /**
+     * Takes the connection for waits, if it is open. A signal handler that waits for another lock meanwhile opens one
+     * more.
+     */
+    public function takeConnection(): ?Connection
+    {
+        [$connection, $this->connection] = [$this->connection, null];
+        return $connection?->isOpen() ? $connection : null;
+    }
+
+    /** In a cluster it is not kept, because the next key may be on another server. */
+    public function giveBackConnection(Connection $connection): void
+    {
+        if ($this->connection === null && !$this->isClosed && !$this->client->isCluster()) {
+            $this->connection = $connection;
+        } else {
+            $connection->close();
+        }
+    }
+
+    public function close(): void
+    {
+        $this->isClosed = true;
+        $this->client();
+        $this->connection?->close();
+        $this->connection = null;
+    }
+
+    /** Calls a hook. The work of the application does not depend on it. */
+    public function notify(?\Closure $hook, mixed ...$args): void
+    {
+        if ($hook === null) {
+            return;
+        }
+        try {
+            $hook(...$args);
+        } catch (\Throwable $error) {
+            $context = ['error' => $error->getMessage(), 'exception' => $error];
+            $this->logger?->error('serverlock: a hook failed: {error}', $context);
+        }
+    }
+
+    public function warn(string $text, Hold $hold, \Throwable $error): void
+    {
+        $context = ['key' => $hold->request->name, 'error' => $error->getMessage(), 'exception' => $error];
+        $this->logger?->warning("serverlock: $text", $context);
+    }
+}

@@ -1,0 +1,119 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Tests;
+
+use PHPUnit\Framework\TestCase;
+
+/**
+ * Classes of the package refer to one another in one direction: each only to those above it in LAYERS. A class that
+ * needs something of one below it gets that from the class that creates both.
+ */
+final class ArrowsTest extends TestCase
+{
+    private const LAYERS = [
+        ['Exception', 'LockOptions', 'Predecessor', 'Leadership', 'Core\Form', 'Core\GivenUp', 'Core\Clock',
+            'Core\Signals', 'Core\ConnectionLost', 'Core\ReplyError', 'Wire\Address', 'Wire\Slot'],
+        ['Hooks', 'Core\Failures', 'Core\Request', 'Wire\Client'],
+        ['Core\Portable', 'Core\Debts', 'Wire\Connection', 'Wire\Router', 'Wire\Predis'],
+        ['Core\Grant', 'Core\Replicas', 'Wire\DedicatedClient', 'Wire\PredisCluster'],
+        ['Core\Hold', 'Wire\Phpredis'],
+        ['Core\Module', 'Wire\PhpredisCluster'],
+        ['Core\Resources'],
+        ['Core\Attempt', 'Core\Keeper'],
+        ['Core\Release'],
+        ['Held'],
+        ['Core\Engine'],
+        ['Lock'],
+        ['Leader'],
+        ['Locks'],
+        ['Adapter\LaravelLock', 'Adapter\SymfonyStore'],
+        ['Adapter\LaravelLocks'],
+    ];
+
+    /** @return array<string, string> the source of each class, by its name without the namespace of the package */
+    private static function sources(): array
+    {
+        $folder = dirname(__DIR__) . '/src/';
+        $sources = [];
+        foreach (new \RecursiveIteratorIterator(new \RecursiveDirectoryIterator($folder)) as $file) {
+            if ($file->getExtension() === 'php') {
+                $name = str_replace('/', '\\', substr($file->getPathname(), strlen($folder), -4));
+                $sources[$name] = (string) file_get_contents($file->getPathname());
+            }
+        }
+        return $sources;
+    }
+
+    /**
+     * The classes that a source names in its code: by `use`, or without it in its own namespace.
+     *
+     * @param list<string> $known names of classes
+     * @return list<string>
+     */
+    private static function uses(string $name, string $source, array $known): array
+    {
+        $namespace = str_contains($name, '\\') ? substr($name, 0, (int) strrpos($name, '\\')) : '';
+        $skipped = [T_OBJECT_OPERATOR, T_NULLSAFE_OBJECT_OPERATOR, T_DOUBLE_COLON, T_FUNCTION, T_CONST, T_NAMESPACE];
+        $before = null;
+        $found = [];
+        foreach (\PhpToken::tokenize($source) as $token) {
+            if ($token->isIgnorable()) {
+                continue;
+            }
+            if (!$before?->is($skipped)) {
+                if ($token->is([T_NAME_QUALIFIED, T_NAME_FULLY_QUALIFIED])) {
+                    $found[] = preg_replace('/^\\\\?Serverlock\\\\/', '', $token->text);
+                } elseif ($token->is(T_STRING)) {
+                    $found[] = ltrim("$namespace\\$token->text", '\\');
+                }
+            }
+            $before = $token;
+        }
+        return array_values(array_diff(array_intersect(array_unique($found), $known), [$name]));
+    }
+
+    /** Exceptions count as one: they extend one another. */
+    private static function node(string $name): string
+    {
+        return str_starts_with($name, 'Exception\\') ? 'Exception' : $name;
+    }
+
+    public function testEachClassHasItsLayer(): void
+    {
+        $names = array_unique(array_map(self::node(...), array_keys(self::sources())));
+        self::assertEqualsCanonicalizing(array_merge(...self::LAYERS), array_values($names));
+    }
+
+    public function testReferencesRunOneWay(): void
+    {
+        $sources = self::sources();
+        $level = array_merge(...array_map(
+            static fn (array $layer, int $at): array => array_fill_keys($layer, $at),
+            self::LAYERS,
+            array_keys(self::LAYERS),
+        ));
+        [$wrong, $count] = [[], 0];
+        foreach ($sources as $name => $source) {
+            foreach (self::uses($name, $source, array_keys($sources)) as $used) {
+                [$from, $to] = [self::node($name), self::node($used)];
+                ++$count;
+                if ($from !== $to && $level[$to] >= $level[$from]) {
+                    $wrong[] = "$from -> $to";
+                }
+            }
+        }
+        self::assertSame([], array_unique($wrong));
+        self::assertGreaterThan(100, $count, 'they are too few to be all');
+    }
+
+    public function testAReferenceIsFoundHoweverItIsWritten(): void
+    {
+        $known = ['Core\Hold', 'Core\Grant', 'Wire\Slot', 'Held', 'Lock'];
+        $source = '<?php namespace Serverlock\Core; use Serverlock\Held; /** Lock */ // Grant
+            function f(Hold $hold): \Serverlock\Wire\Slot { return $this->Grant(Other::Grant); }';
+        self::assertSame(['Held', 'Core\Hold', 'Wire\Slot'], self::uses('Core\Test', $source, $known));
+        self::assertSame(['Lock'], self::uses('Locks', '<?php namespace Serverlock; new Lock();', $known));
+    }
+}

@@ -212,7 +212,7 @@ final class Worker
                 while (true) {
                     $told = $this->orders->next(0.01);
                     if ($told === null) {
-                        $this->checkScope($held, $name);
+                        $held->hold->isReleased || $this->checkScope($held, $name);
                     } elseif (in_array($told['do'], ['leave', 'fail'], true)) {
                         Dispatcher::say(['n' => $told['n'], 'ok' => (object) []]);
                         $told['do'] === 'leave' ?: throw new Work('the work failed');

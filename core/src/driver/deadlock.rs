@@ -2,7 +2,7 @@
 
 use super::edge::{Access, Edge, Expected, Key};
 use super::entry::Entry;
-use crate::engine::deadlock_search::Step;
+use crate::engine::events::deadlock_search::Step;
 use crate::engine::{Clock, KeyName};
 use crate::lock::rules::Request;
 

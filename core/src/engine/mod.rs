@@ -1,10 +1,10 @@
-//! What the module remembers besides the keys, and what it decides on each event: one `impl Engine` per event.
+//! What the module remembers besides the keys, and what it decides on each event.
+//!
+//! The folder [`events`] has what happens, one `impl Engine` per event. Beside it are the parts, which stand alone; only
+//! the events touch more than one of them.
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
-//! and reports that to the engine with [`Engine::told`], and only then does the engine change. Most parts stand alone:
-//! [`budget`], [`queue`], [`sessions`], [`grantees`], [`deadlock`], [`outstanding`], [`claims`], [`grace`], [`predecessors`], [`counters`], [`waits`],
-//! [`outbox`]. Only
-//! the events touch more than one of them.
+//! and reports that to the engine with [`Engine::told`], and only then does the engine change.
 //!
 //! A grant, and a waiter that gets the lock when it is released:
 //!
@@ -85,7 +85,7 @@ pub mod budget;
 pub mod claims;
 pub mod counters;
 pub mod deadlock;
-pub mod deadlock_search;
+pub mod events;
 pub mod grace;
 pub mod grant;
 pub mod grantees;
@@ -96,36 +96,22 @@ pub mod queue;
 pub mod sessions;
 pub mod waits;
 
-mod acquire;
 mod by_name;
-mod call;
-mod cancel;
 mod canonical;
-mod claim;
 mod clock;
 mod cut_short;
-mod demotion;
-mod disconnect;
-mod hand_off;
-mod join;
-mod lease_check;
-mod leaving;
 mod leftovers;
 mod names;
 mod parts;
-mod serve;
-mod time_out;
-mod undelivered;
-mod written;
 
-pub use acquire::Wanted;
-pub use call::{Call, Called};
 pub use canonical::Canonical;
-pub use claim::GivenUp;
 pub use clock::Clock;
-pub use hand_off::{Heir, Left, Successor};
-pub use join::{due, gone_at, Blocked};
+pub use events::acquire::Wanted;
+pub use events::call::{Call, Called};
+pub use events::claim::GivenUp;
+pub use events::hand_off::{Heir, Left, Successor};
+pub use events::join::{due, gone_at, Blocked};
+pub use events::serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
+pub use events::written::{Caller, Shape};
 pub use parts::{Engine, KeyName, Limits};
 pub use queue::Heirs;
-pub use serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
-pub use written::{Caller, Shape};

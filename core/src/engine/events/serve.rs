@@ -1,17 +1,17 @@
 //! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
 //! a lock that came free, and when the next iteration is needed.
 
-use super::budget::Budget;
 use super::call::Called;
-use super::clock::Clock;
-use super::counters::Counter;
-use super::grant::{Decision, Granted};
 use super::hand_off::Successor;
 use super::join::{due, Blocked};
-use super::outstanding::Lost;
-use super::parts::{Engine, KeyName};
-use super::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
-use super::sessions::LockKey;
+use crate::engine::budget::Budget;
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::grant::{Decision, Granted};
+use crate::engine::outstanding::Lost;
+use crate::engine::parts::{Engine, KeyName};
+use crate::engine::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
+use crate::engine::sessions::LockKey;
 use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::rules::{self, Share, State, Terms, Turn};
@@ -363,7 +363,7 @@ impl<H> Engine<H> {
     }
 
     /// Whether it is time to check every line: a change of a lock may have gone unreported.
-    pub(super) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
+    pub(in crate::engine) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
         const EVERY: Micros = Micros(900_000);
         now.since(self.scanned) >= EVERY
     }

@@ -1,4 +1,5 @@
-//! Whether a client that begins to wait would wait for itself: the search that builds the graph of [`super::deadlock`].
+//! Whether a client that begins to wait would wait for itself: the search that builds the graph of
+//! [`crate::engine::deadlock`].
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
 //! bounded number of them, because the server does nothing else meanwhile. For the same reason other work counts as
@@ -6,11 +7,11 @@
 //! the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do not. If they
 //! do, the second pass asks for one lock after another, and keeps no borrow in between.
 
-use super::counters::Counter;
-use super::deadlock::{Graph, LockNumber};
-use super::parts::Engine;
-use super::queue::{Narrows, Queues, Ticket, Wait};
-use super::sessions::Sessions;
+use crate::engine::counters::Counter;
+use crate::engine::deadlock::{Graph, LockNumber};
+use crate::engine::parts::Engine;
+use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
+use crate::engine::sessions::Sessions;
 use crate::lock::rules::{self, Release, Request, Share, State};
 use crate::lock::token::Token;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,10 +1,10 @@
 //! Waits that time out.
 
-use super::budget::Budget;
-use super::clock::Clock;
-use super::counters::Counter;
-use super::parts::{Engine, Limits};
 use super::written::End;
+use crate::engine::budget::Budget;
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::parts::{Engine, Limits};
 use crate::lock::time::Micros;
 
 impl<H> Engine<H> {

@@ -1,14 +1,14 @@
 //! Updates the engine after a decision was written: for the key, and for the new holder.
 
 use super::call::Called;
-use super::claims::Claim;
-use super::clock::Clock;
-use super::counters::Counter;
-use super::grant::{Decision, Granted, What};
-use super::outbox::{Answer, Grant, News, Notice};
-use super::parts::{Engine, KeyName};
-use super::queue::{Gone, Handle, Ticket, Waiter};
-use super::sessions::Binding;
+use crate::engine::claims::Claim;
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::grant::{Decision, Granted, What};
+use crate::engine::outbox::{Answer, Grant, News, Notice};
+use crate::engine::parts::{Engine, KeyName};
+use crate::engine::queue::{Gone, Handle, Ticket, Waiter};
+use crate::engine::sessions::Binding;
 use crate::lock::error::Error;
 use crate::lock::record::{Encoded, Id};
 use crate::lock::time::{Micros, UnixMicros};

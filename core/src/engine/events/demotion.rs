@@ -1,9 +1,9 @@
 //! The server stops serving keys: it became a replica, or a slot left it. What ends with that leaves soon, in pieces.
 
-use super::budget::Budget;
-use super::leftovers::Reign;
-use super::parts::Engine;
-use super::queue::{LineId, Queues};
+use crate::engine::budget::Budget;
+use crate::engine::leftovers::Reign;
+use crate::engine::parts::Engine;
+use crate::engine::queue::{LineId, Queues};
 use std::mem::take;
 
 impl<H> Engine<H> {

@@ -1,10 +1,10 @@
 //! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
 
-use super::budget::Budget;
-use super::grace::Sweep;
-use super::parts::Engine;
-use super::queue::{LineId, MostPlaces, Ticket};
 use super::written::End;
+use crate::engine::budget::Budget;
+use crate::engine::grace::Sweep;
+use crate::engine::parts::Engine;
+use crate::engine::queue::{LineId, MostPlaces, Ticket};
 use crate::lock::error::Error;
 use crate::lock::grace;
 

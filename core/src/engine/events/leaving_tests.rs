@@ -1,8 +1,8 @@
 //! Crowds leave in pieces, each of which spends no more keys than the budget of an iteration, and what one grant has.
 
-use super::super::queue::{Channel, Handle, ReplyShape, Waiter};
-use super::super::{Blocked, Called, KeyName, Shape};
 use super::*;
+use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
+use crate::engine::{Blocked, Called, KeyName, Shape};
 use crate::lock::record::Id;
 use crate::lock::rules::{Share, State, Terms};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -172,7 +172,7 @@ fn waits_with_long_names_that_time_out_together() {
 
 #[test]
 fn sessions_of_an_earlier_reign_and_of_a_connection_that_ended() {
-    use super::super::sessions::Binding;
+    use crate::engine::sessions::Binding;
     use crate::lock::token::Token;
     let many = 30_000;
     let bind = |engine: &mut Engine<u64>| {

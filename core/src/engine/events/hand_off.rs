@@ -1,13 +1,13 @@
 //! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
-use super::budget::Budget;
 use super::call::Called;
-use super::clock::Clock;
-use super::counters::Counter;
-use super::grant::{Before, Decision, Granted};
-use super::parts::{Engine, KeyName};
-use super::queue::{Heirs, LineId, Ticket};
-use super::sessions::LockKey;
+use crate::engine::budget::Budget;
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::grant::{Before, Decision, Granted};
+use crate::engine::parts::{Engine, KeyName};
+use crate::engine::queue::{Heirs, LineId, Ticket};
+use crate::engine::sessions::LockKey;
 use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;

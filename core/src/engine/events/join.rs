@@ -1,9 +1,9 @@
 //! A caller that was refused begins to wait, or gets a place reserved.
 
-use super::clock::Clock;
-use super::counters::Counter;
-use super::parts::{Engine, Limits};
-use super::queue::{load, MostPlaces, Waiter};
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::parts::{Engine, Limits};
+use crate::engine::queue::{load, MostPlaces, Waiter};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::rules::{Share, State};

@@ -1,15 +1,15 @@
 //! An attempt claims its grant, or does not.
 
-use super::budget::Budget;
-use super::claims::{Claim, Leaves, Own};
-use super::clock::Clock;
-use super::counters::Counter;
-use super::grant::{Before, Granted, Written};
-use super::outbox::{News, Notice};
-use super::outstanding::Lost;
-use super::parts::{Engine, KeyName, Limits};
-use super::queue::{Channel, Keys, Place, Ticket};
 use super::written::Caller;
+use crate::engine::budget::Budget;
+use crate::engine::claims::{Claim, Leaves, Own};
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::grant::{Before, Granted, Written};
+use crate::engine::outbox::{News, Notice};
+use crate::engine::outstanding::Lost;
+use crate::engine::parts::{Engine, KeyName, Limits};
+use crate::engine::queue::{Channel, Keys, Place, Ticket};
 use crate::lock::record::Id;
 use crate::lock::rules::{self, State};
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};

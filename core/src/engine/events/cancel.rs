@@ -1,14 +1,14 @@
 //! LOCK.CANCEL: takes an attempt out of the queue.
 
-use super::budget::Budget;
 use super::claim::GivenUp;
-use super::claims::{Leaves, Own};
-use super::clock::Clock;
-use super::counters::Counter;
-use super::grant::{Granted, Written};
-use super::parts::{Engine, KeyName, Limits};
-use super::queue::{Channel, Ticket};
 use super::written::End;
+use crate::engine::budget::Budget;
+use crate::engine::claims::{Leaves, Own};
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::grant::{Granted, Written};
+use crate::engine::parts::{Engine, KeyName, Limits};
+use crate::engine::queue::{Channel, Ticket};
 use crate::lock::record::Id;
 use crate::lock::token::Token;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! A caller asks for a lock: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
 
-use super::counters::Counter;
-use super::parts::{Engine, KeyName};
+use crate::engine::counters::Counter;
+use crate::engine::parts::{Engine, KeyName};
 use crate::lock::error::Error;
 use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};
 use crate::lock::time::UnixMicros;

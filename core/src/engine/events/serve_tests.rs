@@ -1,8 +1,8 @@
 //! The order of the work of an iteration, and when none is left.
 
-use super::super::grant::Written;
-use super::super::queue::{Handle, ReplyShape, Waiter};
 use super::*;
+use crate::engine::grant::Written;
+use crate::engine::queue::{Handle, ReplyShape, Waiter};
 
 /// The wall clock.
 #[derive(Clone, Copy)]

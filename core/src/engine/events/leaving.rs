@@ -1,12 +1,12 @@
 //! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
 //! channel that was cancelled, of a connection that ended. So do the locks of such a connection.
 
-use super::budget::Budget;
-use super::clock::Clock;
-use super::counters::Counter;
-use super::parts::{Engine, Limits};
-use super::queue::{Ended, Gone, MostPlaces, Ticket};
 use super::written::End;
+use crate::engine::budget::Budget;
+use crate::engine::clock::Clock;
+use crate::engine::counters::Counter;
+use crate::engine::parts::{Engine, Limits};
+use crate::engine::queue::{Ended, Gone, MostPlaces, Ticket};
 use crate::lock::error::Error;
 
 impl<H> Engine<H> {

@@ -5,7 +5,7 @@ use redis_lock::commands::parse::{self, Name, Options};
 use redis_lock::engine::queue::By;
 use redis_lock::lock::error::Error;
 use redis_lock::lock::record::{Id, Owner};
-use redis_lock::lock::rules::Share;
+use redis_lock::lock::request::Share;
 use redis_lock::lock::time::Micros;
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use redis_lock::engine::queue::{
     Channel, Gone, Handle, LineId, MostPlaces, Next, Of, Queues, ReplyShape, Ticket, Vacancy, Waiter,
 };
 use redis_lock::lock::record::Id;
-use redis_lock::lock::rules::Share;
+use redis_lock::lock::request::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! The plain list that the queue is compared with: all waiters and places of all keys, in order of arrival.
 
-use redis_lock::lock::rules::Share;
+use redis_lock::lock::request::Share;
 use std::collections::BTreeSet;
 
 /// An attempt that is notified on a channel.

@@ -2,10 +2,13 @@
 //! no value whatever makes a decision fail or give a lock to two. The fuzzer feeds it, and proptest does in
 //! `core/src/lock/record_tests.rs`.
 
+use redis_lock::lock::admit::{self, Acquire, Holds, Turn};
 use redis_lock::lock::error::Error;
+use redis_lock::lock::held::{self, Release};
 use redis_lock::lock::holders::{Holder, Holders};
 use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
-use redis_lock::lock::rules::{self, Acquire, Holds, Release, Request, Share, State, Terms};
+use redis_lock::lock::request::{Request, Share, Terms};
+use redis_lock::lock::state::State;
 use redis_lock::lock::time::{Micros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 
@@ -86,8 +89,8 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         Request { share: Share::Alone, lease: Micros(30_000_000), id: Id::parse(b"7"), owner: Owner::parse(b"fuzz") };
     let state = State::of(Some(value), now);
     let mut tokens = Tokens::new();
-    let acquired = rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now);
-    let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
+    let acquired = admit::acquire(state, &request, Turn::Now, terms, &mut tokens, now);
+    let recovered = admit::recover(state, &request, Turn::Now, terms, &mut tokens, now);
     let ours = if let Value::Ours(record) = value { Some(record) } else { None };
     let is_taken = match value {
         Value::Foreign => true,
@@ -116,20 +119,20 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         (State::Foreign, Ok(Acquire::Refuse)) => {}
         other => panic!("{other:?}"),
     }
-    let refused = rules::acquire(state, &request, rules::Turn::Behind, terms, &mut tokens, now);
+    let refused = admit::acquire(state, &request, Turn::Behind, terms, &mut tokens, now);
     assert!(!matches!(refused, Ok(Acquire::Grant { .. })), "granted ahead of those who wait");
     if let Some(record) = ours {
         let is_held = record.timestamp > now;
-        assert_eq!(rules::release(state, record.token), if is_held { Release::InTime } else { Release::Late });
+        assert_eq!(held::release(state, record.token), if is_held { Release::InTime } else { Release::Late });
         let other = Token::new(record.token.get() ^ 1).unwrap();
-        assert_eq!(rules::release(state, other), Release::Over);
-        assert_eq!(rules::extend(state, other, request.lease, terms, now), Ok(None));
-        assert_eq!(rules::check(state, other, terms, now), Micros(0));
-        if let Ok(Some(extended)) = rules::extend(state, record.token, request.lease, terms, now) {
+        assert_eq!(held::release(state, other), Release::Over);
+        assert_eq!(held::extend(state, other, request.lease, terms, now), Ok(None));
+        assert_eq!(held::check(state, other, terms, now), Micros(0));
+        if let Ok(Some(extended)) = held::extend(state, record.token, request.lease, terms, now) {
             assert!(is_held && extended.timestamp > now && extended.token == record.token);
         }
     } else {
-        assert_eq!(rules::release(state, Token::new(0).unwrap()), Release::Over);
+        assert_eq!(held::release(state, Token::new(0).unwrap()), Release::Over);
     }
 }
 
@@ -196,7 +199,7 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
         let request = Request { share, lease: Micros(30_000_000), id: Id::parse(b"7"), owner };
         let mut tokens = Tokens::new();
         let is_admitted = (live.len() as u64) < share.most();
-        match rules::acquire(state, &request, rules::Turn::Now, terms, &mut tokens, now) {
+        match admit::acquire(state, &request, Turn::Now, terms, &mut tokens, now) {
             Ok(Acquire::Grant { record, succeeds, holds }) => {
                 assert!(is_admitted && record.timestamp > now);
                 assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
@@ -217,10 +220,10 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
             Err(_) => assert!(!now.is_plausible()),
         }
         assert!(!matches!(
-            rules::acquire(state, &request, rules::Turn::Behind, terms, &mut tokens, now),
+            admit::acquire(state, &request, Turn::Behind, terms, &mut tokens, now),
             Ok(Acquire::Grant { .. })
         ));
-        let recovered = rules::recover(state, &request, rules::Turn::Now, terms, &mut tokens, now);
+        let recovered = admit::recover(state, &request, Turn::Now, terms, &mut tokens, now);
         assert!(live.is_empty() || recovered == Ok(Acquire::Refuse));
         // When fewer live than it bears, not before.
         let ends = state.free_at(share);
@@ -230,13 +233,13 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
     }
     for record in plain {
         let is_live = record.timestamp > now;
-        assert_eq!(rules::release(state, record.token), if is_live { Release::InTime } else { Release::Late });
-        match rules::extend(state, record.token, Micros(5_000_000), terms, now) {
+        assert_eq!(held::release(state, record.token), if is_live { Release::InTime } else { Release::Late });
+        match held::extend(state, record.token, Micros(5_000_000), terms, now) {
             Ok(extended) => assert_eq!(extended.map(|extended| extended.token), is_live.then_some(record.token)),
             Err(_) => assert!(is_live && !now.is_plausible()),
         }
-        assert!(is_live || rules::check(state, record.token, terms, now) == Micros(0));
+        assert!(is_live || held::check(state, record.token, terms, now) == Micros(0));
     }
     let stranger = plain.iter().map(|record| record.token.get()).max().unwrap() + 1;
-    assert_eq!(rules::release(state, Token::new(stranger).unwrap()), Release::Over);
+    assert_eq!(held::release(state, Token::new(stranger).unwrap()), Release::Over);
 }

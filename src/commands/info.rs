@@ -19,9 +19,11 @@ use crate::driver::{Edge, Key as _};
 use crate::engine::queue::{Channel, Waiter};
 use crate::engine::KeyName;
 use crate::lock::error::Error;
+use crate::lock::held;
 use crate::lock::holders::Holders;
 use crate::lock::record::{timestamp_text, Encoded, Id, Owner, OwnerBuf, Record};
-use crate::lock::rules::{self, Share, State, Terms};
+use crate::lock::request::{Share, Terms};
+use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 use crate::server::api::args::Args;
@@ -231,7 +233,7 @@ fn reply_record(
     let owner = record.and_then(|record| record.owner);
     let held_ms = held.map(|(record, now)| now.since(UnixMicros(record.token.get())).as_ms());
     let lease_ms =
-        held.map(|(record, now)| if is_unclaimed { 0 } else { rules::lease_left(record, terms, now).as_ms() });
+        held.map(|(record, now)| if is_unclaimed { 0 } else { held::lease_left(record, terms, now).as_ms() });
     field(context, "token", |context| context.reply_count_or_nil(record.map(|record| record.token.get())));
     field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));
     field(context, "owner", |context| context.reply_bytes_or_nil(owner.map(Owner::as_bytes)));

@@ -6,7 +6,7 @@ use crate::driver::{Ask, ChannelName};
 use crate::engine::queue::{By, ReplyShape};
 use crate::lock::error::Error;
 use crate::lock::record::{number, Id, Owner};
-use crate::lock::rules::{Request, Share};
+use crate::lock::request::{Request, Share};
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
 use crate::server::api::args::Args;

@@ -9,7 +9,7 @@
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;
 use crate::lock::error::Error;
-use crate::lock::rules::Release as Released;
+use crate::lock::held::Release as Released;
 use crate::server::api::args::Args;
 use crate::server::api::context::Context;
 use crate::server::entries::{Command, Entry};

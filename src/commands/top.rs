@@ -16,7 +16,7 @@ use crate::engine::queue::{By, Crowd};
 use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
-use crate::lock::rules::State;
+use crate::lock::state::State;
 use crate::lock::token::Token;
 use crate::server::api::args::Args;
 use crate::server::api::context::{Context, OwnString};

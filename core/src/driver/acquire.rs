@@ -6,8 +6,10 @@ use super::write::{Decided, Then};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::{Channel, ReplyShape};
 use crate::engine::{due, Blocked, Caller, KeyName, Wanted};
+use crate::lock::admit::{self, Acquire};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire, Request, State};
+use crate::lock::request::Request;
+use crate::lock::state::State;
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
 
@@ -79,7 +81,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
-            let too_early = wanted.may_grant.err().filter(|_| rules::could_have(lock, request, wanted.now));
+            let too_early = wanted.may_grant.err().filter(|_| admit::could_have(lock, request, wanted.now));
             let blocked = blocked(0, lock, &key, request, self.would_wait(ask));
             drop(key);
             return self.wait_or_not(key_name.db, &[key_name.name], blocked, ask, too_early);

@@ -9,8 +9,10 @@ use crate::engine::budget::Budget;
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{KeyName, Wanted};
+use crate::lock::admit::{self, Holds};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Holds, Share};
+use crate::lock::held;
+use crate::lock::request::Share;
 
 impl<E: Edge> Entry<'_, E> {
     /// Claims the grant of these keys that waits for the attempt. `None` if there is none, or none any more.
@@ -89,14 +91,14 @@ impl<E: Edge> Entry<'_, E> {
         let mut ends = until;
         for name in names {
             let key = self.edge.open(*name, Access::Caller, Expected::Grant(token), wanted.now)?;
-            let record = rules::claim(key.lock(), token, until, &ask.request, wanted.terms, wanted.now)?;
+            let record = held::claim(key.lock(), token, until, &ask.request, wanted.terms, wanted.now)?;
             let Some(record) = record else { return Ok(None) };
             ends = record.timestamp;
             keys.push((key, record));
         }
         // Not before: a grant that is gone is nothing to ask for in another way.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
-            return Err(rules::other_share(&ask.request));
+            return Err(admit::other_share(&ask.request));
         }
         let decided = bytes.iter().zip(keys).map(|(name, (mut key, record))| {
             // In a set the member changes, because it holds the ID: the unclaimed one is removed.

@@ -4,7 +4,7 @@ use super::edge::{Access, Edge, Expected, Key};
 use super::entry::Entry;
 use crate::engine::events::deadlock_search::Step;
 use crate::engine::{Clock, KeyName};
-use crate::lock::rules::Request;
+use crate::lock::request::Request;
 
 impl<E: Edge> Entry<'_, E> {
     /// Whether the client of a command, if it waited for these keys, would wait for itself.

@@ -4,12 +4,13 @@ use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
 use crate::engine::queue::Channel;
 use crate::engine::{Clock, KeyName, Limits, Shape};
+use crate::lock::change::{Change, Members, Retentions};
 use crate::lock::clocks::Reading;
-use crate::lock::effect::{Change, Members, Retentions};
 use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::record::Id;
-use crate::lock::rules::{State, Terms};
+use crate::lock::request::Terms;
+use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 

@@ -6,7 +6,8 @@ use super::write::{Decided, Then};
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::lock::error::Error;
-use crate::lock::rules::{self, State};
+use crate::lock::held;
+use crate::lock::state::State;
 use crate::lock::time::Micros;
 use crate::lock::token::Token;
 
@@ -19,7 +20,7 @@ impl<E: Edge> Entry<'_, E> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        let extended = rules::extend_from(key.lock(), token, lease, terms, now)?;
+        let extended = held::extend_from(key.lock(), token, lease, terms, now)?;
         let Some(extended) = extended.filter(|_| !self.is_unclaimed(name, token)) else {
             self.engine().count(Counter::StaleTokens);
             return Ok(false);
@@ -47,7 +48,7 @@ impl<E: Edge> Entry<'_, E> {
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
-        let extended = rules::extend_all(&locks, token, lease, terms, now)?;
+        let extended = held::extend_all(&locks, token, lease, terms, now)?;
         let is_unclaimed = names.iter().any(|name| self.is_unclaimed(*name, token));
         let Some(extended) = extended.filter(|_| !is_unclaimed) else {
             self.engine().count(Counter::StaleTokens);
@@ -73,7 +74,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn check(&mut self, name: E::Name<'_>, token: Token) -> Result<Micros, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::ReadOnly, Expected::Grant(token), now)?;
-        let left = rules::check(key.lock(), token, terms, now);
+        let left = held::check(key.lock(), token, terms, now);
         Ok(if self.is_unclaimed(name, token) { Micros(0) } else { left })
     }
 

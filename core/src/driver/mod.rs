@@ -7,19 +7,19 @@
 //! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every call.
 
 mod acquire;
-mod call;
 mod canonical;
 mod claim;
 mod deadlock;
 mod edge;
 mod entry;
-mod events;
 mod extend;
 mod finish;
-mod grace;
+mod gate;
+mod notify;
 mod parked;
 mod release;
-mod serve;
+mod server_events;
+mod timer;
 mod wait;
 mod write;
 

@@ -1,15 +1,16 @@
 //! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
 //! parked at another one that it cannot have.
 
-use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
+use super::notify::Reached;
 use super::write::{Decided, Partly, Then};
 use crate::engine::budget::Budget;
 use crate::engine::queue::{Keys, LineId, Ticket};
 use crate::engine::{due, gone_at, Blocked, Called, Clock, KeyName};
 use crate::lock::error::Error;
-use crate::lock::rules::{Share, State};
+use crate::lock::request::Share;
+use crate::lock::state::State;
 use crate::lock::time::UnixMicros;
 use std::collections::BTreeSet;
 

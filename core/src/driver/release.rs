@@ -9,8 +9,8 @@ use crate::engine::grant::Before;
 use crate::engine::queue::{Channel, LineId, Ticket};
 use crate::engine::{Engine, GivenUp, Heirs, KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
+use crate::lock::held::{self, Release};
 use crate::lock::record::Id;
-use crate::lock::rules::{self, Release};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        let (release, is_overrun) = rules::release_from(key.lock(), token, terms, now);
+        let (release, is_overrun) = held::release_from(key.lock(), token, terms, now);
         if release != Release::Over {
             let key_name = self.known_name(name);
             // Asked before the grant ends.
@@ -63,7 +63,7 @@ impl<E: Edge> Entry<'_, E> {
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         let mut releases = Vec::with_capacity(keys.len());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
-            let (release, is_overrun) = rules::release_from(key.lock(), token, terms, now);
+            let (release, is_overrun) = held::release_from(key.lock(), token, terms, now);
             let key_name = self.known_name(*name);
             let is_overrun = is_overrun && self.counts_as_overrun(*name, token);
             let mut engine = self.engine();
@@ -133,7 +133,7 @@ impl<E: Edge> Entry<'_, E> {
         budget: &mut Budget,
     ) -> Result<Option<LineId>, Error> {
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
-        if rules::release(key.lock(), token) == Release::Over {
+        if held::release(key.lock(), token) == Release::Over {
             return Ok(None);
         }
         let key_name = self.edge.key_name(name);
@@ -173,10 +173,8 @@ impl<E: Edge> Entry<'_, E> {
         let key = self.edge.open(name, Access::Caller, expected, now)?;
         // First what can fail: its grant of this key ends, and passes on with that to another attempt.
         let ends = match &unclaimed {
-            Some((_, token, written)) => {
-                Some(*token).filter(|token| rules::stands(key.lock(), &written.record(*token)))
-            }
-            None => rules::held_by(key.lock(), id),
+            Some((_, token, written)) => Some(*token).filter(|token| held::stands(key.lock(), &written.record(*token))),
+            None => held::held_by(key.lock(), id),
         };
         let mut budget = Budget::COMMAND;
         let line = if let Some(token) = ends {
@@ -203,7 +201,7 @@ impl<E: Edge> Entry<'_, E> {
         if unclaimed.is_some() {
             // A grant of the same ID under another name may have come to stand here, by RENAME or COPY.
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
-            if let Some(token) = rules::held_by(key.lock(), id) {
+            if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;
                 let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
                 self.pass_on_parked(line.as_slice(), &mut budget);

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{Called, Caller, KeyName, Shape};
-use crate::lock::effect::{Change, Contents, Write};
+use crate::lock::change::{Change, Contents, Write};
 use crate::lock::token::Token;
 
 /// The new holder, once all is written.

@@ -3,14 +3,14 @@
 //! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, derived data, the
 //! layout of maps, which sessions were swept last, and when lines were scanned if that is long ago.
 
-use super::claims::ClaimForm;
-use super::grace::GateForm;
+use super::engine::Engine;
+use super::gate::GateForm;
 use super::grant::Before;
 use super::outbox::{Answer, AnswerForm, Notice};
 use super::outstanding::{EndedForm, OutstandingForm};
-use super::parts::Engine;
 use super::queue::{Channel, Order, QueuesForm};
 use super::sessions::SessionsForm;
+use super::unclaimed::ClaimForm;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 

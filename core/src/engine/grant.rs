@@ -1,9 +1,9 @@
 //! The consequences of a decision about one lock: what is written, which events follow, and what the holder is told.
 
 use super::counters::Counter;
-use crate::lock::effect::Write;
+use crate::lock::admit::{Acquire, Holds, Predecessor};
+use crate::lock::change::Write;
 use crate::lock::record::{Encoded, Id, Owner, OwnerBuf, Record};
-use crate::lock::rules::{Acquire, Holds, Predecessor};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 

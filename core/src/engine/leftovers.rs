@@ -2,10 +2,10 @@
 //! pieces: a million sessions in one go would keep the server from anything else for a fifth of a second.
 
 use super::budget::Budget;
-use super::claims::Claims;
 use super::cut_short::CutShort;
 use super::outstanding::{EndedSessions, LostGrants};
 use super::sessions::Sessions;
+use super::unclaimed::Claims;
 
 /// What one reign has left.
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,7 @@
 //! use redis_lock_core::engine::{Blocked, Clock, Engine, Heir, KeyName, Left, Shape, Wanted};
 //! use redis_lock_core::lock::record::Value;
 //! use redis_lock_core::lock::request::{Request, Share, Terms};
-//! use redis_lock_core::lock::rules::Acquire;
+//! use redis_lock_core::lock::admit::Acquire;
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 //!
@@ -70,7 +70,7 @@
 //! assert_eq!(engine.outbox().take().map(|(handle, _)| handle), Some("bob"));
 //! assert_eq!(engine.queues().waiters(), 0);
 //! #
-//! # use redis_lock_core::lock::effect::Write;
+//! # use redis_lock_core::lock::change::Write;
 //! # use redis_lock_core::lock::record::Record;
 //! # fn first_record(decision: &Decision) -> Option<Record<'_>> {
 //! #     match decision.write()? {
@@ -82,11 +82,10 @@
 //! ```
 
 pub mod budget;
-pub mod claims;
 pub mod counters;
 pub mod deadlock;
 pub mod events;
-pub mod grace;
+pub mod gate;
 pub mod grant;
 pub mod grantees;
 pub mod outbox;
@@ -94,24 +93,30 @@ pub mod outstanding;
 pub mod predecessors;
 pub mod queue;
 pub mod sessions;
+pub mod unclaimed;
 pub mod waits;
 
 mod by_name;
 mod canonical;
 mod clock;
 mod cut_short;
+#[allow(clippy::module_inception, reason = "it has the struct of that name, which all events extend")]
+mod engine;
+mod key_name;
 mod leftovers;
+mod limits;
 mod names;
-mod parts;
 
 pub use canonical::Canonical;
 pub use clock::Clock;
+pub use engine::Engine;
 pub use events::acquire::Wanted;
-pub use events::call::{Call, Called};
 pub use events::claim::GivenUp;
+pub use events::commit::{Caller, Shape};
 pub use events::hand_off::{Heir, Left, Successor};
 pub use events::join::{due, gone_at, Blocked};
+pub use events::notify::{Call, Called};
 pub use events::serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
-pub use events::written::{Caller, Shape};
-pub use parts::{Engine, KeyName, Limits};
+pub use key_name::KeyName;
+pub use limits::Limits;
 pub use queue::Heirs;

@@ -83,7 +83,7 @@ impl Predecessors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::rules::Predecessor;
+    use crate::lock::admit::Predecessor;
     use crate::lock::time::UnixMicros;
 
     const NOW: MonotonicMicros = MonotonicMicros(1);

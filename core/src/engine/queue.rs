@@ -53,21 +53,21 @@
 mod bars;
 mod canonical;
 mod channels;
+mod inspect;
+mod joining;
 mod leaving;
-mod line;
-mod look;
+mod per_key;
 mod ready;
 mod removal;
 mod singles;
-mod stand;
 mod top;
 mod waiter;
 
 pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
+pub use inspect::Heirs;
 pub use leaving::Ended;
-pub use line::Cause;
-pub use look::Heirs;
+pub use per_key::Cause;
 pub use ready::{Next, Of, Vacancy, MOST_TRIED};
 pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
@@ -76,7 +76,7 @@ use super::by_name::ByName;
 use super::names::Wanted;
 pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
-use line::{Body, Entry, Line, Stand};
+use per_key::{Body, Entry, Line, Stand};
 use singles::Singles;
 
 use crate::lock::record::Id;

@@ -6,7 +6,7 @@ mod property;
 
 use super::*;
 use crate::engine::budget::Budget;
-use crate::lock::rules::Share;
+use crate::lock::request::Share;
 use crate::lock::time::Micros;
 use proptest::prelude::*;
 

@@ -120,7 +120,7 @@ pub enum Acquire<'a> {
 /// ```
 /// use redis_lock_core::lock::record::{Record, Value};
 /// use redis_lock_core::lock::request::{Request, Share};
-/// use redis_lock_core::lock::rules::{admit, Admission, Turn};
+/// use redis_lock_core::lock::admit::{admit, Admission, Turn};
 /// use redis_lock_core::lock::state::State;
 /// use redis_lock_core::lock::time::{Micros, UnixMicros};
 /// use redis_lock_core::lock::token::Token;

@@ -3,7 +3,7 @@
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
 //! use redis_lock_core::lock::request::Terms;
-//! use redis_lock_core::lock::rules::{check, extend, release, release_from, Release};
+//! use redis_lock_core::lock::held::{check, extend, release, release_from, Release};
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
 //! use redis_lock_core::lock::token::Token;

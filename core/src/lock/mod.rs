@@ -6,7 +6,7 @@
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
 //! use redis_lock_core::lock::request::{Request, Share, Terms};
-//! use redis_lock_core::lock::rules::{acquire, Acquire, Turn};
+//! use redis_lock_core::lock::admit::{acquire, Acquire, Turn};
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
 //! use redis_lock_core::lock::token::Tokens;
@@ -29,8 +29,8 @@
 //! ```
 
 pub mod admit;
+pub mod change;
 pub mod clocks;
-pub mod effect;
 pub mod error;
 pub mod grace;
 pub mod held;
@@ -38,7 +38,6 @@ pub mod holders;
 pub mod record;
 pub mod request;
 pub mod retention;
-pub mod rules;
 pub mod state;
 pub mod time;
 pub mod token;

@@ -9,7 +9,7 @@ use redis_lock_core::engine::outbox::{Answer, Grant};
 use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Request, Share};
+use redis_lock_core::lock::request::{Request, Share};
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 

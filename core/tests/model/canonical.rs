@@ -8,7 +8,7 @@ use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::queue::{Handle, ReplyShape, Waiter};
 use redis_lock_core::engine::{Blocked as Refused, Limits};
-use redis_lock_core::lock::rules::{Request, Share};
+use redis_lock_core::lock::request::{Request, Share};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 use redis_lock_core::lock::token::Token;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::rules::Release;
+use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 

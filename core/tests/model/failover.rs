@@ -7,9 +7,11 @@
 
 mod conditions;
 
+use redis_lock_core::lock::admit::{self, Acquire, Turn};
 use redis_lock_core::lock::grace::{Answer, Reign, Settings};
 use redis_lock_core::lock::record::Value;
-use redis_lock_core::lock::rules::{self, Acquire, Request, Share, Terms};
+use redis_lock_core::lock::request::{Request, Share, Terms};
+use redis_lock_core::lock::state;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock_core::lock::token::Tokens;
 use stateright::{Model, Property};
@@ -192,16 +194,10 @@ impl Failover {
         }
         let value = store.key.as_ref().map(|bytes| Value::read(bytes, || false));
         let request = Request { share: Share::Alone, lease, id: None, owner: None };
-        let lock = rules::State::of(value, wall);
-        let decision = rules::acquire(
-            lock,
-            &request,
-            rules::Turn::Now,
-            Terms { margin: settings.margin },
-            &mut store.tokens,
-            wall,
-        )
-        .unwrap();
+        let lock = state::State::of(value, wall);
+        let decision =
+            admit::acquire(lock, &request, Turn::Now, Terms { margin: settings.margin }, &mut store.tokens, wall)
+                .unwrap();
         let Acquire::Grant { record, .. } = decision else { return false };
         store.key = Some(record.encode().as_bytes().to_vec());
         true

@@ -13,7 +13,8 @@ use redis_lock_core::driver::{Ask, ChannelName, Outcome};
 use redis_lock_core::engine::grant::Granted;
 use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::rules::{Release, State};
+use redis_lock_core::lock::held::Release;
+use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::UnixMicros;
 use redis_lock_core::lock::token::Token;
 

@@ -11,8 +11,10 @@ use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::KeyChange;
 use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::record::Owner;
-use redis_lock_core::lock::rules::{Release, Request, Share, State};
+use redis_lock_core::lock::request::{Request, Share};
+use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
 

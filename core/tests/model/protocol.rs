@@ -13,7 +13,7 @@ use crate::witness::Witness;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::retention::Retention;
-use redis_lock_core::lock::rules::State as Lock;
+use redis_lock_core::lock::state::State as Lock;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use stateright::{Model, Property};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@ use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::Release;
+use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::Micros;
 
 fn opened(node: &Node) -> usize {

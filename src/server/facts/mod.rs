@@ -4,7 +4,7 @@
 pub mod resets;
 pub mod version;
 
-use crate::lock::effect::Retentions;
+use crate::lock::change::Retentions;
 use crate::lock::grace;
 use crate::lock::record::number;
 use crate::lock::retention::Retention;

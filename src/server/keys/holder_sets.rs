@@ -15,7 +15,7 @@
 
 use crate::driver::{Expected, Unseen};
 use crate::engine::sessions::Binding;
-use crate::lock::effect::Members;
+use crate::lock::change::Members;
 use crate::lock::holders::{self, Holder, Holders};
 use crate::lock::record::Record;
 use crate::lock::time::UnixMicros;

@@ -2,9 +2,9 @@
 
 use crate::driver::{self, Expected, Unseen};
 use crate::engine::Shape;
-use crate::lock::effect::Members;
+use crate::lock::change::Members;
 use crate::lock::record::Value;
-use crate::lock::rules::State;
+use crate::lock::state::State;
 use crate::lock::time::UnixMicros;
 use crate::server::api::api;
 use crate::server::api::context::{Arg, Context};

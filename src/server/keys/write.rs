@@ -6,7 +6,7 @@
 
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
 use crate::engine::grant::Event;
-use crate::lock::effect::{Change, Primitive};
+use crate::lock::change::{Change, Primitive};
 use crate::lock::record::Encoded;
 use crate::server::api::api;
 use crate::server::api::context::{Arg, Context, OwnString};

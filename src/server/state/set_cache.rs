@@ -7,7 +7,7 @@
 //! A set is found by the hash of its name, which is kept: a map that grew would hash all names anew, and with 4 kB each
 //! that stopped the server for 90 ms.
 
-use crate::lock::effect::Members;
+use crate::lock::change::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
 use lru::LruCache;

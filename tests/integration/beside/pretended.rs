@@ -11,8 +11,9 @@ use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::queue::ReplyShape;
 use redis_lock_core::engine::KeyChange;
 use redis_lock_core::lock::error::Error;
+use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{self, Release, Request};
+use redis_lock_core::lock::request::{self, Request};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
@@ -208,7 +209,7 @@ impl Pretended {
             }
             Command::Recover { conn, key, lease, id } => {
                 let id = id.map(id_of);
-                let request = Request { share: rules::Share::Alone, lease: us(*lease), id, owner: None };
+                let request = Request { share: request::Share::Alone, lease: us(*lease), id, owner: None };
                 let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
                 let outcome = self.node.command(*conn, |entry| entry.recover(&name(*key), &ask));
                 (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Told::Nil, |it| details(&it))))
@@ -260,9 +261,9 @@ impl Pretended {
     /// The immediate reply, if any.
     fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Told> {
         let share = match call.share {
-            Share::Alone => rules::Share::Alone,
-            Share::Shared => rules::Share::Shared,
-            Share::Limit(most) => rules::Share::Limit(u64::from(most)),
+            Share::Alone => request::Share::Alone,
+            Share::Shared => request::Share::Shared,
+            Share::Limit(most) => request::Share::Limit(u64::from(most)),
         };
         let id = call.id.map(|id| id_of(u64::from(id)));
         let request = Request { share, lease: us(call.lease), id, owner: None };

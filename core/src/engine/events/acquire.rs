@@ -1,9 +1,11 @@
 //! A caller asks for a lock: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
 
 use crate::engine::counters::Counter;
-use crate::engine::parts::{Engine, KeyName};
+use crate::engine::{Engine, KeyName};
+use crate::lock::admit::{self, Acquire, Turn};
 use crate::lock::error::Error;
-use crate::lock::rules::{self, Acquire, Request, State, Terms, Turn};
+use crate::lock::request::{Request, Terms};
+use crate::lock::state::State;
 use crate::lock::time::UnixMicros;
 
 /// A caller's request, and the settings that apply to it.
@@ -36,7 +38,7 @@ impl<H> Engine<H> {
     /// LOCK.ACQUIRE.
     ///
     /// # Errors
-    /// As [`rules::acquire`].
+    /// As [`admit::acquire`].
     pub fn acquire<'a>(
         &mut self,
         key: KeyName<'_>,
@@ -44,13 +46,13 @@ impl<H> Engine<H> {
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
         let turn = self.turn(key, lock, wanted);
-        rules::acquire(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+        admit::acquire(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
     /// LOCK.RECOVER.
     ///
     /// # Errors
-    /// As [`rules::recover`].
+    /// As [`admit::recover`].
     pub fn recover<'a>(
         &mut self,
         key: KeyName<'_>,
@@ -58,14 +60,14 @@ impl<H> Engine<H> {
         wanted: &Wanted<'a>,
     ) -> Result<Acquire<'a>, Error> {
         let turn = self.turn(key, lock, wanted);
-        rules::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
+        admit::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
     /// LOCK.MACQUIRE: the decisions for all of the keys; otherwise the index of the first key for which somebody waits
     /// ahead of the caller, if there is one.
     ///
     /// # Errors
-    /// As [`rules::acquire_all`].
+    /// As [`admit::acquire_all`].
     pub fn acquire_all<'a>(
         &mut self,
         db: i32,
@@ -81,7 +83,7 @@ impl<H> Engine<H> {
             (_, Some(_)) => Turn::Behind,
             _ => Turn::Now,
         };
-        let decisions = rules::acquire_all(locks, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)?;
+        let decisions = admit::acquire_all(locks, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)?;
         Ok(decisions.ok_or(behind))
     }
 

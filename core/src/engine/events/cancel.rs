@@ -1,14 +1,13 @@
 //! LOCK.CANCEL: takes an attempt out of the queue.
 
 use super::claim::GivenUp;
-use super::written::End;
+use super::end_wait::End;
 use crate::engine::budget::Budget;
-use crate::engine::claims::{Leaves, Own};
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Granted, Written};
-use crate::engine::parts::{Engine, KeyName, Limits};
 use crate::engine::queue::{Channel, Ticket};
+use crate::engine::unclaimed::{Leaves, Own};
+use crate::engine::{Clock, Engine, KeyName, Limits};
 use crate::lock::record::Id;
 use crate::lock::token::Token;
 use std::rc::Rc;

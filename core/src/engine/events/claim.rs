@@ -1,17 +1,17 @@
 //! An attempt claims its grant, or does not.
 
-use super::written::Caller;
+use super::commit::Caller;
 use crate::engine::budget::Budget;
-use crate::engine::claims::{Claim, Leaves, Own};
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Before, Granted, Written};
 use crate::engine::outbox::{News, Notice};
 use crate::engine::outstanding::Lost;
-use crate::engine::parts::{Engine, KeyName, Limits};
 use crate::engine::queue::{Channel, Keys, Place, Ticket};
+use crate::engine::unclaimed::{Claim, Leaves, Own};
+use crate::engine::{Clock, Engine, KeyName, Limits};
+use crate::lock::held;
 use crate::lock::record::Id;
-use crate::lock::rules::{self, State};
+use crate::lock::state::State;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -216,7 +216,7 @@ impl<H> Engine<H> {
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key.db, key.name, token, self.queues.marks())?;
-        rules::stands(lock(), &lost.written.record(token)).then_some(lost)
+        held::stands(lock(), &lost.written.record(token)).then_some(lost)
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until

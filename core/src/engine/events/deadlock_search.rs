@@ -9,10 +9,12 @@
 
 use crate::engine::counters::Counter;
 use crate::engine::deadlock::{Graph, LockNumber};
-use crate::engine::parts::Engine;
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
 use crate::engine::sessions::Sessions;
-use crate::lock::rules::{self, Release, Request, Share, State};
+use crate::engine::Engine;
+use crate::lock::held::{self, Release};
+use crate::lock::request::{Request, Share};
+use crate::lock::state::State;
 use crate::lock::token::Token;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -256,7 +258,7 @@ impl Search {
         }
         let held = lock.and_then(|lock| {
             // A binding counts only while the key agrees with it.
-            let holds = |(token, _): &(Token, u64)| rules::release(lock, *token) == Release::InTime;
+            let holds = |(token, _): &(Token, u64)| held::release(lock, *token) == Release::InTime;
             let holders: Vec<u64> = self.bound.iter().filter(|bound| holds(bound)).map(|(_, client)| *client).collect();
             if holders.is_empty() {
                 return None;

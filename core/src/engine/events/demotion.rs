@@ -2,8 +2,8 @@
 
 use crate::engine::budget::Budget;
 use crate::engine::leftovers::Reign;
-use crate::engine::parts::Engine;
 use crate::engine::queue::{LineId, Queues};
+use crate::engine::Engine;
 use std::mem::take;
 
 impl<H> Engine<H> {

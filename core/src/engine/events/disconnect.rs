@@ -1,9 +1,8 @@
 //! A connection ends, and with it the wait of its client and the locks of its session.
 
 use crate::engine::budget::Budget;
-use crate::engine::clock::Clock;
-use crate::engine::parts::{Engine, Limits};
 use crate::engine::queue::{Gone, Handle, MostPlaces, ReplyShape};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {

@@ -1,14 +1,16 @@
 //! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
-use super::call::Called;
+use super::notify::Called;
 use crate::engine::budget::Budget;
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Before, Decision, Granted};
-use crate::engine::parts::{Engine, KeyName};
 use crate::engine::queue::{Heirs, LineId, Ticket};
 use crate::engine::sessions::LockKey;
-use crate::lock::rules::{self, Acquire, Holds, Release, State, Terms};
+use crate::engine::{Clock, Engine, KeyName};
+use crate::lock::admit::{self, Acquire, Holds, Turn};
+use crate::lock::held::Release;
+use crate::lock::request::Terms;
+use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -113,19 +115,19 @@ impl<H> Engine<H> {
         let request = head.request(called.map_or(Micros(0), |called| called.lease));
         if called.is_none() && head.channel().is_some() {
             let could_have_it = match left {
-                Left::Others(lock) => rules::could_have(lock, &request, now),
+                Left::Others(lock) => admit::could_have(lock, &request, now),
                 Left::Nothing | Left::Predecessor(_) => true,
             };
             return if could_have_it { Heir::ToCall(ticket) } else { Heir::Nobody };
         }
         let decision = match left {
-            Left::Nothing => rules::pass_on(token, &request, terms, &mut self.tokens, now),
-            Left::Others(lock) => rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now),
+            Left::Nothing => admit::pass_on(token, &request, terms, &mut self.tokens, now),
+            Left::Others(lock) => admit::acquire(lock, &request, Turn::Now, terms, &mut self.tokens, now),
             Left::Predecessor(before) => {
                 // A client of the classic pattern had no token, and none is reported.
                 let record = before.record(token);
                 let lock = State::Expired(record.timestamp, before.token.map(|_| record));
-                rules::acquire(lock, &request, rules::Turn::Now, terms, &mut self.tokens, now)
+                admit::acquire(lock, &request, Turn::Now, terms, &mut self.tokens, now)
             }
         };
         // If its ID already holds the lock, the timer tells it so: there is nothing to write for it, so the end of the

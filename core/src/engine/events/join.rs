@@ -1,13 +1,13 @@
 //! A caller that was refused begins to wait, or gets a place reserved.
 
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
-use crate::engine::parts::{Engine, Limits};
-use crate::engine::queue::{load, MostPlaces, Waiter};
+use crate::engine::queue::{load, Waiter};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
-use crate::lock::rules::{Share, State};
-use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::request::Share;
+use crate::lock::state::State;
+use crate::lock::time::{Micros, UnixMicros};
 
 /// The key that a caller cannot have, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,19 +109,5 @@ impl<H> Engine<H> {
     pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> bool {
         let is_cancelled = |name: &&[u8], id| self.claims.is_cancelled(db, name, id, self.queues.marks());
         id.is_some_and(|id| self.queues.is_barred(db, names, id) || names.iter().any(|name| is_cancelled(name, id)))
-    }
-}
-
-impl Limits {
-    /// Until when a place that is reserved now is kept; `None` if the setting is 0.
-    pub(super) fn reserved_until(self, clock: impl Clock) -> Option<MonotonicMicros> {
-        (self.place > Micros(0)).then(|| clock.monotonic().after(self.place))
-    }
-
-    /// The limits of all reserved places together.
-    pub(super) const fn most_places(self) -> MostPlaces {
-        /// Bytes of their names.
-        const BYTES: usize = 64 << 20;
-        MostPlaces { keys: self.waiters.saturating_add(self.queued), bytes: BYTES }
     }
 }

@@ -1,21 +1,12 @@
 //! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
 
-use super::written::End;
 use crate::engine::budget::Budget;
-use crate::engine::grace::Sweep;
-use crate::engine::parts::Engine;
-use crate::engine::queue::{LineId, MostPlaces, Ticket};
-use crate::lock::error::Error;
+use crate::engine::gate::Sweep;
+use crate::engine::queue::LineId;
+use crate::engine::Engine;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
-    /// Ends a wait and reserves no place.
-    pub fn end_wait(&mut self, ticket: Ticket, error: Error) {
-        if let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) {
-            self.end(gone, End::Failed(error));
-        }
-    }
-
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
     /// whether the budget was enough for all of them: otherwise the head may not have the lock.
     pub fn end_leases_beyond_grace(&mut self, line: LineId, grace: &grace::Settings, budget: &mut Budget) -> bool {

@@ -1,12 +1,11 @@
 //! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
 //! channel that was cancelled, of a connection that ended. So do the locks of such a connection.
 
-use super::written::End;
+use super::end_wait::End;
 use crate::engine::budget::Budget;
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
-use crate::engine::parts::{Engine, Limits};
-use crate::engine::queue::{Ended, Gone, MostPlaces, Ticket};
+use crate::engine::queue::{Ended, MostPlaces, Ticket};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::error::Error;
 
 impl<H> Engine<H> {
@@ -91,13 +90,6 @@ impl<H> Engine<H> {
         }
         self.count(Counter::Cancels);
         self.end(gone, End::Cancelled);
-    }
-
-    /// A wait ended, and nobody is told: it has failed, unless its place is reserved.
-    pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
-        if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
-            self.waits.has_ended(gone.waiter.since);
-        }
     }
 
     /// Whether crowds are leaving.

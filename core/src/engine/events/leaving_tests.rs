@@ -4,7 +4,8 @@ use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
 use crate::engine::{Blocked, Called, KeyName, Shape};
 use crate::lock::record::Id;
-use crate::lock::rules::{Share, State, Terms};
+use crate::lock::request::{Share, Terms};
+use crate::lock::state::State;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::rc::Rc;
 

@@ -1,17 +1,18 @@
 //! What happens to the locks of a server: one `impl Engine` per event.
 
 pub(crate) mod acquire;
-pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod claim;
+pub(crate) mod commit;
 pub mod deadlock_search;
+pub(crate) mod delivery;
 pub(crate) mod demotion;
 pub(crate) mod disconnect;
+pub(crate) mod end_wait;
 pub(crate) mod hand_off;
 pub(crate) mod join;
 pub(crate) mod lease_check;
 pub(crate) mod leaving;
+pub(crate) mod notify;
 pub(crate) mod serve;
 pub(crate) mod time_out;
-pub(crate) mod undelivered;
-pub(crate) mod written;

@@ -1,20 +1,21 @@
 //! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
 //! a lock that came free, and when the next iteration is needed.
 
-use super::call::Called;
 use super::hand_off::Successor;
 use super::join::{due, Blocked};
+use super::notify::Called;
 use crate::engine::budget::Budget;
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::outstanding::Lost;
-use crate::engine::parts::{Engine, KeyName};
 use crate::engine::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
 use crate::engine::sessions::LockKey;
+use crate::engine::{Clock, Engine, KeyName};
+use crate::lock::admit::{self, Turn};
 use crate::lock::error::Error;
 use crate::lock::grace;
-use crate::lock::rules::{self, Share, State, Terms, Turn};
+use crate::lock::request::{Share, Terms};
+use crate::lock::state::State;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -268,13 +269,13 @@ impl<H> Engine<H> {
                 }
                 let called = called.filter(|called| called.ticket == ticket);
                 let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
-                if called.is_none() && waiter.channel().is_some() && rules::could_have(lock, &request, now) {
+                if called.is_none() && waiter.channel().is_some() && admit::could_have(lock, &request, now) {
                     return Found::ToCall(ticket);
                 }
                 // An ID that already holds the lock is told so when it asks, not while it waits.
                 let may_have_it = vacancy == Vacancy::Whole || matches!(lock, State::Several(_));
                 let turn = if may_have_it { Turn::Now } else { Turn::Behind };
-                let decision = rules::acquire(lock, &request, turn, terms, tokens, now);
+                let decision = admit::acquire(lock, &request, turn, terms, tokens, now);
                 let grant = decision.ok().filter(|_| may_have_it).and_then(|decision| Decision::to_grant(&decision));
                 if let Some((decision, granted)) = grant {
                     return Found::Grant(Successor { ticket, decision, granted, called });
@@ -333,7 +334,7 @@ impl<H> Engine<H> {
     ) -> Option<(Vec<Decision>, Granted)> {
         let waiter = self.queues.waiter(ticket)?;
         let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
-        let decisions = rules::acquire_all(locks, &request, Turn::Now, terms, &mut self.tokens, now);
+        let decisions = admit::acquire_all(locks, &request, Turn::Now, terms, &mut self.tokens, now);
         Decision::to_grants(&decisions.ok()??)
     }
 

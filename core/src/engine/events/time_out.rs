@@ -1,10 +1,9 @@
 //! Waits that time out.
 
-use super::written::End;
+use super::end_wait::End;
 use crate::engine::budget::Budget;
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
-use crate::engine::parts::{Engine, Limits};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::Micros;
 
 impl<H> Engine<H> {

@@ -3,7 +3,7 @@
 
 use super::{Body, Cause, Channel, Entry, Handle, Line, LineId, Queues, ReplyShape, Stand, Ticket, Waiter};
 use crate::lock::record::{Id, OwnerBuf};
-use crate::lock::rules::Share;
+use crate::lock::request::Share;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// Numbers of which only the order matters.

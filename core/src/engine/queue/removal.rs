@@ -2,7 +2,7 @@
 
 use super::{load, Body, Entry, Gone, Handle, Keys, LineId, MostPlaces, Place, Queues, Stand, Ticket, Waiter};
 use crate::lock::record::Id;
-use crate::lock::rules::Share;
+use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
 use std::rc::Rc;
 

@@ -2,7 +2,7 @@
 
 use super::{Channel, Keys, LineId, Ticket};
 use crate::lock::record::{Id, OwnerBuf};
-use crate::lock::rules::{Request, Share};
+use crate::lock::request::{Request, Share};
 use crate::lock::time::{Micros, MonotonicMicros};
 use std::rc::Rc;
 

@@ -9,10 +9,10 @@ use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Letter;
 use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::{Clock, KeyName, Limits};
+use redis_lock_core::lock::change::{Change, Primitive, Retentions};
 use redis_lock_core::lock::clocks::Reading;
-use redis_lock_core::lock::effect::{Change, Primitive, Retentions};
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::Terms;
+use redis_lock_core::lock::request::Terms;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
 /// The clocks as they stand.

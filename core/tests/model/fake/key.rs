@@ -3,10 +3,10 @@
 use super::{Content, Place, Stored};
 use redis_lock_core::driver::{Key, Unseen};
 use redis_lock_core::engine::Shape;
-use redis_lock_core::lock::effect::Members;
+use redis_lock_core::lock::change::Members;
 use redis_lock_core::lock::holders::{Holder, Holders};
 use redis_lock_core::lock::record::{timestamp_of, Record, Value};
-use redis_lock_core::lock::rules::State;
+use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::UnixMicros;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -12,7 +12,9 @@ use redis_lock_core::driver::{Outcome, WriteRefused};
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::{Release, Share, State};
+use redis_lock_core::lock::held::Release;
+use redis_lock_core::lock::request::Share;
+use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
 
@@ -464,7 +466,7 @@ fn a_grant_among_several_is_claimed_beside_the_others() {
     assert_eq!(heard(&node), ["granted 7 k", "granted 8 k"]);
     let [one, two] = [7, 8].map(|number| claim(&node, 3, K, &attempt(number)).token);
     let count = node.with_lock(&place(b"k"), |lock| match lock {
-        redis_lock_core::lock::rules::State::Several(holders) => {
+        redis_lock_core::lock::state::State::Several(holders) => {
             let ids: Vec<_> = holders.iter().map(|holder| holder.record().id.map(|id| id.get())).collect();
             assert_eq!(ids.len(), 2);
             assert!(ids.contains(&Some(7)) && ids.contains(&Some(8)), "{ids:?}");

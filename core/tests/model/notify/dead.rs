@@ -6,7 +6,8 @@ use super::{
 };
 use crate::asks::{alone, count, granted, is_granted, named, seconds, settle, wait};
 use redis_lock_core::engine::counters::Counter;
-use redis_lock_core::lock::rules::{Release, Share};
+use redis_lock_core::lock::held::Release;
+use redis_lock_core::lock::request::Share;
 
 #[test]
 fn an_attempt_that_nobody_listens_for_is_granted_nothing_and_keeps_its_place() {

@@ -9,7 +9,7 @@ use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::Share;
+use redis_lock_core::lock::request::Share;
 use redis_lock_core::lock::time::Micros;
 
 #[test]
@@ -47,7 +47,7 @@ fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
     };
     (0..60).for_each(|_| turn(&node));
     let short = |wait| redis_lock_core::driver::Ask {
-        request: redis_lock_core::lock::rules::Request { lease: Micros(500_000), ..alone(1, 0).request },
+        request: redis_lock_core::lock::request::Request { lease: Micros(500_000), ..alone(1, 0).request },
         ..alone(1, wait)
     };
     let token = hold(&node, 1, b"k", &short(0));

@@ -6,7 +6,7 @@ use crate::fake::{Content, Node, Settings, Stored};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
-use redis_lock_core::lock::rules::Share;
+use redis_lock_core::lock::request::Share;
 use redis_lock_core::lock::token::Token;
 
 const K_AND_W: &[&[u8]] = &[b"k", b"w"];

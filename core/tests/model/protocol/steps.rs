@@ -8,8 +8,10 @@ use crate::witness::{self, Grant, Who};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::record::Id;
-use redis_lock_core::lock::rules::{Release, Request, Share, State as Lock};
+use redis_lock_core::lock::request::{Request, Share};
+use redis_lock_core::lock::state::State as Lock;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 

@@ -71,9 +71,9 @@ impl Run {
         let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let share = match call.share {
-            Share::Alone => rules::Share::Alone,
-            Share::Shared => rules::Share::Shared,
-            Share::Limit(most) => rules::Share::Limit(u64::from(most)),
+            Share::Alone => request::Share::Alone,
+            Share::Shared => request::Share::Shared,
+            Share::Limit(most) => request::Share::Limit(u64::from(most)),
         };
         let request = Request { share, lease: Micros(asked.lease), id: asked.id.map(id_of), owner: None };
         let channel = asked.notify.map(notify::channel);
@@ -282,7 +282,7 @@ impl Run {
         let own = self.courts[site].stands_of(&asked, self.now_at(site));
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let request =
-            Request { share: rules::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };
+            Request { share: request::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };
         let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
         let outcome = self.sites[site].node.command(conn, |entry| entry.recover(&asked.places[0].1, &ask));
         let told_token = if let Ok(Some(granted)) = &outcome { Some(granted.token.get()) } else { None };

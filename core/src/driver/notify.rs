@@ -5,7 +5,7 @@ use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::queue::Ticket;
 use crate::engine::{Called, Clock, Heir, Heirs, Left, Successor};
-use crate::lock::rules::Terms;
+use crate::lock::request::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 

@@ -11,7 +11,8 @@ use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
 use redis_lock_core::lock::error::Error;
-use redis_lock_core::lock::rules::{Release, Share};
+use redis_lock_core::lock::held::Release;
+use redis_lock_core::lock::request::Share;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 

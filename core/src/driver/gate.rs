@@ -5,7 +5,7 @@ use super::edge::{Edge, Level};
 use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::grace::GraceChange;
+use crate::engine::gate::GraceChange;
 use crate::engine::queue::LineId;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;

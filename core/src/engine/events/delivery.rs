@@ -1,12 +1,11 @@
 //! Whether a grant reached the client that waited for it. One that did not is passed on.
 
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Granted, Written};
 use crate::engine::outbox::Grant;
 use crate::engine::outstanding::Lost;
-use crate::engine::parts::{Engine, Limits};
 use crate::engine::queue::{Keys, Place, Ticket};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {

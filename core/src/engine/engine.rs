@@ -1,49 +1,21 @@
 //! What the module remembers besides the keys. Only the events change it.
 
 use super::budget::Budget;
-use super::claims::Claims;
 use super::counters::{Counter, Counters};
 use super::cut_short::CutShort;
-use super::grace::Gate;
+use super::gate::Gate;
 use super::grantees::Grantees;
+use super::key_name::KeyName;
 use super::leftovers::Leftovers;
 use super::outbox::Outbox;
 use super::outstanding::{EndedSessions, Outstanding};
 use super::predecessors::Predecessors;
 use super::queue::Queues;
 use super::sessions::Sessions;
+use super::unclaimed::Claims;
 use super::waits::Waits;
-use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
+use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
-
-/// A key of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyName<'n> {
-    /// Its database.
-    pub db: i32,
-    /// Its name.
-    pub name: &'n [u8],
-}
-
-impl KeyName<'_> {
-    /// A name that no key has, for when nobody asks for it.
-    pub const NOBODYS: Self = Self { db: -1, name: &[] };
-}
-
-/// The operator's settings for the queue.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// How many clients may wait blocked.
-    pub waiters: usize,
-    /// For how many keys attempts may wait without a connection.
-    pub queued: usize,
-    /// How long such an attempt has to claim a grant.
-    pub claim: Micros,
-    /// How long the place of a waiter that left is reserved.
-    pub place: Micros,
-    /// How long the server sleeps at most between two ticks.
-    pub tick: Micros,
-}
 
 /// What the module remembers. `H` is the handle of a client that waits.
 #[derive(Clone, Debug)]

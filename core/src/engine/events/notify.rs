@@ -1,11 +1,10 @@
 //! The turn of an attempt that waits without a connection: it is told on its channel, unless nobody seems to listen
 //! there.
 
-use crate::engine::clock::Clock;
 use crate::engine::counters::Counter;
 use crate::engine::outbox::{News, Notice};
-use crate::engine::parts::{Engine, Limits};
 use crate::engine::queue::{Handle, Ticket};
+use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::Micros;
 
 /// An attempt whose turn has come, and that has heard of it as far as is known.

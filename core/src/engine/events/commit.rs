@@ -1,15 +1,13 @@
 //! Updates the engine after a decision was written: for the key, and for the new holder.
 
-use super::call::Called;
-use crate::engine::claims::Claim;
-use crate::engine::clock::Clock;
+use super::notify::Called;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Decision, Granted, What};
 use crate::engine::outbox::{Answer, Grant, News, Notice};
-use crate::engine::parts::{Engine, KeyName};
-use crate::engine::queue::{Gone, Handle, Ticket, Waiter};
+use crate::engine::queue::{Handle, Ticket, Waiter};
 use crate::engine::sessions::Binding;
-use crate::lock::error::Error;
+use crate::engine::unclaimed::Claim;
+use crate::engine::{Clock, Engine, KeyName};
 use crate::lock::record::{Encoded, Id};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -210,45 +208,4 @@ impl<H> Engine<H> {
             granted.recall(lock, before.clone());
         }
     }
-
-    /// Ends the waits that a newer call with their ID replaced.
-    pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Gone<H>>) {
-        for gone in earlier {
-            self.end(gone, End::Failed(Error::Replaced));
-        }
-    }
-
-    /// Tells a waiter that left the queue that its wait has ended without the lock.
-    pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
-        let Gone { waiter, keys, is_kept } = gone;
-        // One that was replaced goes on in the newer call.
-        if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
-            self.waits.has_ended(waiter.since);
-        }
-        match (waiter.handle, end) {
-            (Handle::Blocked { handle, .. }, End::Failed(error)) => self.outbox.put(handle, Answer::Failed(error)),
-            (Handle::Blocked { handle, .. }, _) => self.outbox.put(handle, Answer::NotGranted(waiter.shape)),
-            (Handle::Channel { channel, .. }, end) => {
-                let news = match end {
-                    End::TimedOut => News::TimedOut,
-                    End::Cancelled => News::Cancelled,
-                    End::Failed(_) => News::Unblocked,
-                };
-                if let (Some(id), Some(keys)) = (waiter.id, keys) {
-                    self.outbox.announce(Notice { channel, news, id, keys, claim: None });
-                }
-            }
-        }
-    }
-}
-
-/// How a wait ended without the lock.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    /// It timed out.
-    TimedOut,
-    /// LOCK.CANCEL ended it.
-    Cancelled,
-    /// Something else did.
-    Failed(Error),
 }

@@ -235,5 +235,5 @@ impl<'v> Several<'v> {
 }
 
 #[cfg(test)]
-#[path = "effect_tests.rs"]
+#[path = "change_tests.rs"]
 mod tests;

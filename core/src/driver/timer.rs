@@ -1,9 +1,9 @@
 //! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
 //! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
 
-use super::call::Reached;
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused};
 use super::entry::Entry;
+use super::notify::Reached;
 use super::parked::Tried;
 use super::release::{end, left};
 use super::write::Then;
@@ -14,7 +14,7 @@ use crate::engine::outstanding::Lost;
 use crate::engine::queue::{LineId, Of};
 use crate::engine::sessions::LockKey;
 use crate::engine::{gone_at, Clock, Conditions, Engine, Found, Iteration, KeyName, Successor, Task, Why};
-use crate::lock::rules;
+use crate::lock::held;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -105,7 +105,7 @@ impl<E: Edge> Entry<'_, E> {
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let Ok(mut key) = self.edge.open(name, Access::Waiter, Expected::Grant(lost.token), now) else { return Ok(()) };
-        if !rules::stands(key.lock(), &lost.written.record(lost.token)) {
+        if !held::stands(key.lock(), &lost.written.record(lost.token)) {
             return Ok(());
         }
         end(&mut key, lost.token);
@@ -140,7 +140,7 @@ impl<E: Edge> Entry<'_, E> {
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, terms, now) = (E::lend(&name), self.edge.terms(), self.edge.clock().now());
         let Ok(key) = self.edge.open(name, Access::Waiter, Expected::Grant(token), now) else { return Ok(()) };
-        let Some(record) = rules::end_session(key.lock(), token, terms, at) else { return Ok(()) };
+        let Some(record) = held::end_session(key.lock(), token, terms, at) else { return Ok(()) };
         let (decision, until) = (Decision::to_end_session(&record), record.timestamp);
         self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
         self.engine().cut_short((lock.clone(), token), until, now);

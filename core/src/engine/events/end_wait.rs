@@ -1,0 +1,63 @@
+//! A wait ends without the lock.
+
+use crate::engine::outbox::{Answer, News, Notice};
+use crate::engine::queue::{Gone, Handle, MostPlaces, Ticket};
+use crate::engine::Engine;
+use crate::lock::error::Error;
+
+/// How a wait ended without the lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// It timed out.
+    TimedOut,
+    /// LOCK.CANCEL ended it.
+    Cancelled,
+    /// Something else did.
+    Failed(Error),
+}
+
+impl<H> Engine<H> {
+    /// Ends a wait and reserves no place.
+    pub fn end_wait(&mut self, ticket: Ticket, error: Error) {
+        if let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) {
+            self.end(gone, End::Failed(error));
+        }
+    }
+
+    /// A wait ended, and nobody is told: it has failed, unless its place is reserved.
+    pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
+        if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
+            self.waits.has_ended(gone.waiter.since);
+        }
+    }
+
+    /// Ends the waits that a newer call with their ID replaced.
+    pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Gone<H>>) {
+        for gone in earlier {
+            self.end(gone, End::Failed(Error::Replaced));
+        }
+    }
+
+    /// Tells a waiter that left the queue that its wait has ended without the lock.
+    pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
+        let Gone { waiter, keys, is_kept } = gone;
+        // One that was replaced goes on in the newer call.
+        if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
+            self.waits.has_ended(waiter.since);
+        }
+        match (waiter.handle, end) {
+            (Handle::Blocked { handle, .. }, End::Failed(error)) => self.outbox.put(handle, Answer::Failed(error)),
+            (Handle::Blocked { handle, .. }, _) => self.outbox.put(handle, Answer::NotGranted(waiter.shape)),
+            (Handle::Channel { channel, .. }, end) => {
+                let news = match end {
+                    End::TimedOut => News::TimedOut,
+                    End::Cancelled => News::Cancelled,
+                    End::Failed(_) => News::Unblocked,
+                };
+                if let (Some(id), Some(keys)) = (waiter.id, keys) {
+                    self.outbox.announce(Notice { channel, news, id, keys, claim: None });
+                }
+            }
+        }
+    }
+}

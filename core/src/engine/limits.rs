@@ -1,0 +1,34 @@
+//! The operator's limits of what waits.
+
+use super::clock::Clock;
+use super::queue::MostPlaces;
+use crate::lock::time::{Micros, MonotonicMicros};
+
+/// The operator's settings for the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many clients may wait blocked.
+    pub waiters: usize,
+    /// For how many keys attempts may wait without a connection.
+    pub queued: usize,
+    /// How long such an attempt has to claim a grant.
+    pub claim: Micros,
+    /// How long the place of a waiter that left is reserved.
+    pub place: Micros,
+    /// How long the server sleeps at most between two ticks.
+    pub tick: Micros,
+}
+
+impl Limits {
+    /// Until when a place that is reserved now is kept; `None` if the setting is 0.
+    pub(super) fn reserved_until(self, clock: impl Clock) -> Option<MonotonicMicros> {
+        (self.place > Micros(0)).then(|| clock.monotonic().after(self.place))
+    }
+
+    /// The limits of all reserved places together.
+    pub(super) const fn most_places(self) -> MostPlaces {
+        /// Bytes of their names.
+        const BYTES: usize = 64 << 20;
+        MostPlaces { keys: self.waiters.saturating_add(self.queued), bytes: BYTES }
+    }
+}

@@ -13,8 +13,8 @@ type Predecessor struct {
 	Owner   string
 }
 
-// Held is a lock that is held until it is released or lost. Its methods are safe for concurrent use. A Held that is
-// garbage collected is no longer renewed.
+// Held represents a lock until it is released or lost. Its methods are safe for concurrent use. Once
+// it is garbage collected, nobody renews the lock.
 type Held struct {
 	hold *hold
 }

@@ -34,7 +34,7 @@ class Relay:
             self._lose = [command.encode(), times, close]
 
     def black_hole(self, on=True):
-        """Nothing passes in either direction, and nobody is told."""
+        """Swallows everything in both directions, and keeps the connections open."""
         self._is_black = on
 
     def strand(self):

@@ -59,7 +59,7 @@ def main():
         print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and plays all scenarios")
         return 2
     clients = args.client or language["clients"]
-    # A runner that is told to end takes its servers with it.
+    # On SIGTERM the servers end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # The longest last would be played alone.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)

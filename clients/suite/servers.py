@@ -38,7 +38,7 @@ _given = set()
 
 
 def free_port(also=0):
-    """A port that nobody listens on; with `also`, that offset from it is free too (a cluster's bus).
+    """A free port; with `also`, the port at that offset is free too (a cluster's bus).
 
     It is below those that the system gives to connections, which could take it in the meantime.
     """

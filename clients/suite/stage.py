@@ -1,4 +1,4 @@
-"""What a scenario has to play with, and how scenarios are known. All that it starts ends with it."""
+"""The servers, relays and drivers of a scenario, which end with it; and the list of scenarios."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 /**
- * Whose attempts are pending, and who may end them from outside: a caller, by a signal, and the end of the manager. A
- * signal that many attempts share gets one listener: Node warns of more than ten as of a leak.
+ * The pending attempts, which a signal of the caller or the end of the manager ends. A signal that many attempts share
+ * gets one listener, because Node warns about a leak from the eleventh on.
  *
  * A pending attempt of a caller keeps the process from ending, as any request does, and nothing else of a manager does:
  * all its other timers and connections are unreferenced.

@@ -36,7 +36,7 @@ export class Engine {
   readonly connections: Connections;
   readonly blocking: Blocking;
   readonly portable: Portable;
-  /** The holds of the scopes around the running call. What was started in a scope may outlive it. */
+  /** The holds of the scopes around the running call. Code started in a scope may outlive it. */
   readonly #scopes = new AsyncLocalStorage<readonly Held[]>();
   readonly callers = new Callers();
   isClosed = false;
@@ -231,7 +231,7 @@ export class Engine {
     }
   }
 
-  /** Whether the lock was held to the end. What cannot be given back now is given back in the background. */
+  /** Whether the lock was held to the end. If it cannot be released now, that is done in the background. */
   async release(held: Held): Promise<boolean> {
     if (held._ended) throw new LockMisuseError(held.key, 'it was released before');
     const wasLost = held.lost !== undefined;

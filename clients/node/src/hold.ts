@@ -132,7 +132,7 @@ export class Held {
   }
 
   /**
-   * Gives the lock back; whether it was held to the end. What the server does not answer is given back in the
+   * Releases the lock; whether it was held to the end. If the server does not answer, the release continues in the
    * background. Rejects with LockMisuseError the second time.
    */
   release(): Promise<boolean> {
@@ -172,8 +172,8 @@ export class Held {
   }
 
   /**
-   * @internal An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that
-   * are on their way together nobody knows which the server does last: the one that ends first counts.
+   * @internal An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. If
+   * several are on their way, the server may execute them in any order: the lease that ends first counts.
    */
   _extending(sent: number, lease: number): void {
     if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
@@ -187,7 +187,7 @@ export class Held {
     if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
-  /** @internal The lock is over without having been released. Its user is told once. */
+  /** @internal The lock has ended without a release. Its user is notified once. */
   _lose(why: string, gone = false, cause?: unknown): void {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;

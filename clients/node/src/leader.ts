@@ -82,7 +82,7 @@ export class Leader {
       this.#engine.tell(() => this.#hooks.onElected?.(held.token));
       const over = AbortSignal.any([held.signal, this.#turn.signal, stop]);
       if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
-      // Whoever leads next must not be told before this one has heard that it does not.
+      // Before the release: `onLost` must come before the next leader is elected.
       this.#engine.tell(() => this.#hooks.onLost?.(held.token));
       this.#held = undefined;
       const resigned = this.#turn.signal.aborted;

@@ -1,4 +1,4 @@
-/** What a lock asks for, checked before anything is sent, and the words of its commands. */
+/** The arguments of a lock, checked before anything is sent, and the words of its commands. */
 
 import { LockBadArgumentError } from './errors.js';
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
@@ -19,7 +19,7 @@ export function keyOf(key: unknown): Buffer {
   return made;
 }
 
-/** The keys of a list. A text is no list of its letters. */
+/** The keys of a list. A string is not a list of its letters. */
 export function keysOf(keys: unknown): Buffer[] {
   if (typeof keys === 'string' || keys instanceof Uint8Array || typeof (keys as Iterable<unknown> | null)?.[Symbol.iterator] !== 'function') {
     throw new LockBadArgumentError(String(keys), 'keys is not a list of keys');
@@ -112,7 +112,7 @@ export class Request {
     return Boolean(this.options.session || this.replicas || this.options.fsync);
   }
 
-  /** What of it no script can do. */
+  /** The part of it that a script cannot do. */
   get needsModule(): string | undefined {
     if (this.options.session) return 'session';
     if (this.kind.length) return this.kind[0] === 'SHARED' ? 'shared' : 'limit';

@@ -26,7 +26,7 @@ export class News {
     this.#wake?.();
   }
 
-  /** What was heard before a new call says nothing about it. */
+  /** Before a new call: earlier messages say nothing about it. */
   forget(): void {
     this.#heard = [];
   }

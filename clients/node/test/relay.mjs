@@ -23,7 +23,7 @@ export class Relay {
     return relay;
   }
 
-  /** From now on nothing passes over the connections that are open, in either direction, and nobody is told. */
+  /** From now on the open connections swallow everything in both directions, and stay open. */
   halfOpen() {
     for (const pair of this.#pairs) pair.isSilent = true;
     return this.#pairs.size;

@@ -18,7 +18,7 @@ export async function until(what, holds) {
   for (const end = Date.now() + 20_000; !(await holds()); await sleep(5)) if (Date.now() >= end) throw new Error(`not within 20 s: ${what}`);
 }
 
-/** Whether nobody listens on a port; 0 stands for any. Gives the port. */
+/** The port if it is free, else undefined; 0 stands for any port. */
 async function listens(port) {
   const probe = createServer();
   const heard = await Promise.race([once(probe.listen(port, '127.0.0.1'), 'listening').then(() => true), once(probe, 'error').then(() => false)]);

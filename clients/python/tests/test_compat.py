@@ -22,7 +22,7 @@ CHOSEN = "the server makes the token: it cannot be chosen"
 VALUE = "the key holds more than the token, and always has an expiry"
 POLLS = "it counts sleeps between polls; nothing polls here"
 
-# What cannot hold over LOCK.*, and why. All others have to pass.
+# These tests cannot pass over LOCK.*, each with the reason. All others have to pass.
 DIFFERS = {
     "test_lock": VALUE,
     "test_lock_token": CHOSEN,

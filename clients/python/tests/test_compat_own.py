@@ -1,4 +1,4 @@
-"""What redis-py's own tests do not ask of `serverlock.compat`: queues, renewal, tokens that travel, its errors."""
+"""`serverlock.compat` beyond redis-py's own tests: queues, renewal, tokens that travel, its errors."""
 
 import asyncio
 import gc

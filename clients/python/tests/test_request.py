@@ -1,4 +1,4 @@
-"""What is sent, and what is refused before anything is sent: no server is needed."""
+"""The words of commands, and arguments that are refused before anything is sent: no server is needed."""
 
 import math
 import unittest

@@ -1,4 +1,4 @@
-"""What a lock asks for, checked before anything is sent, and its commands. Pure: no clock, no connection."""
+"""The arguments of a lock, checked before anything is sent, and its commands. Pure: no clock, no connection."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Which caller is in the scope of which hold."""
+"""The callers in scopes, each with the hold of its scope."""
 
 import threading
 import weakref

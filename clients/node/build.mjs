@@ -20,7 +20,15 @@ const run = (words, cwd) => execFileSync(process.execPath, words, { cwd, stdio: 
 if (!existsSync(compiler) && folder === home) {
   const npm = process.env.npm_execpath;
   if (!npm) throw new Error('the compiler is missing: run `npm install` in this folder');
-  const words = ['--include=dev', '--global=false', '--no-save', '--no-package-lock', '--ignore-scripts', '--no-audit', '--no-fund'];
+  const words = [
+    '--include=dev',
+    '--global=false',
+    '--no-save',
+    '--no-package-lock',
+    '--ignore-scripts',
+    '--no-audit',
+    '--no-fund',
+  ];
   run([npm, 'install', ...words, '--prefix', home], home);
 }
 rmSync(out, { recursive: true, force: true });
@@ -31,7 +39,8 @@ const described = new Set();
 const describe = (name) => {
   if (described.has(name)) return;
   described.add(name);
-  for (const [, from] of readFileSync(join(out, name), 'utf8').matchAll(/from '\.\/(.+)\.js'/g)) describe(`${from}.d.ts`);
+  for (const [, from] of readFileSync(join(out, name), 'utf8').matchAll(/from '\.\/(.+)\.js'/g))
+    describe(`${from}.d.ts`);
 };
 const { exports } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
 for (const { types } of Object.values(exports)) describe(basename(types));

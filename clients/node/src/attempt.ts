@@ -95,7 +95,8 @@ export class Attempt {
     try {
       if (this.request.needsConnection) await this.#takeConnection();
       grant = await this.#get();
-      if (this.request.replicas || this.request.options.fsync) await confirm(this.#connection, this.request, this.parts.timeout);
+      if (this.request.replicas || this.request.options.fsync)
+        await confirm(this.#connection, this.request, this.parts.timeout);
       this.#throwIfOver();
     } catch (error) {
       await this.#abandon(error);
@@ -212,7 +213,8 @@ export class Attempt {
 
   #exchange(words: Words, timeout: number): Promise<unknown> {
     this.#throwIfOver();
-    if (this.#usesConnection && !this.#connection?.isOpen) return this.#takeConnection().then(() => this.#send(words, timeout));
+    if (this.#usesConnection && !this.#connection?.isOpen)
+      return this.#takeConnection().then(() => this.#send(words, timeout));
     return this.#send(words, timeout);
   }
 
@@ -231,12 +233,15 @@ export class Attempt {
     const { name } = this.request;
     if (error instanceof ReplyError && error.isUnknownCommand) throw error;
     this.#connection?.close();
-    if (this.parts.wire.isCluster && (this.#usesConnection || error instanceof ConnectionLost)) await this.parts.wire.refresh(this.request.key);
+    if (this.parts.wire.isCluster && (this.#usesConnection || error instanceof ConnectionLost))
+      await this.parts.wire.refresh(this.request.key);
     if (error instanceof ReplyError && !this.#stood && this.#tries === 1) this.#mayStand = false;
     if (!mayPass(error)) throw typed(error, name);
     const isPending = error instanceof ConnectionLost && error.settled;
     if (this.#left() <= 0 && (this.request.wait || this.#tries >= 2 || isPending)) {
-      throw this.request.wait && error instanceof ReplyError ? timedOut(name, now() - this.began, error) : typed(error, name);
+      throw this.request.wait && error instanceof ReplyError
+        ? timedOut(name, now() - this.began, error)
+        : typed(error, name);
     }
     if (error instanceof ConnectionLost && error.settled) {
       const late = error.settled.then(
@@ -416,9 +421,12 @@ export class Attempt {
       this.#connection = await parts.blocking.open(request.key);
       return;
     }
-    this.#connection = await parts.connections.take(request.key, request.wait ? this.#left() : parts.timeout, (turn) => this.#unlessGivenUp(turn));
+    this.#connection = await parts.connections.take(request.key, request.wait ? this.#left() : parts.timeout, (turn) =>
+      this.#unlessGivenUp(turn),
+    );
     if (!this.#connection) this.#throwIfOver();
-    if (!this.#connection) throw request.wait ? this.#timedOut() : new ConnectionLost(new Error('no connection came free'));
+    if (!this.#connection)
+      throw request.wait ? this.#timedOut() : new ConnectionLost(new Error('no connection came free'));
     this.#isPooled = true;
     this.#throwIfOver();
   }

@@ -7,7 +7,8 @@ export type Key = string | Uint8Array;
 
 /** @internal Checks that it is an object with no other names than these. `what` is what the error calls it. */
 export function optionsOf(value: unknown, key: string, names: Readonly<Record<string, true>>, what = 'options'): void {
-  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof AbortSignal);
+  const isObject =
+    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof AbortSignal);
   if (!isObject) throw new LockBadArgumentError(key, `${what} is ${String(value)}, not an object with options`);
   for (const name in value) {
     if (!Object.hasOwn(names, name)) {
@@ -18,19 +19,22 @@ export function optionsOf(value: unknown, key: string, names: Readonly<Record<st
 
 /** @internal */
 export function functionOf(value: unknown, name: string, key: string): void {
-  if (value !== undefined && typeof value !== 'function') throw new LockBadArgumentError(key, `${name} is ${String(value)}, not a function`);
+  if (value !== undefined && typeof value !== 'function')
+    throw new LockBadArgumentError(key, `${name} is ${String(value)}, not a function`);
 }
 
 /** @internal */
 export function booleanOf(value: unknown, name: string, key: string, otherwise: boolean): boolean {
-  if (value !== undefined && typeof value !== 'boolean') throw new LockBadArgumentError(key, `${name} is ${String(value)}, not a boolean`);
+  if (value !== undefined && typeof value !== 'boolean')
+    throw new LockBadArgumentError(key, `${name} is ${String(value)}, not a boolean`);
   return value ?? otherwise;
 }
 
 /** @internal */
 export function signalOf(value: unknown, key: string): void {
   const isSignal = typeof (value as AbortSignal | null | undefined)?.throwIfAborted === 'function';
-  if (value !== undefined && !isSignal) throw new LockBadArgumentError(key, `signal is ${String(value)}, not an AbortSignal`);
+  if (value !== undefined && !isSignal)
+    throw new LockBadArgumentError(key, `signal is ${String(value)}, not an AbortSignal`);
 }
 
 const TEN_YEARS = 315_360_000_000;

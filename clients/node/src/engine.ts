@@ -70,7 +70,8 @@ export class Engine {
 
   /** Calls what is the application's own. Its errors must not cost a lock, nor hide a loss. */
   tell(call: () => unknown): void {
-    const failed = (error: unknown): void => process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
+    const failed = (error: unknown): void =>
+      process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
     try {
       const result = call();
       if (result instanceof Promise) result.catch(failed);
@@ -150,7 +151,8 @@ export class Engine {
     try {
       return await this.wire.call(key, words, timeout);
     } catch (error) {
-      if (error instanceof ConnectionLost && error.settled && this.wire.hasOneConnection) this.#fellSilent(error.settled);
+      if (error instanceof ConnectionLost && error.settled && this.wire.hasOneConnection)
+        this.#fellSilent(error.settled);
       throw error;
     }
   }
@@ -202,7 +204,10 @@ export class Engine {
     const given = words.map((word, at): Word => {
       if (word instanceof Uint8Array) return Buffer.from(word);
       if (typeof word === 'string' || typeof word === 'number') return word;
-      throw new LockBadArgumentError(held.key, `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`);
+      throw new LockBadArgumentError(
+        held.key,
+        `argument ${at} of fenced is ${String(word)}, neither text, bytes nor a number`,
+      );
     });
     const plain = this.wire.prefixed(given);
     const key = plain[1];
@@ -248,7 +253,8 @@ export class Engine {
       if (held._connection) this.#sessions.delete(held._connection);
       held._connection?.close();
     }
-    if (this.options.hooks.released) this.tell(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
+    if (this.options.hooks.released)
+      this.tell(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
     return inTime;
   }
 
@@ -355,7 +361,12 @@ export class Engine {
 
   /** What it keeps for callers. */
   census(): Record<string, number> {
-    return { attempts: this.callers.size, waiting: this.subscription.size, owed: this.timer.owed, ...this.connections.counts };
+    return {
+      attempts: this.callers.size,
+      waiting: this.subscription.size,
+      owed: this.timer.owed,
+      ...this.connections.counts,
+    };
   }
 
   close(): void {

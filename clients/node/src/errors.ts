@@ -38,7 +38,8 @@ export abstract class LockError extends Error {
 
   static override [Symbol.hasInstance](value: unknown): boolean {
     // A class that an application derives from these is asked as usual.
-    if (!Object.hasOwn(this.prototype, KINDS)) return Function.prototype[Symbol.hasInstance].call(this, value) as boolean;
+    if (!Object.hasOwn(this.prototype, KINDS))
+      return Function.prototype[Symbol.hasInstance].call(this, value) as boolean;
     const kinds = kindsOf(value);
     return kinds !== undefined && kinds.includes((kindsOf(this.prototype) as string[])[0] as string);
   }

@@ -79,7 +79,8 @@ export function mayPass(error: ReplyError | ConnectionLost): boolean {
 /** The error as users get it. */
 export function typed(error: ReplyError | ConnectionLost, name: string): LockError {
   const cause = error.cause ?? error;
-  if (error instanceof ConnectionLost) return new (error.final ? LockDeniedError : LockNoServerError)(name, error.message, cause);
+  if (error instanceof ConnectionLost)
+    return new (error.final ? LockDeniedError : LockNoServerError)(name, error.message, cause);
   if (error.code === 'DEADLOCK') return new LockDeadlockError(name, error.message, cause);
   const isUnavailable = PASSING.has(error.code) || error.code === 'CLOCK' || error.isUnknownCommand;
   if (isUnavailable) return new LockUnavailableError(name, error.message, cause);

@@ -7,7 +7,16 @@ import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
 import { booleanOf, countOf, functionOf, msOf, optionsOf, signalOf, type Key } from './checks.js';
-import { ACQUIRE_OPTIONS, HOOKS, LEADER_OPTIONS, MANAGER_OPTIONS, type AcquireOptions, type LeaderHooks, type LockOptions, type ManagerOptions } from './options.js';
+import {
+  ACQUIRE_OPTIONS,
+  HOOKS,
+  LEADER_OPTIONS,
+  MANAGER_OPTIONS,
+  type AcquireOptions,
+  type LeaderHooks,
+  type LockOptions,
+  type ManagerOptions,
+} from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
 import { LOCK_OPTIONS } from './terms.js';
 import type { Wire } from './wire.js';
@@ -104,7 +113,14 @@ export class Locks {
     return Leader._of(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
   }
 
-  #made(keys: Buffer[], lease: number, options: LockOptions, kind: (string | number)[] = [], many = false, recover = false): Lock {
+  #made(
+    keys: Buffer[],
+    lease: number,
+    options: LockOptions,
+    kind: (string | number)[] = [],
+    many = false,
+    recover = false,
+  ): Lock {
     return Lock._of(this.#engine, new Request(keys, lease, options, kind, many, recover, this.#wire.prefix));
   }
 
@@ -155,7 +171,8 @@ export class Lock {
    * promise rejects with LockLostError once the work has ended.
    */
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
-    if (typeof work !== 'function') throw new LockBadArgumentError(this.#request.name, `work is ${String(work)}, not a function`);
+    if (typeof work !== 'function')
+      throw new LockBadArgumentError(this.#request.name, `work is ${String(work)}, not a function`);
     const held = await this.acquire(options);
     let result: T;
     try {

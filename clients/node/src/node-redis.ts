@@ -120,7 +120,11 @@ class NodeRedis implements Wire {
       const made = await this.#duplicate(key, timeout);
       const connection = new NodeRedisConnection(made);
       try {
-        await within(made.connect(), timeout, () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)));
+        await within(
+          made.connect(),
+          timeout,
+          () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)),
+        );
         made.unref?.();
       } catch (error) {
         connection.close();
@@ -140,7 +144,13 @@ class NodeRedis implements Wire {
       clientSideCache: undefined,
       maintNotifications: 'disabled',
       pingInterval: undefined,
-      socket: { ...socket, reconnectStrategy: false, connectTimeout: timeout, socketTimeout: undefined, keepAlive: true },
+      socket: {
+        ...socket,
+        reconnectStrategy: false,
+        connectTimeout: timeout,
+        socketTimeout: undefined,
+        keepAlive: true,
+      },
       commandOptions: { timeout: undefined },
     });
     const copy = (source: Any): Any => source.duplicate(own(source.options?.socket ?? {}));

@@ -53,6 +53,12 @@ export const ACQUIRE_OPTIONS: Names<AcquireOptions> = { signal: true };
 /** @internal */
 export const HOOKS: Names<Hooks> = { granted: true, refused: true, lost: true, released: true };
 /** @internal */
-export const MANAGER_OPTIONS: Names<ManagerOptions> = { timeout: true, portable: true, warnWithoutModule: true, hooks: true, warn: true };
+export const MANAGER_OPTIONS: Names<ManagerOptions> = {
+  timeout: true,
+  portable: true,
+  warnWithoutModule: true,
+  hooks: true,
+  warn: true,
+};
 /** @internal */
 export const LEADER_OPTIONS: Names<LockOptions & LeaderHooks> = { ...LOCK_OPTIONS, onElected: true };

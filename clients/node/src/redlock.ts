@@ -115,8 +115,10 @@ export default class Redlock extends EventEmitter {
     this.clients = new Set(clients);
     const [client] = this.clients;
     if (!client) throw new Error('Redlock must be instantiated with at least one redis client.');
-    if (this.clients.size > 1) throw new Error('serverlock/redlock takes one client: a lock is held by one server and its replicas.');
-    if (scripts && Object.keys(scripts).length) throw new Error('serverlock/redlock has no scripts that could be changed.');
+    if (this.clients.size > 1)
+      throw new Error('serverlock/redlock takes one client: a lock is held by one server and its replicas.');
+    if (scripts && Object.keys(scripts).length)
+      throw new Error('serverlock/redlock has no scripts that could be changed.');
     this.settings = { ...DEFAULTS, ...numbersOf(settings) };
     this.#client = client;
     this.#locks = managerOf(client);
@@ -180,11 +182,16 @@ export default class Redlock extends EventEmitter {
     optionalRoutine?: (signal: RedlockAbortSignal) => Promise<T>,
   ): Promise<T> {
     checkDuration(duration);
-    const settings = { ...this.settings, ...(typeof settingsOrRoutine === 'function' ? {} : numbersOf(settingsOrRoutine)) };
+    const settings = {
+      ...this.settings,
+      ...(typeof settingsOrRoutine === 'function' ? {} : numbersOf(settingsOrRoutine)),
+    };
     const routine = optionalRoutine ?? settingsOrRoutine;
     if (typeof routine !== 'function') throw new Error('INVARIANT: routine is not a function.');
     if (settings.automaticExtensionThreshold > duration - 100) {
-      throw new Error('A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.');
+      throw new Error(
+        'A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.',
+      );
     }
     const controller = new AbortController();
     const signal: RedlockAbortSignal = controller.signal;
@@ -205,7 +212,13 @@ export default class Redlock extends EventEmitter {
     return result;
   }
 
-  #acquire(resources: string[], duration: number, settings: Settings, timed: boolean, onLost?: (held: Held) => void): Promise<Held> {
+  #acquire(
+    resources: string[],
+    duration: number,
+    settings: Settings,
+    timed: boolean,
+    onLost?: (held: Held) => void,
+  ): Promise<Held> {
     const { retryCount, retryDelay } = settings;
     const wait = retryCount === -1 ? Infinity : Math.max(0, retryCount * retryDelay);
     return this.#told(() => {
@@ -224,7 +237,13 @@ export default class Redlock extends EventEmitter {
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;
     const engine = this.#locks._engine;
     const left = Math.max(1, lock.expiration - Date.now());
-    const grant = { token: Number(lock.value), sent: now(), predecessor: null, portable: engine.isPortable, connection: undefined };
+    const grant = {
+      token: Number(lock.value),
+      sent: now(),
+      predecessor: null,
+      portable: engine.isPortable,
+      connection: undefined,
+    };
     return Held._of(engine, this.#request(lock.resources, left, true), grant, now());
   }
 

@@ -11,7 +11,10 @@ export async function confirm(connection: Connection | undefined, request: Reque
   const timeout = within + patience;
   const demand = (what: string, have: unknown, want: number): void => {
     if (typeof have === 'number' && have >= want) return;
-    throw new LockUnavailableError(request.name, `${String(have)} of ${want} ${what} have the grant; it was given back`);
+    throw new LockUnavailableError(
+      request.name,
+      `${String(have)} of ${want} ${what} have the grant; it was given back`,
+    );
   };
   try {
     if (!connection) throw new ConnectionLost(new Error('the connection of the grant is gone'));

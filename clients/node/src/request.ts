@@ -15,13 +15,18 @@ export const shown = (keys: readonly Buffer[]): string =>
 export function keyOf(key: unknown): Buffer {
   const made = typeof key === 'string' ? Buffer.from(key) : key instanceof Uint8Array ? Buffer.from(key) : undefined;
   if (made === undefined) throw new LockBadArgumentError(String(key), 'key is neither a string nor bytes');
-  if (made.length > 4096) throw new LockBadArgumentError(`${shown([made.subarray(0, 32)])}...`, 'key is longer than 4096 bytes');
+  if (made.length > 4096)
+    throw new LockBadArgumentError(`${shown([made.subarray(0, 32)])}...`, 'key is longer than 4096 bytes');
   return made;
 }
 
 /** The keys of a list. A string is not a list of its letters. */
 export function keysOf(keys: unknown): Buffer[] {
-  if (typeof keys === 'string' || keys instanceof Uint8Array || typeof (keys as Iterable<unknown> | null)?.[Symbol.iterator] !== 'function') {
+  if (
+    typeof keys === 'string' ||
+    keys instanceof Uint8Array ||
+    typeof (keys as Iterable<unknown> | null)?.[Symbol.iterator] !== 'function'
+  ) {
     throw new LockBadArgumentError(String(keys), 'keys is not a list of keys');
   }
   return [...(keys as Iterable<unknown>)].map(keyOf);
@@ -56,7 +61,8 @@ export class Request {
   ) {
     const name = shown(keys);
     if (keys.length === 0) throw new LockBadArgumentError('', 'keys is empty: allOf needs at least one');
-    if (keys.length > 1024) throw new LockBadArgumentError(name.slice(0, 64), `keys are ${keys.length}, more than 1024`);
+    if (keys.length > 1024)
+      throw new LockBadArgumentError(name.slice(0, 64), `keys are ${keys.length}, more than 1024`);
     this.#set = new Set(keys.map((key) => key.toString('latin1')));
     if (this.#set.size < keys.length) {
       throw new LockBadArgumentError(name, 'keys has the same key twice');
@@ -76,7 +82,10 @@ export class Request {
     this.replicasWithin = msOf(or(options.replicasWithin, 1000), 'replicasWithin', name, 1, 3_600_000);
     const { owner } = options;
     if (owner !== undefined && !(typeof owner === 'string' && /^[!-~]{1,128}$/.test(owner))) {
-      throw new LockBadArgumentError(name, `owner is ${String(owner)}, not 1 to 128 visible ASCII characters without a space`);
+      throw new LockBadArgumentError(
+        name,
+        `owner is ${String(owner)}, not 1 to 128 visible ASCII characters without a space`,
+      );
     }
     const front = Buffer.from(prefix);
     this.keys = prefix ? keys.map((key) => Buffer.concat([front, key])) : keys;

@@ -65,7 +65,8 @@ export class Timer {
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
-      if (isOurs && mayPass(error) && now() < until && !this.#renewer.isClosed) this.later(now() + 250, () => this.owe(until, debt));
+      if (isOurs && mayPass(error) && now() < until && !this.#renewer.isClosed)
+        this.later(now() + 250, () => this.owe(until, debt));
     });
   }
 

@@ -45,7 +45,12 @@ export interface Reach {
  *
  * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
  */
-export function within<T>(promise: Promise<T>, timeout: number, late: () => ConnectionLost, onFailure?: () => void): Promise<T> {
+export function within<T>(
+  promise: Promise<T>,
+  timeout: number,
+  late: () => ConnectionLost,
+  onFailure?: () => void,
+): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const fail = (thrown: unknown): void => {
       clearTimeout(timer);

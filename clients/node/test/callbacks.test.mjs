@@ -50,7 +50,10 @@ for (const [name, options, lockOptions] of [
       await until('the signal is aborted', () => held.signal.aborted);
       assert.equal(held.signal.reason, held.lost);
     });
-    assert(warnings.some((text) => text.includes('of the application')), String(warnings));
+    assert(
+      warnings.some((text) => text.includes('of the application')),
+      String(warnings),
+    );
     locks.close();
   });
 }
@@ -98,7 +101,9 @@ test('many attempts that share a signal end by it, without a warning of Node', a
   const held = await locks.lock('report', 30_000).acquire();
   const given = new AbortController();
   const warnings = await warned(async () => {
-    const waits = Array.from({ length: 50 }, () => locks.lock('report', 30_000, { wait: 20_000 }).acquire({ signal: given.signal }));
+    const waits = Array.from({ length: 50 }, () =>
+      locks.lock('report', 30_000, { wait: 20_000 }).acquire({ signal: given.signal }),
+    );
     const settled = Promise.allSettled(waits);
     await until('they wait', async () => (await redis.call('LOCK.INFO', 'report')).at(-3) === 50);
     given.abort(new Error('shutting down'));
@@ -116,17 +121,35 @@ test('an argument of a wrong type is named, and nothing is sent', async () => {
   const sent = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))[1]);
   const before = await sent();
   const calls = {
-    keys: [() => locks.allOf('abc', 1000), () => locks.allOf(42, 1000), () => locks.allOf(Buffer.from('abc'), 1000), () => locks.allOf(null, 1000)],
-    wiat: [() => locks.lock('a', 1000, { wiat: 60 }), () => locks.leader('a', 1000, { wiat: 60 }), () => locks.allOf(['a'], 1000, { wiat: undefined }),
-      () => new Locks(redis, { wiat: 60 }), () => lock.acquire({ wiat: 60 }), () => lock.run(() => 1, { wiat: 60 }), () => new Locks(redis, { hooks: { wiat: fails } })],
+    keys: [
+      () => locks.allOf('abc', 1000),
+      () => locks.allOf(42, 1000),
+      () => locks.allOf(Buffer.from('abc'), 1000),
+      () => locks.allOf(null, 1000),
+    ],
+    wiat: [
+      () => locks.lock('a', 1000, { wiat: 60 }),
+      () => locks.leader('a', 1000, { wiat: 60 }),
+      () => locks.allOf(['a'], 1000, { wiat: undefined }),
+      () => new Locks(redis, { wiat: 60 }),
+      () => lock.acquire({ wiat: 60 }),
+      () => lock.run(() => 1, { wiat: 60 }),
+      () => new Locks(redis, { hooks: { wiat: fails } }),
+    ],
     "no 'wait'": [() => locks.recover('a', 1000, { wait: 60 }), () => lock.acquire({ wait: 60 })],
     session: [() => locks.lock('a', 1000, { session: 'yes' }), () => locks.lock('a', 1000, { session: null })],
     fsync: [() => locks.lock('a', 1000, { fsync: 1 })],
     portable: [() => new Locks(redis, { portable: 'no' })],
     warnWithoutModule: [() => new Locks(redis, { warnWithoutModule: 0 })],
     await: [() => new Locks(Promise.resolve(redis))],
-    options: [() => locks.lock('a', 1000, null), () => locks.lock('a', 1000, 5), () => locks.recover('a', 1000, 'x'), () => locks.leader('a', 1000, null),
-      () => lock.acquire(AbortSignal.abort()), () => new Locks(redis, null)],
+    options: [
+      () => locks.lock('a', 1000, null),
+      () => locks.lock('a', 1000, 5),
+      () => locks.recover('a', 1000, 'x'),
+      () => locks.leader('a', 1000, null),
+      () => lock.acquire(AbortSignal.abort()),
+      () => new Locks(redis, null),
+    ],
     signal: [() => lock.acquire({ signal: 5 }), () => lock.run(() => 1, { signal: null })],
     work: [() => lock.run(), () => lock.run('work')],
     onLost: [() => locks.lock('a', 1000, { onLost: 5 }), () => locks.leader('a', 1000, { onLost: 'x' })],
@@ -137,13 +160,23 @@ test('an argument of a wrong type is named, and nothing is sent', async () => {
   };
   for (const [name, all] of Object.entries(calls)) {
     for (const call of all) {
-      const error = await Promise.resolve().then(call).then(() => undefined, (thrown) => thrown);
+      const error = await Promise.resolve()
+        .then(call)
+        .then(
+          () => undefined,
+          (thrown) => thrown,
+        );
       assert(error instanceof LockBadArgumentError && error.message.includes(name), `${call}: ${error}`);
     }
   }
   assert.equal(await sent(), before + 1, 'the second INFO');
   const held = await lock.acquire();
-  for (const words of [['SET', undefined], ['SET', 'a', {}], ['SET', 'a', null]]) await assert.rejects(held.fenced(...words), LockBadArgumentError);
+  for (const words of [
+    ['SET', undefined],
+    ['SET', 'a', {}],
+    ['SET', 'a', null],
+  ])
+    await assert.rejects(held.fenced(...words), LockBadArgumentError);
   await held.release();
   locks.close();
 });

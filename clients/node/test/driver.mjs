@@ -14,17 +14,28 @@ const library = process.argv[2];
 class Work extends Error {}
 class Cannot extends Error {}
 
-const clients = {}, managers = {}, holds = {}, objects = {}, bodies = {}, workers = {}, leaders = {}, pending = {};
+const clients = {},
+  managers = {},
+  holds = {},
+  objects = {},
+  bodies = {},
+  workers = {},
+  leaders = {},
+  pending = {};
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 function answerError(n, error) {
   const [kind, text] =
-    error instanceof LockError ? [error.code, error.message]
-    : error instanceof Work ? ['work', error.message]
-    : error instanceof Cannot ? ['cannot', error.message]
-    : error?.name === 'AbortError' ? ['cancelled', '']
-    : ['unknown', error?.stack ?? String(error)];
+    error instanceof LockError
+      ? [error.code, error.message]
+      : error instanceof Work
+        ? ['work', error.message]
+        : error instanceof Cannot
+          ? ['cannot', error.message]
+          : error?.name === 'AbortError'
+            ? ['cancelled', '']
+            : ['unknown', error?.stack ?? String(error)];
   say({ n, error: { kind, text } });
 }
 
@@ -36,13 +47,24 @@ async function clientOf(at, protocol, keyPrefix) {
   const ca = at.tls && readFileSync(at.tls.ca);
   if (library === 'ioredis') {
     const { Redis, Cluster } = require('ioredis');
-    const more = { ...auth, protocol, ...(keyPrefix && { keyPrefix }), ...(ca && { tls: { ca } }), socketTimeout: 2000 };
+    const more = {
+      ...auth,
+      protocol,
+      ...(keyPrefix && { keyPrefix }),
+      ...(ca && { tls: { ca } }),
+      socketTimeout: 2000,
+    };
     const client =
-      at.kind === 'cluster' ? new Cluster(at.nodes.map(([host, port]) => ({ host, port })), { redisOptions: more })
-      : at.kind === 'sentinel'
-        ? new Redis({ sentinels: at.sentinels.map(([host, port]) => ({ host, port })), name: at.master, ...more })
-      : at.kind === 'unix' ? new Redis({ path: at.path, ...more })
-      : new Redis({ host: at.host, port: at.port, ...more });
+      at.kind === 'cluster'
+        ? new Cluster(
+            at.nodes.map(([host, port]) => ({ host, port })),
+            { redisOptions: more },
+          )
+        : at.kind === 'sentinel'
+          ? new Redis({ sentinels: at.sentinels.map(([host, port]) => ({ host, port })), name: at.master, ...more })
+          : at.kind === 'unix'
+            ? new Redis({ path: at.path, ...more })
+            : new Redis({ host: at.host, port: at.port, ...more });
     client.on('error', () => undefined);
     return client;
   }
@@ -50,11 +72,29 @@ async function clientOf(at, protocol, keyPrefix) {
   const more = { ...auth, RESP: protocol };
   const client =
     at.kind === 'cluster'
-      ? createCluster({ rootNodes: at.nodes.map(([host, port]) => ({ socket: { host, port } })), defaults: more, RESP: protocol })
-    : at.kind === 'sentinel'
-      ? createSentinel({ name: at.master, sentinelRootNodes: at.sentinels.map(([host, port]) => ({ host, port })), nodeClientOptions: more })
-    : at.kind === 'unix' ? createClient({ socket: { path: at.path }, ...more })
-    : createClient({ socket: { host: at.host, port: at.port, ...(ca && { tls: true, ca }), socketTimeout: 2000, reconnectStrategy }, ...more });
+      ? createCluster({
+          rootNodes: at.nodes.map(([host, port]) => ({ socket: { host, port } })),
+          defaults: more,
+          RESP: protocol,
+        })
+      : at.kind === 'sentinel'
+        ? createSentinel({
+            name: at.master,
+            sentinelRootNodes: at.sentinels.map(([host, port]) => ({ host, port })),
+            nodeClientOptions: more,
+          })
+        : at.kind === 'unix'
+          ? createClient({ socket: { path: at.path }, ...more })
+          : createClient({
+              socket: {
+                host: at.host,
+                port: at.port,
+                ...(ca && { tls: true, ca }),
+                socketTimeout: 2000,
+                reconnectStrategy,
+              },
+              ...more,
+            });
   client.on('error', () => undefined);
   const connecting = client.connect().catch(() => undefined);
   await Promise.race([connecting, sleep(1000)]);
@@ -70,8 +110,14 @@ function lockOf(order, name) {
     return sleep(order.lost_takes_ms ?? 0);
   };
   const options = { onLost };
-  for (const field of ['session', 'owner', 'details', 'replicas', 'fsync']) if (field in order) options[field] = order[field];
-  const durations = { wait_ms: 'wait', at_least_ms: 'atLeast', max_hold_ms: 'maxHold', replicas_within_ms: 'replicasWithin' };
+  for (const field of ['session', 'owner', 'details', 'replicas', 'fsync'])
+    if (field in order) options[field] = order[field];
+  const durations = {
+    wait_ms: 'wait',
+    at_least_ms: 'atLeast',
+    max_hold_ms: 'maxHold',
+    replicas_within_ms: 'replicasWithin',
+  };
   for (const [field, option] of Object.entries(durations)) if (field in order) options[option] = order[field];
   if ('keys' in order) return locks.allOf(order.keys.map(keyOf), order.lease_ms, options);
   const key = keyOf(order.key);
@@ -86,7 +132,10 @@ const heldOf = (order) => ('hold' in order ? holds[order.hold] : bodies[order.sc
 
 function shown(held) {
   const before = held.predecessor;
-  return { token: held.token, predecessor: before && { overdue_ms: before.overdue, token: before.token, owner: before.owner } };
+  return {
+    token: held.token,
+    predecessor: before && { overdue_ms: before.overdue, token: before.token, owner: before.owner },
+  };
 }
 
 const acts = {
@@ -124,24 +173,27 @@ const acts = {
   async scope(order) {
     const { signal: gaveUp } = (pending[order.n] = new AbortController());
     const body = (bodies[order.scope] = { lock: theLock(order, { scope: order.scope }), held: undefined });
-    await body.lock.run(async (signal, held) => {
-      body.held = held;
-      say({ event: 'entered', scope: order.scope, token: held.token });
-      for (;;) {
-        const work = await new Promise((resolve, reject) => {
-          body.tell = resolve;
-          const stop = () => {
-            say({ event: 'stopped', scope: order.scope });
-            if (!order.stays) reject(signal.reason);
-          };
-          if (signal.aborted) order.stays || stop();
-          else signal.addEventListener('abort', stop, { once: true });
-        });
-        if (work === 'leave') return;
-        if (work === 'fail') throw new Work('the work failed');
-        await work();
-      }
-    }, { signal: gaveUp });
+    await body.lock.run(
+      async (signal, held) => {
+        body.held = held;
+        say({ event: 'entered', scope: order.scope, token: held.token });
+        for (;;) {
+          const work = await new Promise((resolve, reject) => {
+            body.tell = resolve;
+            const stop = () => {
+              say({ event: 'stopped', scope: order.scope });
+              if (!order.stays) reject(signal.reason);
+            };
+            if (signal.aborted) order.stays || stop();
+            else signal.addEventListener('abort', stop, { once: true });
+          });
+          if (work === 'leave') return;
+          if (work === 'fail') throw new Work('the work failed');
+          await work();
+        }
+      },
+      { signal: gaveUp },
+    );
   },
   leave: (order) => bodies[order.scope].tell('leave'),
   fail: (order) => bodies[order.scope].tell('fail'),
@@ -191,7 +243,11 @@ const acts = {
       for (const [name, count] of Object.entries(manager._engine.census())) left[name] += count;
     }
     const resources = process.getActiveResourcesInfo();
-    for (const [name, kind] of [['timers', 'Timeout'], ['connections', 'TCPSocketWrap']]) left[name] = resources.filter((one) => one === kind).length;
+    for (const [name, kind] of [
+      ['timers', 'Timeout'],
+      ['connections', 'TCPSocketWrap'],
+    ])
+      left[name] = resources.filter((one) => one === kind).length;
     return left;
   },
   check(order) {
@@ -224,7 +280,8 @@ const acts = {
   observe(order) {
     const observer = managers[order.manager].leader(order.key, order.lease_ms);
     void (async () => {
-      for await (const { token, owner } of observer.observe()) say({ event: 'leader', observer: order.observer, token, owner });
+      for await (const { token, owner } of observer.observe())
+        say({ event: 'leader', observer: order.observer, token, owner });
     })();
   },
 };
@@ -254,18 +311,40 @@ const STORMS = {
     if (!batches.has(batch)) {
       const given = new AbortController();
       batches.set(batch, given.signal);
-      setTimeout(() => {
-        batches.delete(batch);
-        given.abort();
-      }, batch * 5 - performance.now());
+      setTimeout(
+        () => {
+          batches.delete(batch);
+          given.abort();
+        },
+        batch * 5 - performance.now(),
+      );
     }
     return [batches.get(batch), () => undefined];
   },
 };
 
 const version = require(`${library === 'ioredis' ? 'ioredis' : 'redis'}/package.json`).version;
-const can = ['sentinel', 'cluster', 'tls', 'unix', 'cancel', 'stop', 'background', 'session', 'leader', 'storm', 'census', 'clock', 'refusals',
-  'scopes', 'moves', 'few_threads', 'half_open', ...(library === 'ioredis' ? ['prefix'] : []), ...(globalThis.gc ? ['drop'] : [])];
+const can = [
+  'sentinel',
+  'cluster',
+  'tls',
+  'unix',
+  'cancel',
+  'stop',
+  'background',
+  'session',
+  'leader',
+  'storm',
+  'census',
+  'clock',
+  'refusals',
+  'scopes',
+  'moves',
+  'few_threads',
+  'half_open',
+  ...(library === 'ioredis' ? ['prefix'] : []),
+  ...(globalThis.gc ? ['drop'] : []),
+];
 say({ event: 'ready', language: 'node', client: library, version, can, storms: Object.keys(STORMS) });
 createInterface({ input: process.stdin })
   .on('line', async (line) => {

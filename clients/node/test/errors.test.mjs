@@ -39,12 +39,19 @@ for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
     assert.notEqual(ours[name], theirs[name]);
     for (const copy of [ours, theirs]) {
       const error = new copy[name]("'report'", 'why', new Error('cause'));
-      assert.deepEqual([error.code, error.name, error.key, error.message], [code, name, "'report'", "the lock 'report': why"]);
+      assert.deepEqual(
+        [error.code, error.name, error.key, error.message],
+        [code, name, "'report'", "the lock 'report': why"],
+      );
       assert.equal(error.cause.message, 'cause');
       assert(error.stack.startsWith(`${name}: the lock 'report': why\n`), error.stack);
       assert(inspect(error).includes(`code: '${code}'`));
       for (const other of Object.keys(CLASSES)) {
-        assert.equal(error instanceof ours[other], other === name || above.includes(other), `${name} instanceof ${other}`);
+        assert.equal(
+          error instanceof ours[other],
+          other === name || above.includes(other),
+          `${name} instanceof ${other}`,
+        );
       }
       assert(error instanceof ours.LockError && error instanceof Error);
       assert.deepEqual(JSON.parse(JSON.stringify(error)), { name, code, key: "'report'", message: error.message });
@@ -66,7 +73,12 @@ test('what is not an error of this package is none', () => {
 test('a class that an application derives has only its own errors', () => {
   class Mine extends ours.LockTimeoutError {}
   const mine = new Mine("'report'", 'why');
-  assert(mine instanceof Mine && mine instanceof ours.LockTimeoutError && mine instanceof ours.LockRefusedError && mine instanceof ours.LockError);
+  assert(
+    mine instanceof Mine &&
+      mine instanceof ours.LockTimeoutError &&
+      mine instanceof ours.LockRefusedError &&
+      mine instanceof ours.LockError,
+  );
   assert(!(new ours.LockTimeoutError("'report'", 'why') instanceof Mine));
   assert.equal(mine.code, 'timeout');
 });

@@ -36,21 +36,28 @@ for (const [library, open] of Object.entries(OPEN)) {
     client.on('error', () => undefined);
     ends.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
     const locks = new Locks(client, { timeout: 2000 });
-    const helds = await Promise.all(Array.from({ length: 30 }, (_, number) => locks.lock(`${library} ${number}`, 15_000).acquire()));
+    const helds = await Promise.all(
+      Array.from({ length: 30 }, (_, number) => locks.lock(`${library} ${number}`, 15_000).acquire()),
+    );
     const tokens = helds.map((held, number) => [`${library} ${number}`, held.token]);
     const connections = async () => (await plain.call('CLIENT', 'LIST')).trim().split('\n').length;
     const before = await connections();
     assert.equal(relay.halfOpen(), 1);
     const chatter = setInterval(() => void client.ping().catch(() => undefined), 50); // as applications do
     const left = (key, token) => plain.call('LOCK.CHECK', key, token);
-    await Promise.all(tokens.map(async ([key, token]) => {
-      await until('a part of the lease has passed', async () => (await left(key, token)) < 11_000);
-      await until('it is renewed', async () => (await left(key, token)) > 12_500);
-    }));
+    await Promise.all(
+      tokens.map(async ([key, token]) => {
+        await until('a part of the lease has passed', async () => (await left(key, token)) < 11_000);
+        await until('it is renewed', async () => (await left(key, token)) > 12_500);
+      }),
+    );
     for (const held of helds) held.check();
     const more = (await connections()) - before;
     assert(more >= 1 && more <= 8, `${more} connections of its own`);
-    assert.deepEqual(await Promise.all(helds.map((held) => held.release())), helds.map(() => true));
+    assert.deepEqual(
+      await Promise.all(helds.map((held) => held.release())),
+      helds.map(() => true),
+    );
     for (const [key] of tokens) await until('it is free', async () => (await plain.exists(key)) === 0);
     clearInterval(chatter);
     locks.close();

@@ -38,7 +38,8 @@ test('imports run one way', () => {
   const wrong = [];
   for (const [at, layer] of LAYERS.entries()) {
     const above = new Set(LAYERS.slice(0, at).flat());
-    for (const name of layer) for (const used of importsOf(name)) if (!above.has(used)) wrong.push(`${name} -> ${used}`);
+    for (const name of layer)
+      for (const used of importsOf(name)) if (!above.has(used)) wrong.push(`${name} -> ${used}`);
   }
   assert.deepEqual(wrong, []);
 });

@@ -2,7 +2,17 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +24,8 @@ const root = fileURLToPath(new URL('../../..', import.meta.url));
 const built = process.env.SERVERLOCK;
 const modules = join(built, 'node_modules');
 const module = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'), 'release/libredis_lock.so');
-const run = (command, args, cwd) => execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+const run = (command, args, cwd) =>
+  execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 
 let folder, server, port;
 
@@ -43,7 +54,8 @@ after(() => {
 
 /** The folder of the package as it is in a fresh clone. */
 function clone(to) {
-  for (const name of ['package.json', 'README.md', 'LICENSE', 'build.mjs', 'tsconfig.json', 'src']) cpSync(join(home, name), join(to, name), { recursive: true });
+  for (const name of ['package.json', 'README.md', 'LICENSE', 'build.mjs', 'tsconfig.json', 'src'])
+    cpSync(join(home, name), join(to, name), { recursive: true });
   return to;
 }
 
@@ -53,14 +65,18 @@ test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
   mkdirSync(user);
   writeFileSync(join(user, 'package.json'), '{ "type": "module", "private": true }');
   run('npm', ['install', '--no-audit', '--no-fund', '--cache', join(made, 'cache'), source], user);
-  const program = "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
+  const program =
+    "const all = { ...(await import('serverlock')), ...(await import('serverlock/redlock')) }; console.log(Object.keys(all).join())";
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
-  for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError']) assert(said.includes(name), said);
+  for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError'])
+    assert(said.includes(name), said);
   // A folder that is linked finds the library of the application all the same.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
-  const find = "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
+  const find =
+    "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
   assert.equal(run(process.execPath, ['--input-type=module', '-e', find], user), 'function\n');
-  for (const name of ['index.d.ts', 'redlock.d.ts', 'lock.lua']) assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
+  for (const name of ['index.d.ts', 'redlock.d.ts', 'lock.lua'])
+    assert(existsSync(join(user, 'node_modules/serverlock/dist', name)), name);
 });
 
 /** A project with nothing but the packed package and the client libraries. */
@@ -70,7 +86,8 @@ function project() {
   writeFileSync(join(made, 'package.json'), '{ "type": "module", "private": true }');
   mkdirSync(join(made, 'node_modules/serverlock'), { recursive: true });
   run('tar', ['-xzf', packed, '-C', join(made, 'node_modules/serverlock'), '--strip-components=1'], made);
-  for (const name of ['redis', '@redis', 'ioredis', '@types', '@opentelemetry']) symlinkSync(join(modules, name), join(made, 'node_modules', name));
+  for (const name of ['redis', '@redis', 'ioredis', '@types', '@opentelemetry'])
+    symlinkSync(join(modules, name), join(made, 'node_modules', name));
   return made;
 }
 
@@ -80,14 +97,17 @@ function pack() {
   symlinkSync(modules, join(source, 'node_modules'));
   const [packed] = JSON.parse(run('npm', ['pack', '--json', '--silent'], source));
   const names = packed.files.map(({ path }) => path);
-  for (const name of ['README.md', 'LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/lock.lua']) assert(names.includes(name), name);
+  for (const name of ['README.md', 'LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/lock.lua'])
+    assert(names.includes(name), name);
   assert(!names.some((name) => !/^(dist\/.*|README.md|LICENSE|package.json)$/.test(name)), String(names));
   return join(source, packed.filename);
 }
 
 test('the examples of the README run in an empty project', () => {
   const made = project();
-  const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block);
+  const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(
+    ([, block]) => block,
+  );
   assert.equal(blocks.length, 2);
   for (const block of blocks) {
     const example = block
@@ -125,7 +145,17 @@ const held: Held = await locks[0]!.lock('a', 1000, { wait: 5 }).acquire();
 const sum: number = await locks[1]!.shared('a', 1000).run((signal: AbortSignal, held) => held.token + Number(signal.aborted));
 console.log(held.left() + sum);
 `;
-  const tsc = [join(modules, 'typescript/bin/tsc'), '--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'use.ts'];
+  const tsc = [
+    join(modules, 'typescript/bin/tsc'),
+    '--noEmit',
+    '--strict',
+    '--module',
+    'nodenext',
+    '--target',
+    'es2022',
+    '--skipLibCheck',
+    'use.ts',
+  ];
   const wrong = [
     "locks[0]!.lock('a', 1000, { wiat: 5 });",
     "locks[0]!.recover('a', 1000, { wait: 5 });",
@@ -141,7 +171,10 @@ console.log(held.left() + sum);
   writeFileSync(join(made, 'use.ts'), use + wrong.map((line) => `// @ts-expect-error\n${line}\n`).join(''));
   run(process.execPath, tsc, made);
   writeFileSync(join(made, 'use.ts'), `${use}// @ts-expect-error\n${wrong[0].replace('wiat', 'wait')}\n`);
-  assert.throws(() => run(process.execPath, tsc, made), (error) => /Unused '@ts-expect-error'/.test(error.stdout));
+  assert.throws(
+    () => run(process.execPath, tsc, made),
+    (error) => /Unused '@ts-expect-error'/.test(error.stdout),
+  );
 });
 
 test('its declarations show no internals, and say what each option does', () => {
@@ -162,7 +195,9 @@ test('its declarations show no internals, and say what each option does', () => 
 test('the examples of the repository run', () => {
   const made = project();
   const text = readFileSync(join(root, 'examples/node/report.mjs'), 'utf8');
-  const example = text.replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`).replace('step < 10', 'step < 1');
+  const example = text
+    .replace('createClient({', `createClient({ url: 'redis://127.0.0.1:${port}',`)
+    .replace('step < 10', 'step < 1');
   assert.notEqual(example, text);
   writeFileSync(join(made, 'report.mjs'), example);
   assert.match(run(process.execPath, ['report.mjs'], made), /^working, token \d+$/m);
@@ -200,11 +235,16 @@ test('the hooks of OpenTelemetry count waits and holds', () => {
   const made = project();
   cpSync(join(root, 'examples/node/opentelemetry-hooks.mjs'), join(made, 'opentelemetry-hooks.mjs'));
   writeFileSync(join(made, 'use.mjs'), TELEMETRY);
-  assert.deepEqual(run(process.execPath, ['use.mjs', `redis://127.0.0.1:${port}`], made).trim().split('\n'), [
-    'lock.hold.duration in_time 1',
-    'lock.hold.duration too_late 1',
-    'lock.lost  1',
-    'lock.wait.duration granted 2',
-    'lock.wait.duration refused 1',
-  ]);
+  assert.deepEqual(
+    run(process.execPath, ['use.mjs', `redis://127.0.0.1:${port}`], made)
+      .trim()
+      .split('\n'),
+    [
+      'lock.hold.duration in_time 1',
+      'lock.hold.duration too_late 1',
+      'lock.lost  1',
+      'lock.wait.duration granted 2',
+      'lock.wait.duration refused 1',
+    ],
+  );
 });

@@ -35,11 +35,13 @@ test('a thousand callers use a few connections', async () => {
   const client = await pool(port);
   const locks = new Locks(client, { timeout: 60_000 });
   let most = 0;
-  await Promise.all(Array.from({ length: 1000 }, async (_, number) => {
-    const held = await locks.lock(`k${number}`, 60_000).acquire();
-    most = Math.max(most, client.clientsInUse);
-    assert.equal(await held.release(), true);
-  }));
+  await Promise.all(
+    Array.from({ length: 1000 }, async (_, number) => {
+      const held = await locks.lock(`k${number}`, 60_000).acquire();
+      most = Math.max(most, client.clientsInUse);
+      assert.equal(await held.release(), true);
+    }),
+  );
   // Four calls at a time; the pool takes a connection back a moment after its reply. Without the bound it is 100.
   assert(most <= 8, `${most} in use at a time`);
   assert(client.totalClients <= 20, `${client.totalClients} connections`);
@@ -50,7 +52,9 @@ test('waiters stand in the queue, and are notified over one subscription', async
   const client = await pool(port);
   const locks = new Locks(client);
   const held = await locks.lock('queue', 60_000).acquire();
-  const waits = Array.from({ length: 20 }, async () => (await locks.lock('queue', 60_000, { wait: 60_000 }).acquire()).release());
+  const waits = Array.from({ length: 20 }, async () =>
+    (await locks.lock('queue', 60_000, { wait: 60_000 }).acquire()).release(),
+  );
   await until('they stand in the queue', async () => (await plain.call('LOCK.INFO', 'queue')).at(-3) === 20);
   await until('one is subscribed', async () => (await plain.call('PUBSUB', 'CHANNELS', 'serverlock:*')).length === 1);
   assert.equal(await held.release(), true);
@@ -79,16 +83,23 @@ test('a storm of callers that give up leaves no turn taken', async () => {
   const client = await pool(port);
   const locks = new Locks(client, { timeout: 60_000 });
   for (let round = 0; round < 20; round += 1) {
-    await Promise.allSettled(Array.from({ length: 200 }, async (_, number) => {
-      const given = new AbortController();
-      setTimeout(() => given.abort(), Math.random() ** 3 * 20);
-      await (await locks.lock(`t${number % 7}`, 60_000, { wait: 60_000 }).acquire({ signal: given.signal })).release();
-    }));
+    await Promise.allSettled(
+      Array.from({ length: 200 }, async (_, number) => {
+        const given = new AbortController();
+        setTimeout(() => given.abort(), Math.random() ** 3 * 20);
+        await (
+          await locks.lock(`t${number % 7}`, 60_000, { wait: 60_000 }).acquire({ signal: given.signal })
+        ).release();
+      }),
+    );
   }
   for (let number = 0; number < 7; number += 1) {
     await until('it is free', async () => (await plain.exists(`t${number}`)) === 0);
     assert.equal(await (await locks.lock(`t${number}`, 60_000).acquire()).release(), true);
   }
-  assert(Object.values(locks._engine.census()).every((count) => count === 0), JSON.stringify(locks._engine.census()));
+  assert(
+    Object.values(locks._engine.census()).every((count) => count === 0),
+    JSON.stringify(locks._engine.census()),
+  );
   locks.close();
 });

@@ -40,7 +40,10 @@ async function use(locks) {
 
 test('a missing module is a warning of Node, once for each manager', async () => {
   await use(opened());
-  assert.deepEqual(warnings.map(({ name, code }) => [name, code]), [['ServerlockWarning', 'SERVERLOCK_NO_MODULE']]);
+  assert.deepEqual(
+    warnings.map(({ name, code }) => [name, code]),
+    [['ServerlockWarning', 'SERVERLOCK_NO_MODULE']],
+  );
   await use(opened());
   assert.equal(warnings.length, 2);
 });
@@ -94,7 +97,9 @@ test('while the module is missing, one attempt every few seconds asks for it', a
   const polled = async () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info('commandstats'))?.[1] ?? 0);
   const asked = async () => Number(/errorstat_ERR:count=(\d+)/.exec(await redis.info('errorstats'))?.[1] ?? 0);
   const given = new AbortController();
-  const waits = Array.from({ length: 20 }, () => locks.lock('report', 600_000, { wait: 600_000 }).acquire({ signal: given.signal }));
+  const waits = Array.from({ length: 20 }, () =>
+    locks.lock('report', 600_000, { wait: 600_000 }).acquire({ signal: given.signal }),
+  );
   const settled = Promise.allSettled(waits);
   await until('they poll', async () => (await polled()) > 40);
   const [began, before] = [performance.now(), await asked()];

@@ -95,7 +95,9 @@ for (const [name, open] of Object.entries(PLACES)) {
         };
         await until('they wait', async () => (await waiters()) === 3);
         if (!name.includes('cluster')) {
-          await until('the channel has the prefix', async () => (await plain('', 'PUBSUB', 'CHANNELS')).some((one) => one.startsWith('app:serverlock:')));
+          await until('the channel has the prefix', async () =>
+            (await plain('', 'PUBSUB', 'CHANNELS')).some((one) => one.startsWith('app:serverlock:')),
+          );
         }
       }
       await first.release();

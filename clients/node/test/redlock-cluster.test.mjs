@@ -7,7 +7,12 @@ import { pathToFileURL } from 'node:url';
 import { Cluster, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { default: Redlock, ExecutionError, Lock, ResourceLockedError } = await import(pathToFileURL(`${built}/dist/redlock.js`).href);
+const {
+  default: Redlock,
+  ExecutionError,
+  Lock,
+  ResourceLockedError,
+} = await import(pathToFileURL(`${built}/dist/redlock.js`).href);
 const require = createRequire(`${built}/`);
 const { Redis } = require('ioredis');
 const { createCluster } = require('redis');
@@ -44,7 +49,8 @@ const OPEN = {
 /** A key of each master. */
 async function keysOfAll(prefix) {
   const keys = new Map();
-  for (let number = 0; keys.size < 3; number += 1) keys.set(await cluster.owner(`${prefix}${number}`), `${prefix}${number}`);
+  for (let number = 0; keys.size < 3; number += 1)
+    keys.set(await cluster.owner(`${prefix}${number}`), `${prefix}${number}`);
   return [...keys.values()];
 }
 
@@ -63,7 +69,10 @@ for (const library of Object.keys(OPEN)) {
     });
 
     async function isTaken(attempt) {
-      const error = await attempt.then(() => assert.fail('it does not fail'), (error) => error);
+      const error = await attempt.then(
+        () => assert.fail('it does not fail'),
+        (error) => error,
+      );
       assert(error instanceof ExecutionError, String(error));
       const [vote] = (await error.attempts[0]).votesAgainst.values();
       assert(vote instanceof ResourceLockedError, String(vote));
@@ -116,7 +125,10 @@ for (const library of Object.keys(OPEN)) {
           await until('it is renewed', async () => (await left()) > 5400);
           return signal.aborted;
         });
-      assert.deepEqual(await Promise.all(keys.map(use)), keys.map(() => false));
+      assert.deepEqual(
+        await Promise.all(keys.map(use)),
+        keys.map(() => false),
+      );
       for (const key of keys) assert(await isFree(key));
     });
 

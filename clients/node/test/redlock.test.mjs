@@ -17,7 +17,12 @@ import { pathToFileURL } from 'node:url';
 import { freePort, module, root, startServer, until } from './servers.mjs';
 
 const built = process.env.SERVERLOCK;
-const { default: Redlock, ExecutionError, Lock, ResourceLockedError } = await import(pathToFileURL(`${built}/dist/redlock.js`).href);
+const {
+  default: Redlock,
+  ExecutionError,
+  Lock,
+  ResourceLockedError,
+} = await import(pathToFileURL(`${built}/dist/redlock.js`).href);
 const require = createRequire(`${built}/`);
 const { Redis } = require('ioredis');
 const { createClient } = require('redis');
@@ -28,7 +33,10 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** The error with which it rejects. */
 async function caught(promise, type = ExecutionError) {
-  const error = await promise.then(() => assert.fail('it does not fail'), (error) => error);
+  const error = await promise.then(
+    () => assert.fail('it does not fail'),
+    (error) => error,
+  );
   assert(error instanceof type, String(error));
   return error;
 }
@@ -61,7 +69,8 @@ for (const library of Object.keys(OPEN)) {
       [client, call] = await OPEN[library](await startServer(atEnd, '--loadmodule', module, 'margin-ms', 0));
     });
     const isHeld = async (key, value) => (await call('LOCK.CHECK', key, value)) > 0;
-    const lasts = async (key, value, duration) => assert(Math.abs((await call('LOCK.CHECK', key, value)) - duration) <= 1000);
+    const lasts = async (key, value, duration) =>
+      assert(Math.abs((await call('LOCK.CHECK', key, value)) - duration) <= 1000);
 
     /** The attempt was refused because somebody else has it. */
     async function isTaken(attempt) {
@@ -210,9 +219,17 @@ for (const library of Object.keys(OPEN)) {
       });
       await isTaken(used);
       assert(heard.length > 0 && heard.every((error) => error instanceof ResourceLockedError));
-      await assert.rejects(redlock.using(['lost'], 6000, { automaticExtensionThreshold: 300 }, async () => { throw new TypeError('mine'); }), { message: 'mine' });
+      await assert.rejects(
+        redlock.using(['lost'], 6000, { automaticExtensionThreshold: 300 }, async () => {
+          throw new TypeError('mine');
+        }),
+        { message: 'mine' },
+      );
       assert.equal(await call('EXISTS', 'lost'), 0);
-      await assert.rejects(redlock.using(['lost'], 550, async () => 1), /at least 100ms greater/);
+      await assert.rejects(
+        redlock.using(['lost'], 550, async () => 1),
+        /at least 100ms greater/,
+      );
     });
 
     test('nothing renews a lock of `acquire`, and all of its duration counts', async () => {
@@ -244,7 +261,11 @@ for (const library of Object.keys(OPEN)) {
     test('errors of the server are votes against', async () => {
       const redlock = new Redlock([client], HASTY);
       await call('RPUSH', 'list', 'x');
-      for (const [resources, duration, says] of [[['list'], 1000, /WRONGTYPE/], [['a'], 0, /lease/], [[], 1000, /keys/]]) {
+      for (const [resources, duration, says] of [
+        [['list'], 1000, /WRONGTYPE/],
+        [['a'], 0, /lease/],
+        [[], 1000, /keys/],
+      ]) {
         const { attempts } = await caught(redlock.acquire(resources, duration));
         assert.match((await attempts[0]).votesAgainst.get(client).message, says);
       }
@@ -301,7 +322,11 @@ test('docs/MIGRATING.md names the line to change', async () => {
   mkdirSync(join(folder, 'node_modules/serverlock'), { recursive: true });
   cpSync(join(root, 'clients/node/package.json'), join(folder, 'node_modules/serverlock/package.json'));
   cpSync(join(built, 'dist'), join(folder, 'node_modules/serverlock/dist'), { recursive: true });
-  for (const [name, from] of [['ioredis', 'ioredis'], ['redlock', 'redlock-5']]) symlinkSync(join(built, 'node_modules', from), join(folder, 'node_modules', name));
+  for (const [name, from] of [
+    ['ioredis', 'ioredis'],
+    ['redlock', 'redlock-5'],
+  ])
+    symlinkSync(join(built, 'node_modules', from), join(folder, 'node_modules', name));
   for (const text of [PROGRAM, changed]) {
     writeFileSync(join(folder, 'program.mjs'), text);
     const said = execFileSync(process.execPath, ['program.mjs', port], { cwd: folder, encoding: 'utf8' });

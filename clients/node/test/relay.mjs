@@ -39,7 +39,10 @@ export class Relay {
     const server = connect(target, '127.0.0.1');
     const pair = { client, server, isSilent: false };
     this.#pairs.add(pair);
-    for (const [one, other] of [[client, server], [server, client]]) {
+    for (const [one, other] of [
+      [client, server],
+      [server, client],
+    ]) {
       one.on('error', () => undefined);
       one.on('close', () => {
         this.#pairs.delete(pair);

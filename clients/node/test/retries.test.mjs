@@ -28,10 +28,16 @@ const PASSING = {
   GRACE: 'GRACE 900 ms are left in which this new master grants nothing',
   BUSYLOCKS: 'BUSYLOCKS too many clients wait: see lock.max-waiters',
 };
-const LASTING = { 'GRACE lease': 'GRACE lease is longer than 5000 ms', 'BUSYLOCKS 64 waits': 'BUSYLOCKS 64 waits for several keys have this ID' };
+const LASTING = {
+  'GRACE lease': 'GRACE lease is longer than 5000 ms',
+  'BUSYLOCKS 64 waits': 'BUSYLOCKS 64 waits for several keys have this ID',
+};
 const OPEN = {
   ioredis: (port) => new Redis({ port }),
-  'node-redis': (port) => createClient({ url: `redis://127.0.0.1:${port}` }).on('error', () => undefined).connect(),
+  'node-redis': (port) =>
+    createClient({ url: `redis://127.0.0.1:${port}` })
+      .on('error', () => undefined)
+      .connect(),
 };
 
 const ends = [];
@@ -84,13 +90,19 @@ for (const [library, open] of Object.entries(OPEN)) {
 
       test(`${code} is unavailable without a wait, after two copies`, async () => {
         const asked = refuse('LOCK.ACQUIRE', text);
-        await assert.rejects(locks.lock('report', 30_000).acquire(), { code: 'unavailable', message: new RegExp(code) });
+        await assert.rejects(locks.lock('report', 30_000).acquire(), {
+          code: 'unavailable',
+          message: new RegExp(code),
+        });
         assert.equal(asked(), 2);
       });
 
       test(`${code} is a time-out when the wait is over`, async () => {
         refuse('LOCK.ACQUIRE', text);
-        await assert.rejects(locks.lock('report', 30_000, { wait: 50 }).acquire(), { code: 'timeout', message: new RegExp(code) });
+        await assert.rejects(locks.lock('report', 30_000, { wait: 50 }).acquire(), {
+          code: 'timeout',
+          message: new RegExp(code),
+        });
       });
 
       test(`a release that meets ${code} is made up for`, async () => {
@@ -114,7 +126,10 @@ for (const [library, open] of Object.entries(OPEN)) {
       test(`${name} is unavailable at once`, async () => {
         for (const options of [{}, { wait: 60_000 }]) {
           const asked = refuse('LOCK.ACQUIRE', text);
-          await assert.rejects(locks.lock('report', 30_000, options).acquire(), { code: 'unavailable', message: new RegExp(name) });
+          await assert.rejects(locks.lock('report', 30_000, options).acquire(), {
+            code: 'unavailable',
+            message: new RegExp(name),
+          });
           assert.equal(asked(), 1);
         }
       });

@@ -15,13 +15,17 @@ export const module = join(process.env.CARGO_TARGET_DIR ?? join(root, 'target'),
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export async function until(what, holds) {
-  for (const end = Date.now() + 20_000; !(await holds()); await sleep(5)) if (Date.now() >= end) throw new Error(`not within 20 s: ${what}`);
+  for (const end = Date.now() + 20_000; !(await holds()); await sleep(5))
+    if (Date.now() >= end) throw new Error(`not within 20 s: ${what}`);
 }
 
 /** The port if it is free, else undefined; 0 stands for any port. */
 async function listens(port) {
   const probe = createServer();
-  const heard = await Promise.race([once(probe.listen(port, '127.0.0.1'), 'listening').then(() => true), once(probe, 'error').then(() => false)]);
+  const heard = await Promise.race([
+    once(probe.listen(port, '127.0.0.1'), 'listening').then(() => true),
+    once(probe, 'error').then(() => false),
+  ]);
   if (!heard) return undefined;
   const found = probe.address().port;
   probe.close();
@@ -43,7 +47,10 @@ async function freePortWithBus() {
 export async function startServer(atEnd, ...words) {
   const folder = mkdtempSync(join(tmpdir(), 'serverlock-'));
   const port = words.includes('--cluster-enabled') ? await freePortWithBus() : await freePort();
-  const server = spawn(process.env.REDIS_SERVER ?? 'redis-server', ['--port', port, '--bind', '127.0.0.1', '--save', '', '--dir', folder, ...words].map(String));
+  const server = spawn(
+    process.env.REDIS_SERVER ?? 'redis-server',
+    ['--port', port, '--bind', '127.0.0.1', '--save', '', '--dir', folder, ...words].map(String),
+  );
   let log = '';
   await new Promise((resolve, reject) => {
     server.stdout.on('data', (data) => (log += data).includes('Ready to accept connections') && resolve());
@@ -93,7 +100,9 @@ export class Cluster {
   /** The connection to the master of a key. */
   async owner(key) {
     const slot = await this.slot(key);
-    const [, , [, port]] = (await this.nodes[0].call('CLUSTER', 'SLOTS')).find(([first, last]) => first <= slot && slot <= last);
+    const [, , [, port]] = (await this.nodes[0].call('CLUSTER', 'SLOTS')).find(
+      ([first, last]) => first <= slot && slot <= last,
+    );
     return this.nodes[this.ports.indexOf(port)];
   }
 
@@ -111,7 +120,9 @@ export class Cluster {
     const [sourceId, targetId] = [await source.call('CLUSTER', 'MYID'), await target.call('CLUSTER', 'MYID')];
     await target.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', sourceId);
     await source.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', targetId);
-    for (const name of await source.call('CLUSTER', 'GETKEYSINSLOT', slot, 100)) await source.call('MIGRATE', '127.0.0.1', this.ports[at], name, 0, 5000);
-    for (const node of [target, source, this.nodes[(at + 1) % 3]]) await node.call('CLUSTER', 'SETSLOT', slot, 'NODE', targetId);
+    for (const name of await source.call('CLUSTER', 'GETKEYSINSLOT', slot, 100))
+      await source.call('MIGRATE', '127.0.0.1', this.ports[at], name, 0, 5000);
+    for (const node of [target, source, this.nodes[(at + 1) % 3]])
+      await node.call('CLUSTER', 'SETSLOT', slot, 'NODE', targetId);
   }
 }

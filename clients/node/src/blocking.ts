@@ -34,7 +34,9 @@ export class Blocking {
   }
 
   async open(key: Buffer): Promise<Connection> {
-    return this.openConnection ?? (this.#connection = await this.#reach.wire.connect(key, this.#reach.timeout));
+    if (this.openConnection) return this.openConnection;
+    this.#connection = await this.#reach.wire.connect(key, this.#reach.timeout);
+    return this.#connection;
   }
 
   leave(): void {

@@ -18,7 +18,7 @@ interface Endable {
 
 interface Listener {
   readonly attempts: Set<Endable>;
-  readonly heard: () => void;
+  readonly aborted: () => void;
 }
 
 export class Callers {
@@ -43,10 +43,12 @@ export class Callers {
     let listener = this.#bySignal.get(signal);
     if (!listener) {
       const attempts = new Set<Endable>();
-      const heard = (): void => attempts.forEach((one) => one.giveUp(signal.reason));
-      listener = { attempts, heard };
+      const aborted = (): void => {
+        for (const one of attempts) one.giveUp(signal.reason);
+      };
+      listener = { attempts, aborted };
       this.#bySignal.set(signal, listener);
-      signal.addEventListener('abort', heard, { once: true });
+      signal.addEventListener('abort', aborted, { once: true });
     }
     listener.attempts.add(attempt);
   }
@@ -58,7 +60,7 @@ export class Callers {
     const listener = signal && this.#bySignal.get(signal);
     if (!listener?.attempts.delete(attempt) || listener.attempts.size > 0) return;
     this.#bySignal.delete(signal as AbortSignal);
-    signal?.removeEventListener('abort', listener.heard);
+    signal?.removeEventListener('abort', listener.aborted);
   }
 
   /** Ends all attempts; `reason` makes the error of each. */

@@ -18,7 +18,7 @@ export class Connections {
     this.#reach = reach;
   }
 
-  get isCrowded(): boolean {
+  get hasWaiters(): boolean {
     return this.#waiting.length > 0;
   }
 

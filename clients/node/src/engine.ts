@@ -2,18 +2,18 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
+import { Blocking } from './blocking.js';
 import { Callers } from './callers.js';
 import { now } from './clock.js';
-import { LockBadArgumentError, LockError, LockMisuseError, type LockLostError } from './errors.js';
-import { Held } from './hold.js';
 import { Connections } from './connections.js';
+import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
+import { ConnectionLost, mayPass, ReplyError, read, typed } from './failures.js';
+import { Held } from './hold.js';
 import type { Hooks, LockOptions } from './options.js';
 import { FENCED, Portable } from './portable.js';
 import type { Request } from './request.js';
-import { Blocking } from './blocking.js';
 import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
-import { ConnectionLost, mayPass, read, ReplyError, typed } from './failures.js';
 import type { Connection, Wire, Word, Words } from './wire.js';
 
 export interface Settings {
@@ -47,7 +47,7 @@ export class Engine {
   #askForModule = 0;
   #hasWarned = false;
   /** A call over the application's connection that got no reply in time, until it gets one or the connection ends. */
-  #silent: Promise<unknown> | undefined;
+  #overdue: Promise<unknown> | undefined;
   readonly #sessions = new Set<Connection>();
   readonly #dropped = new FinalizationRegistry<Connection>((connection) => connection.close());
 
@@ -65,11 +65,11 @@ export class Engine {
   }
 
   warn(text: string): void {
-    this.tell(() => this.options.warn?.(text));
+    this.callBack(() => this.options.warn?.(text));
   }
 
-  /** Calls what is the application's own. Its errors must not cost a lock, nor hide a loss. */
-  tell(call: () => unknown): void {
+  /** Calls code of the application. Its errors must not cost a lock, nor hide a loss. */
+  callBack(call: () => unknown): void {
     const failed = (error: unknown): void =>
       process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
     try {
@@ -80,7 +80,7 @@ export class Engine {
     }
   }
 
-  /** Runs the work in a scope of that hold. Scopes whose holds are over are left out, so that none pile up. */
+  /** Runs the work in a scope of that hold. Scopes whose holds have ended are left out, so that they do not pile up. */
   within<T>(held: Held, work: () => T): T {
     const around = (this.#scopes.getStore() ?? []).filter((one) => one.isHeld);
     return this.#scopes.run([...around, held], work);
@@ -103,15 +103,15 @@ export class Engine {
       const waited = now() - attempt.began;
       const isOurs = thrown instanceof ReplyError || thrown instanceof ConnectionLost;
       const error = isOurs ? typed(thrown, request.name) : thrown;
-      if (error instanceof LockError) this.tell(() => this.options.hooks.refused?.(request.name, waited, error));
+      if (error instanceof LockError) this.callBack(() => this.options.hooks.refused?.(request.name, waited, error));
       throw error;
     }
     this.timer.add(held);
-    if (this.options.hooks.granted) this.tell(() => this.options.hooks.granted?.(request.name, held.waited));
+    if (this.options.hooks.granted) this.callBack(() => this.options.hooks.granted?.(request.name, held.waited));
     return held;
   }
 
-  /** The connection does not keep a hold that nobody refers to; that of such a hold is closed. */
+  /** Keeps only a weak reference to the hold. Its connection closes once nobody refers to the hold. */
   #watch(connection: Connection, held: Held): void {
     const ref = new WeakRef(held);
     this.#sessions.add(connection);
@@ -139,11 +139,11 @@ export class Engine {
   }
 
   /**
-   * Sends what may be sent twice: a renewal, a release. While a call over the application's only connection has no reply,
-   * which may be half open, that is one of our own.
+   * Sends a renewal or a release, which may be sent twice. While a call over the application's only connection has no
+   * reply, that connection may be half open, so it uses a connection of our own.
    */
   async send(key: Buffer, words: Words, timeout: number): Promise<unknown> {
-    if (this.#silent) {
+    if (this.#overdue) {
       const connection = await this.connections.take(key, timeout, (turn) => turn);
       if (!connection) throw new ConnectionLost(new Error('no connection came free'));
       return connection.call(words, timeout).finally(() => this.connections.giveBack(connection));
@@ -152,17 +152,17 @@ export class Engine {
       return await this.wire.call(key, words, timeout);
     } catch (error) {
       if (error instanceof ConnectionLost && error.settled && this.wire.hasOneConnection)
-        this.#fellSilent(error.settled);
+        this.#isOverdue(error.settled);
       throw error;
     }
   }
 
-  #fellSilent(late: Promise<unknown>): void {
-    this.#silent = late;
-    const speaks = (): void => {
-      if (this.#silent === late) this.#silent = undefined;
+  #isOverdue(late: Promise<unknown>): void {
+    this.#overdue = late;
+    const answered = (): void => {
+      if (this.#overdue === late) this.#overdue = undefined;
     };
-    late.then(speaks, speaks);
+    late.then(answered, answered);
   }
 
   extendWords(held: Held, lease: number): Word[] {
@@ -254,7 +254,7 @@ export class Engine {
       held._connection?.close();
     }
     if (this.options.hooks.released)
-      this.tell(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
+      this.callBack(() => this.options.hooks.released?.(request.name, now() - held._granted, inTime));
     return inTime;
   }
 
@@ -325,8 +325,8 @@ export class Engine {
   /** Called once for each hold that is lost. */
   lost(held: Held, error: LockLostError): void {
     this.warn(error.message);
-    this.tell(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
-    this.tell(() => (held._request.onLost as LockOptions['onLost'])?.(held));
+    this.callBack(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
+    this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
   /** Whether to send LOCK.*. Where it was missing, one attempt every few seconds does, and the others go on by script. */

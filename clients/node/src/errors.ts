@@ -41,7 +41,7 @@ export abstract class LockError extends Error {
     if (!Object.hasOwn(this.prototype, KINDS))
       return Function.prototype[Symbol.hasInstance].call(this, value) as boolean;
     const kinds = kindsOf(value);
-    return kinds !== undefined && kinds.includes((kindsOf(this.prototype) as string[])[0] as string);
+    return kinds?.includes((kindsOf(this.prototype) as string[])[0] as string) ?? false;
   }
 }
 

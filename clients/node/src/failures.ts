@@ -4,7 +4,7 @@ import {
   LockBadArgumentError,
   LockDeadlockError,
   LockDeniedError,
-  LockError,
+  type LockError,
   LockNoServerError,
   LockRefusedError,
   LockTimeoutError,

@@ -1,8 +1,8 @@
 /** One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. */
 
+import { type Key, msOf } from './checks.js';
 import { now } from './clock.js';
 import { LockLostError } from './errors.js';
-import { msOf, type Key } from './checks.js';
 import type { Request } from './request.js';
 import type { Connection } from './wire.js';
 

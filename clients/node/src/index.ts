@@ -8,33 +8,31 @@
  */
 
 export type { Key } from './checks.js';
-export {
-  LockError,
-  LockBadArgumentError,
-  LockDeadlockError,
-  LockDeniedError,
-  LockLostError,
-  LockMisuseError,
-  LockNoServerError,
-  LockRefusedError,
-  LockTimeoutError,
-  LockUnavailableError,
-  type LockErrorCode,
-} from './errors.js';
 // The names of version 1.0 stay.
 export {
+  LockBadArgumentError,
   LockBadArgumentError as LockBadArgument,
+  LockDeadlockError,
   LockDeadlockError as LockDeadlock,
+  LockDeniedError,
   LockDeniedError as LockDenied,
+  LockError,
+  type LockErrorCode,
+  LockLostError,
   LockLostError as LockLost,
+  LockMisuseError,
   LockMisuseError as LockMisuse,
+  LockNoServerError,
   LockNoServerError as LockNoServer,
+  LockRefusedError,
   LockRefusedError as LockRefused,
+  LockTimeoutError,
   LockTimeoutError as LockTimeout,
+  LockUnavailableError,
   LockUnavailableError as LockUnavailable,
 } from './errors.js';
 export { Held, type Predecessor } from './hold.js';
 export { Leader, type Leadership } from './leader.js';
-export { Lock, Locks, type IoredisClient, type NodeRedisClient, type RedisClient } from './locks.js';
+export { type IoredisClient, Lock, Locks, type NodeRedisClient, type RedisClient } from './locks.js';
 export type { AcquireOptions, Hooks, LeaderHooks, LockOptions, ManagerOptions } from './options.js';
 export type { LockTerms } from './terms.js';

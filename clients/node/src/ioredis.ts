@@ -3,11 +3,11 @@
  * epoch tells.
  */
 
+import { ConnectionLost, ReplyError, read } from './failures.js';
 import { slotOf } from './slot.js';
-import { ConnectionLost, read, ReplyError } from './failures.js';
-import { asked, silent, text, within, type Connection, type Wire, type Word, type Words } from './wire.js';
+import { asked, type Connection, noReply, text, type Wire, type Word, type Words, within } from './wire.js';
 
-/* eslint-disable @typescript-eslint/no-explicit-any -- any version of the library will do */
+// biome-ignore lint/suspicious/noExplicitAny: any version of the library will do
 type Any = any;
 
 const MOST_HOPS = 5;
@@ -53,7 +53,7 @@ class Ioredis implements Wire {
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     const sent = this.isCluster ? this.#routed(key, text(words)) : send(this.#client, text(words));
-    return within(sent, timeout, () => silent(timeout, sent));
+    return within(sent, timeout, () => noReply(timeout, sent));
   }
 
   /** ioredis does not know which argument of LOCK.* is the key, so the node is chosen here. */
@@ -91,7 +91,7 @@ class Ioredis implements Wire {
     let connection: IoredisConnection | undefined;
     try {
       const source = this.isCluster ? await this.#node(key) : this.#client;
-      const made = source.duplicate({
+      const client = source.duplicate({
         keyPrefix: '',
         lazyConnect: true,
         enableOfflineQueue: true,
@@ -107,9 +107,13 @@ class Ioredis implements Wire {
         protocol: 2,
         readOnly: false,
       });
-      connection = new IoredisConnection(made);
-      await within(made.connect(), timeout, () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)));
-      made.stream?.unref?.();
+      connection = new IoredisConnection(client);
+      await within(
+        client.connect(),
+        timeout,
+        () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)),
+      );
+      client.stream?.unref?.();
       return connection;
     } catch (error) {
       connection?.close();
@@ -148,12 +152,12 @@ class IoredisConnection implements Connection {
 
   call(words: Words, timeout: number): Promise<unknown> {
     if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
-    return within(send(this.#client, text(words)), timeout, () => silent(timeout), this.#fail);
+    return within(send(this.#client, text(words)), timeout, () => noReply(timeout), this.#fail);
   }
 
-  async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
-    this.#client.on('message', (_: string, message: string) => heard(message));
-    await within(this.#client.subscribe(channel), timeout, () => silent(timeout), this.#fail);
+  async subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void> {
+    this.#client.on('message', (_: string, message: string) => received(message));
+    await within(this.#client.subscribe(channel), timeout, () => noReply(timeout), this.#fail);
   }
 
   onEnd(ended: () => void): void {

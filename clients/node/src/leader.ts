@@ -57,12 +57,15 @@ export class Leader {
     if (this.#held) this.#turn.abort();
   }
 
-  /** Yields the leader, first the current one, then each change, until `stop`. Looks every third of the lease. */
+  /** Yields the leader, first the current one, then each change, until `stop`. Asks the server every third of the lease. */
   async *observe(): AsyncGenerator<Leadership> {
     let before: Leadership | undefined;
     while (!this.#stop.signal.aborted) {
-      const leader = await this.#look();
-      if (leader.token !== before?.token || before === undefined) yield (before = leader);
+      const leader = await this.#leader();
+      if (leader.token !== before?.token || before === undefined) {
+        before = leader;
+        yield leader;
+      }
       await pause(this.#request.lease / 3, this.#stop.signal);
     }
   }
@@ -79,11 +82,11 @@ export class Leader {
       }
       this.#held = held;
       this.#turn = new AbortController();
-      this.#engine.tell(() => this.#hooks.onElected?.(held.token));
+      this.#engine.callBack(() => this.#hooks.onElected?.(held.token));
       const over = AbortSignal.any([held.signal, this.#turn.signal, stop]);
       if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
       // Before the release: `onLost` must come before the next leader is elected.
-      this.#engine.tell(() => this.#hooks.onLost?.(held.token));
+      this.#engine.callBack(() => this.#hooks.onLost?.(held.token));
       this.#held = undefined;
       const resigned = this.#turn.signal.aborted;
       await held.release().catch((error: unknown) => this.#engine.warn(`resigning: ${String(error)}`));
@@ -91,7 +94,7 @@ export class Leader {
     }
   }
 
-  async #look(): Promise<Leadership> {
+  async #leader(): Promise<Leadership> {
     const { wire, timeout } = this.#engine;
     let reply: unknown;
     try {

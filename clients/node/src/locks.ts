@@ -1,20 +1,20 @@
 /** The manager, and the description of a lock. */
 
+import { booleanOf, countOf, functionOf, type Key, msOf, optionsOf, signalOf } from './checks.js';
 import { Engine } from './engine.js';
 import { LockBadArgumentError } from './errors.js';
 import type { Held } from './hold.js';
 import { ioredisWire, isIoredis } from './ioredis.js';
 import { Leader } from './leader.js';
 import { isNodeRedis, nodeRedisWire } from './node-redis.js';
-import { booleanOf, countOf, functionOf, msOf, optionsOf, signalOf, type Key } from './checks.js';
 import {
   ACQUIRE_OPTIONS,
+  type AcquireOptions,
   HOOKS,
   LEADER_OPTIONS,
-  MANAGER_OPTIONS,
-  type AcquireOptions,
   type LeaderHooks,
   type LockOptions,
+  MANAGER_OPTIONS,
   type ManagerOptions,
 } from './options.js';
 import { keyOf, keysOf, MOST_HOLDERS, Request, shown } from './request.js';
@@ -76,30 +76,30 @@ export class Locks {
 
   /** One holder at a time. Durations are milliseconds. */
   lock(key: Key, lease: number, options: LockOptions = {}): Lock {
-    return this.#made([keyOf(key)], lease, options);
+    return this.#lockOf([keyOf(key)], lease, options);
   }
 
   /** Any number of holders that share it (readers); none beside a holder of `lock` (a writer). */
   shared(key: Key, lease: number, options: LockOptions = {}): Lock {
-    return this.#made([keyOf(key)], lease, options, ['SHARED']);
+    return this.#lockOf([keyOf(key)], lease, options, ['SHARED']);
   }
 
   /** At most n holders at a time. */
   limit(key: Key, n: number, lease: number, options: LockOptions = {}): Lock {
-    const made = [keyOf(key)];
-    return this.#made(made, lease, options, ['LIMIT', countOf(n, 'n', shown(made), 1, MOST_HOLDERS)]);
+    const keys = [keyOf(key)];
+    return this.#lockOf(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
   }
 
   /** All of the keys or none, under one token. While it waits it holds none. */
   allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
-    return this.#made(keysOf(keys), lease, options, [], true);
+    return this.#lockOf(keysOf(keys), lease, options, [], true);
   }
 
   /** Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait. */
   recover(key: Key, lease: number, options: Omit<LockOptions, 'wait'> = {}): Lock {
     const { wait: _, ...names } = LOCK_OPTIONS;
     optionsOf(options, shown([keyOf(key)]), names);
-    return this.#made([keyOf(key)], lease, options, [], false, true);
+    return this.#lockOf([keyOf(key)], lease, options, [], false, true);
   }
 
   /** Campaigns for a key until it is stopped. */
@@ -113,7 +113,7 @@ export class Locks {
     return Leader._of(this.#engine, request, { ...(onElected && { onElected }), ...(onLost && { onLost }) });
   }
 
-  #made(
+  #lockOf(
     keys: Buffer[],
     lease: number,
     options: LockOptions,
@@ -178,7 +178,7 @@ export class Lock {
     try {
       result = await this.#engine.within(held, () => work(held.signal, held));
     } catch (error) {
-      // The error of the work is the one to tell, unless it is our own signal's.
+      // The caller gets the error of the work, unless it comes from our own signal.
       if (!held._ended) await held.release().catch(() => false);
       const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
       throw isOurs ? (held.lost ?? error) : error;

@@ -2,11 +2,11 @@
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { Semaphore } from './semaphore.js';
 import { ConnectionLost, read } from './failures.js';
-import { asked, silent, text, within, type Connection, type Wire, type Words } from './wire.js';
+import { Semaphore } from './semaphore.js';
+import { asked, type Connection, noReply, text, type Wire, type Words, within } from './wire.js';
 
-/* eslint-disable @typescript-eslint/no-explicit-any -- the types of the library are as many as its modules */
+// biome-ignore lint/suspicious/noExplicitAny: the library has as many types as modules
 type Any = any;
 
 export function isNodeRedis(client: object): boolean {
@@ -86,7 +86,7 @@ class NodeRedis implements Wire {
     const sent = asked(() => this.#send(key, text(words), options));
     return within(sent, timeout, () => {
       waiting?.abort();
-      return silent(timeout, sent);
+      return noReply(timeout, sent);
     });
   }
 
@@ -103,7 +103,7 @@ class NodeRedis implements Wire {
     });
     const done = within(reply, timeout, () => {
       waiting.abort();
-      return silent(timeout, sent);
+      return noReply(timeout, sent);
     });
     done.then(leave, leave);
     return done;
@@ -117,15 +117,15 @@ class NodeRedis implements Wire {
 
   async connect(key: Buffer, timeout: number): Promise<Connection> {
     try {
-      const made = await this.#duplicate(key, timeout);
-      const connection = new NodeRedisConnection(made);
+      const client = await this.#duplicate(key, timeout);
+      const connection = new NodeRedisConnection(client);
       try {
         await within(
-          made.connect(),
+          client.connect(),
           timeout,
           () => new ConnectionLost(new Error(`no connection within ${timeout} ms`)),
         );
-        made.unref?.();
+        client.unref?.();
       } catch (error) {
         connection.close();
         throw error;
@@ -201,11 +201,11 @@ class NodeRedisConnection implements Connection {
   call(words: Words, timeout: number): Promise<unknown> {
     if (!this.#isOpen) return Promise.reject(new ConnectionLost(new Error('the connection is closed')));
     const sent = asked(() => this.#client.sendCommand(text(words), PATIENT));
-    return within(sent, timeout, () => silent(timeout), this.#fail);
+    return within(sent, timeout, () => noReply(timeout), this.#fail);
   }
 
-  async subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void> {
-    await within(this.#client.subscribe(channel, heard), timeout, () => silent(timeout), this.#fail);
+  async subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void> {
+    await within(this.#client.subscribe(channel, received), timeout, () => noReply(timeout), this.#fail);
   }
 
   onEnd(ended: () => void): void {

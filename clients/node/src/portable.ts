@@ -6,8 +6,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { now } from './clock.js';
-import type { Request } from './request.js';
 import { ReplyError } from './failures.js';
+import type { Request } from './request.js';
 import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
@@ -79,7 +79,7 @@ export class Portable {
     return reply;
   }
 
-  /** Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell. */
+  /** Under a volatile policy a key with an expiry could be evicted, so locks get none; nor do they if INFO is not allowed. */
   async #askPolicy(request: Request): Promise<void> {
     if (now() < this.#asked + POLICY_COUNTS) return;
     let reply: unknown;

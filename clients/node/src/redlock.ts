@@ -71,7 +71,7 @@ export class ExecutionError extends Error {
   }
 }
 
-/** The grants of the locks that this process has acquired; a Lock that was made from its value has none yet. */
+/** The grants of the locks that this process has acquired; a Lock that was built from its value has none yet. */
 const holds = new WeakMap<Lock, Held>();
 
 export class Lock {
@@ -144,7 +144,7 @@ export default class Redlock extends EventEmitter {
     const held = this.#heldOf(lock);
     lock.expiration = 0;
     holds.delete(lock);
-    return this.#told(async () => {
+    return this.#translated(async () => {
       if (!held || !(await held.release())) throw gone(lock.resources, held?.lost);
       return { attempts: [this.#stats()], start };
     });
@@ -154,7 +154,7 @@ export default class Redlock extends EventEmitter {
   async extend(existing: Lock, duration: number, settings: Partial<Settings> = {}): Promise<Lock> {
     checkDuration(duration);
     if (existing.expiration < Date.now()) throw new ExecutionError('Cannot extend an already-expired lock.', []);
-    return this.#told(async () => {
+    return this.#translated(async () => {
       const held = this.#heldOf(existing);
       if (!held) throw gone(existing.resources);
       await held.extend(duration);
@@ -206,7 +206,7 @@ export default class Redlock extends EventEmitter {
       await held.release().catch(() => false);
       throw error;
     }
-    await this.#told(async () => {
+    await this.#translated(async () => {
       if (!(await held.release())) throw gone(resources, held.lost);
     });
     return result;
@@ -221,7 +221,7 @@ export default class Redlock extends EventEmitter {
   ): Promise<Held> {
     const { retryCount, retryDelay } = settings;
     const wait = retryCount === -1 ? Infinity : Math.max(0, retryCount * retryDelay);
-    return this.#told(() => {
+    return this.#translated(() => {
       const request = this.#request(resources, duration, timed, { wait, ...(onLost && { onLost }) });
       return this.#locks._engine.acquire(request);
     });
@@ -231,7 +231,7 @@ export default class Redlock extends EventEmitter {
     return this.#locks._request(resources, duration, options, timed);
   }
 
-  /** The hold of a lock. A value may come from elsewhere; undefined: no server has made it. */
+  /** The hold of a lock. A value may come from elsewhere; undefined: it is not a token of the server. */
   #heldOf(lock: Lock): Held | undefined {
     const known = holds.get(lock);
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;
@@ -256,7 +256,7 @@ export default class Redlock extends EventEmitter {
   }
 
   /** Errors as redlock has them. */
-  async #told<T>(work: () => Promise<T>): Promise<T> {
+  async #translated<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {

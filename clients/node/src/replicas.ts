@@ -1,8 +1,8 @@
 /** Behind a grant: whether as many replicas have it, or wrote it to disk, as the caller demands. */
 
 import { LockUnavailableError } from './errors.js';
-import type { Request } from './request.js';
 import { ConnectionLost, ReplyError, typed } from './failures.js';
+import type { Request } from './request.js';
 import type { Connection } from './wire.js';
 
 /** Throws unless enough of them have the grant, which came over that connection. */

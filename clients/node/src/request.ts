@@ -1,7 +1,7 @@
 /** The arguments of a lock, checked before anything is sent, and the words of its commands. */
 
-import { LockBadArgumentError } from './errors.js';
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
+import { LockBadArgumentError } from './errors.js';
 import { LOCK_OPTIONS, type LockTerms } from './terms.js';
 import type { Word } from './wire.js';
 
@@ -13,11 +13,11 @@ export const shown = (keys: readonly Buffer[]): string =>
   keys.map((key) => (key.equals(Buffer.from(key.toString())) ? `'${key}'` : `0x${key.toString('hex')}`)).join(', ');
 
 export function keyOf(key: unknown): Buffer {
-  const made = typeof key === 'string' ? Buffer.from(key) : key instanceof Uint8Array ? Buffer.from(key) : undefined;
-  if (made === undefined) throw new LockBadArgumentError(String(key), 'key is neither a string nor bytes');
-  if (made.length > 4096)
-    throw new LockBadArgumentError(`${shown([made.subarray(0, 32)])}...`, 'key is longer than 4096 bytes');
-  return made;
+  const bytes = typeof key === 'string' ? Buffer.from(key) : key instanceof Uint8Array ? Buffer.from(key) : undefined;
+  if (bytes === undefined) throw new LockBadArgumentError(String(key), 'key is neither a string nor bytes');
+  if (bytes.length > 4096)
+    throw new LockBadArgumentError(`${shown([bytes.subarray(0, 32)])}...`, 'key is longer than 4096 bytes');
+  return bytes;
 }
 
 /** The keys of a list. A string is not a list of its letters. */

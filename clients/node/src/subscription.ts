@@ -1,23 +1,23 @@
 /**
- * Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and who hears what. Messages are hints:
- * an attempt asks the server again when it hears something, and when the connection is lost or comes back.
+ * Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and passes each message to its
+ * attempt. Messages are hints: an attempt asks the server again after one, and when the connection is lost or restored.
  */
 
 import { randomBytes } from 'node:crypto';
 import { now } from './clock.js';
-import { read, ReplyError } from './failures.js';
+import { ReplyError, read } from './failures.js';
 import type { Connection, Reach } from './wire.js';
 
 const PING = 3000;
 
-/** What one attempt hears. */
+/** The messages of one attempt. */
 export class News {
-  #heard: string[] = [];
+  #messages: string[] = [];
   #wake: (() => void) | undefined;
   againAt = Infinity;
 
   put(kind: string): void {
-    this.#heard.push(kind);
+    this.#messages.push(kind);
     this.#wake?.();
   }
 
@@ -28,12 +28,12 @@ export class News {
 
   /** Before a new call: earlier messages say nothing about it. */
   forget(): void {
-    this.#heard = [];
+    this.#messages = [];
   }
 
   /** The next message; undefined: the time is over, or something about the connection has changed. */
   async wait(timeout: number): Promise<string | undefined> {
-    if (this.#heard.length === 0) {
+    if (this.#messages.length === 0) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, Math.min(Math.max(0, timeout), 2_000_000_000)).unref();
         this.#wake = () => {
@@ -43,7 +43,7 @@ export class News {
       });
       this.#wake = undefined;
     }
-    return this.#heard.shift();
+    return this.#messages.shift();
   }
 }
 
@@ -107,7 +107,7 @@ export class Subscription {
         this.isUp = true;
         this.sendAgain();
         pause = 0;
-        // A network that swallows everything is noticed by the silence.
+        // A network that swallows everything is noticed by a missing reply.
         const timer = setInterval(() => {
           connection.call(['PING'], this.#reach.timeout).catch(() => connection.close());
         }, PING).unref();

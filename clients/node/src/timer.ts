@@ -4,8 +4,8 @@
  */
 
 import { now } from './clock.js';
-import type { Held } from './hold.js';
 import { ConnectionLost, mayPass, ReplyError } from './failures.js';
+import type { Held } from './hold.js';
 import type { Words } from './wire.js';
 
 /** What renewal asks of the manager. */
@@ -70,7 +70,7 @@ export class Timer {
     });
   }
 
-  /** Holds are not renewed any more; that they are lost then is still told. */
+  /** Holds are not renewed any more; their losses are still reported. */
   close(): void {
     const holds = this.#heap.filter(([, , what]) => typeof what !== 'function');
     this.#heap = [];

@@ -8,7 +8,7 @@ export type Words = readonly Word[];
 /** A connection of the manager's own. */
 export interface Connection {
   call(words: Words, timeout: number): Promise<unknown>;
-  subscribe(channel: string, heard: (message: string) => void, timeout: number): Promise<void>;
+  subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void>;
   readonly isOpen: boolean;
   /** Called once, when the connection ends, whoever ended it. */
   onEnd(ended: () => void): void;
@@ -77,7 +77,7 @@ export function asked(ask: () => Promise<unknown>): Promise<unknown> {
 }
 
 /** No reply has come. `settled`: it still may. */
-export const silent = (timeout: number, settled?: Promise<unknown>): ConnectionLost =>
+export const noReply = (timeout: number, settled?: Promise<unknown>): ConnectionLost =>
   new ConnectionLost(new Error(`no reply within ${timeout} ms`), settled);
 
 export const text = (words: Words): (string | Buffer)[] =>

@@ -28,11 +28,11 @@ const fails = () => {
 /** Runs it, and gives the warnings of Node meanwhile. An exception that nobody catches fails the test by itself. */
 async function warned(run) {
   const warnings = [];
-  const hear = (warning) => warnings.push(warning.message);
-  process.on('warning', hear);
+  const record = (warning) => warnings.push(warning.message);
+  process.on('warning', record);
   await run();
   await new Promise((resolve) => setImmediate(resolve)); // warnings come on the next tick
-  process.off('warning', hear);
+  process.off('warning', record);
   return warnings;
 }
 
@@ -69,31 +69,31 @@ test('a hook that fails costs no lock', async () => {
   locks.close();
 });
 
-test('a leader whose callbacks fail is still told of its loss, and campaigns again', async () => {
+test('a leader whose callbacks fail is still notified of its loss, and campaigns again', async () => {
   const locks = new Locks(redis);
-  const told = [];
-  const tell = (what) => () => {
-    told.push(what);
+  const calls = [];
+  const record = (what) => () => {
+    calls.push(what);
     fails();
   };
   await warned(async () => {
-    const leader = locks.leader('leader', 3000, { onElected: tell('elected'), onLost: tell('lost') }).start();
-    await until('it leads', () => told.length === 1);
+    const leader = locks.leader('leader', 3000, { onElected: record('elected'), onLost: record('lost') }).start();
+    await until('it leads', () => calls.length === 1);
     await redis.del('leader');
-    await until('it leads again', () => told.length === 3);
+    await until('it leads again', () => calls.length === 3);
     await leader.stop();
   });
-  assert.deepEqual(told, ['elected', 'lost', 'elected', 'lost']);
+  assert.deepEqual(calls, ['elected', 'lost', 'elected', 'lost']);
   locks.close();
 });
 
-test('a leader is told of its loss when its manager is closed', async () => {
+test('a leader is notified of its loss when its manager is closed', async () => {
   const locks = new Locks(redis);
-  const told = [];
-  locks.leader('leader', 300, { onElected: () => told.push('elected'), onLost: () => told.push('lost') }).start();
-  await until('it leads', () => told.length === 1);
+  const calls = [];
+  locks.leader('leader', 300, { onElected: () => calls.push('elected'), onLost: () => calls.push('lost') }).start();
+  await until('it leads', () => calls.length === 1);
   locks.close();
-  await until('it is told', () => told.length === 2);
+  await until('it is notified', () => calls.length === 2);
 });
 
 test('many attempts that share a signal end by it, without a warning of Node', async () => {

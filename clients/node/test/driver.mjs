@@ -1,8 +1,8 @@
 // Plays the orders of clients/suite with this package: `driver.mjs node-redis` or `driver.mjs ioredis`.
 // SERVERLOCK is the folder in which the package is built, beside the node_modules with the client libraries.
 
-import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
@@ -138,9 +138,16 @@ function shown(held) {
   };
 }
 
+/** The signal that the order `cancel` aborts. */
+function signalOf(order) {
+  pending[order.n] = new AbortController();
+  return pending[order.n].signal;
+}
+
 const acts = {
   async open(order) {
-    const client = (clients[order.manager] = await clientOf(order.at, order.protocol ?? 2, order.prefix));
+    const client = await clientOf(order.at, order.protocol ?? 2, order.prefix);
+    clients[order.manager] = client;
     const hook = (name, field) => (key, ms) => say({ event: 'hook', manager: order.manager, name, key, [field]: ms });
     managers[order.manager] = new Locks(client, {
       warn: (text) => console.error(text),
@@ -166,20 +173,22 @@ const acts = {
     objects[order.object] = lockOf(order, { object: order.object });
   },
   async acquire(order) {
-    const { signal } = (pending[order.n] = new AbortController());
-    return shown((holds[order.hold] = await theLock(order, { hold: order.hold }).acquire({ signal })));
+    const held = await theLock(order, { hold: order.hold }).acquire({ signal: signalOf(order) });
+    holds[order.hold] = held;
+    return shown(held);
   },
   cancel: (order) => pending[order.of]?.abort(),
   async scope(order) {
-    const { signal: gaveUp } = (pending[order.n] = new AbortController());
-    const body = (bodies[order.scope] = { lock: theLock(order, { scope: order.scope }), held: undefined });
+    const gaveUp = signalOf(order);
+    const body = { lock: theLock(order, { scope: order.scope }), held: undefined };
+    bodies[order.scope] = body;
     await body.lock.run(
       async (signal, held) => {
         body.held = held;
         say({ event: 'entered', scope: order.scope, token: held.token });
         for (;;) {
           const work = await new Promise((resolve, reject) => {
-            body.tell = resolve;
+            body.run = resolve;
             const stop = () => {
               say({ event: 'stopped', scope: order.scope });
               if (!order.stays) reject(signal.reason);
@@ -195,13 +204,13 @@ const acts = {
       { signal: gaveUp },
     );
   },
-  leave: (order) => bodies[order.scope].tell('leave'),
-  fail: (order) => bodies[order.scope].tell('fail'),
-  spawn: (order) => new Promise((resolve) => bodies[order.scope].tell(() => void work(order.worker, resolve))),
+  leave: (order) => bodies[order.scope].run('leave'),
+  fail: (order) => bodies[order.scope].run('fail'),
+  spawn: (order) => new Promise((resolve) => bodies[order.scope].run(() => void work(order.worker, resolve))),
   again: (order) =>
     new Promise((resolve, reject) => {
-      const tell = 'worker' in order ? workers[order.worker] : bodies[order.scope].tell;
-      tell(async () => {
+      const run = 'worker' in order ? workers[order.worker] : bodies[order.scope].run;
+      run(async () => {
         try {
           const held = await bodies[order.scope].lock.acquire();
           if ('hold' in order) holds[order.hold] = held;
@@ -212,7 +221,7 @@ const acts = {
       });
     }),
   async storm(order) {
-    const said = { granted: 0, cancelled: 0, refused: 0, failed: [] };
+    const tally = { granted: 0, cancelled: 0, refused: 0, failed: [] };
     const { among: keys, ...fields } = order;
     const lock = Object.fromEntries(keys.map((key) => [key, lockOf({ ...fields, key }, {})]));
     let left = order.attempts;
@@ -224,18 +233,18 @@ const acts = {
         const [signal, end] = STORMS[order.means](at);
         try {
           await lock[key].run(() => undefined, { signal });
-          said.granted += 1;
+          tally.granted += 1;
         } catch (error) {
-          if (error instanceof LockRefusedError) said.refused += 1;
-          else if (signal.aborted && error === signal.reason) said.cancelled += 1;
-          else said.failed.push(error?.stack ?? String(error));
+          if (error instanceof LockRefusedError) tally.refused += 1;
+          else if (signal.aborted && error === signal.reason) tally.cancelled += 1;
+          else tally.failed.push(error?.stack ?? String(error));
         } finally {
           end();
         }
       }
     };
     await Promise.all(Array.from({ length: order.at_once }, attempts));
-    return { ...said, failed: said.failed.slice(0, 10) };
+    return { ...tally, failed: tally.failed.slice(0, 10) };
   },
   census() {
     const left = { attempts: 0, waiting: 0, slots: 0, queue: 0, owed: 0 };

@@ -1,4 +1,4 @@
-// What an application can tell errors by: code, name, class, also over two copies of the package, and what JSON keeps.
+// How an application recognizes errors: code, name, class, also over two copies of the package, and what JSON keeps.
 
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
@@ -35,7 +35,7 @@ before(async () => {
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
-  test(`${name} is known by its code, its name and its class, whichever copy of the package made it`, () => {
+  test(`${name} is known by its code, its name and its class, whichever copy of the package created it`, () => {
     assert.notEqual(ours[name], theirs[name]);
     for (const copy of [ours, theirs]) {
       const error = new copy[name]("'report'", 'why', new Error('cause'));

@@ -70,8 +70,12 @@ for (const [library, open] of Object.entries(OPEN)) {
     ends.push(() => (library === 'ioredis' ? client.disconnect() : client.destroy()));
     const locks = new Locks(client, { timeout: 2000 });
     const held = await locks.lock('again', 600_000).acquire();
-    let answers = [];
-    relay.answer = (data) => (data.includes('LOCK.RELEASE') ? (answers.push(':1\r\n'), '') : undefined); // late
+    const answers = [];
+    relay.answer = (data) => {
+      if (!data.includes('LOCK.RELEASE')) return undefined;
+      answers.push(':1\r\n'); // sent late
+      return '';
+    };
     assert.equal(await held.release(), true);
     relay.answer = () => undefined;
     await until('it is released over another', async () => (await plain.exists('again')) === 0);

@@ -41,7 +41,10 @@ before(async () => {
   server = spawn(process.env.REDIS_SERVER ?? 'redis-server', words);
   let log = '';
   await new Promise((resolve, reject) => {
-    server.stdout.on('data', (data) => (log += data).includes('Ready to accept connections') && resolve());
+    server.stdout.on('data', (data) => {
+      log += data;
+      if (log.includes('Ready to accept connections')) resolve();
+    });
     server.on('exit', () => reject(new Error(log)));
   });
 });

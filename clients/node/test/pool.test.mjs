@@ -48,14 +48,14 @@ test('a thousand callers use a few connections', async () => {
   locks.close();
 });
 
-test('waiters stand in the queue, and are notified over one subscription', async () => {
+test('waiters are queued, and are notified over one subscription', async () => {
   const client = await pool(port);
   const locks = new Locks(client);
   const held = await locks.lock('queue', 60_000).acquire();
   const waits = Array.from({ length: 20 }, async () =>
     (await locks.lock('queue', 60_000, { wait: 60_000 }).acquire()).release(),
   );
-  await until('they stand in the queue', async () => (await plain.call('LOCK.INFO', 'queue')).at(-3) === 20);
+  await until('they are queued', async () => (await plain.call('LOCK.INFO', 'queue')).at(-3) === 20);
   await until('one is subscribed', async () => (await plain.call('PUBSUB', 'CHANNELS', 'serverlock:*')).length === 1);
   assert.equal(await held.release(), true);
   assert.deepEqual(new Set(await Promise.all(waits)), new Set([true]));

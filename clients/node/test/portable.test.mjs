@@ -25,7 +25,9 @@ beforeEach(async () => {
   all = [];
   warnings.length = 0;
 });
-afterEach(() => all.forEach((locks) => locks.close()));
+afterEach(() => {
+  for (const locks of all) locks.close();
+});
 
 function opened(options) {
   const locks = new Locks(redis, options);
@@ -49,21 +51,21 @@ test('a missing module is a warning of Node, once for each manager', async () =>
 });
 
 test('a logger of the application gets it instead', async () => {
-  const said = [];
-  await use(opened({ warn: (text) => said.push(text) }));
-  assert.equal(said.length, 1);
-  assert.match(said[0], /no LOCK/);
+  const warned = [];
+  await use(opened({ warn: (text) => warned.push(text) }));
+  assert.equal(warned.length, 1);
+  assert.match(warned[0], /no LOCK/);
   assert.deepEqual(warnings, []);
 });
 
 test('it can be turned off', async () => {
-  const said = [];
-  await use(opened({ warnWithoutModule: false, warn: (text) => said.push(text) }));
+  const warned = [];
+  await use(opened({ warnWithoutModule: false, warn: (text) => warned.push(text) }));
   await use(opened({ warnWithoutModule: false }));
-  assert.deepEqual([said, warnings], [[], []]);
+  assert.deepEqual([warned, warnings], [[], []]);
 });
 
-test('attempts that poll move over to a module that is loaded meanwhile, and stand in its queue', async () => {
+test('attempts that poll move over to a module that is loaded meanwhile, and join its queue', async () => {
   const locks = opened({ warnWithoutModule: false });
   const held = await locks.lock('report', 600_000).acquire();
   const order = [];
@@ -79,7 +81,7 @@ test('attempts that poll move over to a module that is loaded meanwhile, and sta
     const fields = await redis.call('LOCK.INFO', 'report', 'FULL');
     return Object.fromEntries(fields.flatMap((name, at) => (at % 2 ? [] : [[name, fields[at + 1]]])));
   };
-  await until('they stand in the queue', async () => (await info()).waiters === 3);
+  await until('they are queued', async () => (await info()).waiters === 3);
   const queue = (await info()).queue.map((fields) => fields[fields.indexOf('owner') + 1]);
   await held.release();
   await redis.config('RESETSTAT');

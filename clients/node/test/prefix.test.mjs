@@ -34,7 +34,9 @@ const PLACES = {
 async function single(...words) {
   const port = await startServer(atEnd, ...words);
   const [client, plain] = [new Redis({ port, keyPrefix: 'app:' }), new Redis({ port })];
-  atEnd(() => [client, plain].forEach((one) => one.disconnect()));
+  atEnd(() => {
+    for (const one of [client, plain]) one.disconnect();
+  });
   return { client, plain: (_, ...words) => plain.call(...words), keys: () => plain.keys('*') };
 }
 

@@ -100,14 +100,19 @@ for (const library of Object.keys(OPEN)) {
       for (const key of apart) assert(await isFree(key));
     });
 
-    test('waiters of any master stand in line', async () => {
-      for (const key of await keysOfAll('line')) {
+    test('waiters of any master are queued', async () => {
+      for (const key of await keysOfAll('queue')) {
         const lock = await redlock.acquire([key], LEASE);
         const order = [];
         const waits = [];
         for (const [number, from] of [other, redlock, other].entries()) {
-          waits.push(from.acquire([key], LEASE, { retryCount: -1 }).then((got) => (order.push(number), got.release())));
-          await until('it stands in line', async () => (await waiters(key)) === number + 1);
+          const wait = async () => {
+            const got = await from.acquire([key], LEASE, { retryCount: -1 });
+            order.push(number);
+            return got.release();
+          };
+          waits.push(wait());
+          await until('it is queued', async () => (await waiters(key)) === number + 1);
         }
         await lock.release();
         await Promise.all(waits);
@@ -144,7 +149,7 @@ for (const library of Object.keys(OPEN)) {
       const key = `moves ${library}`;
       const lock = await redlock.acquire([key], LEASE);
       const next = other.acquire([key], LEASE, { retryCount: -1 });
-      await until('it stands in line', async () => (await waiters(key)) === 1);
+      await until('it is queued', async () => (await waiters(key)) === 1);
       await cluster.move(key);
       const copy = new Lock(other, [key], lock.value, [], lock.expiration);
       await (await copy.extend(LEASE)).extend(LEASE);

@@ -3,7 +3,7 @@
 // The first tests are the cases of node-redlock's own (v5.0.0-beta.2, src/single.test.ts), which need a server and a
 // cluster at fixed names and the runner ava. What is different in them: a duration is at most ten years; the token is
 // asked for with LOCK.CHECK, because the key holds more; a failed attempt has one entry in `attempts`, not eleven,
-// because it waits in line once. src/multi.test.ts is about several masters and is left out.
+// because it is queued once. src/multi.test.ts is about several masters and is left out.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -187,18 +187,23 @@ for (const library of Object.keys(OPEN)) {
 
     // What node-redlock does not test.
 
-    test('waiters stand in line, for as long as the retries would take', async () => {
+    test('waiters are queued for as long as the retries would take', async () => {
       const redlock = new Redlock([client], { retryCount: -1 });
-      const lock = await redlock.acquire(['line'], LONG);
+      const lock = await redlock.acquire(['queue'], LONG);
       const began = Date.now();
-      await isTaken(redlock.acquire(['line'], LONG, { retryCount: 4, retryDelay: 100 }));
+      await isTaken(redlock.acquire(['queue'], LONG, { retryCount: 4, retryDelay: 100 }));
       assert(Date.now() - began >= 390 && Date.now() - began < 5000, String(Date.now() - began));
       const order = [];
       const waits = [];
       for (const number of [0, 1, 2]) {
-        waits.push(redlock.acquire(['line'], 5000).then((got) => (order.push(number), got.release())));
-        await until('it stands in line', async () => {
-          const fields = await call('LOCK.INFO', 'line');
+        const wait = async () => {
+          const got = await redlock.acquire(['queue'], 5000);
+          order.push(number);
+          return got.release();
+        };
+        waits.push(wait());
+        await until('it is queued', async () => {
+          const fields = await call('LOCK.INFO', 'queue');
           return (Array.isArray(fields) ? fields[fields.indexOf('waiters') + 1] : fields.waiters) === number + 1;
         });
       }

@@ -18,7 +18,10 @@ export class Relay {
     relay.port = relay.#server.address().port;
     atEnd(() => {
       relay.#server.close();
-      for (const { client, server } of relay.#pairs) [client, server].forEach((end) => end.destroy());
+      for (const { client, server } of relay.#pairs) {
+        client.destroy();
+        server.destroy();
+      }
     });
     return relay;
   }

@@ -105,7 +105,7 @@ for (const [library, open] of Object.entries(OPEN)) {
         });
       });
 
-      test(`a release that meets ${code} is made up for`, async () => {
+      test(`a release that meets ${code} continues in the background`, async () => {
         const held = await locks.lock('report', 30_000).acquire();
         const asked = refuse('LOCK.RELEASE', text, 3);
         assert.equal(await held.release(), true);

@@ -53,7 +53,10 @@ export async function startServer(atEnd, ...words) {
   );
   let log = '';
   await new Promise((resolve, reject) => {
-    server.stdout.on('data', (data) => (log += data).includes('Ready to accept connections') && resolve());
+    server.stdout.on('data', (data) => {
+      log += data;
+      if (log.includes('Ready to accept connections')) resolve();
+    });
     server.on('exit', () => reject(new Error(log)));
   });
   atEnd(async () => {
@@ -78,7 +81,9 @@ export class Cluster {
     const words = ['--cluster-enabled', 'yes', '--cluster-node-timeout', 3000, '--loadmodule', module];
     const ports = await Promise.all([0, 1, 2].map(() => startServer(atEnd, ...words)));
     const nodes = ports.map((port) => new Redis({ port, enableReadyCheck: false }));
-    atEnd(() => nodes.forEach((node) => node.disconnect()));
+    atEnd(() => {
+      for (const node of nodes) node.disconnect();
+    });
     for (const [number, node] of nodes.entries()) {
       await node.call('CLUSTER', 'SET-CONFIG-EPOCH', number + 1);
       const [first, last] = [0, 1].map((more) => Math.floor(((number + more) * SLOTS) / 3));

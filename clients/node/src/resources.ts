@@ -1,0 +1,27 @@
+/** What the attempts of one manager share. */
+
+import type { Blocking } from './blocking.js';
+import type { Callers } from './callers.js';
+import type { Connections } from './connections.js';
+import type { ReplyError } from './failures.js';
+import type { Portable } from './portable.js';
+import type { Request } from './request.js';
+import type { Subscription } from './subscription.js';
+import type { Reach } from './wire.js';
+
+export interface Resources extends Reach {
+  readonly callers: Callers;
+  readonly connections: Connections;
+  readonly blocking: Blocking;
+  readonly subscription: Subscription;
+  readonly portable: Portable;
+  /** Whether to wait by NOTIFY. */
+  notifies: boolean;
+  /** Whether NOTIFY has worked before. */
+  notifyWorks: boolean;
+  /** Whether the server did not know LOCK.* when it was asked last. */
+  isPortable: boolean;
+  asksForModule(): boolean;
+  missModule(error: ReplyError): void;
+  cancel(request: Request, id: string, isPortable: boolean, isReachable: boolean): Promise<void>;
+}

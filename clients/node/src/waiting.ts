@@ -1,0 +1,228 @@
+/**
+ * How an attempt waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where
+ * NOTIFY is not available it blocks on one of a few connections; without the module it polls with the portable script.
+ */
+
+import { now } from './clock.js';
+import { type LockError, LockUnavailableError } from './errors.js';
+import { ConnectionLost, type ReplyError, read, refused } from './failures.js';
+import type { Grant } from './hold.js';
+import type { Request } from './request.js';
+import type { Resources } from './resources.js';
+import type { News } from './subscription.js';
+import type { Connection } from './wire.js';
+
+const PIECE = 5000;
+const LONE_PIECE = 2000;
+const SHARED_PIECE = 1000;
+const RESEND = 5000;
+const RESEND_DOWN = 1000;
+/** A server whose clock runs a little fast ends a wait a little early. */
+const SLACK = 100;
+
+/** The attempt has joined the queue; or this server, or this user, cannot wait by NOTIFY. */
+export type Queued = 'waiting' | 'no notify';
+
+export const sleep = (ms: number): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
+
+/** The attempt that waits: what it knows, and how it asks the server. */
+export interface Asking {
+  readonly resources: Resources;
+  readonly request: Request;
+  readonly id: string;
+  connection: Connection | undefined;
+  /** Whether it sends its calls over a connection of its own. */
+  usesConnection: boolean;
+  /** Whether it is the only wait of the manager. */
+  isAlone: boolean;
+  /** Whether it sends the portable script. */
+  isPortable: boolean;
+  /** Whether the server may know of it, so that it has to be cancelled. */
+  mayBeQueued: boolean;
+  wasQueued: boolean;
+  news: News | undefined;
+  readonly isGivenUp: boolean;
+  readonly left: number;
+  throwIfGivenUp(): void;
+  unlessGivenUp<T>(work: Promise<T>): Promise<T>;
+  timedOut(): LockError;
+  ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
+  ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
+  granted(reply: unknown, sent: number): Grant | undefined;
+  answered(): void;
+  pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined>;
+  takeConnection(): Promise<void>;
+  giveBackConnection(): void;
+}
+
+export class Waiting {
+  readonly #attempt: Asking;
+  readonly #resources: Resources;
+  readonly #request: Request;
+
+  constructor(attempt: Asking) {
+    this.#attempt = attempt;
+    this.#resources = attempt.resources;
+    this.#request = attempt.request;
+  }
+
+  /** Waits without a connection, and claims the lock when it is notified. undefined: NOTIFY is not available. */
+  async byNotify(): Promise<Grant | undefined> {
+    const attempt = this.#attempt;
+    const { subscription, blocking } = this.#resources;
+    blocking.end();
+    const news = subscription.register(attempt.id, this.#request.key);
+    attempt.news = news;
+    let message: string | undefined;
+    try {
+      if (!(await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left))) && subscription.refusal) {
+        this.#resources.notifies = false;
+        return undefined;
+      }
+      for (let left = attempt.left; left > 0; left = attempt.left) {
+        attempt.throwIfGivenUp();
+        news.forget();
+        news.againAt = Infinity;
+        const answer = await attempt.ask(left, subscription.channel);
+        if (answer === 'no notify') return undefined;
+        if (answer === 'waiting') {
+          // The claim came too late: the server skips this channel until a command names it.
+          if (message === 'granted') subscription.sendAgain();
+          message = await this.#awaitMessage(news);
+          continue;
+        }
+        if (answer) return answer;
+        attempt.mayBeQueued = false;
+        if (attempt.left > SLACK) throw refused(this.#request.name);
+      }
+      throw attempt.timedOut();
+    } finally {
+      subscription.unregister(attempt.id);
+    }
+  }
+
+  /** Returns when it is time to send the ACQUIRE again; with the message that says so, if one does. */
+  async #awaitMessage(news: News): Promise<string | undefined> {
+    const attempt = this.#attempt;
+    const asked = now();
+    for (;;) {
+      attempt.throwIfGivenUp();
+      const resend = this.#resources.subscription.isUp ? RESEND : RESEND_DOWN;
+      const pause = Math.min(asked + resend - now(), news.againAt - now(), attempt.left);
+      if (pause <= 0) return undefined;
+      const kind = await news.wait(pause);
+      if (kind === 'cancelled') {
+        attempt.mayBeQueued = false;
+        throw refused(this.#request.name);
+      }
+      if (kind === 'timeout' && attempt.left <= SLACK) {
+        attempt.mayBeQueued = false;
+        throw attempt.timedOut();
+      }
+      if (kind !== undefined) return kind;
+    }
+  }
+
+  /** Waits as the only wait of the manager. undefined: there are others. */
+  async alone(): Promise<Grant | undefined> {
+    const { notifies, blocking } = this.#resources;
+    if (!this.#request.wait || this.#request.needsConnection || !notifies || !blocking.enter()) return undefined;
+    this.#attempt.isAlone = true;
+    try {
+      return await this.byBlocking();
+    } finally {
+      this.#attempt.isAlone = false;
+      blocking.leave();
+    }
+  }
+
+  /** In pieces: connections are few, and a lost reply is noticed after one piece. undefined: others wait too. */
+  async byBlocking(): Promise<Grant | undefined> {
+    const attempt = this.#attempt;
+    const { blocking } = this.#resources;
+    while (attempt.left > 0 && !(attempt.isAlone && blocking.isOver)) {
+      const piece = await this.#piece();
+      if (!piece) continue;
+      attempt.wasQueued = true;
+      if (piece.grant) {
+        if (await this.#restartLease(piece.grant)) return piece.grant;
+      } else if (piece.endedEarly && attempt.left > SLACK) {
+        attempt.mayBeQueued = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+        throw refused(this.#request.name);
+      }
+    }
+    if (attempt.left <= 0) throw attempt.timedOut();
+    return undefined;
+  }
+
+  /** Blocks once. undefined: the connection was lost. */
+  async #piece(): Promise<{ grant: Grant | undefined; endedEarly: boolean } | undefined> {
+    const attempt = this.#attempt;
+    const { blocking, connections, timeout } = this.#resources;
+    attempt.usesConnection = true;
+    try {
+      if (attempt.isAlone) attempt.connection ??= blocking.openConnection;
+      if (!attempt.connection) await attempt.takeConnection();
+      const most = attempt.isAlone ? LONE_PIECE : connections.hasWaiters ? SHARED_PIECE : PIECE;
+      const piece = Math.max(1, Math.min(attempt.left, most));
+      const began = now();
+      const grant = await attempt.unlessGivenUp(attempt.ask(piece, undefined, piece + timeout));
+      return { grant, endedEarly: now() < began + piece - SLACK };
+    } catch (error) {
+      if (!(error instanceof ConnectionLost)) throw error;
+      await attempt.pauseAfter(error);
+      return undefined;
+    } finally {
+      attempt.usesConnection = this.#request.needsConnection;
+      if (attempt.isGivenUp) attempt.connection?.close();
+      if (!attempt.usesConnection) attempt.giveBackConnection();
+    }
+  }
+
+  /** The grant may be as old as the call. If the call took long, the lease counts from an EXTEND. */
+  async #restartLease(grant: Grant): Promise<boolean> {
+    const request = this.#request;
+    while (now() >= grant.sent + request.lease / 3) {
+      const sent = now();
+      try {
+        const words = request.extend(grant.token, request.lease);
+        const reply = await this.#resources.wire.call(request.key, words, this.#resources.timeout);
+        grant.sent = sent;
+        return reply === 1;
+      } catch (error) {
+        await this.#attempt.pauseAfter(read(error));
+      }
+    }
+    return true;
+  }
+
+  /** By script, where the module is not loaded. undefined: it may be loaded by now. */
+  async poll(): Promise<Grant | undefined> {
+    const attempt = this.#attempt;
+    const request = this.#request;
+    if (request.needsModule) {
+      throw new LockUnavailableError(request.name, `${request.needsModule} needs the module, which is not loaded`);
+    }
+    attempt.isPortable = true;
+    for (;;) {
+      attempt.throwIfGivenUp();
+      const sent = now();
+      let reply: unknown;
+      try {
+        attempt.mayBeQueued = true;
+        reply = await this.#resources.portable.acquire(request, attempt.id);
+      } catch (error) {
+        await attempt.pauseAfter(read(error));
+        continue;
+      }
+      attempt.answered();
+      const grant = attempt.granted(reply, sent);
+      if (grant) return grant;
+      attempt.mayBeQueued = false;
+      if (attempt.left <= 0) throw request.wait ? attempt.timedOut() : refused(request.name);
+      await attempt.unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, attempt.left)));
+      if (this.#resources.asksForModule()) return undefined;
+    }
+  }
+}

@@ -48,6 +48,20 @@ lint_php() {
     (cd clients/php && phpcs) || { echo "lint-clients: run phpcbf in clients/php" >&2; return 1; }
 }
 
+lint_node() {
+    local built=$target/lint-node biome version
+    biome=$built/node_modules/.bin/biome
+    version=$(sed -n 's/.*"@biomejs\/biome": "\(.*\)".*/\1/p' clients/node/test/package.json)
+    command -v npm >/dev/null || { skip node "npm is missing"; return 0; }
+    if [ "$("$biome" --version 2>/dev/null)" != "Version: $version" ]; then
+        mkdir -p "$built"
+        npm install --no-save --no-audit --no-fund --silent --prefix "$built" "@biomejs/biome@$version" >/dev/null 2>&1 ||
+            { skip node "biome $version cannot be installed"; return 0; }
+    fi
+    (cd clients/node && "$biome" ci --colors=off --error-on-warnings src test build.mjs) ||
+        { echo "lint-clients: run target/clients/lint-node/node_modules/.bin/biome check --write in clients/node" >&2; return 1; }
+}
+
 if [ $# = 0 ]; then
     mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
     set -- "${languages[@]}"

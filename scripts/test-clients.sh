@@ -68,7 +68,7 @@ test_python() {
 node_install() {
     mkdir -p "$target/serverlock-node"
     cp clients/node/test/package.json "$target/serverlock-node/"
-    npm install --no-audit --no-fund --silent --prefix "$target/serverlock-node"
+    npm install --omit=dev --no-audit --no-fund --silent --prefix "$target/serverlock-node"
 }
 
 test_node() {

@@ -151,10 +151,9 @@ def a_thousand_waits_use_few_connections(stage):
     server = stage.server()
     conn = stage.connect(server)
     need_notify(conn)
-    theirs = {n: conn.call("LOCK.ACQUIRE", f"k{n}", "PX", 60000) for n in range(500)}
+    theirs = {n: conn.call("LOCK.ACQUIRE", f"k{n}", "PX", LONG_LEASE) for n in range(500)}
     driver = stage.opened(server)
-    # The first is alone, so that the line for waiting is open.
-    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n % 500}", lease_ms=30000, wait_ms=60000)
+    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n % 500}", lease_ms=30000, wait_ms=LONG_LEASE)
              for n in range(1000)]
     for n in range(500):
         waits(conn, f"k{n}", 2)
@@ -254,12 +253,13 @@ def late_claim(stage):
 def a_thousand_locks_are_renewed_over_few_connections(stage):
     server = stage.server()
     conn = stage.connect(server)
-    driver = stage.opened(server)
-    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n}", lease_ms=stage.lease(9000)) for n in range(1000)]
+    # The last of a thousand replies may take long, and so may a thousand renewals.
+    driver, lease = stage.opened(server, timeout_ms=60_000), stage.lease(20_000)
+    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n}", lease_ms=lease) for n in range(1000)]
     for hold in holds:
         hold.get()
     assert len(stage.clients_of(conn)) <= FEW, len(stage.clients_of(conn))
-    time.sleep(stage.lease(9000) / 1000 + 1)
+    time.sleep(lease / 1000 + 1)
     for n in range(0, 1000, 50):
         driver.do("check", hold=f"h{n}")
     assert driver.events("lost") == []

@@ -11,5 +11,6 @@ mod groups;
 mod limits;
 mod loaded;
 mod page;
+mod queue;
 
 use client::{load, Way};

@@ -13,6 +13,20 @@ pub fn script() -> String {
     library.split_once('\n').expect("more than one line").1.to_string()
 }
 
+/// The function that stands for a command.
+fn function(command: &str) -> String {
+    command.to_lowercase().replace('.', "_")
+}
+
+/// The second key of a lock, which has its slot.
+fn queue_of(lock: &str) -> String {
+    if lock.contains('{') {
+        format!("{lock}:queue")
+    } else {
+        format!("{lock}:queue:{{{lock}}}")
+    }
+}
+
 /// A way to call it.
 #[derive(Clone, Debug)]
 pub enum Way {
@@ -37,18 +51,46 @@ pub fn load(conn: &mut Conn) -> Vec<Way> {
 }
 
 impl Way {
+    /// A call of a function with these keys, and arguments behind them.
+    fn with_keys(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
+        let count = keys.len().to_string();
+        let head = match self {
+            Self::Function => vec!["FCALL", name, &count],
+            Self::Script(sha) => vec!["EVALSHA", sha, &count],
+        };
+        let named: &[&str] = if matches!(self, Self::Script(_)) { &[name] } else { &[] };
+        [&head, keys, named, args].concat().into_iter().map(String::from).collect()
+    }
+
+    /// The same with the usual margin and retention before the arguments.
+    pub fn raw(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
+        self.with_keys(name, keys, &[&["1000", "60000"], args].concat())
+    }
+
     /// `LOCK.ACQUIRE key PX 30000` as it is sent in this way, with this margin and retention.
     pub fn args<T: AsRef<str>>(&self, command: &[T], margin: &str, retention: &str) -> Vec<String> {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-        let name = words[0].to_lowercase().replace('.', "_");
         let (keys, rest) = if words.len() > 1 { (&words[1..2], &words[2..]) } else { (&words[1..], &words[1..]) };
-        let (count, terms) = (keys.len().to_string(), [margin, retention]);
-        let head = match self {
-            Self::Function => vec!["FCALL", &name, &count],
-            Self::Script(sha) => vec!["EVALSHA", sha, &count],
-        };
-        let named: &[&str] = if matches!(self, Self::Script(_)) { &[&name] } else { &[] };
-        [&head, keys, named, &terms, rest].concat().into_iter().map(String::from).collect()
+        self.with_keys(&function(words[0]), keys, &[&[margin, retention], rest].concat())
+    }
+
+    /// The same with the queue of the lock as the second key.
+    pub fn queued_args<T: AsRef<str>>(&self, command: &[T], margin: &str, retention: &str) -> Vec<String> {
+        let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        let keys = [words[1], &queue_of(words[1])];
+        self.with_keys(&function(words[0]), &keys, &[&[margin, retention], &words[2..]].concat())
+    }
+
+    /// A command, cut at single spaces, with the queue of its lock as the second key.
+    pub fn queued(&self, command: &str) -> Vec<String> {
+        self.queued_args(&command.split(' ').collect::<Vec<_>>(), "1000", "60000")
+    }
+
+    /// `lock_acquire_all` and the like for several locks, with their queues.
+    pub fn all(&self, name: &str, locks: &[&str], rest: &str) -> Vec<String> {
+        let queues: Vec<String> = locks.iter().map(|lock| queue_of(lock)).collect();
+        let keys: Vec<&str> = locks.iter().copied().chain(queues.iter().map(String::as_str)).collect();
+        self.raw(&format!("lock_{}_all", name.to_lowercase()), &keys, &rest.split(' ').collect::<Vec<_>>())
     }
 
     /// A command with the usual margin and retention.

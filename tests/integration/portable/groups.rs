@@ -34,6 +34,28 @@ fn in_a_cluster_a_call_goes_to_the_node_of_its_key_and_survives_its_failover() {
 }
 
 #[test]
+fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
+    let cluster = cluster::in_memory();
+    let key = "{queued}";
+    let mut conn = cluster.master_of(key).conn();
+    let way = script(&mut conn);
+    let ask = |id: u32, notify: &str| format!("LOCK.ACQUIRE {key} PX 60000 WAIT 60000 ID {id} {notify}");
+    let reply = conn.call(&way.queued(&ask(1, "SNOTIFY elsewhere")));
+    let token = reply.int();
+    let reply = conn.call(&way.queued(&ask(2, "SNOTIFY elsewhere")));
+    assert_eq!(reply.error(), "ERR channel does not hash to the slot of the key");
+    for (id, notify) in [(2, "SNOTIFY {queued}:gone"), (3, "NOTIFY gone"), (4, "NOTIFY gone")] {
+        assert_eq!(conn.call(&way.queued(&ask(id, notify))).list()[0].text(), "WAITING");
+    }
+    assert_eq!(conn.call(&way.queued(&format!("LOCK.RELEASE {key} {token}"))), Reply::Int(1));
+    let queue = conn.call(&["ZRANGE", "{queued}:queue", "0", "-1"]);
+    let ids: Vec<String> = queue.list().iter().map(|member| member.text()[18..19].to_string()).collect();
+    assert_eq!(ids, ["3", "4"], "a subscriber of 3 could be on any node");
+    assert!(conn.int(&way.queued(&ask(3, "NOTIFY gone"))) > token);
+    conn.call(&["DEL", key, "{queued}:queue"]);
+}
+
+#[test]
 fn after_a_failover_of_sentinel_the_new_master_knows_the_holder_and_has_the_functions() {
     let group = Group::start(Plan::UNSAFE);
     let old = crate::support::until("all agree on a master", || group.master());

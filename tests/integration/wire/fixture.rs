@@ -30,6 +30,16 @@ pub struct Fixture {
     pub stream: Vec<StreamCase>,
     pub several: Vec<Look>,
     pub notify: Vec<Look>,
+    pub queue: QueueFormat,
+}
+
+/// The second key of the portable lock.
+#[derive(Deserialize)]
+pub struct QueueFormat {
+    /// Its name for each lock; empty if the lock has none.
+    pub name: BTreeMap<String, String>,
+    /// The member for each way to ask.
+    pub member: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]

@@ -31,11 +31,11 @@ fn every_error_has_its_text_and_changes_nothing() {
             let args = case.args(words);
             case.command = args[0].to_ascii_lowercase();
             let others = args.iter().map(|arg| arg.to_uppercase()).filter(|arg| OTHERS.contains(&&**arg));
-            let needs: Vec<String> = others.map(|other| format!("-ERR {other} needs the lock module\r\n")).collect();
+            let needs: Vec<String> = others.map(|other| format!("-ERR {other} needs the lock module")).collect();
             for way in &ways {
                 let what = format!("{args:?} on a key that is {}, {way:?}", state.name);
                 let reply = conn.raw(&way.usual(&args));
-                if needs.iter().any(|needs| reply == needs.as_bytes()) {
+                if needs.iter().any(|needs| reply.starts_with(needs.as_bytes())) {
                     needed += 1;
                 } else {
                     case.assert_reply(expected, &reply, &what);
@@ -138,13 +138,11 @@ fn what_needs_the_module_says_so_and_wait_0_is_no_wait() {
             ("SHARED", "LOCK.ACQUIRE k PX 1000 Shared"),
             ("LIMIT", "LOCK.ACQUIRE k LIMIT 3 PX 1000"),
         ] {
-            let error = format!("ERR {name} needs the lock module");
-            assert_eq!(way.call(&mut conn, command), Reply::Error(error), "{command}");
+            let reply = way.call(&mut conn, command);
+            assert!(reply.error().starts_with(&format!("ERR {name} needs the lock module")), "{command}: {reply:?}");
         }
-        let mut several = way.usual(&["LOCK.RELEASE", "k", "7"]);
-        several[2] = "2".into();
-        several.insert(3, "other".into());
-        assert_eq!(conn.call(&several).error(), "ERR several keys need the lock module");
+        let reply = conn.call(&way.raw("lock_release", &["k", "k:queue:{k}", "other"], &["7"]));
+        assert!(reply.error().starts_with("ERR this function takes a lock and its queue"), "{reply:?}");
         assert_eq!(conn.int(&["DBSIZE"]), 0);
         let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 WAIT 0").int();
         assert!(way.call(&mut conn, "LOCK.ACQUIRE k wait 0 PX 1000").is_nil());

@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# What the suite does not see of a manager: Ruby's own exceptions, blocks, threads and errors.
+# Ruby's own exceptions, blocks, threads and errors: the suite does not see them.
 class LocksTest < LockTest
   def test_a_block_holds_the_lock_and_gives_its_value
     value = @locks.lock("report", lease: 30) do |held|
@@ -82,10 +82,12 @@ class LocksTest < LockTest
   end
 
   def test_an_option_that_does_not_exist_is_an_error
-    assert_raises(ArgumentError) { @locks.lock("report", lease: 30, waits: 3) }
-    assert_raises(ArgumentError) { @locks.lock("report") }
-    assert_raises(Serverlock::BadArgument) { @locks.lock("report", lease: 30, wait: nil) }
-    assert_raises(Serverlock::BadArgument) { @locks.lock(:report, lease: 30) }
+    # The type checker of scripts/test-clients.sh finds most of these first.
+    checked = defined?(RBS::Test) ? [RBS::Test::Tester::TypeError] : []
+    assert_raises(ArgumentError, *checked) { @locks.lock("report", lease: 30, waits: 3) }
+    assert_raises(ArgumentError, *checked) { @locks.lock("report") }
+    assert_raises(Serverlock::BadArgument, *checked) { @locks.lock("report", lease: 30, wait: nil) }
+    assert_raises(Serverlock::BadArgument, *checked) { @locks.lock(:report, lease: 30) }
     assert_raises(Serverlock::BadArgument) { Serverlock::Locks.new("redis://localhost") }
   end
 
@@ -168,6 +170,37 @@ class LocksTest < LockTest
     assert_operator held.check, :>, 0
     assert held.release
     locks.close
+  end
+
+  def test_a_lease_counts_from_its_turn_on_the_connection
+    @redis.config(:resetstat)
+    gate = @locks.engine.client.instance_variable_get(:@gate)
+    occupied = Thread::Queue.new
+    other = Thread.new { gate.with { (occupied << true) && sleep(2) } }
+    occupied.pop
+    held = @locks.lock("report", lease: 3).acquire
+    other.join
+    assert_operator held.left, :>, 1.7, "2.7 less the time since"
+    refute_includes @redis.info("commandstats"), "lock.extend"
+  end
+
+  # As if the thread had not run in between.
+  def test_a_grant_whose_lease_is_over_before_its_reply_comes_is_asked_for_again
+    replies = []
+    @locks.engine.server.define_singleton_method(:call) do |command, **options, &sending|
+      reply = super(command, **options, &sending)
+      if command[0] == "lock.acquire"
+        replies << reply
+        sleep(1.5) if replies.size == 1
+      end
+      reply
+    end
+    lost = Thread::Queue.new
+    held = @locks.lock("report", lease: 0.4, on_lost: ->(one) { lost << one }).acquire
+    assert_operator held.check, :>, 0
+    assert_equal [2, held.token], [replies.size, replies[1]]
+    assert held.release
+    assert_empty lost
   end
 
   def test_fibers_of_a_thread_are_one_caller

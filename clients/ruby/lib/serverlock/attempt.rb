@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # One try to get a lock, with one ID. Its caller has asynchronous exceptions strike only where something blocks; an
-  # attempt that one ends leaves nothing behind.
+  # One try to get a lock, with one ID. Its caller lets asynchronous exceptions strike only where something blocks. An
+  # attempt that such an exception ends leaves nothing behind.
   # @private
   class Attempt
     PIECE = 5.0
@@ -11,7 +11,7 @@ module Serverlock
     LONGEST_PAUSE = 0.5
     # The longest WAIT with NOTIFY, in milliseconds.
     LONGEST_WAIT_MS = 3_600_000
-    # What a server says that does not take NOTIFY, or not on this channel.
+    # The error codes of a server that does not take NOTIFY, or not on this channel.
     NO_NOTIFY = %w[ERR NOPERM].freeze
 
     def initialize(engine, request)
@@ -73,14 +73,14 @@ module Serverlock
       end
     end
 
-    # One of the ways to wait; returns when another may be better, or nothing came of it.
+    # One of the ways to wait. Returns a hold, or nil: then another way may be better.
     def round
       return poll if @engine.server.module_missing? && !@request.needs_module?
       return dedicated(piece(PIECE)) if @request.dedicated?
       return blocking if @engine.subscription.refused?
 
       # A call without WAIT would end a wait.
-      unless @engine.subscription.up? || @stands
+      unless @engine.subscription.up? || @queued
         granted = plain
         return granted if granted || @engine.server.module_missing?
 
@@ -124,16 +124,15 @@ module Serverlock
 
     def by_notify
       subscription = @engine.subscription
-      wait = subscription.register(@request, @id) { in_line }
-      granted = first_in_line(wait)
-      return granted if granted || !@stands
+      wait = subscription.register(@request, @id, @deadline) { queued_call }
+      granted = first_copy(wait)
+      return granted if granted || !@queued
 
-      until granted
-        outcome = subscription.await(wait, @deadline)
+      loop do
+        outcome = wait.outcome
         raise_if_closed
         refuse(Refused, "the wait was cancelled") if outcome == :cancelled
-        granted = answered(wait) if outcome == :reply
-        return granted if granted || outcome == :reply
+        return answered(outcome) if outcome.is_a?(Wait::Reply)
 
         timed_out if Clock.now >= @deadline
         subscription.send_again(wait) # it timed out, by the server's clock, or was unblocked
@@ -142,37 +141,37 @@ module Serverlock
       subscription.forget(@id)
     end
 
-    # The call that stands in line.
-    def in_line
+    # The call that joins the queue, and keeps its place there.
+    def queued_call
       @request.acquire(@id, "WAIT", piece(@request.wait), "NOTIFY", @engine.subscription.channel)
     end
 
-    # The first copy goes over the application's client, later ones in batches. Afterwards it stands in line, or not.
-    def first_in_line(wait)
-      if @stands
+    # The first copy goes over the application's client, later ones in batches. Afterwards it is queued, or not.
+    def first_copy(wait)
+      if @queued
         @open = true
         @engine.subscription.send_again(wait)
         return
       end
-      @stands = true
-      reply = @engine.subscription.alone(wait) { call(in_line) }
+      @queued = true
+      reply = @engine.subscription.alone(wait) { call(queued_call) }
       return if reply == "WAITING"
 
       taken(reply)
     rescue ReplyError => e
-      not_in_line(e)
+      not_queued(e)
     end
 
     # The reply to a later copy.
-    def answered(wait)
-      reply = wait.take
-      @sent = wait.sent
+    def answered(reply)
+      @sent = reply.sent
       @failure = nil
-      raise reply if reply.is_a?(ReplyError) || reply.is_a?(ConnectionLost)
+      value = reply.value
+      raise value if value.is_a?(ReplyError) || value.is_a?(ConnectionLost)
 
-      taken(reply)
+      taken(value)
     rescue ReplyError => e
-      not_in_line(e)
+      not_queued(e)
     end
 
     # A hold; nil if the module was unloaded.
@@ -181,15 +180,15 @@ module Serverlock
       refuse(Refused, "the wait was cancelled") if reply.nil? && !unloaded && Clock.now < @deadline
       raise reply if reply.is_a?(Unavailable) && (@request.needs_module? || !@engine.server.portable?)
 
-      @stands = false if unloaded || reply.nil?
+      @queued = false if unloaded || reply.nil?
       grant { [unloaded ? nil : reply, false] }
     end
 
-    # The server does not take NOTIFY; or it refuses the lock itself: then the plain form fails, too.
-    def not_in_line(error)
+    # The server does not take NOTIFY, or it refuses the lock itself. In the second case the plain form fails, too.
+    def not_queued(error)
       raise error unless NO_NOTIFY.include?(error.reply_code) && !error.unknown_command?
 
-      @stands = false
+      @queued = false
       granted = plain
       @engine.subscription.refuse unless granted
       granted
@@ -240,14 +239,13 @@ module Serverlock
       raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
     end
 
-    # Sends a copy. Returns the reply.
+    # Sends a copy, and returns the reply.
     def call(command, connection = nil, wait = 0, plain: false)
       was_open = @open
       @open = true
-      @sent = Clock.now
       timeout = connection && (@engine.patience + (wait / 1000.0))
       needs_module = @request.needs_module? || !plain
-      reply = @engine.server.call(command, needs_module:, connection:, timeout:)
+      reply = @engine.server.call(command, needs_module:, connection:, timeout:) { @sent = Clock.now }
       @failure = nil
       reply
     rescue ReplyError
@@ -260,20 +258,22 @@ module Serverlock
       raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
     end
 
-    # Makes a hold of a reply; nil if it is none.
+    # A hold for a grant, nil for any other reply. A lease that was over before its caller could learn of it is the same
+    # as a reply that was lost.
     def grant
       reply, waits = yield
       if reply.nil?
         @open = false unless waits
         return
       end
-      from = @sent
-      now = Clock.now
-      hold = Hold.new(@engine, @request, @id, reply, from)
+      hold = Hold.new(@engine, @request, @id, reply, @sent)
       # A reply that took long leaves little of a lease: it is counted from a first EXTEND.
-      hold.extend_now if now - from > @request.lease / 3
+      hold.extend_now if Clock.now - @sent > @request.lease / 3
       @open = false
-      hold
+      return hold if hold.held?
+
+      hold.abandon
+      raise ConnectionLost, "its lease was over before the reply came"
     end
 
     def refuse(kind, why)

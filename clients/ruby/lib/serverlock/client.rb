@@ -37,9 +37,14 @@ module Serverlock
       @gate = Gate.new(@pool ? FROM_POOL : 1)
     end
 
-    # One call, once. @raise [ReplyError, ConnectionLost]
-    def call(command)
-      @gate.with { @pool ? over_pool(command) : @library.call(@sample, command) }
+    # One call, once. Calls the block when it is the turn of this call. @raise [ReplyError, ConnectionLost]
+    def call(command, &sending)
+      @gate.with do
+        next over_pool(command, sending) if @pool
+
+        sending&.call
+        @library.call(@sample, command)
+      end
     end
 
     def slots_in_use
@@ -80,8 +85,13 @@ module Serverlock
     private
 
     # The pool lets exceptions strike anywhere within its block.
-    def over_pool(command)
-      @pool.with { |one| Thread.handle_interrupt(NEVER) { @library.call(one, command) } }
+    def over_pool(command, sending)
+      @pool.with do |one|
+        Thread.handle_interrupt(NEVER) do
+          sending&.call
+          @library.call(one, command)
+        end
+      end
     rescue ::ConnectionPool::TimeoutError => e
       raise ConnectionLost, e.message
     end

@@ -3,14 +3,14 @@
 require "weakref"
 
 module Serverlock
-  # What the manager knows of a lock that is held. {Held} is what users get of it.
+  # A lock that is held, as the manager sees it. Users get a {Held}.
   # @private
   class Hold
-    # What hooks are told.
+    # The argument of hooks. Times are seconds.
     Event = Struct.new(:key, :waited, :held)
 
     attr_reader :engine, :request, :id, :token, :predecessor, :lease, :lease_s, :reason
-    attr_accessor :connection, :renews
+    attr_accessor :connection, :renews, :looked_at
 
     def initialize(engine, request, id, reply, from)
       @engine = engine
@@ -81,30 +81,40 @@ module Serverlock
       @lease_s = lease_ms / 1000.0 if lease_ms
       tries = 0
       begin
-        change = @lease.sent(Clock.now, @lease_s)
-        took(change, @engine.server.call(extension, needs_module: @request.needs_module?))
+        change = nil
+        reply = @engine.server.call(extension, needs_module: needs_module?) { change ||= @lease.sent(Clock.now, @lease_s) }
+        took(change, reply)
       rescue ConnectionLost => e
-        @lease.unanswered(change)
+        @lease.unanswered(change) if change
         retry if (tries += 1) < 2
         raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
       rescue ReplyError => e
         @lease.refused(change)
         raise named(e)
       rescue Exception # rubocop:disable Lint/RescueException
-        @lease.unanswered(change)
+        @lease.unanswered(change) if change
         raise
       end
+      @engine.timer.schedule(self) # the lease may be shorter
       check
     end
 
-    # The same for an attempt that was granted late.
+    # The same for a grant that its caller does not have yet: nobody learns of a loss, but it is not held.
     def extend_now
-      change = @lease.sent(Clock.now, @lease_s)
-      took(change, @engine.server.call(extension, needs_module: @request.needs_module?))
+      change = nil
+      reply = @engine.server.call(extension, needs_module: needs_module?) { change ||= @lease.sent(Clock.now, @lease_s) }
+      return @lease.confirmed(change) if reply == 1
+
+      @state = :ended
     rescue ConnectionLost
-      @lease.unanswered(change)
+      @lease.unanswered(change) if change
     rescue ReplyError
       @lease.refused(change)
+    end
+
+    # When the timer has to look at it.
+    def due_at
+      @lease.due_at
     end
 
     # For the timer: what is to be done now, and when next.
@@ -158,13 +168,13 @@ module Serverlock
       else
         took(change, reply)
       end
-      @renewing = nil
+      reschedule
     end
 
     def not_renewed
       @lease.unanswered(@renewing) if @renewing.is_a?(Array)
       @lease.retry_at(Clock.now)
-      @renewing = nil
+      reschedule
     end
 
     # Notices the loss, once.
@@ -222,7 +232,7 @@ module Serverlock
       @connection&.close if before
     end
 
-    # Gives back what a caller never got.
+    # Gives back a lock that its caller never got.
     def abandon
       @state = :ended
       leave
@@ -254,6 +264,11 @@ module Serverlock
 
     def renews?(now)
       @renews && !@engine.closed? && (@request.max_hold.nil? || now < @granted_at + @request.max_hold)
+    end
+
+    def reschedule
+      @renewing = nil
+      @engine.timer.schedule(self) if @state == :held
     end
 
     def took(change, reply)

@@ -3,8 +3,8 @@
 module Serverlock
   # Campaigns for a key until it is stopped. `on_elected` and `on_deposed` are called with the token, in its thread.
   class Leader
-    # How long one campaign stands in line.
-    WAIT = 3600
+    # How many seconds one campaign waits.
+    WAIT = 60
     # @private
     PAUSE = 0.5
 

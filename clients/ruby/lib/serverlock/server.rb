@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # What the server can do: LOCK.* of the module, or the portable script without it.
+  # Sends commands: LOCK.* where the server has the module, else the portable script.
   # @private
   class Server
     ASK_EVERY = 5.0
@@ -25,12 +25,13 @@ module Serverlock
       @has_module == false
     end
 
-    # Runs a command: over a connection with that timeout, or over the application's client.
-    def call(command, needs_module: false, connection: nil, timeout: nil)
-      return script(command, connection, timeout) if @has_module == false && !needs_module && !ask?(command)
+    # Runs a command: over a connection with that timeout, or over the application's client. Calls the block right before
+    # the command is sent: it may wait long for its turn on the connection.
+    def call(command, needs_module: false, connection: nil, timeout: nil, &sending)
+      return script(command, connection, timeout, &sending) if @has_module == false && !needs_module && !ask?(command)
 
       begin
-        reply = send_over(connection, command, timeout)
+        reply = send_over(connection, command, timeout, &sending)
         @has_module = true
         reply
       rescue ReplyError => e
@@ -39,11 +40,11 @@ module Serverlock
         missing!
         raise Unavailable, "the server does not have the lock module, which this needs" if needs_module || !@portable
 
-        script(command, connection, timeout)
+        script(command, connection, timeout, &sending)
       end
     end
 
-    # What stands for a command of a hold in a pipeline.
+    # The form of a hold's command in a pipeline.
     def translate(command, needs_module)
       return command if @has_module != false || needs_module
 
@@ -103,14 +104,14 @@ module Serverlock
       true
     end
 
-    def script(command, connection, timeout)
+    def script(command, connection, timeout, &)
       rest = Portable.call(command, retention(connection, timeout))
-      send_over(connection, ["evalsha", Portable::SHA, *rest], timeout)
+      send_over(connection, ["evalsha", Portable::SHA, *rest], timeout, &)
     rescue ReplyError => e
       raise unless e.reply_code == "NOSCRIPT"
 
       @retention = nil # perhaps another server
-      send_over(connection, ["eval", Portable::TEXT, *rest], timeout)
+      send_over(connection, ["eval", Portable::TEXT, *rest], timeout, &)
     end
 
     def evaluate(text, keys, arguments)
@@ -121,8 +122,11 @@ module Serverlock
       @client.call(["eval", text, keys.size, *keys, *arguments])
     end
 
-    def send_over(connection, command, timeout)
-      connection ? connection.call(command, timeout) : @client.call(command)
+    def send_over(connection, command, timeout, &sending)
+      return @client.call(command, &sending) unless connection
+
+      sending&.call
+      connection.call(command, timeout)
     end
 
     # Under a volatile-* policy keys with an expiry are evicted first.

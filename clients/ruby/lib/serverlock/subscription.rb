@@ -8,69 +8,12 @@ module Serverlock
   class Subscription
     # Without news, an attempt is sent again after so many seconds: half of `lock.place-ms`.
     NO_NEWS = 5.0
-    # Of very many, each waits longer: no more copies than this in a second.
-    COPIES = 100.0
     WHILE_DOWN = 1.0
+    # Copies are due at multiples of this, so that one pipeline has those of many attempts.
+    GRAIN = 0.1
     SPREAD = 1.0
     # After a refusal it is tried again.
     REFUSED_FOR = 60.0
-
-    # What an attempt waits on.
-    class Wait
-      attr_reader :changed, :request, :id, :call
-      # `asks`: a copy is on its way; `turn`: the next copy is a claim, or has to be; `answered`: `reply` is there, to the
-      # copy that was sent at `sent`.
-      attr_accessor :news, :resend_at, :asks, :turn, :answered, :reply, :sent, :gone
-
-      def initialize(request, id, call)
-        @changed = ConditionVariable.new
-        @request = request
-        @id = id
-        @call = call
-      end
-
-      def take
-        @answered = false
-        reply = @reply
-        @reply = nil
-        reply
-      end
-    end
-
-    # A copy of an attempt, for {Renewals}.
-    class Copy
-      def initialize(subscription, wait)
-        @subscription = subscription
-        @wait = wait
-      end
-
-      def gone?
-        @wait.gone
-      end
-
-      def renewal
-        @was_turn = @wait.turn
-        @wait.turn = false
-        @sent = Clock.now
-        @wait.call.call
-      end
-
-      def needs_module?
-        true
-      end
-
-      def lease_s
-        Float::INFINITY
-      end
-
-      def renewed(reply)
-        @subscription.answer(@wait, reply, @sent, @was_turn)
-      end
-
-      def not_renewed
-        renewed(ConnectionLost.new("no reply in time"))
-      end
-    end
 
     attr_reader :channel
 
@@ -93,11 +36,6 @@ module Serverlock
       @state == :up
     end
 
-    # For how many seconds an attempt waits for news before it is sent again.
-    def patience
-      up? ? [NO_NEWS, @waits.size / COPIES].max : WHILE_DOWN
-    end
-
     # Whether the server does not let us listen.
     def refused?
       Clock.now < @refused_until
@@ -107,11 +45,12 @@ module Serverlock
       @refused_until = Clock.now + REFUSED_FOR
     end
 
-    # The block returns the call of the attempt, for the time that is left.
-    def register(request, id, &call)
-      wait = Wait.new(request, id, call)
-      wait.resend_at = Clock.now + patience
+    # A wait until that time. The block returns the call of the attempt, for the time that is left.
+    def register(request, id, ends, &call)
+      wait = Wait.new(self, request, id, ends, call)
+      wait.resend_at = next_copy(Clock.now)
       locked { @waits[id] = wait }
+      wait
     end
 
     def forget(id)
@@ -121,58 +60,73 @@ module Serverlock
       end
     end
 
-    # The caller sends a copy by himself in this block.
+    # The caller sends a copy itself in this block, whose value is the reply.
     def alone(wait)
       locked { wait.asks = true }
-      yield
+      reply = yield
     ensure
       locked do
         wait.asks = false
+        wait.over = true unless reply == "WAITING"
         post(wait) if wait.turn
       end
+      @engine.timer.schedule(wait) unless wait.over
     end
 
     # Sends a copy, unless one is on its way.
     def send_again(wait)
       locked { post(wait) }
+      @engine.timer.schedule(wait)
     end
 
-    # Waits until that time for the reply to a copy that grants the lock or fails (:reply), or for news: a Symbol. Sends
-    # copies meanwhile.
-    def await(wait, ends)
+    # For the timer: sends a copy of an attempt that is without news for long, and returns when to look again.
+    def keep_place(wait, now, due)
       locked do
-        until @engine.closed?
-          return :reply if wait.answered
-          return wait.news.tap { wait.news = nil } if wait.news
+        next Float::INFINITY if wait.over || wait.gone
 
-          now = Clock.now
-          return if now >= ends
-
-          keep_place(wait, now) if now >= wait.resend_at
-          left = [ends, wait.resend_at].min - now
-          Thread.handle_interrupt(ON_BLOCKING) { wait.changed.wait(@mutex, left) } if left.positive?
+        if now >= wait.ends
+          wait.finish(:timeout)
+          next Float::INFINITY
         end
+        if now >= wait.resend_at
+          wait.resend_at = next_copy(now)
+          due << copy(wait) unless wait.asks
+        end
+        wait.due_at
       end
+    end
+
+    # For the timer: whether the connection still answers.
+    def look(now)
+      return if @waits.empty? || @state != :up
+
+      if @asked_at && now - @asked_at > @engine.patience
+        @connection&.shutdown
+      elsif @asked_at.nil? && now - @heard_at > NO_NEWS - 1
+        @asked_at = now
+        @connection&.ping
+      end
+    rescue ReplyError, ConnectionLost
+      nil # the thread that reads learns of it
     end
 
     # The reply to a copy. An attempt that was given up meanwhile has sent CANCEL already, perhaps before this copy.
     def answer(wait, reply, sent, was_turn)
-      gone = locked do
+      locked do
         wait.asks = false
-        if reply == "WAITING"
-          wait.resend_at = Clock.now + patience
-          # A turn that was claimed too late: the server passes all attempts of this process over.
+        if wait.gone
+          @engine.settlement.cancel(wait.request, wait.id)
+        elsif reply == "WAITING"
+          wait.resend_at = next_copy(Clock.now)
+          # A grant that was claimed too late: the server skips the channel of this process.
           spread if was_turn
           post(wait) if wait.turn
         else
-          wait.answered = true
-          wait.reply = reply
-          wait.sent = sent
-          wait.changed.signal
+          # The message of this grant may still come: a copy sent then would be cancelled, and with it the lock.
+          wait.over = true
+          wait.finish(Wait::Reply.new(reply, sent))
         end
-        wait.gone
       end
-      @engine.settlement.cancel(wait.request, wait.id) if gone
     end
 
     # Opens it, and waits until it is confirmed or failed, no longer than `seconds`.
@@ -191,7 +145,7 @@ module Serverlock
 
     def close
       locked do
-        @waits.each_value { |wait| wait.changed.signal }
+        @waits.each_value { |wait| wait.finish(:closed) }
         @changed.broadcast
       end
       @connection&.shutdown
@@ -199,49 +153,34 @@ module Serverlock
 
     private
 
-    # By a caller, whom nothing strikes while it waits for this.
+    # For callers: no exception strikes while one waits for this.
     def locked(&)
       Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
     end
 
-    # What follows is called with the mutex locked.
+    # The methods below are called with the mutex locked.
 
     def post(wait)
-      return if wait.asks || wait.gone
+      @engine.renewals.push([copy(wait)]) unless wait.asks || wait.over || wait.gone
+    end
 
+    def copy(wait)
       wait.asks = true
-      @engine.renewals.push([Copy.new(self, wait)])
+      Copy.new(self, wait)
     end
 
-    # Without news for long: a copy keeps the place.
-    def keep_place(wait, now)
-      wait.resend_at = now + patience
-      post(wait)
-      ask(now)
-    end
-
-    # Whether the connection still answers.
-    def ask(now)
-      return unless @state == :up
-
-      if @asked_at && now - @asked_at > @engine.patience
-        @connection&.shutdown
-      elsif @asked_at.nil? && now - @heard_at > NO_NEWS - 1
-        @asked_at = now
-        @connection&.ping
-      end
-    rescue ReplyError, ConnectionLost
-      nil # the thread that reads learns of it
+    def next_copy(now)
+      ((now + (up? ? NO_NEWS : WHILE_DOWN)) / GRAIN).floor * GRAIN
     end
 
     # All attempts are sent again, spread over a second.
     def spread
       now = Clock.now
       @waits.each_value do |wait|
-        next if wait.asks || wait.resend_at <= now + SPREAD
+        next if wait.asks || wait.over || wait.resend_at <= now + SPREAD
 
         wait.resend_at = now + (@engine.random.rand * SPREAD)
-        wait.changed.signal
+        @engine.timer.schedule(wait)
       end
     end
 
@@ -314,8 +253,7 @@ module Serverlock
           wait.turn = true
           post(wait)
         else
-          wait.news = word.to_sym
-          wait.changed.signal
+          wait.finish(word.to_sym)
         end
       end
     end

@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # When to look at what: which holds are lost or due for renewal, and which waits keep their place with a copy. One
+  # thread for a manager, and a queue ordered by time that only this thread touches: callers hand over what is new.
+  #
+  # An item has `due_at`, when it needs the first look; `look(now, due)`, which adds to `due` what {Renewals} is to send
+  # and returns when to look again (infinity: never); and `looked_at`, which the timer writes.
+  # @private
+  class Timer
+    # Nothing wakes a thread during a suspend of the machine.
+    LONGEST = 1.0
+    # An idle manager has no wake-ups.
+    LINGERS = 5.0
+    # An item that is over leaves the queue after so many seconds.
+    LEAVES = 60.0
+
+    def initialize(engine)
+      @engine = engine
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @holds = {}.compare_by_identity
+      @fresh = Thread::Queue.new
+      # Pairs of a time and an item, the earliest last.
+      @queue = []
+      # When it looks again; -1 while it looks.
+      @next_at = -1.0
+      @woken = false
+      @thread = nil
+    end
+
+    def add(hold)
+      @holds[hold] = true
+      schedule(hold)
+    end
+
+    def remove(hold)
+      @holds.delete(hold)
+    end
+
+    # How many locks are held.
+    def size
+      @holds.size
+    end
+
+    # Looks at an item from now on, or earlier than it would.
+    def schedule(item)
+      @fresh << item
+      next_at = @next_at
+      wake unless @thread && next_at >= 0 && next_at <= item.due_at
+    end
+
+    # Looks at once. Once woken, it has not yet begun: it finds all that is new.
+    def wake
+      return if @woken && @thread
+
+      Thread.handle_interrupt(NEVER) do
+        @mutex.synchronize do
+          @thread ||= @engine.thread("timer") { work } unless @fresh.empty?
+          @woken = true
+          @changed.signal
+        end
+      end
+    end
+
+    private
+
+    def work
+      busy_at = Clock.now
+      loop do
+        @next_at = -1.0
+        now = Clock.now
+        # It is woken for the first of many locks that all end before it looks.
+        busy_at = now if @woken || !@holds.empty?
+        @woken = false
+        look(now)
+        at = @queue.empty? ? Float::INFINITY : @queue.last[0]
+        at = [at, now + LONGEST].min if now - busy_at < LINGERS
+        return if sleep_until(at)
+      end
+    end
+
+    def look(now)
+      due = []
+      place(@fresh.pop, now, due) until @fresh.empty?
+      while (at, item = @queue.last) && at <= now
+        @queue.pop
+        place(item, now, due) if item.looked_at == at
+      end
+      @engine.renewals.push(due) unless due.empty?
+      @engine.subscription.look(now)
+    end
+
+    def place(item, now, due)
+      at = item.look(now, due)
+      return item.looked_at = nil if at == Float::INFINITY
+
+      # What was queued for an earlier or later look is out of date.
+      item.looked_at = at = [at, now + LEAVES].min
+      @queue.insert(@queue.bsearch_index { |other, _| other <= at } || @queue.size, [at, item])
+    end
+
+    # Returns true if this thread is over.
+    def sleep_until(at)
+      @mutex.synchronize do
+        if @engine.closed? && @holds.empty?
+          @thread = nil
+          return true
+        end
+        return false if @woken
+
+        at = [at, Clock.now + LONGEST].min unless @holds.empty?
+        @next_at = at
+        left = at - Clock.now
+        if at == Float::INFINITY
+          @changed.wait(@mutex)
+        elsif left.positive?
+          @changed.wait(@mutex, left)
+        end
+      end
+      false
+    end
+  end
+end

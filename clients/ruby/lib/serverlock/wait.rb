@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # One attempt that waits by NOTIFY. Its thread sleeps until there is an outcome for it alone: others send its copies.
+  # `Subscription` guards all but the outcome with its mutex.
+  # @private
+  class Wait
+    # The reply to a copy that was sent at that time: a grant, or an error.
+    Reply = Struct.new(:value, :sent)
+
+    attr_reader :request, :id, :call, :ends
+    # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no copy may be sent any more; `gone`: its
+    # caller has left.
+    attr_accessor :resend_at, :looked_at, :asks, :turn, :over, :gone
+
+    def initialize(subscription, request, id, ends, call)
+      @subscription = subscription
+      @request = request
+      @id = id
+      @ends = ends
+      @call = call
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @outcome = nil
+    end
+
+    # A {Reply}, or the word of a message; a reply is never displaced.
+    def finish(outcome)
+      @mutex.synchronize do
+        next if @outcome.is_a?(Reply)
+
+        @outcome = outcome
+        @changed.signal
+      end
+    end
+
+    # Waits for the outcome until its end; nil if there is none. The caller has masked exceptions.
+    def outcome
+      Thread.handle_interrupt(NEVER) do
+        @mutex.synchronize do
+          while @outcome.nil? && (left = @ends - Clock.now).positive?
+            Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
+          end
+          outcome = @outcome
+          @outcome = nil
+          outcome
+        end
+      end
+    end
+
+    def due_at
+      [@resend_at, @ends].min
+    end
+
+    # For the timer.
+    def look(now, due)
+      @subscription.keep_place(self, now, due)
+    end
+  end
+
+  # A copy of an attempt, for {Renewals}.
+  # @private
+  class Copy
+    def initialize(subscription, wait)
+      @subscription = subscription
+      @wait = wait
+    end
+
+    def gone?
+      @wait.over || @wait.gone
+    end
+
+    def renewal
+      @was_turn = @wait.turn
+      @wait.turn = false
+      @sent = Clock.now
+      @wait.call.call
+    end
+
+    def needs_module?
+      true
+    end
+
+    def lease_s
+      Float::INFINITY
+    end
+
+    def renewed(reply)
+      @subscription.answer(@wait, reply, @sent, @was_turn)
+    end
+
+    def not_renewed
+      renewed(ConnectionLost.new("no reply in time"))
+    end
+  end
+end

@@ -1,0 +1,156 @@
+# frozen_string_literal: true
+
+require_relative "support"
+
+# The copies of an attempt that waits, without a server: what is sent, answered and given back, in every order.
+class WaitsTest < Minitest::Test
+  # Stands for an engine. `copies` are on their way, `cancelled` has the IDs of what was given back.
+  class Bench
+    attr_reader :copies, :cancelled, :random
+
+    def initialize
+      @copies = []
+      @cancelled = []
+      @random = Random.new(7)
+    end
+
+    def renewals = self
+    def settlement = self
+    def timer = self
+    def push(copies) = @copies.concat(copies)
+    def cancel(_request, id) = @cancelled << id
+    def schedule(_item) = nil
+    def patience = 5.0
+    def closed? = false
+
+    # Plays what is on its way, with that reply.
+    def answer(reply)
+      copies = @copies.reject(&:gone?)
+      @copies.clear
+      copies.each(&:renewal)
+      yield if block_given?
+      copies.each { |copy| copy.renewed(reply) }
+    end
+  end
+
+  def setup
+    @bench = Bench.new
+    @subscription = Serverlock::Subscription.new(@bench)
+    @wait = @subscription.register(Serverlock::Request.new("report", lease: 30), 7, Serverlock::Clock.now + 60) { ["call"] }
+    @subscription.alone(@wait) { "WAITING" }
+  end
+
+  def hear(message)
+    @subscription.send(:hear, message)
+  end
+
+  def test_a_grant_is_claimed_by_one_copy
+    hear("granted 7 report")
+    hear("granted 7 report")
+    assert_equal 1, @bench.copies.size
+    @bench.answer(12)
+    assert_equal 12, @wait.outcome.value
+    assert_empty @bench.cancelled
+  end
+
+  def test_a_message_that_comes_after_the_reply_costs_no_lock
+    @subscription.send_again(@wait)
+    @bench.answer(12)
+    hear("granted 7 report")
+    @bench.answer(12) { @subscription.forget(7) }
+    assert_equal 12, @wait.outcome.value
+    assert_empty @bench.cancelled, "the lock is held"
+  end
+
+  def test_a_message_during_the_first_copy_claims_only_if_that_waits
+    wait = @subscription.register(Serverlock::Request.new("report", lease: 30), 8, Serverlock::Clock.now + 60) { ["call"] }
+    @subscription.alone(wait) { hear("granted 8 report") || 12 }
+    assert_empty @bench.copies
+    wait = @subscription.register(Serverlock::Request.new("report", lease: 30), 9, Serverlock::Clock.now + 60) { ["call"] }
+    @subscription.alone(wait) { hear("granted 9 report") || "WAITING" }
+    assert_equal 1, @bench.copies.size
+  end
+
+  def test_a_reply_to_an_attempt_that_was_given_up_gives_back
+    @subscription.send_again(@wait)
+    @bench.answer(12) { @subscription.forget(7) }
+    assert_equal [7], @bench.cancelled
+  end
+
+  def test_a_reply_outlasts_the_news_that_follow_it
+    @subscription.send_again(@wait)
+    @bench.answer(12)
+    hear("timeout 7 report")
+    assert_equal 12, @wait.outcome.value
+  end
+
+  def test_without_news_a_copy_keeps_the_place
+    now = Serverlock::Clock.now
+    assert_operator @wait.look(now, due = []), :<=, @wait.ends
+    assert_empty due
+    at = @wait.look(now + 6, due)
+    assert_equal 1, due.size
+    assert_operator at, :>, now + 6
+    @wait.look(now + 20, due)
+    assert_equal 1, due.size, "one is on its way"
+    assert_equal Float::INFINITY, @wait.look(now + 61, due)
+    assert_equal :timeout, @wait.outcome
+  end
+end
+
+# When the timer looks at what.
+class TimerTest < Minitest::Test
+  # Is due at these times, one after the other.
+  class Item
+    attr_reader :looks
+    attr_accessor :times, :looked_at
+
+    def initialize(*times)
+      @times = times
+      @looks = Thread::Queue.new
+    end
+
+    def due_at
+      @times.first || Float::INFINITY
+    end
+
+    def look(now, _due)
+      @looks << now
+      @times.shift || Float::INFINITY
+    end
+  end
+
+  class Bench
+    def renewals = self
+    def subscription = self
+    def push(_due) = nil
+    def look(_now) = nil
+    def closed? = false
+    # As the engine does: a thread inherits the mask of its creator, and could not be ended.
+    def thread(_name, &) = Thread.new { Thread.handle_interrupt(Object => :immediate, &) }
+  end
+
+  def setup
+    @timer = Serverlock::Timer.new(Bench.new)
+    @now = Serverlock::Clock.now
+  end
+
+  def look(item)
+    Waiting.until("it is looked at") { item.looks.pop(true) unless item.looks.empty? }
+  end
+
+  def test_it_looks_at_a_new_item_and_again_when_that_is_due
+    @timer.schedule(item = Item.new(@now + 0.2))
+    look(item)
+    assert_operator look(item), :>=, @now + 0.2
+  end
+
+  def test_an_earlier_time_replaces_a_later_one
+    @timer.schedule(item = Item.new(@now + 600))
+    look(item)
+    item.times = [@now + 0.1]
+    @timer.schedule(item)
+    2.times { look(item) }
+    assert_empty item.times
+  end
+end

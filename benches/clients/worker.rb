@@ -33,7 +33,7 @@ class Redlock
     until @redis.evalsha(@lock, keys: [key], argv: [value, LEASE * 1000, "yes"])
       raise "refused" if wait.zero? || (tries += 1) > 1000
 
-      sleep((200 + rand(50)) / 1000.0)
+      sleep(rand(200..249) / 1000.0)
     end
     value
   end
@@ -44,7 +44,7 @@ class Redlock
 end
 
 def redis(port, timeout = 5)
-  Redis.new(host: "127.0.0.1", port: port, timeout: timeout)
+  Redis.new(host: "127.0.0.1", port:, timeout:)
 end
 
 # Each gives, for a key and a wait, how to acquire and how to release.
@@ -53,7 +53,7 @@ CONTENDERS = {
     require "serverlock"
     locks = Serverlock::Locks.new(redis(port))
     lambda do |key, wait|
-      lock = locks.lock(key, lease: LEASE, wait: wait)
+      lock = locks.lock(key, lease: LEASE, wait:)
       [-> { lock.acquire }, ->(held) { held.release }]
     end
   end,

@@ -6,6 +6,7 @@ import shutil
 from servers import ROOT
 
 TARGET = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+REDIS_RB_5 = f"{TARGET}/clients/redis-rb-5"
 PYTHON = f"{TARGET}/clients/serverlock-python/bin/python"
 
 LANGUAGES = {
@@ -51,8 +52,9 @@ LANGUAGES = {
     },
     "ruby": {
         "built": str(ROOT / "clients/ruby/test/driver.rb"),
-        "clients": ["redis-rb", "redis-rb-pool"],
+        # scripts/test-clients.sh fetches version 5 where Debian's other suites are reachable.
+        "clients": ["redis-rb", "redis-rb-pool", *(["redis-rb-5"] if os.path.exists(REDIS_RB_5) else [])],
         "command": [shutil.which("ruby") or "ruby", str(ROOT / "clients/ruby/test/driver.rb")],
-        "environment": {},
+        "environment": {"REDIS_RB_5": REDIS_RB_5},
     },
 }

@@ -3,6 +3,7 @@
 # The driver of the suite: docs/CLIENT_SPEC.md has the lines that it reads and writes.
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
+require_relative "redis5" if ARGV[0]&.start_with?("redis-rb-5")
 require "connection_pool"
 require "json"
 require "serverlock"
@@ -15,7 +16,7 @@ end
 class Work < StandardError
 end
 
-# What this language cannot do.
+# An order that this language cannot play.
 class Cannot < StandardError
 end
 
@@ -114,7 +115,14 @@ class Driver
     when "cluster" then options[:cluster] = at["nodes"].map { |host, port| "redis://#{host}:#{port}" }
     end
     options.update(ssl: true, ssl_params: { ca_file: at["tls"]["ca"] }) if at["tls"]
-    @client.end_with?("-pool") ? ConnectionPool.new(size: 5) { Redis.new(options) } : Redis.new(options)
+    @client.end_with?("-pool") ? ConnectionPool.new(size: 5) { redis(options) } : redis(options)
+  end
+
+  def redis(options)
+    return Redis.new(options) if options[:cluster].nil? || Redis::VERSION.start_with?("4.")
+
+    require "redis-clustering"
+    Redis::Cluster.new(nodes: options.delete(:cluster), **options)
   end
 
   def do_open(order)

@@ -3,6 +3,20 @@
 require "redis"
 
 module Serverlock
+  # The calls of redis-rb that this needs differ from version 4 to 5.
+  LIBRARY =
+    case ::Redis::VERSION
+    when /\A4\./
+      require_relative "redis4"
+      Redis4
+    when /\A5\./
+      require_relative "redis5"
+      Redis5
+    else
+      raise LoadError, "serverlock needs redis-rb 4.8 or 5, not #{::Redis::VERSION}"
+    end
+  private_constant :LIBRARY
+
   # The application's client: a Redis, or a ConnectionPool of them.
   # @private
   class Client
@@ -12,9 +26,9 @@ module Serverlock
     attr_reader :library, :sample
 
     def self.library_of(client)
-      return Redis4 if client.is_a?(::Redis) && ::Redis::VERSION.start_with?("4.")
+      return LIBRARY if client.is_a?(::Redis)
 
-      raise BadArgument, "client is not a Redis of redis-rb 4, or a ConnectionPool of them: #{client.class}"
+      raise BadArgument, "client is not a Redis of redis-rb, or a ConnectionPool of them: #{client.class}"
     end
 
     def self.pool?(client)
@@ -94,6 +108,33 @@ module Serverlock
       end
     rescue ::ConnectionPool::TimeoutError => e
       raise ConnectionLost, e.message
+    end
+  end
+
+  # Keys anywhere in a cluster, over a client of redis-rb.
+  # @private
+  class ClusterCalls
+    def initialize(library, redis)
+      @library = library
+      @redis = redis
+    end
+
+    def call(command, _timeout)
+      @library.call(@redis, command)
+    end
+
+    def pipeline(commands, timeout)
+      commands.map do |command|
+        call(command, timeout)
+      rescue ReplyError, ConnectionLost => e
+        e
+      end
+    end
+
+    def close
+      @redis.close
+    rescue ::Redis::BaseError, SystemCallError, IOError
+      nil
     end
   end
 end

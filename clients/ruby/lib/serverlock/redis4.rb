@@ -46,7 +46,7 @@ module Serverlock
 
     # A connection of our own for keys anywhere.
     def calls(redis)
-      cluster?(redis) ? ClusterCalls.new(redis.dup) : connection(redis)
+      cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
     # Yields the application's connection, if nobody uses it. Returns whether it did.
@@ -55,7 +55,7 @@ module Serverlock
       return false unless monitor.try_enter
 
       begin
-        yield cluster?(redis) ? ClusterCalls.new(redis) : Connection.new(redis._client)
+        yield cluster?(redis) ? ClusterCalls.new(self, redis) : Connection.new(redis._client)
       ensure
         monitor.exit
       end
@@ -69,7 +69,7 @@ module Serverlock
     rescue ::Redis::InheritedError => e
       raise Inherited, e.message
     rescue *FAILURES => e
-      # What a server that takes nobody in says while the library connects.
+      # A server that refuses the connection: the library reports its reply so.
       raise ReplyError, e.message if e.message.match?(/\A[A-Z]+ /)
 
       raise ConnectionLost, e.message
@@ -142,31 +142,6 @@ module Serverlock
 
       def close
         @client.disconnect if Process.pid == @fork
-      rescue *FAILURES
-        nil
-      end
-    end
-
-    # @private
-    class ClusterCalls
-      def initialize(redis)
-        @redis = redis
-      end
-
-      def call(command, _timeout)
-        Redis4.call(@redis, command)
-      end
-
-      def pipeline(commands, timeout)
-        commands.map do |command|
-          call(command, timeout)
-        rescue ReplyError, ConnectionLost => e
-          e
-        end
-      end
-
-      def close
-        @redis.close
       rescue *FAILURES
         nil
       end

@@ -3,8 +3,8 @@
 require_relative "../serverlock"
 
 module Serverlock
-  # The interface of the gem redlock, over one {Locks}. Instead of trying again at random moments, an attempt waits in line
-  # for as long as those tries would have taken.
+  # The interface of the gem redlock, over one {Locks}. An attempt waits in the queue for as long as the retries of the
+  # gem would have taken.
   #
   # As in the gem, a lock is not renewed, and counts for all of its time to live.
   class Redlock
@@ -17,7 +17,7 @@ module Serverlock
 
     # The defaults of the gem, in milliseconds but for the count.
     DEFAULTS = { retry_count: 3, retry_delay: 200, retry_jitter: 50 }.freeze
-    # What the gem takes, and has no meaning with one server that decides.
+    # Options of the gem without a meaning where one server decides.
     IGNORED = %i[redis_timeout extend extend_only_if_locked].freeze
 
     # @param locks [Locks, Redis, ConnectionPool, Array] one server: several masters are refused

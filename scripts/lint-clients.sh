@@ -62,6 +62,17 @@ lint_node() {
         { echo "lint-clients: run target/clients/lint-node/node_modules/.bin/biome check --write in clients/node" >&2; return 1; }
 }
 
+lint_ruby() {
+    if ! command -v rubocop >/dev/null; then
+        skip ruby "rubocop is missing (Debian: rubocop)"
+        return 0
+    fi
+    rubocop --format simple --config clients/ruby/.rubocop.yml clients/ruby benches/clients/worker.rb >"$target/rubocop" ||
+        { cat "$target/rubocop" >&2; return 1; }
+    # It comes with Ruby.
+    ruby -e 'gem "rbs"; load Gem.bin_path("rbs", "rbs")' -- -r timeout -I clients/ruby/sig validate --silent
+}
+
 if [ $# = 0 ]; then
     mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
     set -- "${languages[@]}"

@@ -79,9 +79,9 @@ module Serverlock
       return dedicated(piece(PIECE)) if @request.dedicated?
       return blocking if @engine.subscription.refused?
 
-      # A call without WAIT would end a wait.
+      # A call without WAIT would end a wait. In a crowd, two calls for each attempt take longer than the connection.
       unless @engine.subscription.up? || @queued
-        granted = plain
+        granted = plain unless @engine.client.crowded?
         return granted if granted || @engine.server.module_missing?
 
         @engine.subscription.listen(@deadline - Clock.now)

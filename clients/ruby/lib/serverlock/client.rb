@@ -22,6 +22,7 @@ module Serverlock
   class Client
     # So many connections of a pool are in use for locks at a time.
     FROM_POOL = 2
+    CROWD = 8
 
     attr_reader :library, :sample
 
@@ -59,6 +60,11 @@ module Serverlock
         sending&.call
         @library.call(@sample, command)
       end
+    end
+
+    # Whether many wait for their turn.
+    def crowded?
+      @gate.waiting >= CROWD
     end
 
     def slots_in_use

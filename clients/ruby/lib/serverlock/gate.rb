@@ -30,6 +30,11 @@ module Serverlock
       @size - @free
     end
 
+    # How many wait to be let in.
+    def waiting
+      @queue.size
+    end
+
     # Yields with all exceptions masked; they can strike while it waits to be let in.
     def with
       Thread.handle_interrupt(NEVER) do

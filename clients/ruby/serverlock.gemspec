@@ -7,12 +7,12 @@ Gem::Specification.new do |spec|
   spec.version = Serverlock::VERSION
   spec.authors = ["The redis-lock authors"]
   spec.summary = "Locks that a Redis or Valkey server hands over itself"
-  spec.description = "The client of redis-lock, a module that makes locking a command of the server: waiters stand in line, " \
+  spec.description = "The client of redis-lock, a module that makes locking a command of the server: waiters queue in order, " \
                      "each grant has a fencing token, and a lock whose holder crashed is known to its successor."
   spec.homepage = "https://example.com/redis-lock"
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
   spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.{rb,lua}", "sig/**/*.rbs", "LICENSE", "README.md"] }
-  spec.add_dependency "redis", "~> 4.8"
+  spec.add_dependency "redis", ">= 4.8", "< 6"
   spec.metadata["rubygems_mfa_required"] = "true"
 end

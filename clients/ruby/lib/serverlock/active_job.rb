@@ -15,6 +15,7 @@ module Serverlock
   #   end
   module ActiveJob
     CONFLICTS = %i[refuse queue].freeze
+    private_constant :CONFLICTS
 
     class << self
       # @return [Locks] those of all jobs
@@ -30,7 +31,7 @@ module Serverlock
     # What jobs say.
     module ClassMethods
       # @param lease [Numeric] seconds; at most so long after a crash the next job of these arguments is refused
-      # @param wait [Numeric] seconds for which a job stands in line, in its worker
+      # @param wait [Numeric] seconds for which a job waits in the queue of the lock, in its worker
       # @param conflict [Symbol] `:refuse`: a job that finds another running is over, and logged; `:queue`: it is queued again
       # @param again_in [Numeric] seconds after which, with `:queue`
       # @yieldparam arguments [Array] the block returns those that count; without it, all do

@@ -105,7 +105,7 @@ module Serverlock
     end
   end
 
-  # Looks who leads, every third of the lease.
+  # Asks for the leader, every third of the lease.
   class Observer
     # @private
     def initialize(locks, request, callback)

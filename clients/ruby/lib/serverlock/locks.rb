@@ -34,7 +34,7 @@ module Serverlock
     #
     # @param key [String]
     # @param lease [Numeric] seconds after which the lock ends if this process does; renewed until then
-    # @param wait [Numeric] seconds to stand in line; 0: fail at once
+    # @param wait [Numeric] seconds to wait in the queue; 0: fail at once
     # @param owner [String, nil] a label for people: 1 to 128 visible ASCII characters
     # @param details [Boolean] ask who had the lock before
     # @param session [Boolean] the lock ends with a connection of its own
@@ -148,7 +148,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
     end
 
-    # Looks after a grant from now on, if it still stands: that of another process, too.
+    # Renews a grant from now on if it is still held, also that of another process.
     # @private
     # @return [Held, nil]
     def resume(request, token)

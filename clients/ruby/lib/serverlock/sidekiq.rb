@@ -27,7 +27,7 @@ module Serverlock
     UNIQUE = %w[while_executing until_executed].freeze
     CONFLICTS = %w[again drop].freeze
     TOKEN = "serverlock_token"
-    private_constant :TOKEN
+    private_constant :DEFAULTS, :UNIQUE, :CONFLICTS, :TOKEN
 
     # Adds both middlewares to Sidekiq.
     # @param locks [Locks]
@@ -95,6 +95,7 @@ module Serverlock
         @locks = locks
       end
 
+      # Called by Sidekiq for each job.
       def call(worker, job, _queue, &)
         options = Sidekiq.options(job) or return yield
         request = Request.new(Sidekiq.key(job), lease: options["lease"])

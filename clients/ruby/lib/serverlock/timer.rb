@@ -95,7 +95,7 @@ module Serverlock
       at = item.look(now, due)
       return item.looked_at = nil if at == Float::INFINITY
 
-      # What was queued for an earlier or later look is out of date.
+      # A look that was queued before is out of date.
       item.looked_at = at = [at, now + LEAVES].min
       @queue.insert(@queue.bsearch_index { |other, _| other <= at } || @queue.size, [at, item])
     end

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "support"
+require "connection_pool"
 require "serverlock/redlock"
 
-# The documented behaviour of the gem redlock, told again.
+# The cases of the gem's own tests (redlock 2, spec/client_spec.rb). Left out: several servers and their majority, the
+# scripts of the gem and their loading, the values that it chooses itself, its clock, and its delays between retries.
 class RedlockTest < LockTest
   QUICK = { retry_count: 1, retry_delay: 50, retry_jitter: 0 }.freeze
 
@@ -28,13 +30,13 @@ class RedlockTest < LockTest
     assert @redlock.lock("r", 3000)
   end
 
-  def test_a_block_gets_the_info_and_unlocks_and_its_value_is_returned
+  def test_a_block_gets_the_info_and_unlocks_and_true_is_returned
     value = @redlock.lock("r", 3000) do |info|
-      assert info
+      assert_equal "r", info[:resource]
       assert @redlock.locked?("r")
       :value
     end
-    assert_equal :value, value
+    assert_equal true, value
     refute @redlock.locked?("r")
     assert_raises(RuntimeError) { @redlock.lock("r", 3000) { raise "broken" } }
     refute @redlock.locked?("r")
@@ -42,7 +44,9 @@ class RedlockTest < LockTest
 
   def test_a_block_gets_false_where_the_lock_is_refused
     @redlock.lock("r", 3000)
-    assert_equal(:no, @redlock.lock("r", 3000) { |info| info ? :yes : :no })
+    seen = nil
+    assert_equal(false, @redlock.lock("r", 3000) { |info| seen = info })
+    assert_equal false, seen
   end
 
   def test_lock_bang_raises
@@ -61,6 +65,42 @@ class RedlockTest < LockTest
     @redlock.unlock(info)
     assert_equal false, @redlock.lock("r", 300, extend: info, extend_only_if_locked: true)
     assert @redlock.lock("r", 300, extend: info), "the gem locks again"
+  end
+
+  def test_an_extension_sets_the_time_and_does_not_add_to_it
+    info = @redlock.lock("r", 20_000)
+    assert @redlock.lock("r", 20_000, extend: info, extend_only_if_locked: true)
+    assert_includes 10_000..20_000, @redlock.get_remaining_ttl_for_lock(info)
+    assert_equal(:done, @redlock.lock!("r", 20_000, extend: info) { :done })
+  end
+
+  def test_an_info_of_nobody_is_extended_only_as_a_new_lock
+    assert_equal false, @redlock.lock("r", 3000, extend: { value: "hello world" }, extend_only_if_locked: true)
+    info = @redlock.lock("r", 3000, extend: { value: "hello world" })
+    assert @redlock.valid_lock?(info)
+    assert_equal false, @redlock.lock("r", 3000, extend: { value: "1" }), "it is somebody else's"
+    refute_nil @redlock.lock("s", 3000, extend: nil)[:value]
+  end
+
+  def test_the_old_names_of_an_option_warn
+    info = @redlock.lock("r", 20_000)
+    _, warning = capture_io { assert @redlock.lock("r", 20_000, extend: info, extend_life: true) }
+    assert_includes warning, "DEPRECATION WARNING"
+  end
+
+  def test_urls_clients_and_pools_are_servers
+    url = "redis://localhost:#{TestServer.port}"
+    [[url], url, [TestServer.redis], ConnectionPool.new(size: 2) { TestServer.redis }].each do |servers|
+      assert_equal(:done, Serverlock::Redlock.new(servers, redis_timeout: 1).lock!("r", 3000) { :done })
+    end
+  end
+
+  def test_without_an_answer_to_lock_is_an_error_and_other_calls_are_not
+    gone = Serverlock::Redlock.new(["redis://localhost:1"], QUICK)
+    error = assert_raises(Serverlock::Redlock::LockAcquisitionError) { gone.lock("r", 3000) }
+    assert_equal [Serverlock::NoServer], error.errors.map(&:class)
+    info = { resource: "r", value: "1", validity: 1 }
+    assert_equal [nil, nil, false], [gone.get_remaining_ttl_for_lock(info), gone.get_remaining_ttl_for_resource("r"), gone.unlock(info)]
   end
 
   def test_the_time_that_is_left

@@ -15,19 +15,36 @@ module Serverlock
       end
     end
 
+    # What `lock` raises where no server can be asked.
+    class LockAcquisitionError < LockError
+      # @return [Array<Error>] the error of each server, so one
+      attr_reader :errors
+
+      def initialize(message, errors)
+        super(message)
+        @errors = errors
+      end
+    end
+
     # The defaults of the gem, in milliseconds but for the count.
     DEFAULTS = { retry_count: 3, retry_delay: 200, retry_jitter: 50 }.freeze
-    # Options of the gem without a meaning where one server decides.
-    IGNORED = %i[redis_timeout extend extend_only_if_locked].freeze
+    # Options of a call, and those without a meaning where one server decides.
+    OTHERS = %i[extend extend_only_if_locked redis_timeout time_source].freeze
+    # Old names of `extend_only_if_locked`.
+    DEPRECATED = %i[extend_life extend_only_if_life].freeze
+    URL = "redis://localhost:6379"
+    private_constant :DEFAULTS, :OTHERS, :DEPRECATED, :URL
 
-    # @param locks [Locks, Redis, ConnectionPool, Array] one server: several masters are refused
-    # @param options [Hash] retry_count, retry_delay (milliseconds, or what is called with the number of the try) and
+    # @param servers [Array, Locks, Redis, ConnectionPool, String] one server, as a client or a URL: several are refused
+    # @param options [Hash] retry_count, retry_delay (milliseconds, or a callable that is given the number of the try) and
     #   retry_jitter
-    def initialize(locks, options = {})
-      locks = locks[0] if locks.is_a?(Array) && locks.size == 1
-      raise BadArgument, "redlock over several servers is not this lock: give one" if locks.is_a?(Array)
+    # @raise [BadArgument] for several servers, and for an unknown option
+    def initialize(servers = URL, options = {})
+      server = servers.is_a?(Array) && servers.size == 1 ? servers[0] : servers
+      raise BadArgument, "redlock over several servers is not this lock: give one" if server.is_a?(Array)
 
-      @locks = locks.is_a?(Locks) ? locks : Locks.new(locks)
+      server = ::Redis.new(url: server, **(options[:redis_timeout] ? { timeout: options[:redis_timeout] } : {})) if server.is_a?(String)
+      @locks = server.is_a?(Locks) ? server : Locks.new(server)
       @options = DEFAULTS.merge(known(options))
     end
 
@@ -35,13 +52,15 @@ module Serverlock
     # @param ttl [Integer] milliseconds
     # @param options [Hash] as for {#initialize}; `extend:` a lock info to be extended, and `extend_only_if_locked: true`
     # @yieldparam lock_info [Hash, false] validity (milliseconds), resource and value; false where the lock was refused
-    # @return [Hash, false, Object] the lock info or false; with a block what that returns
+    # @return [Hash, Boolean] the lock info or false; with a block whether it was locked
+    # @raise [LockAcquisitionError] without an answer of the server
     def lock(resource, ttl, options = {}, &block)
       lock_info = try(resource, ttl, known(options))
       return lock_info unless block
 
       begin
         yield lock_info
+        !lock_info.equal?(false)
       ensure
         unlock(lock_info) if lock_info
       end
@@ -60,28 +79,33 @@ module Serverlock
     end
 
     # @param lock_info [Hash] of this or of another process
-    # @return [Boolean] whether it was locked
+    # @return [Boolean] whether it was locked; false without an answer of the server
     def unlock(lock_info)
-      call(lock_info, ["lock.release", lock_info[:resource], token(lock_info)]).nonzero? ? true : false
+      !call(lock_info[:resource], ["lock.release", lock_info[:resource], token(lock_info)]).zero?
+    rescue NoServer
+      false
     end
 
     # @param lock_info [Hash]
-    # @return [Integer, nil] milliseconds; nil where it is not locked by that
+    # @return [Integer, nil] milliseconds; nil where it is not locked by that, and without an answer of the server
     def get_remaining_ttl_for_lock(lock_info)
-      left = call(lock_info, ["lock.check", lock_info[:resource], token(lock_info)])
+      left = call(lock_info[:resource], ["lock.check", lock_info[:resource], token(lock_info)])
       left if left.positive?
+    rescue NoServer
+      nil
     end
 
     # @param resource [String]
-    # @return [Integer, nil] milliseconds until others may have it, whoever has it; nil where it is free
+    # @return [Integer, nil] milliseconds until others may have it, whoever has it; nil where it is free, and without an
+    #   answer of the server
     def get_remaining_ttl_for_resource(resource)
       info = @locks.engine.client.call(["lock.info", resource])
       info = info.each_slice(2).to_h if info.is_a?(Array)
       info["lease-ms"] if info["state"] == "held" && info["lease-ms"].positive?
     rescue ReplyError => e
       raise e.for(resource)
-    rescue ConnectionLost => e
-      raise NoServer.new("lock #{resource.inspect}: #{e.message}", key: resource)
+    rescue ConnectionLost
+      nil
     end
 
     # @param resource [String]
@@ -97,29 +121,36 @@ module Serverlock
     private
 
     def known(options)
-      unknown = options.keys - DEFAULTS.keys - IGNORED
+      old = options.slice(*DEPRECATED)
+      unknown = options.keys - DEFAULTS.keys - OTHERS - DEPRECATED
       raise BadArgument, "unknown options: #{unknown.join(', ')}" unless unknown.empty?
+      return options if old.empty?
 
-      options
+      warn("DEPRECATION WARNING: the options #{DEPRECATED.join(' and ')} have been renamed extend_only_if_locked.")
+      options.except(*DEPRECATED).merge(extend_only_if_locked: old.values.any?)
     end
 
     def try(resource, ttl, options)
-      return extend(options[:extend], ttl, options) if options[:extend]
+      return extend(resource, options[:extend], ttl, options) if options[:extend]
 
       began = Clock.now
       hold = @locks.grant(Request.new(resource, lease: ttl / 1000.0, wait: wait(@options.merge(options))))
       { validity: (ttl - ((Clock.now - began) * 1000)).floor.clamp(0, ttl), resource:, value: hold.token.to_s }
     rescue Refused, TimedOut
       false
+    rescue NoServer, Unavailable, Denied => e
+      raise LockAcquisitionError.new(e.message, [e])
     end
 
-    # In the gem, to extend a lock that has ended means to lock it again, unless one asks for less.
-    def extend(lock_info, ttl, options)
-      reply = call(lock_info, ["lock.extend", lock_info[:resource], token(lock_info), "PX", ttl])
-      return { validity: ttl, resource: lock_info[:resource], value: lock_info[:value] } if reply == 1
+    # In the gem, to extend a lock that has ended means to lock it again, unless the caller asks for less.
+    def extend(resource, lock_info, ttl, options)
+      value = lock_info[:value].to_s
+      if value.match?(/\A\d{1,19}\z/) && call(resource, ["lock.extend", resource, value.to_i, "PX", ttl]) == 1
+        return { validity: ttl, resource:, value: }
+      end
       return false if options[:extend_only_if_locked]
 
-      try(lock_info[:resource], ttl, options.except(:extend))
+      try(resource, ttl, options.except(:extend).merge(retry_count: 0))
     end
 
     # For how long the tries of the gem would have gone on, in seconds.
@@ -136,15 +167,15 @@ module Serverlock
       raise BadArgument, "no lock info of this interface: #{lock_info.inspect}"
     end
 
-    def call(lock_info, command)
+    def call(resource, command)
       tries = 0
       begin
         Thread.handle_interrupt(ON_BLOCKING) { @locks.engine.server.call(command) }
       rescue ConnectionLost => e
         retry if (tries += 1) < 2
-        raise NoServer.new("lock #{lock_info[:resource].inspect}: #{e.message}", key: lock_info[:resource])
+        raise NoServer.new("lock #{resource.inspect}: #{e.message}", key: resource)
       rescue ReplyError => e
-        raise e.for(lock_info[:resource])
+        raise e.for(resource)
       end
     end
   end

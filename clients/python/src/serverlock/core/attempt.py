@@ -15,6 +15,7 @@ from ..errors import LockError, LockMisuse, LockTimeout, LockUnavailable
 from . import kinds
 from .clock import now
 from .hold import Grant, Predecessor
+from .replicas import confirm
 from .request import TEN_YEARS, Request
 from .resources import Resources
 from .subscription import News
@@ -54,7 +55,7 @@ class Attempt:
                 await self._take_connection()
             grant = await self._get()
             if self._request.replicas or self._request.fsync:
-                await self._confirm(grant)
+                await confirm(self._connection, self._request, self._resources.timeout)
             if self._request.session:
                 grant.connection, self._connection = self._connection, None
             elif self._connection is not None:
@@ -247,7 +248,7 @@ class Attempt:
             await resources.blocking.leave(self)
 
     async def _by_blocking(self) -> Grant | None:
-        """In pieces: connections are few, and and a lost reply is noticed after one piece. None: others wait too."""
+        """In pieces: connections are few, and a lost reply is noticed after one piece. None: others wait too."""
         resources = self._resources
         while self._left() > 0 and not (self._is_alone and resources.blocking.is_over):
             self._uses_connection = True
@@ -322,25 +323,6 @@ class Attempt:
             if resources.module.asks():
                 return None
 
-    # Replicas
-
-    async def _confirm(self, grant: Grant) -> None:
-        """Raises LockUnavailable unless enough replicas have the grant."""
-        request, within = self._request, round(self._request.replicas_within * 1000)
-        connection = self._connection
-        if connection is None:
-            raise kinds.typed(ConnectionLost(ConnectionError("the connection of the grant is gone")), request.name)
-        try:
-            timeout = request.replicas_within + self._resources.timeout
-            if request.replicas:
-                have = await connection.call(("WAIT", request.replicas, within), timeout)
-                _demand(request, "replicas", have, request.replicas)
-            if request.fsync:
-                local, remote = await connection.call(("WAITAOF", 1, request.replicas, within), timeout)
-                _demand(request, "servers that wrote it to disk", local + remote, 1 + request.replicas)
-        except (ReplyError, ConnectionLost) as error:
-            raise kinds.typed(error, request.name) from error
-
     # Giving up
 
     async def _take_connection(self) -> None:
@@ -411,11 +393,6 @@ class Attempt:
 
 class Waiting(Exception):
     """The attempt waits in the queue."""
-
-
-def _demand(request: Request, what: str, have: Reply, want: int) -> None:
-    if not isinstance(have, int) or have < want:
-        raise LockUnavailable(request.name, f"{have} of {want} {what} have the grant; it was given back")
 
 
 def _is_refusal(error: ReplyError | ConnectionLost) -> bool:

@@ -119,10 +119,10 @@ def holds_and_losses_take_few_threads(stage):
     server = stage.server()
     relay = stage.relay(server)
     driver = stage.opened(relay, timeout_ms=1000)
-    driver.do("acquire", manager="m", hold="first", key="first", lease_ms=30000)
+    driver.do("acquire", manager="m", hold="first", key="first", lease_ms=30000, wait_ms=60_000)
     before = driver.threads()
     for number in range(300):
-        driver.do("acquire", manager="m", hold=f"h{number}", key=f"k{number}", lease_ms=stage.lease(6000),
+        driver.do("acquire", manager="m", hold=f"h{number}", key=f"k{number}", lease_ms=stage.lease(6000), wait_ms=60_000,
                   lost_takes_ms=100)
     relay.black_hole()
     most = 0

@@ -1,6 +1,5 @@
-//! A clock that runs on while the machine is suspended, and random numbers.
+//! A clock that runs on while the machine is suspended.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 /// The time since some moment before. A suspend of the machine counts: the server's clock runs on meanwhile.
@@ -10,8 +9,8 @@ pub(crate) fn now() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-/// The time since this process first asked. `Instant` may stand still in a suspend, so the larger counts of what it and the
-/// wall clock say has passed.
+/// The time since this process first asked. `Instant` may stand still in a suspend, so this counts the larger of the
+/// times that have passed on it and on the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Duration {
     use std::sync::{LazyLock, Mutex};
@@ -28,7 +27,7 @@ pub(crate) fn now() -> Duration {
     clock.at(instant.elapsed(), wall)
 }
 
-/// Adds up the larger of what two clocks say has passed. A wall clock that is set back lengthens nothing.
+/// Adds up the larger of the times that have passed on two clocks. A wall clock that is set back lengthens nothing.
 #[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
 struct Larger {
     /// By how many nanoseconds the wall clock is ahead, and what the other one has missed.
@@ -58,17 +57,6 @@ impl Larger {
     }
 }
 
-/// A random number: each hasher has a key of its own.
-pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-/// A random part of a span.
-pub(crate) fn part_of(span: Duration) -> Duration {
-    let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
-    Duration::from_nanos(random().checked_rem(nanos).unwrap_or(0))
-}
-
 /// Whole milliseconds, but never none: the server refuses a lease of 0.
 pub(crate) fn milliseconds(span: Duration) -> i64 {
     let rounded = span.saturating_add(Duration::from_micros(500)).as_millis();
@@ -88,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_counts_of_what_two_clocks_say_has_passed() {
+    fn the_larger_of_the_times_on_two_clocks_counts() {
         let (mut clock, mut monotonic, mut wall) = (Larger::new(), Duration::ZERO, 0_i128);
         let mut before = clock.at(monotonic, wall);
         for (what, more, more_wall, passed) in [
@@ -113,14 +101,5 @@ mod tests {
         let before = now();
         std::thread::sleep(Duration::from_millis(2));
         assert!(now() >= before + Duration::from_millis(2));
-    }
-
-    #[test]
-    fn random_numbers_differ() {
-        let mut seen: Vec<u64> = (0..1000).map(|_| random()).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), 1000);
-        assert!(part_of(Duration::from_millis(5)) < Duration::from_millis(5));
     }
 }

@@ -24,7 +24,7 @@ pub enum Kind {
     Denied,
     /// No connection to a server, or no reply in time.
     NoServer,
-    /// An argument is wrong, or the key holds something that is no lock.
+    /// An argument is wrong, or the key holds something other than a lock.
     Argument,
     /// The same lock again within its own scope, or closed locks.
     Misuse,

@@ -1,4 +1,4 @@
-//! What both forms of a lock that is held are made of, and a view of it that does not hold it.
+//! Shared by both forms of a lock that is held; and a view of it that does not hold it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Watch {
         self.hold.left()
     }
 
-    /// Fails unless the lock is held for certain. It asks nobody.
+    /// Fails unless the lock is held for certain. It sends nothing.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost).
@@ -91,13 +91,13 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if !self.engine.is_inherited() {
+        if !self.engine.resources.is_inherited() {
             self.engine.close();
         }
     }
 }
 
-/// The methods of a lock that is held that ask nobody, on a type with a field `hold: Arc<Hold>`.
+/// The methods of a lock that is held that send nothing, on a type with a field `hold: Arc<Hold>`.
 macro_rules! held_methods {
     () => {
         /// The key, or the keys, quoted.
@@ -130,7 +130,7 @@ macro_rules! held_methods {
             self.hold.left()
         }
 
-        /// Fails unless the lock is held for certain. It asks nobody: call it before each step of the work.
+        /// Fails unless the lock is held for certain. It sends nothing: call it before each step of the work.
         ///
         /// # Errors
         /// [`Lost`]($crate::Kind::Lost).
@@ -146,7 +146,7 @@ macro_rules! held_methods {
     };
 }
 
-/// The methods that make locks, on a type with a field `owner: Arc<Owner>`.
+/// The methods that describe locks, on a type with a field `owner: Arc<Owner>`.
 macro_rules! locks_methods {
     ($lock:ident, $leader:ident) => {
         /// A lock that has one holder at a time.
@@ -164,8 +164,8 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Limit(n))
         }
 
-        /// Gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to be
-        /// in one slot.
+        /// Gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to
+        /// be in one slot.
         pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
             let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
             self.described(keys, lease, Form::Many, Sharing::Alone)
@@ -181,7 +181,7 @@ macro_rules! locks_methods {
             $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
         }
 
-        /// What is kept for callers, by name: for the tests of this project, which look for leaks.
+        /// How much is kept for callers, by name: for the tests of this project, which look for leaks.
         #[doc(hidden)]
         pub fn census(&self) -> Vec<(&'static str, usize)> {
             self.owner.engine.census()
@@ -194,7 +194,7 @@ macro_rules! locks_methods {
 
         /// Ends the connections of its own. Locks that are held are not renewed any more, and attempts fail as
         /// [`Misuse`]($crate::Kind::Misuse). The connections of the application stay open. So it is when the last of
-        /// these locks, and of what was made with them, is dropped.
+        /// these locks, and of their descriptions and holds, is dropped.
         pub fn close(&self) {
             self.owner.engine.close();
         }

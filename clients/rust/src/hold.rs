@@ -1,18 +1,19 @@
-//! One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. Renewal,
+//! One grant, as its holder sees it: when its lease ends by the local clock, and whether it was lost. Renewal,
 //! loss and release meet here from several threads and tasks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::clock::now;
-use crate::engine::Engine;
+use crate::connection::Connection;
 use crate::error::{Error, Kind};
-use crate::judge::{number, text};
-use crate::line::Line;
-use crate::request::Request;
+use crate::failures::{Failure, Reply, number, patient, text};
+use crate::request::{Form, Request};
+use crate::resources::Resources;
 use crate::sync::{Signal, locked};
 
 /// A holder that never released: its work may be half done.
@@ -39,25 +40,25 @@ impl Predecessor {
     }
 }
 
-/// What the server said, and what belongs to it.
+/// A grant as it arrives.
 pub(crate) struct Grant {
     pub(crate) token: i64,
-    /// When the request was sent that it answers.
+    /// When its request was sent.
     pub(crate) sent: Duration,
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) is_portable: bool,
-    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) connection: Option<Arc<Connection>>,
 }
 
 pub(crate) struct Hold {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) resources: Arc<Resources>,
     pub(crate) request: Arc<Request>,
     pub(crate) token: i64,
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) began: Duration,
     pub(crate) granted: Duration,
-    /// Of a session.
-    pub(crate) line: Option<Arc<Line>>,
+    /// That of its session.
+    pub(crate) connection: Option<Arc<Connection>>,
     /// Fires when it is lost or released.
     pub(crate) over: Signal,
     /// The number of its newest entry in the timer.
@@ -72,10 +73,10 @@ struct State {
     is_portable: bool,
     /// Released.
     is_ended: bool,
-    /// The server has said that the grant is over.
+    /// The server has replied that the grant is over.
     is_gone: bool,
     is_renewing: bool,
-    /// How many EXTENDs are on their way, and when the lease ends that ends first of them.
+    /// How many EXTENDs are on their way, and when the earliest of their leases ends.
     on_their_way: u32,
     least: Duration,
     lost: Option<Error>,
@@ -96,7 +97,7 @@ impl State {
     }
 }
 
-/// What the end of a hold found.
+/// The state of a hold when it ended.
 pub(crate) struct Ended {
     pub(crate) lost: Option<Error>,
     pub(crate) is_gone: bool,
@@ -109,7 +110,7 @@ pub(crate) struct Due {
 }
 
 impl Hold {
-    pub(crate) fn new(engine: Arc<Engine>, request: Arc<Request>, grant: Grant, began: Duration) -> Self {
+    pub(crate) fn new(resources: Arc<Resources>, request: Arc<Request>, grant: Grant, began: Duration) -> Self {
         let state = State {
             sent: grant.sent,
             lease: request.lease,
@@ -122,13 +123,13 @@ impl Hold {
             lost: None,
         };
         Self {
-            engine,
+            resources,
             request,
             token: grant.token,
             predecessor: grant.predecessor,
             began,
             granted: now(),
-            line: grant.line,
+            connection: grant.connection,
             over: Signal::default(),
             entry: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -146,7 +147,7 @@ impl Hold {
         locked(&self.state).lost.clone()
     }
 
-    /// Fails unless the lock is held for certain. Nobody is asked.
+    /// Fails unless the lock is held for certain. Nothing is sent.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
         if let Some(lost) = self.inherited().or_else(|| self.lost()) {
             return Err(lost);
@@ -160,7 +161,7 @@ impl Hold {
     /// Why a child that was forked does not hold it.
     fn inherited(&self) -> Option<Error> {
         let reason = "lost: it belongs to the process that this one was forked from";
-        self.engine.is_inherited().then(|| self.error(reason))
+        self.resources.is_inherited().then(|| self.error(reason))
     }
 
     fn error(&self, reason: &str) -> Error {
@@ -174,7 +175,7 @@ impl Hold {
         }
     }
 
-    /// The lock is over without having been released. Its user is told once.
+    /// The lock is over without having been released. Its user is notified once.
     pub(crate) fn lose(self: &Arc<Self>, why: &str, is_gone: bool) {
         let mut state = locked(&self.state);
         state.is_gone |= is_gone;
@@ -185,7 +186,7 @@ impl Hold {
         state.lost = Some(lost.clone());
         drop(state);
         self.over.fire();
-        self.engine.tell_loss(self, lost);
+        self.notify_loss(lost);
     }
 
     /// The server does not know the grant any more.
@@ -194,8 +195,8 @@ impl Hold {
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
-    /// An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. Of those that are on
-    /// their way together nobody knows which the server does last: the one that ends first counts.
+    /// An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. If several are on
+    /// their way, the server may run them in any order, so the lease that ends first counts.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
         let ends = sent.saturating_add(lease);
         let mut state = locked(&self.state);
@@ -211,7 +212,7 @@ impl Hold {
         locked(&self.state).is_portable
     }
 
-    /// The module is gone: from now on by script. Says whether that is new.
+    /// The module is gone: from now on by script. Returns whether that is new.
     pub(crate) fn make_portable(&self) -> bool {
         !std::mem::replace(&mut locked(&self.state).is_portable, true)
     }
@@ -247,19 +248,83 @@ impl Hold {
         state.is_ended || state.lost.is_some()
     }
 
-    /// Tells the timer whether to renew it now, and when it is lost; nothing if it is over.
+    /// Whether the timer should renew it now, and when it is lost; nothing if it is over.
     pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
         self.check().ok()?;
         let mut state = locked(&self.state);
         let time = now();
         let may_renew = self.request.settings.max_hold.is_none_or(|most| time < self.granted.saturating_add(most));
-        let renews = may_renew && !self.engine.closed.is_fired() && !state.is_renewing && time >= state.renew_at();
+        let renews =
+            may_renew && !self.resources.reach.closed.is_fired() && !state.is_renewing && time >= state.renew_at();
         state.is_renewing |= renews;
         Some(Due { renews, lost_at: state.lost_at() })
     }
 
     pub(crate) fn renewed(&self) {
         locked(&self.state).is_renewing = false;
+    }
+
+    pub(crate) fn extend_words(&self, lease: Duration) -> Cmd {
+        if self.is_portable() {
+            return self.resources.portable.extend(&self.request, self.token, lease);
+        }
+        self.request.extend(self.token, lease)
+    }
+
+    pub(crate) fn release_words(&self) -> Cmd {
+        if self.is_portable() {
+            return self.resources.portable.release(&self.request, self.token);
+        }
+        self.request.release(self.token)
+    }
+
+    /// Returns whether to send a command again, because the module or the script is gone. The scripts know the same
+    /// value.
+    pub(crate) fn missed(&self, failure: &Failure) -> bool {
+        if failure.code() == Some("NOSCRIPT") && self.is_portable() {
+            self.resources.portable.missed();
+            return true;
+        }
+        let needs_module = self.request.needs_module().is_some() || self.request.form == Form::Many;
+        failure.is_unknown_command() && !needs_module && self.resources.may_be_script && self.make_portable()
+    }
+
+    /// Sends a command; again if the module, or the script, is gone.
+    pub(crate) async fn send(&self, key: &[u8], words: impl Fn() -> Cmd) -> Reply {
+        let reach = &self.resources.reach;
+        let mut tries = 0_u32;
+        loop {
+            let call = reach.router.call(key, words(), reach.timeout);
+            match patient(call, now().saturating_add(reach.timeout)).await {
+                Err(failure) if tries < 2 && self.missed(&failure) => tries = tries.saturating_add(1),
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Called once.
+    fn notify_loss(&self, lost: Error) {
+        log::warn!("serverlock: {lost}");
+        let (hook, on_lost) = (self.resources.hooks.lost.clone(), self.request.settings.on_lost.clone());
+        if hook.is_none() && on_lost.is_none() {
+            return;
+        }
+        let (name, held) = (Arc::clone(&self.request.name), now().saturating_sub(self.granted));
+        // They may take their time. If one panics, the other is called all the same.
+        self.resources.callbacks.call(&self.resources.reach.handle, move || {
+            if let Some(hook) = &hook {
+                let _ = catch_unwind(AssertUnwindSafe(|| hook(&name, held, &lost)));
+            }
+            if let Some(on_lost) = on_lost {
+                on_lost(&lost);
+            }
+        });
+    }
+
+    /// The reply to a fenced command, as the caller wants it.
+    pub(crate) fn converted<T: redis::FromRedisValue>(&self, value: Value) -> Result<T, Error> {
+        let reply = T::from_redis_value(value);
+        reply.map_err(|error| Error::new(Kind::Argument, &self.request.name, format!("the reply is another: {error}")))
     }
 }
 
@@ -294,34 +359,34 @@ mod tests {
     use super::*;
     use crate::options::{Hooks, Options};
     use crate::request::{Form, Sharing};
-    use crate::server::{Router, Servers};
+    use crate::route::{Router, Servers};
 
-    /// A renewal, a session and a look at the clock may notice the same loss, one after the other.
+    /// A renewal, a session and a check of the clock may notice the same loss, one after the other.
     #[test]
-    fn a_loss_is_told_once_whoever_notices_it() {
-        // Its one thread tells in turn.
+    fn a_loss_is_reported_once() {
+        // Its one thread calls them in turn.
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).build().unwrap();
-        let told = Arc::new(AtomicUsize::new(0));
-        let [by_hook, by_lock] = [(); 2].map(|()| Arc::clone(&told));
+        let called = Arc::new(AtomicUsize::new(0));
+        let [by_hook, by_lock] = [(); 2].map(|()| Arc::clone(&called));
         let hooks = Hooks::new().lost(move |_, _, _| _ = by_hook.fetch_add(1, Ordering::SeqCst));
         let servers = Servers::from(redis::Client::open("redis://localhost").unwrap());
         let router = Arc::new(Router::new(servers, Box::new(|_| unreachable!("nothing is sent"))));
-        let engine = Engine::new(runtime.handle().clone(), router, Options::new().hooks(hooks));
+        let resources = Arc::new(Resources::new(runtime.handle().clone(), router, Options::new().hooks(hooks)));
         let mut request = Request::new(vec![b"report".to_vec()], Duration::from_secs(30), Form::One, Sharing::Alone);
         request.settings.on_lost = Some(Arc::new(move |_| _ = by_lock.fetch_add(1, Ordering::SeqCst)));
-        let grant = Grant { token: 1, sent: now(), predecessor: None, is_portable: false, line: None };
-        let hold = Arc::new(Hold::new(Arc::clone(&engine), Arc::new(request), grant, now()));
+        let grant = Grant { token: 1, sent: now(), predecessor: None, is_portable: false, connection: None };
+        let hold = Arc::new(Hold::new(Arc::clone(&resources), Arc::new(request), grant, now()));
         hold.lose("its connection has ended", true);
         hold.lose("somebody has taken it away", true);
         assert!(hold.lost().is_some_and(|lost| lost.to_string().ends_with("lost: its connection has ended")));
         hold.end();
         hold.lose("somebody has taken it away", true);
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
-        assert_eq!(told.load(Ordering::SeqCst), 2, "once by the hook, once by the lock");
+        assert_eq!(called.load(Ordering::SeqCst), 2, "once by the hook, once by the lock");
     }
 
     #[test]
-    fn details_tell_of_a_predecessor_or_of_none() {
+    fn details_name_a_predecessor_or_none() {
         let free = [Value::Int(7), Value::Nil, Value::Nil, Value::Nil];
         assert_eq!(Predecessor::read(&free), None);
         let left = [Value::Int(7), Value::Int(20), Value::Int(5), Value::BulkString(b"bob".to_vec())];

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::Watch;
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
+use crate::failures::{Failure, number, patient, text};
+use crate::held::Watch;
 use crate::hold::Hold;
-use crate::judge::{Fault, number, text};
 use crate::request::Request;
 use crate::sync::{Signal, first, locked};
-use crate::timer::patient;
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +59,7 @@ impl Term {
     }
 }
 
-/// What a campaign is told from outside.
+/// The state of a campaign that its owner changes.
 #[derive(Debug, Default)]
 pub(crate) struct Campaign {
     stopped: Arc<Signal>,
@@ -131,7 +130,7 @@ impl Campaign {
     }
 }
 
-/// Looks who leads, every third of the lease.
+/// Asks who leads, every third of the lease.
 pub(crate) struct Looks {
     engine: Arc<Engine>,
     request: Arc<Request>,
@@ -144,15 +143,15 @@ impl Looks {
         Self { engine: Arc::clone(engine), request: Arc::clone(request), before: None }
     }
 
-    /// The next change; nothing when the manager is closed. Where no server answers, nobody knows.
+    /// The next change; nothing when the manager is closed. Without a reply the leader is unknown.
     pub(crate) async fn next(&mut self) -> Option<Option<Leadership>> {
         let pause = (self.request.lease / 3).max(Duration::from_millis(1));
         let mut is_first = self.before.is_none();
         loop {
             if !std::mem::take(&mut is_first) {
-                let _ = tokio::time::timeout(pause, self.engine.closed.wait()).await;
+                let _ = tokio::time::timeout(pause, self.engine.resources.reach.closed.wait()).await;
             }
-            if self.engine.closed.is_fired() {
+            if self.engine.resources.reach.closed.is_fired() {
                 return None;
             }
             let Some(leader) = self.look().await else { continue };
@@ -167,10 +166,11 @@ impl Looks {
     async fn look(&self) -> Option<Option<Leadership>> {
         let mut cmd = Cmd::new();
         cmd.arg("LOCK.INFO").arg(self.request.key());
-        let call = self.engine.router.call(self.request.key(), cmd, self.engine.timeout);
-        match patient(call, now().saturating_add(self.engine.timeout)).await {
+        let reach = &self.engine.resources.reach;
+        let call = reach.router.call(self.request.key(), cmd, reach.timeout);
+        match patient(call, now().saturating_add(reach.timeout)).await {
             Ok(info) => Some(leader(&info)),
-            Err(Fault::Said(_)) => Some(None),
+            Err(Failure::Reply(_)) => Some(None),
             Err(_) => None,
         }
     }

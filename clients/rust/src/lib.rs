@@ -1,7 +1,7 @@
-//! Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters stand in line in the server,
-//! each grant has a fencing token, and a holder that crashed is known to its successor.
+//! Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters queue in the server, each
+//! grant has a fencing token, and the next holder learns of a holder that crashed.
 //!
-//! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Make one for each client of the application.
+//! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each client of the application.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -14,14 +14,14 @@
 //! for _ in 0..3 {
 //!     held.check()?; // before each step: is the lock held for certain?
 //! }
-//! held.release()?; // says whether the lock was held to the end
+//! held.release()?; // an error unless the lock was held to the end
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition gives a `Held` of
-//! its own, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth of
-//! the lease before the server gives it to others, whatever the network does.
+//! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition gives a `Held`
+//! of its own, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth
+//! of the lease before the server gives it to others, whatever the network does.
 //!
 //! Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
 //!
@@ -40,42 +40,41 @@ compile_error!("serverlock needs the feature `blocking`, `tokio`, or both");
 #[cfg(feature = "tokio")]
 pub mod aio;
 mod attempt;
-#[cfg(feature = "blocking")]
 mod blocking;
+mod callbacks;
 mod clock;
+mod connection;
+mod connections;
+mod debts;
 mod engine;
 mod error;
+mod failures;
 mod held;
 mod hold;
-mod judge;
 mod leader;
-mod line;
-mod lines;
 mod options;
 mod portable;
+mod random;
+mod reach;
 mod release;
+mod replicas;
 mod request;
-mod scope;
-mod server;
+mod resources;
+mod route;
+mod scopes;
 mod slot;
-mod solo;
 mod subscription;
 mod sync;
-mod tellers;
+#[cfg(feature = "blocking")]
+mod threads;
 mod timer;
 mod wait;
 
-#[cfg(feature = "blocking")]
-pub use blocking::{Connections, Held, Leader, Lock, Locks, Observer};
 pub use error::{Error, Kind};
 pub use held::{Cancel, Watch};
 pub use hold::Predecessor;
 pub use leader::{Leadership, Term};
 pub use options::{Hooks, Options};
-pub use server::Servers;
-
-/// The reply to a fenced command, as the caller wants it.
-fn converted<T: redis::FromRedisValue>(hold: &hold::Hold, value: redis::Value) -> Result<T, Error> {
-    let reply = T::from_redis_value(value);
-    reply.map_err(|error| Error::new(Kind::Argument, &hold.request.name, format!("the reply is another: {error}")))
-}
+pub use route::Servers;
+#[cfg(feature = "blocking")]
+pub use threads::{Connections, Held, Leader, Lock, Locks, Observer};

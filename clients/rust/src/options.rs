@@ -9,8 +9,8 @@ type Waited = Arc<dyn Fn(&str, Duration) + Send + Sync>;
 type Failed = Arc<dyn Fn(&str, Duration, &Error) + Send + Sync>;
 type Released = Arc<dyn Fn(&str, Duration, bool) + Send + Sync>;
 
-/// What is called when locks are granted, refused, lost and released: with the key, and the time that was waited, or for
-/// which the lock was held. They must not block.
+/// Functions that are called when locks are granted, refused, lost and released: with the key, and the time that was
+/// waited, or for which the lock was held. They must not block.
 ///
 /// ```
 /// use serverlock::{Hooks, Options};
@@ -104,15 +104,15 @@ impl Options {
         self
     }
 
-    /// Whether a warning says, once, that the module is not loaded: to the crate `log`, or to stderr if that is not set up.
-    /// The default is true.
+    /// Whether one warning reports that the module is not loaded: to the crate `log`, or to stderr if that is not set
+    /// up. The default is true.
     #[must_use]
     pub fn warn_without_module(mut self, warns: bool) -> Self {
         self.warns_without_module = warns;
         self
     }
 
-    /// What is called when locks are granted, refused, lost and released.
+    /// Sets the functions that are called when locks are granted, refused, lost and released.
     #[must_use]
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
@@ -128,7 +128,7 @@ macro_rules! lock_options {
             self
         }
 
-        /// Stands in line for so long; without it, an attempt is refused at once.
+        /// Waits in the queue for that long; without it, an attempt is refused at once.
         #[must_use]
         pub fn wait(self, wait: std::time::Duration) -> Self {
             self.with(|it| it.wait = wait)
@@ -152,8 +152,8 @@ macro_rules! lock_options {
             self.with(|it| (it.replicas, it.within) = (count, within))
         }
 
-        /// The server, and as many others as `replicas` says, must have the grant on disk within that time (WAITAOF, from
-        /// Redis 7.2); else it is given back.
+        /// The server, and as many others as `replicas` says, must have the grant on disk within that time (WAITAOF,
+        /// from Redis 7.2); else it is given back.
         #[must_use]
         pub fn fsync(self, within: std::time::Duration) -> Self {
             self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
@@ -171,8 +171,8 @@ macro_rules! lock_options {
             self.with(|it| it.max_hold = Some(time))
         }
 
-        /// Called once, on a thread of the manager's, when the lock is lost. Two losses are told at a time, so it should
-        /// not take long.
+        /// Called once, on a thread of the manager's, when the lock is lost. Two losses are reported at a time, so it
+        /// should not take long.
         #[must_use]
         pub fn on_lost(self, lost: impl Fn(&$crate::Error) + Send + Sync + 'static) -> Self {
             self.with(|it| it.on_lost = Some(std::sync::Arc::new(lost)))

@@ -1,21 +1,19 @@
-//! The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those of
-//! the commands, for one key with one holder.
+//! The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those
+//! of the commands, for one key with one holder.
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
-use crate::attempt::Attempt;
 use crate::clock::{milliseconds, now};
-use crate::engine::Engine;
-use crate::judge::{Fault, Reply, text};
+use crate::failures::{Failure, Reply, text};
 use crate::request::{Form, Request};
 use crate::sync::locked;
 
 const MARGIN: i64 = 1000;
 const RETENTION: i64 = 60_000;
-/// How long an answer about the eviction policy counts: a failover brings another server.
+/// How long a reply about the eviction policy counts: after a failover the server is another.
 const POLICY_COUNTS: Duration = Duration::from_secs(60);
 
 /// The script is the function library without its first line.
@@ -61,7 +59,7 @@ impl Portable {
         cmd
     }
 
-    fn acquire(&self, request: &Request, id: u64) -> Cmd {
+    pub(crate) fn acquire(&self, request: &Request, id: u64) -> Cmd {
         let is_recovery = request.form == Form::Recovery;
         let mut cmd = self.words(request, if is_recovery { "lock_recover" } else { "lock_acquire" });
         cmd.arg("PX").arg(milliseconds(request.lease)).arg("ID").arg(id);
@@ -93,31 +91,32 @@ impl Portable {
     }
 
     /// The shortest lease, under the ID of an attempt: the reply is its token if it was granted.
-    fn probe(&self, request: &Request, id: u64) -> Cmd {
+    pub(crate) fn probe(&self, request: &Request, id: u64) -> Cmd {
         let mut cmd = self.words(request, "lock_acquire");
         cmd.arg("PX").arg(1).arg("ID").arg(id);
         cmd
     }
 
-    /// The server does not have the script any more.
+    /// The server has lost the script.
     pub(crate) fn missed(&self) {
         locked(&self.state).is_loaded = false;
     }
 
-    fn answered(&self) {
+    pub(crate) fn loaded(&self) {
         locked(&self.state).is_loaded = true;
     }
 
-    fn knows_policy(&self) -> bool {
+    pub(crate) fn knows_policy(&self) -> bool {
         locked(&self.state).asked.is_some_and(|asked| now() < asked.saturating_add(POLICY_COUNTS))
     }
 
-    /// Under a volatile policy a key with an expiry could be evicted, so locks get none; also where nobody can tell.
-    fn learn_policy(&self, reply: Reply) -> Result<(), Fault> {
+    /// Under a volatile policy a key with an expiry could be evicted, so locks get none; nor do they if the policy is
+    /// unknown.
+    pub(crate) fn learn_policy(&self, reply: Reply) -> Result<(), Failure> {
         let info = match reply {
             Ok(info) => text(&info),
-            Err(Fault::Said(_)) => String::new(),
-            Err(fault) => return Err(fault),
+            Err(Failure::Reply(_)) => String::new(),
+            Err(failure) => return Err(failure),
         };
         let policy = info.split_once("maxmemory_policy:").map(|(_, policy)| policy);
         let mut state = locked(&self.state);
@@ -127,59 +126,16 @@ impl Portable {
     }
 }
 
-fn info_memory() -> Cmd {
+pub(crate) fn info_memory() -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg("INFO").arg("memory");
     cmd
 }
 
-impl Attempt {
-    /// One call of the script; again if the server has forgotten it.
-    pub(crate) async fn acquire_by_script(&mut self) -> Reply {
-        let engine = Arc::clone(&self.engine);
-        let portable = &engine.portable;
-        if !portable.knows_policy() {
-            let reply = self.exchange(info_memory(), engine.timeout).await;
-            portable.learn_policy(reply)?;
-        }
-        let mut reply = self.exchange(portable.acquire(&self.request, self.id), engine.timeout).await;
-        if reply.as_ref().is_err_and(|fault| fault.code() == Some("NOSCRIPT")) {
-            portable.missed();
-            reply = self.exchange(portable.acquire(&self.request, self.id), engine.timeout).await;
-        }
-        if reply.is_ok() {
-            portable.answered();
-        }
-        reply
-    }
-}
-
-impl Engine {
-    /// Releases what this attempt was granted, if it was.
-    pub(crate) async fn cancel_by_script(self: &Arc<Self>, request: &Request, id: u64) -> Result<(), Fault> {
-        let portable = &self.portable;
-        if !portable.knows_policy() {
-            portable.learn_policy(self.router.call(request.key(), info_memory(), self.timeout).await)?;
-        }
-        let reply = self.by_script(request, || portable.probe(request, id)).await?;
-        if let Value::Int(token) = reply {
-            self.by_script(request, || portable.release(request, token)).await?;
-        }
-        Ok(())
-    }
-
-    async fn by_script(&self, request: &Request, words: impl Fn() -> Cmd) -> Reply {
-        let reply = self.router.call(request.key(), words(), self.timeout).await;
-        if reply.as_ref().is_err_and(|fault| fault.code() == Some("NOSCRIPT")) {
-            self.portable.missed();
-            return self.router.call(request.key(), words(), self.timeout).await;
-        }
-        reply
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use redis::Value;
+
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a lock asks for, checked before anything is sent, and the words of its commands.
+//! Checks what a lock asks for before anything is sent, and gives the words of its commands.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ pub(crate) enum Form {
     One,
     /// Several keys, all or nothing.
     Many,
-    /// Only what nobody released.
+    /// Only a lock that was not released.
     Recovery,
 }
 
-/// Who may have it beside its holder.
+/// How many may hold it at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
     Alone,
@@ -100,14 +100,14 @@ impl Request {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.fault() {
+        match self.failure() {
             Some(reason) => Err(Error::new(Kind::Argument, &self.name, reason)),
             None => Ok(()),
         }
     }
 
     /// Names the first argument that is wrong, and what is allowed.
-    fn fault(&self) -> Option<String> {
+    fn failure(&self) -> Option<String> {
         let settings = &self.settings;
         if self.keys.is_empty() {
             return Some("keys is empty: all_of needs at least one".into());
@@ -129,7 +129,7 @@ impl Request {
         {
             return Some(format!("n is {n}, not between 1 and {MOST_HOLDERS}"));
         }
-        if let Some(reason) = lease_fault(self.lease) {
+        if let Some(reason) = lease_failure(self.lease) {
             return Some(reason);
         }
         if settings.at_least > TEN_YEARS {
@@ -158,7 +158,7 @@ impl Request {
         self.sharing == Sharing::Alone
     }
 
-    /// How long it stands in line: to recover a lock is no wait.
+    /// How long it waits in the queue. A recovery does not wait.
     pub(crate) fn wait(&self) -> Duration {
         if self.form == Form::Recovery {
             return Duration::ZERO;
@@ -167,7 +167,7 @@ impl Request {
     }
 
     /// Whether the grant belongs to a connection.
-    pub(crate) fn needs_line(&self) -> bool {
+    pub(crate) fn needs_connection(&self) -> bool {
         self.settings.session || self.must_be_confirmed()
     }
 
@@ -175,7 +175,7 @@ impl Request {
         self.settings.replicas > 0 || self.settings.fsync
     }
 
-    /// What of it no script can do.
+    /// The option that no script can do, if there is one.
     pub(crate) fn needs_module(&self) -> Option<&'static str> {
         match (self.settings.session, self.sharing, self.form) {
             (true, _, _) => Some("session"),
@@ -254,7 +254,7 @@ impl Request {
     }
 }
 
-pub(crate) fn lease_fault(lease: Duration) -> Option<String> {
+pub(crate) fn lease_failure(lease: Duration) -> Option<String> {
     let is_good = (MILLISECOND..=TEN_YEARS).contains(&lease);
     (!is_good).then(|| format!("lease is {lease:?}, not between {MILLISECOND:?} and {TEN_YEARS:?}"))
 }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_text_can_be_read() {
+    fn keys_that_are_not_text_can_be_read() {
         assert_eq!(shown(&[vec![0, 255, b' '], b"a".to_vec()]), "\"\\x00\\xff \", \"a\"");
         assert!(shown(&vec![vec![b'k'; 300]; 9]).len() < 420);
     }

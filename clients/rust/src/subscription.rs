@@ -1,5 +1,5 @@
-//! How attempts wait by NOTIFY: one line that is subscribed to the channel of this manager, and who hears what. Messages
-//! are hints: an attempt asks the server again when it hears something, and when the line is lost or comes back.
+//! How attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager. Messages are hints:
+//! an attempt asks the server again after a message, and when the connection is lost or restored.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -8,69 +8,71 @@ use std::time::Duration;
 use redis::Cmd;
 use tokio::sync::Notify;
 
-use crate::clock::{now, part_of, random};
-use crate::engine::Engine;
-use crate::judge::Fault;
-use crate::line::Line;
+use crate::clock::now;
+use crate::connection::Connection;
+use crate::failures::Failure;
+use crate::random::{part_of, random};
+use crate::reach::Reach;
 use crate::sync::{Signal, first, locked};
 
 const PING_EVERY: Duration = Duration::from_secs(3);
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
-const MOST_NEWS: usize = 16;
+const MOST_MESSAGES: usize = 16;
 
 pub(crate) struct Subscription {
+    reach: Reach,
     channel: String,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    by_id: HashMap<u64, Arc<News>>,
-    line: Option<Arc<Line>>,
+    by_id: HashMap<u64, Arc<Updates>>,
+    connection: Option<Arc<Connection>>,
     is_running: bool,
     is_up: bool,
     is_refused: bool,
 }
 
-/// What one attempt hears.
-pub(crate) struct News {
-    state: Mutex<Heard>,
-    stir: Notify,
+/// The messages for one attempt.
+pub(crate) struct Updates {
+    state: Mutex<Pending>,
+    changed: Notify,
 }
 
-struct Heard {
+struct Pending {
     kinds: VecDeque<String>,
-    /// When to ask again after the line came back.
+    /// When to ask again after the connection was restored.
     again: Duration,
 }
 
 impl Subscription {
-    pub(crate) fn new() -> Self {
-        Self { channel: format!("serverlock:{:016x}", random()), state: Arc::default() }
+    pub(crate) fn new(reach: Reach) -> Self {
+        Self { reach, channel: format!("serverlock:{:016x}", random()), state: Arc::default() }
     }
 
     pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
 
-    /// Opens the line when it is the first.
-    pub(crate) fn register(&self, engine: &Arc<Engine>, id: u64, key: &[u8]) -> Arc<News> {
-        let heard = Heard { kinds: VecDeque::new(), again: Duration::MAX };
-        let news = Arc::new(News { state: Mutex::new(heard), stir: Notify::new() });
+    /// The first attempt opens the connection.
+    pub(crate) fn register(self: &Arc<Self>, id: u64, key: &[u8]) -> Arc<Updates> {
+        let pending = Pending { kinds: VecDeque::new(), again: Duration::MAX };
+        let updates = Arc::new(Updates { state: Mutex::new(pending), changed: Notify::new() });
         let mut state = locked(&self.state);
-        state.by_id.insert(id, Arc::clone(&news));
+        state.by_id.insert(id, Arc::clone(&updates));
         if !std::mem::replace(&mut state.is_running, true) {
-            engine.spawn(listen(Arc::clone(engine), key.to_vec()));
+            self.reach.spawn(listen(Arc::clone(self), key.to_vec()));
         }
-        news
+        updates
     }
 
     pub(crate) fn unregister(&self, id: u64) {
         locked(&self.state).by_id.remove(&id);
     }
 
-    /// How many attempts hear messages.
+    /// How many attempts wait for messages.
     pub(crate) fn count(&self) -> usize {
         locked(&self.state).by_id.len()
     }
@@ -79,8 +81,8 @@ impl Subscription {
         locked(&self.state).is_up
     }
 
-    /// Waits until the line is subscribed, or it is clear that it cannot be. Says whether it is refused.
-    pub(crate) async fn ready(&self, news: &News, timeout: Duration, cancel: &Signal, closed: &Signal) -> bool {
+    /// Waits until the connection is subscribed, or it is clear that it cannot be. Returns whether it is refused.
+    pub(crate) async fn ready(&self, updates: &Updates, timeout: Duration, cancel: &Signal, closed: &Signal) -> bool {
         let end = now().saturating_add(timeout);
         loop {
             let (is_up, is_refused) = {
@@ -91,89 +93,89 @@ impl Subscription {
             if is_up || is_refused || left.is_zero() || cancel.is_fired() || closed.is_fired() {
                 return is_refused;
             }
-            news.next(left, cancel, closed).await;
+            updates.next(left, cancel, closed).await;
         }
     }
 
     pub(crate) fn close(&self) {
-        let line = locked(&self.state).line.clone();
-        if let Some(line) = line {
-            line.close_soon();
+        let connection = locked(&self.state).connection.clone();
+        if let Some(connection) = connection {
+            connection.close_soon();
         }
     }
 
-    /// Has all attempts sent again, within a second: not all at once.
+    /// Has all attempts ask again, spread over a second.
     pub(crate) fn send_again(&self) {
         let state = locked(&self.state);
         let spread = if state.by_id.len() > 1 { Duration::from_secs(1) } else { Duration::ZERO };
-        for news in state.by_id.values() {
+        for updates in state.by_id.values() {
             let at = now().saturating_add(part_of(spread));
-            let mut heard = locked(&news.state);
-            heard.again = heard.again.min(at);
-            drop(heard);
-            news.stir.notify_one();
+            let mut pending = locked(&updates.state);
+            pending.again = pending.again.min(at);
+            drop(pending);
+            updates.changed.notify_one();
         }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = locked(&self.state);
         change(&mut state);
-        for news in state.by_id.values() {
-            news.stir.notify_one();
+        for updates in state.by_id.values() {
+            updates.changed.notify_one();
         }
     }
 }
 
-async fn listen(engine: Arc<Engine>, key: Vec<u8>) {
-    let subscription = &engine.subscription;
+async fn listen(subscription: Arc<Subscription>, key: Vec<u8>) {
+    let reach = &subscription.reach;
     let mut span = SHORTEST;
-    while !engine.closed.is_fired() {
-        match subscribed(&engine, &key).await {
-            Ok(line) => {
+    while !reach.closed.is_fired() {
+        match subscribed(&subscription, &key).await {
+            Ok(connection) => {
                 span = SHORTEST;
-                watch(&engine, &line).await;
-                if !engine.closed.is_fired() {
+                watch(reach, &connection).await;
+                if !reach.closed.is_fired() {
                     log::warn!("serverlock: the connection for waiting was lost, and is opened again");
                 }
             }
-            Err(fault) if !fault.is_broken() && !fault.may_pass() => {
+            Err(failure) if !failure.is_connection_lost() && !failure.may_pass() => {
                 subscription.change(|state| (state.is_refused, state.is_running) = (true, false));
                 return;
             }
-            Err(_) => _ = engine.router.refresh(engine.timeout).await,
+            Err(_) => _ = reach.router.refresh(reach.timeout).await,
         }
-        subscription.change(|state| (state.is_up, state.line) = (false, None));
-        let _ = tokio::time::timeout(span, engine.closed.wait()).await;
+        subscription.change(|state| (state.is_up, state.connection) = (false, None));
+        let _ = tokio::time::timeout(span, reach.closed.wait()).await;
         span = span.saturating_mul(2).min(LONGEST);
     }
 }
 
-async fn subscribed(engine: &Arc<Engine>, key: &[u8]) -> Result<Arc<Line>, Fault> {
-    let subscription = &engine.subscription;
-    let line = engine.router.dial(key, engine.timeout).await?;
-    locked(&subscription.state).line = Some(Arc::clone(&line));
-    if engine.closed.is_fired() {
-        line.close_soon(); // close came before the line
+async fn subscribed(subscription: &Subscription, key: &[u8]) -> Result<Arc<Connection>, Failure> {
+    let reach = &subscription.reach;
+    let connection = reach.dial(key).await?;
+    locked(&subscription.state).connection = Some(Arc::clone(&connection));
+    if reach.closed.is_fired() {
+        connection.close_soon(); // close came before the connection
     }
     let state = Arc::clone(&subscription.state);
-    let heard = move |message: &str| pass(&locked(&state), message);
-    if let Err(fault) = line.subscribe(&subscription.channel, engine.timeout, heard).await {
-        line.close().await;
-        return Err(fault);
+    let pending = move |message: &str| pass(&locked(&state), message);
+    if let Err(failure) = connection.subscribe(&subscription.channel, reach.timeout, pending).await {
+        connection.close().await;
+        return Err(failure);
     }
     locked(&subscription.state).is_up = true;
     subscription.send_again();
-    Ok(line)
+    Ok(connection)
 }
 
-/// Returns when the line has ended. A network that swallows everything is noticed by the silence.
-async fn watch(engine: &Engine, line: &Line) {
+/// Returns when the connection has ended. A PING without a reply ends it too.
+async fn watch(reach: &Reach, connection: &Connection) {
     let never = Signal::default();
-    while tokio::time::timeout(PING_EVERY, line.ended()).await.is_err() {
+    while tokio::time::timeout(PING_EVERY, connection.ended()).await.is_err() {
         let mut ping = Cmd::new();
         ping.arg("PING");
-        if line.call(&ping, engine.timeout, &never).await.is_err() {
-            line.close().await;
+        if connection.call(&ping, reach.timeout, &never).await.is_err() {
+            connection.close().await;
             return;
         }
     }
@@ -183,38 +185,39 @@ async fn watch(engine: &Engine, line: &Line) {
 fn pass(state: &State, message: &str) {
     let mut words = message.splitn(3, ' ');
     let (Some(kind), Some(id)) = (words.next(), words.next().and_then(|id| id.parse().ok())) else { return };
-    let Some(news) = state.by_id.get::<u64>(&id) else { return };
-    let mut heard = locked(&news.state);
-    if heard.kinds.len() < MOST_NEWS {
-        heard.kinds.push_back(kind.to_owned());
+    let Some(updates) = state.by_id.get::<u64>(&id) else { return };
+    let mut pending = locked(&updates.state);
+    if pending.kinds.len() < MOST_MESSAGES {
+        pending.kinds.push_back(kind.to_owned());
     }
-    drop(heard);
-    news.stir.notify_one();
+    drop(pending);
+    updates.changed.notify_one();
 }
 
-impl News {
+impl Updates {
     pub(crate) fn again_at(&self) -> Duration {
         locked(&self.state).again
     }
 
-    /// What was heard before a new call says nothing about it.
+    /// Messages that came before a command have no meaning for it.
     pub(crate) fn forget(&self) {
-        let mut heard = locked(&self.state);
-        heard.kinds.clear();
-        heard.again = Duration::MAX;
+        let mut pending = locked(&self.state);
+        pending.kinds.clear();
+        pending.again = Duration::MAX;
     }
 
-    /// The next message; nothing when the time is over, the caller or the manager is done, or the line has changed.
+    /// The next message; nothing when the time is over, the caller or the manager is done, or the connection has
+    /// changed.
     pub(crate) async fn next(&self, timeout: Duration, cancel: &Signal, closed: &Signal) -> String {
-        if let Some(kind) = self.heard() {
+        if let Some(kind) = self.take() {
             return kind;
         }
-        let over = first(self.stir.notified(), first(cancel.wait(), closed.wait()));
+        let over = first(self.changed.notified(), first(cancel.wait(), closed.wait()));
         let _ = tokio::time::timeout(timeout, over).await;
-        self.heard().unwrap_or_default()
+        self.take().unwrap_or_default()
     }
 
-    fn heard(&self) -> Option<String> {
+    fn take(&self) -> Option<String> {
         locked(&self.state).kinds.pop_front()
     }
 }
@@ -222,21 +225,25 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::{Router, Servers};
 
-    #[test]
-    fn a_message_is_heard_by_the_attempt_that_it_names_and_by_no_other() {
-        let subscription = Subscription::new();
-        let news = |id| {
-            let heard = Heard { kinds: VecDeque::new(), again: Duration::MAX };
-            let news = Arc::new(News { state: Mutex::new(heard), stir: Notify::new() });
-            locked(&subscription.state).by_id.insert(id, Arc::clone(&news));
-            news
+    #[tokio::test]
+    async fn a_message_reaches_only_the_attempt_that_it_names() {
+        let servers = Servers::from(redis::Client::open("redis://localhost").unwrap());
+        let router = Arc::new(Router::new(servers, Box::new(|_| unreachable!("nothing is sent"))));
+        let (closed, handle) = (Arc::default(), tokio::runtime::Handle::current());
+        let subscription = Subscription::new(Reach { router, timeout: Duration::ZERO, closed, handle });
+        let updates = |id| {
+            let pending = Pending { kinds: VecDeque::new(), again: Duration::MAX };
+            let updates = Arc::new(Updates { state: Mutex::new(pending), changed: Notify::new() });
+            locked(&subscription.state).by_id.insert(id, Arc::clone(&updates));
+            updates
         };
-        let (one, two) = (news(1), news(2));
+        let (one, two) = (updates(1), updates(2));
         for message in ["granted 2 a key with spaces", "granted", "", "granted x key", "granted 3 key"] {
             pass(&locked(&subscription.state), message);
         }
-        assert_eq!((one.heard(), two.heard(), two.heard()), (None, Some("granted".into()), None));
+        assert_eq!((one.take(), two.take(), two.take()), (None, Some("granted".into()), None));
         assert!(subscription.channel().starts_with("serverlock:") && subscription.channel().len() == 27);
     }
 }

@@ -62,7 +62,7 @@ impl Signal {
     /// Does something when it fires, also if it has: for threads that cannot wait for it.
     #[cfg(feature = "blocking")]
     pub(crate) fn when_fired(&self, act: &Act) -> Registered<'_> {
-        let number = crate::clock::random();
+        let number = crate::random::random();
         locked(&self.acts).push((number, Arc::clone(act)));
         if self.is_fired() {
             act();
@@ -76,7 +76,7 @@ impl Signal {
 
     pub(crate) async fn wait(&self) {
         let mut notified = pin!(self.notify.notified());
-        notified.as_mut().enable(); // before the look: nothing is missed in between
+        notified.as_mut().enable(); // before the check: nothing is missed in between
         if !self.is_fired() {
             notified.await;
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[cfg(feature = "blocking")]
     #[test]
-    fn a_signal_does_what_it_was_told_once_and_not_what_was_taken_back() {
+    fn a_signal_acts_once_and_not_after_it_was_taken_back() {
         let (signal, count) = (Signal::default(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
         let act: Act = {
             let count = Arc::clone(&count);

@@ -10,20 +10,18 @@ use redis::Value;
 use tokio::sync::Notify;
 
 use crate::clock::now;
-use crate::engine::Engine;
+use crate::failures::Failure;
 use crate::hold::Hold;
-use crate::judge::{Call, Fault, Reply};
 use crate::sync::locked;
 
 const SWEEPS_AFTER: usize = 1000;
-/// Timers stand still while the machine is suspended, so this one looks at the clock again after that time.
+/// Timers stand still while the machine is suspended, so this one checks the clock again after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-const DEBT_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
 pub(crate) struct Timer {
     state: Mutex<State>,
-    stir: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -36,7 +34,7 @@ struct State {
     wakes_at: Duration,
 }
 
-/// A hold to look at.
+/// A hold to check.
 struct Entry {
     at: Duration,
     number: u64,
@@ -72,12 +70,12 @@ impl Ord for Entry {
 
 impl Timer {
     /// Renews it when a third of its lease has passed.
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        self.look_at(hold, hold.renew_at());
+    pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Hold>) {
+        self.check_at(hold, hold.renew_at());
     }
 
-    /// Looks at a hold at that time. Only its newest entry counts.
-    pub(crate) fn look_at(&self, hold: &Arc<Hold>, at: Duration) {
+    /// Checks a hold at that time. Only its newest entry counts.
+    pub(crate) fn check_at(self: &Arc<Self>, hold: &Arc<Hold>, at: Duration) {
         let mut state = locked(&self.state);
         state.count = state.count.wrapping_add(1);
         let number = state.count;
@@ -86,11 +84,10 @@ impl Timer {
         if !state.is_running {
             state.is_running = true;
             state.wakes_at = at;
-            let (engine, stir) = (Arc::downgrade(&hold.engine), Arc::clone(&self.stir));
-            hold.engine.spawn(run(engine, stir));
+            hold.resources.reach.spawn(run(Arc::downgrade(self), Arc::clone(&self.changed)));
         } else if at < state.wakes_at {
             state.wakes_at = at;
-            self.stir.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -106,20 +103,20 @@ impl Timer {
             state.entries = live;
             let is_empty = state.entries.is_empty();
             drop(state);
-            drop(over); // outside of the lock: the last hold may take the engine along
+            drop(over); // outside of the lock: the last hold may take its manager along
             if is_empty {
-                self.stir.notify_one();
+                self.changed.notify_one();
             }
         }
     }
 
-    /// Holds are not renewed any more; that they are lost then is still told.
+    /// Holds are not renewed any more; their loss is still reported.
     pub(crate) fn close(&self) {
         locked(&self.state).is_closed = true;
         self.forget();
     }
 
-    /// What is due, and when to look again; never, if nothing is left.
+    /// The entries that are due, and when to check again; nothing if none is left.
     fn due(&self) -> (Vec<Entry>, Option<Duration>) {
         let mut state = locked(&self.state);
         let mut due = Vec::new();
@@ -136,33 +133,34 @@ impl Timer {
     }
 }
 
-async fn run(engine: Weak<Engine>, stir: Arc<Notify>) {
-    while let Some(engine) = engine.upgrade() {
-        let (due, next) = engine.timer.due();
+async fn run(timer: Weak<Timer>, changed: Arc<Notify>) {
+    while let Some(timer) = timer.upgrade() {
+        let (due, next) = timer.due();
         for entry in due.into_iter().filter(Entry::is_newest) {
             let Some(due) = entry.hold.due() else { continue };
-            // First: what becomes of the renewal has the last word.
-            engine.timer.look_at(&entry.hold, due.lost_at);
+            // First, so that the outcome of the renewal overrides it.
+            timer.check_at(&entry.hold, due.lost_at);
             if due.renews {
-                engine.spawn(renew(entry.hold));
+                let timer = Arc::clone(&timer);
+                entry.hold.resources.reach.handle.clone().spawn(renew(timer, entry.hold));
             }
         }
-        drop(engine);
+        drop(timer);
         let Some(next) = next else { return };
-        let _ = tokio::time::timeout(next.saturating_sub(now()).min(LONGEST_SLEEP), stir.notified()).await;
+        let _ = tokio::time::timeout(next.saturating_sub(now()).min(LONGEST_SLEEP), changed.notified()).await;
     }
 }
 
-async fn renew(hold: Arc<Hold>) {
-    let engine = Arc::clone(&hold.engine);
+async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
+    let reach = hold.resources.reach.clone();
     let (sent, lost_at, lease) = (now(), hold.lost_at(), hold.request.lease);
-    let timeout = engine.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
+    let timeout = reach.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
     let extending = hold.extending(sent, lease);
-    let cmd = engine.extend_words(&hold, lease);
-    let mut call = engine.router.call(hold.request.key(), cmd, timeout);
+    let cmd = hold.extend_words(lease);
+    let mut call = reach.router.call(hold.request.key(), cmd, timeout);
     let reply = loop {
         match call.await {
-            Err(Fault::Late(late)) if now() < lost_at => {
+            Err(Failure::Late(late)) if now() < lost_at => {
                 log::warn!("serverlock: the renewal of the lock {} has no reply yet", hold.request.name);
                 call = late;
             }
@@ -176,53 +174,15 @@ async fn renew(hold: Arc<Hold>) {
     match reply {
         Ok(Value::Int(1)) => {
             extending.done();
-            engine.timer.add(&hold);
+            timer.add(&hold);
         }
         Ok(_) => hold.lose("somebody has taken it away", true),
-        Err(fault) => {
-            engine.missed(&hold, &fault);
+        Err(failure) => {
+            hold.missed(&failure);
             let name = &hold.request.name;
-            log::warn!("serverlock: renewing the lock {name} failed, and is tried again: {}", fault.text());
+            log::warn!("serverlock: renewing the lock {name} failed, and is tried again: {}", failure.text());
             let again = now().saturating_add((lease / 20).max(Duration::from_millis(10)));
-            engine.timer.look_at(&hold, again.min(hold.lost_at()));
+            timer.check_at(&hold, again.min(hold.lost_at()));
         }
-    }
-}
-
-/// The reply, or the call itself if there is none in time.
-pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
-    Box::pin(async move {
-        match tokio::time::timeout(timeout, &mut call).await {
-            Ok(reply) => reply,
-            Err(_) => Err(Fault::Late(in_time(call, timeout))),
-        }
-    })
-}
-
-/// Awaits a reply, also one that is late, until then.
-pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
-    loop {
-        match call.await {
-            Err(Fault::Late(late)) if now() < until => call = late,
-            reply => return reply,
-        }
-    }
-}
-
-impl Engine {
-    /// Tries to give something back in the background until it works, or that time has come.
-    pub(crate) fn owe<F>(self: &Arc<Self>, until: Duration, debt: impl Fn(Arc<Self>) -> F + Send + 'static)
-    where
-        F: Future<Output = Result<(), Fault>> + Send,
-    {
-        let engine = Arc::clone(self);
-        self.spawn(async move {
-            while let Err(fault) = debt(Arc::clone(&engine)).await {
-                if engine.closed.is_fired() || now() >= until || fault.is_final() {
-                    return;
-                }
-                tokio::time::sleep(DEBT_PAUSE).await;
-            }
-        });
     }
 }

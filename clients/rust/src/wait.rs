@@ -1,53 +1,54 @@
-//! How an attempt stands in line, and what it does where there is none.
+//! How an attempt waits: in the queue, or without the module by polling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::attempt::{Asked, Attempt};
-use crate::clock::{now, part_of};
-use crate::engine::Engine;
+use crate::blocking::Blocking;
+use crate::clock::now;
 use crate::error::Kind;
+use crate::failures::{Failure, Reply, number, patient};
 use crate::hold::Grant;
-use crate::judge::{Fault, number};
+use crate::portable::info_memory;
+use crate::random::part_of;
 use crate::request::Request;
-use crate::subscription::News;
-use crate::timer::patient;
+use crate::subscription::{Subscription, Updates};
 
 const PIECE: Duration = Duration::from_secs(5);
-const SOLO_PIECE: Duration = Duration::from_secs(2);
+const ALONE_PIECE: Duration = Duration::from_secs(2);
 const CROWDED_PIECE: Duration = Duration::from_secs(1);
 const RESEND: Duration = Duration::from_secs(5);
 const RESEND_DOWN: Duration = Duration::from_secs(1);
 /// A server whose clock runs a little ahead ends a wait a little early.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// An attempt that hears messages, until this is dropped.
+/// An attempt that receives messages, until this is dropped.
 struct Registered {
-    engine: Arc<Engine>,
+    subscription: Arc<Subscription>,
     id: u64,
-    news: Arc<News>,
+    updates: Arc<Updates>,
 }
 
 impl Registered {
-    fn new(engine: &Arc<Engine>, id: u64, request: &Request) -> Self {
-        let news = engine.subscription.register(engine, id, request.key());
-        Self { engine: Arc::clone(engine), id, news }
+    fn new(subscription: &Arc<Subscription>, id: u64, request: &Request) -> Self {
+        let updates = subscription.register(id, request.key());
+        Self { subscription: Arc::clone(subscription), id, updates }
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.engine.subscription.unregister(self.id);
+        self.subscription.unregister(self.id);
     }
 }
 
 /// The only wait of its manager, until this is dropped.
-struct Alone(Arc<Engine>);
+struct Alone(Arc<Blocking>);
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.solo.leave(&self.0);
+        self.0.leave();
     }
 }
 
@@ -60,38 +61,39 @@ enum Piece {
 }
 
 impl Attempt {
-    /// Stands in line without a connection, and claims the lock when the server says that it is granted. Nothing: it
-    /// cannot be done here.
-    pub(crate) async fn by_notify(&mut self) -> Result<Option<Grant>, Fault> {
-        let engine = Arc::clone(&self.engine);
-        engine.solo.end(&engine);
-        let registered = Registered::new(&engine, self.id, &self.request);
-        let news = &registered.news;
-        let subscription = &engine.subscription;
-        let is_refused = subscription.ready(news, RESEND_DOWN.min(self.left()), &self.cancel, &engine.closed).await;
+    /// Waits in the queue without a connection, and claims the lock when it is notified of the grant. Nothing: the
+    /// server or this user cannot.
+    pub(crate) async fn by_notify(&mut self) -> Result<Option<Grant>, Failure> {
+        let resources = Arc::clone(&self.resources);
+        resources.blocking.end();
+        let registered = Registered::new(&resources.subscription, self.id, &self.request);
+        let updates = &registered.updates;
+        let subscription = &resources.subscription;
+        let is_refused =
+            subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
         if is_refused {
-            engine.notifies.store(false, Ordering::SeqCst);
+            resources.notifies.store(false, Ordering::SeqCst);
             return Ok(None);
         }
-        let mut heard = String::new();
+        let mut message = String::new();
         loop {
             let left = self.left();
             if left.is_zero() {
                 return Err(self.timed_out());
             }
-            news.forget();
-            match self.ask(left, Some(subscription.channel()), engine.timeout).await? {
+            updates.forget();
+            match self.ask(left, Some(subscription.channel()), resources.reach.timeout).await? {
                 Asked::Granted(grant) => return Ok(Some(grant)),
                 Asked::NoNotify => return Ok(None),
-                Asked::Standing => {
-                    if heard == "granted" {
-                        // Too late: the server passes this process over until it hears from it.
+                Asked::Queued => {
+                    if message == "granted" {
+                        // Too late: the server skips the channel of this process until a command of it comes.
                         subscription.send_again();
                     }
-                    heard = self.hear(news).await?;
+                    message = self.await_message(updates).await?;
                 }
                 Asked::Refused => {
-                    self.may_stand = false;
+                    self.may_be_queued = false;
                     if self.left() > SLACK {
                         return Err(self.refused());
                     }
@@ -100,26 +102,26 @@ impl Attempt {
         }
     }
 
-    /// Returns when it is time to send it again, with the message that says so, if one does.
-    async fn hear(&mut self, news: &News) -> Result<String, Fault> {
+    /// Returns when it is time to send it again, with the message that caused it, if there is one.
+    async fn await_message(&mut self, updates: &Updates) -> Result<String, Failure> {
         let asked = now();
         loop {
             self.over()?;
-            let span = if self.engine.subscription.is_up() { RESEND } else { RESEND_DOWN };
+            let span = if self.resources.subscription.is_up() { RESEND } else { RESEND_DOWN };
             let time = now();
-            let left = asked.saturating_add(span).min(news.again_at()).saturating_sub(time).min(self.left());
+            let left = asked.saturating_add(span).min(updates.again_at()).saturating_sub(time).min(self.left());
             if left.is_zero() {
                 return Ok(String::new());
             }
-            let kind = news.next(left, &self.cancel, &self.engine.closed).await;
+            let kind = updates.next(left, &self.cancel, &self.resources.reach.closed).await;
             match kind.as_str() {
                 "" => {}
                 "cancelled" => {
-                    self.may_stand = false;
+                    self.may_be_queued = false;
                     return Err(self.refused());
                 }
                 "timeout" if self.left() <= SLACK => {
-                    self.may_stand = false;
+                    self.may_be_queued = false;
                     return Err(self.timed_out());
                 }
                 _ => return Ok(kind),
@@ -128,25 +130,26 @@ impl Attempt {
     }
 
     /// Waits as the only attempt of the manager. Nothing: it is not, or no longer.
-    pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Fault> {
-        let engine = Arc::clone(&self.engine);
-        let waits = !self.request.wait().is_zero() && !self.request.needs_line();
-        if !waits || !engine.notifies.load(Ordering::SeqCst) || !engine.solo.enter(&engine) {
+    pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
+        let resources = Arc::clone(&self.resources);
+        let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
+        if !waits || !resources.notifies.load(Ordering::SeqCst) || !resources.blocking.enter() {
             return Ok(None);
         }
-        let alone = Alone(Arc::clone(&engine));
-        self.is_solo = true;
+        let alone = Alone(Arc::clone(&resources.blocking));
+        self.is_alone = true;
         let outcome = self.by_blocking().await;
-        self.line = None; // it stays with the manager
-        self.is_solo = false;
+        self.connection = None; // it stays with the manager
+        self.is_alone = false;
         drop(alone);
         outcome
     }
 
-    /// Waits in pieces: lines are few, and a reply that is lost is noticed after one. Nothing: it is not alone any more.
-    pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Fault> {
+    /// Waits in pieces: connections are few, and a reply that is lost is noticed after one. Nothing: it is not alone
+    /// any more.
+    pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
-            if self.is_solo && self.engine.solo.has_ended() {
+            if self.is_alone && self.resources.blocking.has_ended() {
                 return Ok(None);
             }
             match self.one_piece().await {
@@ -157,36 +160,36 @@ impl Attempt {
                 }
                 Ok(Piece::Cancelled) => {
                     self.over()?; // by ourselves
-                    self.may_stand = false;
+                    self.may_be_queued = false;
                     return Err(self.refused());
                 }
                 Ok(Piece::Over) => {}
-                Err(fault) if fault.is_broken() => self.pause_after(fault).await?,
-                Err(fault) => return Err(fault),
+                Err(failure) if failure.is_connection_lost() => self.pause_after(failure).await?,
+                Err(failure) => return Err(failure),
             }
         }
         Err(self.timed_out())
     }
 
-    async fn one_piece(&mut self) -> Result<Piece, Fault> {
-        self.uses_line = true;
+    async fn one_piece(&mut self) -> Result<Piece, Failure> {
+        self.uses_connection = true;
         let outcome = self.piece().await;
-        self.uses_line = self.request.needs_line();
-        if let (true, Some(line)) = (self.cancel.is_fired(), &self.line) {
-            line.close().await;
+        self.uses_connection = self.request.needs_connection();
+        if let (true, Some(connection)) = (self.cancel.is_fired(), &self.connection) {
+            connection.close().await;
         }
-        if !self.uses_line {
-            self.give_back_line().await;
+        if !self.uses_connection {
+            self.give_back_connection().await;
         }
         outcome
     }
 
-    async fn piece(&mut self) -> Result<Piece, Fault> {
-        if self.line.is_none() {
-            self.take_line().await?;
+    async fn piece(&mut self) -> Result<Piece, Failure> {
+        if self.connection.is_none() {
+            self.take_connection().await?;
         }
         #[cfg(feature = "blocking")]
-        if self.line.as_ref().is_some_and(|line| line.blocks()) {
+        if self.connection.as_ref().is_some_and(|connection| connection.blocks()) {
             return self.piece_of_thread().await;
         }
         self.asked_piece().await
@@ -195,32 +198,32 @@ impl Attempt {
     /// Nothing can interrupt this thread but the server: when the caller or the manager is done, it is asked to end the
     /// attempt. A CANCEL that comes before its ACQUIRE blocks the ID.
     #[cfg(feature = "blocking")]
-    async fn piece_of_thread(&mut self) -> Result<Piece, Fault> {
-        let (engine, request, id) = (Arc::downgrade(&self.engine), Arc::clone(&self.request), self.id);
+    async fn piece_of_thread(&mut self) -> Result<Piece, Failure> {
+        let (resources, request, id) = (Arc::downgrade(&self.resources), Arc::clone(&self.request), self.id);
         let act: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-            let Some(engine) = engine.upgrade() else { return };
+            let Some(resources) = resources.upgrade() else { return };
             let request = Arc::clone(&request);
-            engine.handle().clone().spawn(async move { engine.cancel(&request, id, false, true).await });
+            resources.reach.handle.clone().spawn(async move { resources.cancel(&request, id, false, true).await });
         });
-        let (cancel, engine) = (Arc::clone(&self.cancel), Arc::clone(&self.engine));
+        let (cancel, resources) = (Arc::clone(&self.cancel), Arc::clone(&self.resources));
         let _cancel = cancel.when_fired(&act);
-        let _closed = engine.closed.when_fired(&act);
+        let _closed = resources.reach.closed.when_fired(&act);
         self.asked_piece().await
     }
 
-    async fn asked_piece(&mut self) -> Result<Piece, Fault> {
-        let longest = match (self.is_solo, self.engine.lines.is_crowded()) {
-            (true, _) => SOLO_PIECE,
+    async fn asked_piece(&mut self) -> Result<Piece, Failure> {
+        let longest = match (self.is_alone, self.resources.connections.is_crowded()) {
+            (true, _) => ALONE_PIECE,
             (false, true) => CROWDED_PIECE,
             (false, false) => PIECE,
         };
         let span = self.left().min(longest).max(Duration::from_millis(1));
         let began = now();
-        let asked = self.ask(span, None, span.saturating_add(self.engine.timeout)).await?;
+        let asked = self.ask(span, None, span.saturating_add(self.resources.reach.timeout)).await?;
         if self.no_notify {
-            self.engine.notifies.store(false, Ordering::SeqCst); // the plain form is what works here
+            self.resources.notifies.store(false, Ordering::SeqCst); // the plain form is what works here
         }
-        self.stood = true;
+        self.was_queued = true;
         if let Asked::Granted(grant) = asked {
             return Ok(Piece::Granted(grant));
         }
@@ -228,41 +231,41 @@ impl Attempt {
         Ok(if is_early { Piece::Cancelled } else { Piece::Over })
     }
 
-    /// The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Says whether the grant
-    /// still stands.
-    async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Fault> {
+    /// The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Returns whether the
+    /// grant still holds.
+    async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Failure> {
         while now() >= grant.sent.saturating_add(self.request.lease / 3) {
             let sent = now();
             let cmd = self.request.extend(grant.token, self.request.lease);
-            let call = self.engine.router.call(self.request.key(), cmd, self.engine.timeout);
-            match patient(call, sent.saturating_add(self.engine.timeout)).await {
+            let call = self.resources.reach.router.call(self.request.key(), cmd, self.resources.reach.timeout);
+            match patient(call, sent.saturating_add(self.resources.reach.timeout)).await {
                 Ok(reply) => {
                     grant.sent = sent;
                     return Ok(number(&reply) == Some(1));
                 }
-                Err(fault) => self.pause_after(fault).await?,
+                Err(failure) => self.pause_after(failure).await?,
             }
         }
         Ok(true)
     }
 
     /// Asks by script, where the module is not loaded. Nothing: that was not asked for lately.
-    pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Fault> {
+    pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Failure> {
         if let Some(what) = self.request.needs_module() {
             return Err(self.error(Kind::Unavailable, format!("{what} needs the module, which is not loaded")));
         }
-        while self.engine.is_portable() {
+        while self.resources.is_portable() {
             let reply = match self.acquire_by_script().await {
                 Ok(reply) => reply,
-                Err(fault) => {
-                    self.pause_after(fault).await?;
+                Err(failure) => {
+                    self.pause_after(failure).await?;
                     continue;
                 }
             };
             if let Asked::Granted(grant) = self.read(&reply)? {
                 return Ok(Some(grant));
             }
-            self.may_stand = false;
+            self.may_be_queued = false;
             if self.left().is_zero() {
                 let waits = !self.request.wait().is_zero();
                 return Err(if waits { self.timed_out() } else { self.refused() });
@@ -271,5 +274,24 @@ impl Attempt {
             self.pause(span.min(self.left())).await;
         }
         Ok(None)
+    }
+
+    /// One call of the script; again if the server has forgotten it.
+    pub(crate) async fn acquire_by_script(&mut self) -> Reply {
+        let resources = Arc::clone(&self.resources);
+        let portable = &resources.portable;
+        if !portable.knows_policy() {
+            let reply = self.exchange(info_memory(), resources.reach.timeout).await;
+            portable.learn_policy(reply)?;
+        }
+        let mut reply = self.exchange(portable.acquire(&self.request, self.id), resources.reach.timeout).await;
+        if reply.as_ref().is_err_and(|failure| failure.code() == Some("NOSCRIPT")) {
+            portable.missed();
+            reply = self.exchange(portable.acquire(&self.request, self.id), resources.reach.timeout).await;
+        }
+        if reply.is_ok() {
+            portable.loaded();
+        }
+        reply
     }
 }

@@ -19,7 +19,7 @@ use support::Server;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What the work says in a child, which ends with it.
+/// Runs the work in a child process, and returns its text.
 fn in_child(work: impl FnOnce() -> String) -> String {
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     match fork().unwrap() {

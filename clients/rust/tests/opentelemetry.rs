@@ -45,7 +45,7 @@ fn the_example_counts_waits_holds_and_losses() {
     ]
     .map(str::to_owned)
     .into();
-    // A loss is told on a thread of its own.
+    // A loss is reported on another thread.
     until("all of it is counted", || {
         exporter.reset();
         meters.force_flush().unwrap();

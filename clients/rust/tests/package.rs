@@ -1,5 +1,5 @@
-//! The crate as users get it: the packed file, unpacked into the project of a user that has nothing else. The examples of
-//! the README run there.
+//! The crate as users get it: the packed file, unpacked into the project of a user that has nothing else. The examples
+//! of the README run there.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(clippy::arithmetic_side_effects)]

@@ -1,4 +1,5 @@
-//! The blocking form, against a real server: what a guard promises, and what the suite of all languages does not ask for.
+//! The blocking form, against a real server: what a guard promises, and what the suite of all languages does not ask
+//! for.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -133,7 +134,7 @@ fn the_connections_of_locks_that_are_dropped_are_closed() {
     assert_eq!(pong, "PONG");
 }
 
-/// What a thread has held in a scope is forgotten with the scope.
+/// The scope of a thread is forgotten when it ends.
 #[test]
 fn a_scope_that_has_ended_keeps_nothing_open() {
     let server = Server::start();
@@ -145,19 +146,19 @@ fn a_scope_that_has_ended_keeps_nothing_open() {
 }
 
 #[test]
-fn a_loss_is_told_once_and_the_guard_fails() {
+fn a_loss_is_reported_once_and_the_guard_fails() {
     let server = Server::start();
     let locks = Locks::new(server.client());
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&told);
+    let reported = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reported);
     let lock = locks.lock("report", Duration::from_millis(600));
     let held: Held = lock.on_lost(move |_| _ = count.fetch_add(1, Ordering::SeqCst)).acquire().unwrap();
     server.call::<()>(&["DEL", "report"]);
-    until("it is told", || told.load(Ordering::SeqCst) == 1);
+    until("it is reported", || reported.load(Ordering::SeqCst) == 1);
     let lost = held.check().unwrap_err();
     assert!(lost.is_lost() && lost.to_string().starts_with("the lock \"report\": lost: "), "{lost}");
     assert!(held.release().unwrap_err().is_lost());
-    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert_eq!(reported.load(Ordering::SeqCst), 1);
 }
 
 /// 64 threads share the connections of one caller, and each call gets its own reply.

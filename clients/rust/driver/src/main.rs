@@ -1,5 +1,5 @@
-//! Plays the orders of clients/suite with this crate: `driver redis` or `driver redis-tokio`. `docs/CLIENT_SPEC.md` describes
-//! the lines.
+//! Plays the orders of clients/suite with this crate: `driver redis` or `driver redis-tokio`. `docs/CLIENT_SPEC.md`
+//! describes the lines.
 
 mod order;
 mod place;

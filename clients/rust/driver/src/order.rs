@@ -57,7 +57,7 @@ impl Order {
         self.get(name).as_bool() == Some(true)
     }
 
-    /// Milliseconds. What is no number, or below zero, has no type in Rust.
+    /// Milliseconds. Rust has no type for other values than numbers from 0.
     pub(crate) fn span(&self, name: &str) -> Result<Duration, Failure> {
         let ms = self.get(name);
         let span = ms.as_f64().and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
@@ -136,8 +136,12 @@ fn hooks(manager: &str) -> Hooks {
         .released(move |key, span, _| released(key, span))
 }
 
-/// A loss is told with the name of the hold, the scope or the object.
-pub(crate) fn told(field: &'static str, name: String, takes: Duration) -> impl Fn(&Error) + Send + Sync + 'static {
+/// Reports a loss with the name of the hold, the scope or the object.
+pub(crate) fn report_loss(
+    field: &'static str,
+    name: String,
+    takes: Duration,
+) -> impl Fn(&Error) + Send + Sync + 'static {
     move |error| {
         std::thread::sleep(takes);
         let mut line = json!({"event": "lost", "text": error.to_string()});
@@ -165,7 +169,7 @@ pub(crate) fn plain(reply: &redis::Value) -> Value {
     }
 }
 
-/// The lock of an order, in either form. A loss is told with that name.
+/// The lock of an order, in either form. A loss is reported with that name.
 macro_rules! lock_of {
     ($locks:expr, $order:expr, $field:literal) => {{
         let (locks, order) = (&$locks, $order);
@@ -207,7 +211,7 @@ macro_rules! lock_of {
             lock = lock.details();
         }
         let takes = order.span_or("lost_takes_ms", std::time::Duration::ZERO)?;
-        lock.on_lost($crate::order::told($field, order.text($field), takes))
+        lock.on_lost($crate::order::report_loss($field, order.text($field), takes))
     }};
 }
 

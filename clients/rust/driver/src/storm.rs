@@ -1,4 +1,5 @@
-//! What a storm and a census have in both forms: when an attempt is cancelled, what became of all of them, what is left.
+//! What a storm and a census have in both forms: when an attempt is cancelled, what became of all of them, what is
+//! left.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +87,7 @@ impl Storm {
     }
 }
 
-/// Of all managers, and of the process; tasks of the driver's own are not counted.
+/// The sum over all managers, and the process; tasks of the driver's own are not counted.
 pub(crate) fn census(managers: impl Iterator<Item = Vec<(&'static str, usize)>>, own_tasks: usize) -> Value {
     let mut counts = serde_json::Map::new();
     for (name, count) in managers.flatten() {

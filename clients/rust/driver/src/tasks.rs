@@ -57,8 +57,8 @@ struct Known {
     watch: Watch,
 }
 
-/// What the body of a scope is told, and who awaits what becomes of it.
-type Told = (Order, oneshot::Sender<Answer>);
+/// An order for the body of a scope, and the receiver of its outcome.
+type Ordered = (Order, oneshot::Sender<Answer>);
 
 #[derive(Default)]
 struct Player {
@@ -66,8 +66,8 @@ struct Player {
     locks: Mutex<HashMap<String, Locks>>,
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
-    scopes: Mutex<HashMap<String, (Watch, mpsc::UnboundedSender<Told>)>>,
-    workers: Mutex<HashMap<String, mpsc::UnboundedSender<Told>>>,
+    scopes: Mutex<HashMap<String, (Watch, mpsc::UnboundedSender<Ordered>)>>,
+    workers: Mutex<HashMap<String, mpsc::UnboundedSender<Ordered>>>,
     leaders: Mutex<HashMap<String, Leader>>,
     pending: Mutex<HashMap<String, Arc<Notify>>>,
 }
@@ -102,13 +102,13 @@ impl Player {
             }
             "scope" => self.scope(order).await,
             "leave" | "fail" | "again" | "spawn" => {
-                let tell = if order.has("worker") && order.text("do") == "again" {
+                let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
                 } else {
                     named(&self.scopes, &order.text("scope"))?.1
                 };
                 let (done, outcome) = oneshot::channel();
-                tell.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
+                sender.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
                 outcome.await.map_err(|_| cannot("the scope has ended"))?
             }
             "cancel" => {
@@ -237,18 +237,18 @@ impl Player {
 
     async fn scope(&self, order: &Order) -> Answer {
         let (lock, name) = (self.lock(order, false)?, order.text("scope"));
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut orders) = mpsc::unbounded_channel();
         let work = async |held: &Held| {
-            locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
+            locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
             say(&json!({"event": "entered", "scope": name, "token": held.token()}));
             let mut stopped = Stopped(Some(name.clone()));
-            let done = body(&lock, &mut told).await;
+            let done = body(&lock, &mut orders).await;
             stopped.0 = None;
             done
         };
         let done = lock.run(work).await;
         if done.is_err() && order.is("stays") {
-            let _ = body(&lock, &mut told).await; // the body was dropped: its caller goes on
+            let _ = body(&lock, &mut orders).await; // the body was dropped: its caller goes on
         }
         done.map(|()| json!({}))
     }
@@ -307,21 +307,21 @@ impl Drop for Stopped {
     }
 }
 
-/// Does what it is told, outside of the scope in which it was started.
-fn worker(lock: Lock, mut told: mpsc::UnboundedReceiver<Told>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move { _ = body(&lock, &mut told).await })
+/// Carries out orders, outside of the scope in which it was started.
+fn worker(lock: Lock, mut orders: mpsc::UnboundedReceiver<Ordered>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move { _ = body(&lock, &mut orders).await })
 }
 
-/// The work of a scope does what it is told.
-async fn body(lock: &Lock, told: &mut mpsc::UnboundedReceiver<Told>) -> Result<(), Failure> {
-    while let Some((order, done)) = told.recv().await {
+/// The work of a scope carries out orders.
+async fn body(lock: &Lock, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Result<(), Failure> {
+    while let Some((order, done)) = orders.recv().await {
         let what = order.text("do");
         let outcome = match what.as_str() {
             "again" => lock.acquire().await.map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
             "spawn" => {
-                let ((tell, told), lock) = (mpsc::unbounded_channel(), lock.clone());
-                locked(&PLAYER.workers).insert(order.text("worker"), tell);
-                tokio::spawn(worker(lock, told));
+                let ((sender, orders), lock) = (mpsc::unbounded_channel(), lock.clone());
+                locked(&PLAYER.workers).insert(order.text("worker"), sender);
+                tokio::spawn(worker(lock, orders));
                 Ok(json!({}))
             }
             _ => Ok(json!({})),

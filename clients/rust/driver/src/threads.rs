@@ -47,8 +47,8 @@ struct Known {
     watch: Watch,
 }
 
-/// What the body of a scope is told, and who awaits what becomes of it.
-type Told = (Order, Sender<Answer>);
+/// An order for the body of a scope, and the receiver of its outcome.
+type Ordered = (Order, Sender<Answer>);
 
 #[derive(Default)]
 struct Player {
@@ -56,8 +56,8 @@ struct Player {
     locks: Mutex<HashMap<String, Locks>>,
     objects: Mutex<HashMap<String, Lock>>,
     holds: Mutex<HashMap<String, Known>>,
-    scopes: Mutex<HashMap<String, (Watch, Sender<Told>)>>,
-    workers: Mutex<HashMap<String, Sender<Told>>>,
+    scopes: Mutex<HashMap<String, (Watch, Sender<Ordered>)>>,
+    workers: Mutex<HashMap<String, Sender<Ordered>>>,
     leaders: Mutex<HashMap<String, Leader>>,
     pending: Mutex<HashMap<String, Cancel>>,
 }
@@ -91,14 +91,14 @@ impl Player {
             }
             "scope" => self.scope(order, cancel),
             "leave" | "fail" | "again" | "spawn" => {
-                let tell = if order.has("worker") && order.text("do") == "again" {
+                let sender = if order.has("worker") && order.text("do") == "again" {
                     named(&self.workers, &order.text("worker"))?
                 } else {
                     named(&self.scopes, &order.text("scope"))?.1
                 };
                 let (done, outcome) = channel();
                 let gone = |_| cannot("the scope has ended");
-                tell.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
+                sender.send((order.clone(), done)).map_err(|_| cannot("the scope has ended"))?;
                 outcome.recv().map_err(gone)?
             }
             "cancel" => {
@@ -226,10 +226,10 @@ impl Player {
     fn scope(&self, order: &Order, cancel: &Cancel) -> Answer {
         let (lock, name, stays) = (self.lock(order, false)?, order.text("scope"), order.is("stays"));
         lock.run_unless(cancel, |held| {
-            let (tell, told) = channel();
-            locked(&self.scopes).insert(name.clone(), (held.watch(), tell));
+            let (sender, orders) = channel();
+            locked(&self.scopes).insert(name.clone(), (held.watch(), sender));
             say(&json!({"event": "entered", "scope": name, "token": held.token()}));
-            body(&lock, Some(held), &name, &told, stays)
+            body(&lock, Some(held), &name, &orders, stays)
         })?;
         Ok(json!({}))
     }
@@ -274,8 +274,8 @@ fn campaign(leader: &Leader, name: &str) {
     }
 }
 
-/// The work of a scope does what it is told, until the lock is lost.
-fn body(lock: &Lock, held: Option<&Held>, name: &str, told: &Receiver<Told>, stays: bool) -> Result<(), Failure> {
+/// The work of a scope carries out orders until the lock is lost.
+fn body(lock: &Lock, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, stays: bool) -> Result<(), Failure> {
     let mut has_stopped = false;
     loop {
         if let Some(Err(lost)) = held.filter(|_| !has_stopped).map(Held::check) {
@@ -285,8 +285,8 @@ fn body(lock: &Lock, held: Option<&Held>, name: &str, told: &Receiver<Told>, sta
                 return Err(lost.into());
             }
         }
-        let (order, done) = match told.recv_timeout(Duration::from_millis(10)) {
-            Ok(told) => told,
+        let (order, done) = match orders.recv_timeout(Duration::from_millis(10)) {
+            Ok(orders) => orders,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
@@ -294,9 +294,9 @@ fn body(lock: &Lock, held: Option<&Held>, name: &str, told: &Receiver<Told>, sta
         let outcome = match what.as_str() {
             "again" => lock.acquire().map(|held| PLAYER.keep(&order, held)).map_err(Failure::from),
             "spawn" => {
-                let ((tell, told), lock) = (channel(), lock.clone());
-                locked(&PLAYER.workers).insert(order.text("worker"), tell);
-                thread::spawn(move || body(&lock, None, "", &told, false));
+                let ((sender, orders), lock) = (channel(), lock.clone());
+                locked(&PLAYER.workers).insert(order.text("worker"), sender);
+                thread::spawn(move || body(&lock, None, "", &orders, false));
                 Ok(json!({}))
             }
             _ => Ok(json!({})),

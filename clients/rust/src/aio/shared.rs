@@ -1,4 +1,4 @@
-//! The way to one server over one connection that all tasks share.
+//! Sends commands to one server over one connection that all tasks share.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,13 +6,12 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use crate::judge::{Call, Fault, Reply, read};
-use crate::line::Line;
-use crate::server::{Server, Servers};
+use crate::connection::Connection;
+use crate::failures::{Call, Failure, Reply, in_time, read};
+use crate::route::{Server, Servers};
 use crate::sync::{Signal, locked};
-use crate::timer::in_time;
 
-/// What makes a call on the connection of the application.
+/// Makes a call on the connection of the application.
 type Asks = Box<dyn Fn(Cmd) -> Call + Send + Sync>;
 
 /// The connections of the application. They cannot be closed from here: a reply that is late is awaited.
@@ -61,23 +60,23 @@ pub(crate) struct Ours {
 struct State {
     servers: Servers,
     address: Option<String>,
-    line: Mutex<Option<Arc<Line>>>,
+    connection: Mutex<Option<Arc<Connection>>>,
     opening: tokio::sync::Mutex<()>,
 }
 
 impl Ours {
     pub(crate) fn new(servers: Servers, address: Option<String>) -> Self {
-        let state = State { servers, address, line: Mutex::default(), opening: tokio::sync::Mutex::default() };
+        let state = State { servers, address, connection: Mutex::default(), opening: tokio::sync::Mutex::default() };
         Self { state: Arc::new(state) }
     }
 }
 
 impl State {
-    fn kept(&self) -> Option<Arc<Line>> {
-        locked(&self.line).clone().filter(|line| line.is_open())
+    fn kept(&self) -> Option<Arc<Connection>> {
+        locked(&self.connection).clone().filter(|connection| connection.is_open())
     }
 
-    async fn line(&self, timeout: Duration) -> Result<Arc<Line>, Fault> {
+    async fn connection(&self, timeout: Duration) -> Result<Arc<Connection>, Failure> {
         if let Some(kept) = self.kept() {
             return Ok(kept);
         }
@@ -86,22 +85,22 @@ impl State {
             return Ok(kept);
         }
         let client = self.servers.find(self.address.as_deref()).await?;
-        let made = Line::plain(&client, timeout).await?;
-        *locked(&self.line) = Some(Arc::clone(&made));
+        let made = Connection::plain(&client, timeout).await?;
+        *locked(&self.connection) = Some(Arc::clone(&made));
         Ok(made)
     }
 
     async fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Reply {
-        let within = tokio::time::timeout(timeout, self.line(timeout)).await;
-        let line = within.map_err(|_| Fault::no_reply(timeout))??;
+        let within = tokio::time::timeout(timeout, self.connection(timeout)).await;
+        let connection = within.map_err(|_| Failure::no_reply(timeout))??;
         let reply = if is_asking {
-            line.asking(&cmd, timeout).await
+            connection.asking(&cmd, timeout).await
         } else {
-            line.call(&cmd, timeout, &Signal::default()).await
+            connection.call(&cmd, timeout, &Signal::default()).await
         };
-        // A server that is no master any more: the next connection may lead to the one that is.
-        if matches!(&reply, Err(fault) if fault.code() == Some("READONLY")) {
-            line.close().await;
+        // A server that is no longer the master: the next connection may lead to the one that is.
+        if matches!(&reply, Err(failure) if failure.code() == Some("READONLY")) {
+            connection.close().await;
         }
         reply
     }
@@ -120,18 +119,18 @@ impl Server for Ours {
     fn widen(&self) {}
 }
 
-impl Line {
+impl Connection {
     /// One exchange with an ASKING before it, which nothing can come between.
     async fn asking(&self, cmd: &Cmd, timeout: Duration) -> Reply {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("ASKING").ignore().add_command(cmd.clone());
-        let Some(mut connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
+        let Some(mut connection) = self.shared() else { return Err(Failure::broken("the connection has ended")) };
         let sent = connection.send_packed_commands(&pipeline, 0, 2);
         if let Ok(replies) = tokio::time::timeout(timeout, sent).await {
             read(replies.and_then(last))
         } else {
             self.close().await;
-            Err(Fault::no_reply(timeout))
+            Err(Failure::no_reply(timeout))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The way to the servers by a closure of the application. What it uses cannot be closed from here, so it runs on a thread
-//! of its own, and a reply that is late is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
+//! Sends commands by a closure of the application. Its connections cannot be closed from here, so it runs on a thread
+//! of its own, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,14 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::lane::line_of_caller;
-use crate::judge::{Call, Fault, Reply, read};
-use crate::line::Line;
-use crate::server::{Server, Servers};
-use crate::timer::in_time;
+use super::pipeline::connection_of_caller;
+use crate::connection::Connection;
+use crate::failures::{Call, Failure, Reply, in_time, read};
+use crate::route::{Server, Servers};
 
 const AT_ONCE: usize = 4;
 
-/// What makes a call.
+/// Makes a call.
 type Run = Arc<dyn Fn(&Cmd) -> RedisResult<Value> + Send + Sync>;
 
 pub(crate) struct Theirs {
@@ -25,7 +24,7 @@ pub(crate) struct Theirs {
     turns: Arc<Semaphore>,
 }
 
-/// A closure on its thread. One that has not begun when this is dropped never does: nobody awaits it any more.
+/// A closure on its thread. One that has not begun when this is dropped never does: its caller is gone.
 struct Running(JoinHandle<Reply>);
 
 impl Drop for Running {
@@ -45,7 +44,7 @@ impl Server for Theirs {
         let (run, turns) = (Arc::clone(&self.run), Arc::clone(&self.turns));
         let call = async move {
             let Ok(Ok(turn)) = tokio::time::timeout(timeout, turns.acquire_owned()).await else {
-                return Err(Fault::broken(format!("no connection came free within {timeout:?}")));
+                return Err(Failure::broken(format!("no connection came free within {timeout:?}")));
             };
             let work = move || {
                 let reply = read(run(&cmd));
@@ -55,7 +54,7 @@ impl Server for Theirs {
             let mut running = Running(tokio::task::spawn_blocking(work));
             (&mut running.0)
                 .await
-                .unwrap_or_else(|_| Err(Fault::broken("the closure panicked, or the runtime is ending")))
+                .unwrap_or_else(|_| Err(Failure::broken("the closure panicked, or the runtime is ending")))
         };
         in_time(Box::pin(call), timeout)
     }
@@ -70,7 +69,7 @@ impl Server for Theirs {
         (AT_ONCE.saturating_sub(self.turns.available_permits()), 0)
     }
 
-    fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
-        line_of_caller(&self.servers, timeout)
+    fn connection(&self, timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
+        connection_of_caller(&self.servers, timeout)
     }
 }

@@ -1,12 +1,12 @@
-//! Which locks are held around a call, so that a caller that asks for its own lock again gets an error, not a hang.
+//! Knows in which scopes a caller is, so that a caller that asks for its own lock again gets an error, not a hang.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::hold::Hold;
 use crate::request::Request;
+use crate::resources::Resources;
 
 thread_local! {
     static OF_THREAD: RefCell<Vec<Arc<Hold>>> = const { RefCell::new(Vec::new()) };
@@ -44,9 +44,9 @@ pub(crate) async fn of_task<F: Future>(hold: &Arc<Hold>, work: F) -> F::Output {
 }
 
 /// A caller that asks for a lock within its own scope would wait for itself.
-pub(crate) fn refuse_again(engine: &Arc<Engine>, request: &Request) -> Result<(), Error> {
+pub(crate) fn refuse_again(resources: &Arc<Resources>, request: &Request) -> Result<(), Error> {
     let is_own = |hold: &Arc<Hold>| {
-        Arc::ptr_eq(&hold.engine, engine)
+        Arc::ptr_eq(&hold.resources, resources)
             && (hold.request.is_exclusive() || request.is_exclusive())
             && hold.request.keys.iter().any(|key| request.keys.contains(key))
             && hold.check().is_ok()

@@ -1,8 +1,8 @@
-//! The way to one server: how many callers share two connections of the pool.
+//! Sends the calls of many callers to one server, over two connections of the pool.
 //!
-//! Up to two exchanges run at a time. Callers that come meanwhile stand in a queue, which the end of an exchange sends as
-//! one pipeline. So a lone caller pays for nothing, and a crowd behind a slow network needs no more connections than one
-//! caller. A caller makes its own exchange on its own thread.
+//! Up to two exchanges run at a time. Callers that come meanwhile are queued, and the end of an exchange sends the
+//! queue as one pipeline. So a lone caller pays nothing for it, and 1,000 callers behind a slow network need no more
+//! connections than one. A caller makes its own exchange on its own thread.
 //!
 //! For 1,000 threads that is two fifths of the CPU time that a semaphore of four calls takes: in the process 32 against
 //! 59 us, in the server 3 against 29 us for an acquisition and its release (medians of three alternating rounds).
@@ -14,18 +14,18 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::oneshot;
 
-use super::connections::Connections;
+use super::pool::Connections;
 use super::runtime::is_caller;
-use crate::judge::{Call, Fault, Reply, fault, read};
-use crate::line::Line;
-use crate::server::{Server, Servers};
+use crate::connection::Connection;
+use crate::failures::{Call, Failure, Reply, failure, read};
+use crate::route::{Server, Servers};
 use crate::sync::locked;
 
 const AT_ONCE: usize = 2;
 const MOST_CALLS: usize = 128;
 
 #[derive(Clone)]
-pub(crate) struct Lane {
+pub(crate) struct Pipeline {
     connections: Connections,
     state: Arc<Mutex<State>>,
 }
@@ -35,13 +35,13 @@ struct State {
     running: usize,
     queue: VecDeque<Batch>,
     count: u64,
-    /// With a line for a lone wait, there is one exchange at a time: see solo.rs.
+    /// While a lone wait has a connection, there is one exchange at a time: see blocking.rs.
     is_narrow: bool,
     was_wide: bool,
     crowded: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// What one caller sends.
+/// The call of one caller.
 struct Batch {
     number: u64,
     one: One,
@@ -49,7 +49,7 @@ struct Batch {
     done: oneshot::Sender<Reply>,
 }
 
-/// One call; an ASKING goes before it if so said.
+/// One call, after an ASKING if so asked.
 struct One {
     cmd: Cmd,
     is_asking: bool,
@@ -68,10 +68,10 @@ impl State {
     }
 }
 
-impl Server for Lane {
+impl Server for Pipeline {
     fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Call {
-        let lane = self.clone();
-        Box::pin(async move { lane.run(One { cmd, is_asking }, timeout).await })
+        let pipeline = self.clone();
+        Box::pin(async move { pipeline.run(One { cmd, is_asking }, timeout).await })
     }
 
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool {
@@ -94,18 +94,18 @@ impl Server for Lane {
         (state.running, state.queue.len())
     }
 
-    fn line(&self, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
-        line_of_caller(self.connections.servers(), timeout)
+    fn connection(&self, timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
+        connection_of_caller(self.connections.servers(), timeout)
     }
 }
 
-/// A line on which the caller's thread blocks itself, if this is one.
-pub(super) fn line_of_caller(servers: &Servers, timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
-    let client = servers.client(None).map_err(fault);
-    is_caller().then(|| Line::blocking(&client?, timeout))
+/// A connection on which the caller's thread blocks itself, if this is one.
+pub(super) fn connection_of_caller(servers: &Servers, timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
+    let client = servers.client(None).map_err(failure);
+    is_caller().then(|| Connection::blocking(&client?, timeout))
 }
 
-impl Lane {
+impl Pipeline {
     pub(crate) fn new(connections: Connections) -> Self {
         Self { connections, state: Arc::default() }
     }
@@ -115,11 +115,11 @@ impl Lane {
             Entered::Free(one) => return self.exchanged(one, timeout).await,
             Entered::Queued(number, reply) => (number, reply),
         };
-        let gone = || Fault::broken("the runtime is ending");
+        let gone = || Failure::broken("the runtime is ending");
         match tokio::time::timeout(timeout, &mut reply).await {
             Ok(reply) => reply.unwrap_or_else(|_| Err(gone())),
             Err(_) if self.withdraw(number) => {
-                Err(Fault::broken(format!("no connection came free within {timeout:?}")))
+                Err(Failure::broken(format!("no connection came free within {timeout:?}")))
             }
             // It is on its way, and ends in time.
             Err(_) => reply.await.unwrap_or_else(|_| Err(gone())),
@@ -146,7 +146,7 @@ impl Lane {
         Entered::Queued(number, reply)
     }
 
-    /// Takes it out of the queue; says whether it was still there.
+    /// Takes it out of the queue; returns whether it was still there.
     fn withdraw(&self, number: u64) -> bool {
         let mut state = locked(&self.state);
         let before = state.queue.len();
@@ -158,15 +158,15 @@ impl Lane {
         let work = move || {
             let reply = self.exchange(&[one], timeout).pop();
             self.next();
-            reply.unwrap_or_else(|| Err(Fault::broken("no reply")))
+            reply.unwrap_or_else(|| Err(Failure::broken("no reply")))
         };
         if is_caller() {
             return work();
         }
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::broken("the runtime is ending")))
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Failure::broken("the runtime is ending")))
     }
 
-    /// Hands the connection to those that stand in the queue.
+    /// Sends the queue over the connection.
     fn next(&self) {
         let mut state = locked(&self.state);
         if state.queue.is_empty() {
@@ -176,9 +176,9 @@ impl Lane {
         let count = state.queue.len().min(MOST_CALLS);
         let batches: Vec<_> = state.queue.drain(..count).collect();
         drop(state);
-        let lane = self.clone();
+        let pipeline = self.clone();
         // Also from a caller's thread, which has entered the runtime.
-        tokio::task::spawn_blocking(move || lane.send(batches));
+        tokio::task::spawn_blocking(move || pipeline.send(batches));
     }
 
     fn send(&self, batches: Vec<Batch>) {
@@ -197,10 +197,10 @@ impl Lane {
         let broken = self.try_exchange(calls, timeout, &mut replies).err();
         if let Some(error) = broken {
             self.connections.drop_idle();
-            let text = error.is_timeout().then(|| Fault::no_reply(timeout));
-            let mut first = Some(text.unwrap_or_else(|| fault(error.clone())));
+            let text = error.is_timeout().then(|| Failure::no_reply(timeout));
+            let mut first = Some(text.unwrap_or_else(|| failure(error.clone())));
             while replies.len() < calls.len() {
-                replies.push(Err(first.take().unwrap_or_else(|| fault(error.clone()))));
+                replies.push(Err(first.take().unwrap_or_else(|| failure(error.clone()))));
             }
         }
         replies
@@ -228,8 +228,8 @@ impl Lane {
             }
             replies.push(read(receive().map(Ok)?));
         }
-        // A server that is no master any more: the next connection may lead to the one that is.
-        let leads_astray = |reply: &Reply| matches!(reply, Err(fault) if fault.code() == Some("READONLY"));
+        // A server that is no longer the master: the next connection may lead to the one that is.
+        let leads_astray = |reply: &Reply| matches!(reply, Err(failure) if failure.code() == Some("READONLY"));
         if replies.iter().any(leads_astray) {
             self.connections.drop_idle();
         } else {

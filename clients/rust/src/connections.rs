@@ -6,29 +6,31 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::engine::Engine;
-use crate::judge::Fault;
-use crate::line::Line;
+use crate::connection::Connection;
+use crate::failures::Failure;
+use crate::reach::Reach;
 use crate::sync::{First, Signal, first, locked};
 
-const MOST_LINES: usize = 8;
+const MOST_CONNECTIONS: usize = 8;
 
-/// The right to one of the lines.
+/// The right to one of the connections.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
-pub(crate) struct Lines {
+pub(crate) struct Connections {
+    reach: Reach,
     turns: Arc<Semaphore>,
     waiting: AtomicUsize,
-    idle: Mutex<Vec<Arc<Line>>>,
+    idle: Mutex<Vec<Arc<Connection>>>,
 }
 
-impl Lines {
-    pub(crate) fn new() -> Self {
-        Self { turns: Arc::new(Semaphore::new(MOST_LINES)), waiting: AtomicUsize::new(0), idle: Mutex::default() }
+impl Connections {
+    pub(crate) fn new(reach: Reach) -> Self {
+        let turns = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        Self { reach, turns, waiting: AtomicUsize::new(0), idle: Mutex::default() }
     }
 
     pub(crate) fn in_use(&self) -> usize {
-        MOST_LINES.saturating_sub(self.turns.available_permits())
+        MOST_CONNECTIONS.saturating_sub(self.turns.available_permits())
     }
 
     /// How many are kept for the next wait.
@@ -41,12 +43,12 @@ impl Lines {
     }
 
     /// Nothing when none came free in time, or the caller or the manager is done.
-    pub(crate) async fn turn(&self, engine: &Engine, timeout: Duration, cancel: &Signal) -> Option<Turn> {
+    pub(crate) async fn turn(&self, timeout: Duration, cancel: &Signal) -> Option<Turn> {
         if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
             return Some(turn);
         }
         let _waiting = Waiting::new(&self.waiting);
-        let over = first(cancel.wait(), engine.closed.wait());
+        let over = first(cancel.wait(), self.reach.closed.wait());
         let turn = tokio::time::timeout(timeout, Arc::clone(&self.turns).acquire_owned());
         match first(turn, over).await {
             First::Left(Ok(Ok(turn))) => Some(turn),
@@ -54,30 +56,30 @@ impl Lines {
         }
     }
 
-    /// A line that was kept, or a new one.
-    pub(crate) async fn line(&self, engine: &Engine, key: &[u8]) -> Result<Arc<Line>, Fault> {
+    /// A connection that was kept, or a new one.
+    pub(crate) async fn connection(&self, key: &[u8]) -> Result<Arc<Connection>, Failure> {
         loop {
             let kept = locked(&self.idle).pop();
             match kept {
-                Some(line) if line.is_open() => return Ok(line),
+                Some(connection) if connection.is_open() => return Ok(connection),
                 Some(_) => {}
-                None => return engine.router.dial(key, engine.timeout).await,
+                None => return self.reach.dial(key).await,
             }
         }
     }
 
-    /// In a cluster each key has its own server: a line kept for another one would be of no use.
-    pub(crate) async fn give_back(&self, engine: &Engine, line: Arc<Line>) {
-        if line.is_open() && !engine.router.is_cluster() && !engine.closed.is_fired() {
-            locked(&self.idle).push(line);
+    /// In a cluster each key has its own server: a connection kept for another one would be of no use.
+    pub(crate) async fn give_back(&self, connection: Arc<Connection>) {
+        if connection.is_open() && !self.reach.router.is_cluster() && !self.reach.closed.is_fired() {
+            locked(&self.idle).push(connection);
         } else {
-            line.close().await;
+            connection.close().await;
         }
     }
 
     pub(crate) fn close(&self) {
-        for line in std::mem::take(&mut *locked(&self.idle)) {
-            line.close_soon();
+        for connection in std::mem::take(&mut *locked(&self.idle)) {
+            connection.close_soon();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers there are, and how calls find the one that has the key. In a cluster it follows MOVED and ASK.
+//! Sends commands to the server that has the key. In a cluster it follows MOVED and ASK.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::{Client, Cmd, ConnectionAddr, RedisResult, Value};
 
-use crate::judge::{Call, Fault, Reply, fault, number, text};
-use crate::line::Line;
+use crate::connection::Connection;
+use crate::failures::{Call, Failure, Reply, failure, number, text};
 use crate::slot::slot;
 use crate::sync::locked;
 
@@ -97,17 +97,17 @@ impl Servers {
 
     /// As [`Self::client`], without holding up other tasks.
     #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))] // Only Sentinels have to be asked.
-    pub(crate) async fn find(&self, address: Option<&str>) -> Result<Client, Fault> {
+    pub(crate) async fn find(&self, address: Option<&str>) -> Result<Client, Failure> {
         #[cfg(feature = "sentinel")]
         if let Kind::Sentinel(asked) = &self.0 {
             let _turn = asked.turn.lock().await;
             let servers = self.clone();
             return match tokio::task::spawn_blocking(move || servers.client(None)).await {
-                Ok(client) => client.map_err(fault),
-                Err(_) => Err(Fault::broken("the runtime is ending")),
+                Ok(client) => client.map_err(failure),
+                Err(_) => Err(Failure::broken("the runtime is ending")),
             };
         }
-        self.client(address).map_err(fault)
+        self.client(address).map_err(failure)
     }
 }
 
@@ -125,9 +125,10 @@ fn placed(addr: &ConnectionAddr, address: &str) -> ConnectionAddr {
 
 /// One server, behind the connections of the application.
 pub(crate) trait Server: Send + Sync {
-    /// One exchange; an ASKING goes before it if so said. A call is sent at most once.
+    /// One exchange, after an ASKING if so asked. A command is sent at most once.
     fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Call;
-    /// Keeps to one connection, if there never were two, and says so. `crowded` is called when callers have to wait.
+    /// Keeps to one connection, if there never were two. Returns whether it does. `crowded` is called when callers have
+    /// to wait.
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
     /// Ends that.
     fn widen(&self);
@@ -135,16 +136,16 @@ pub(crate) trait Server: Send + Sync {
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
     }
-    /// A line on which a thread blocks itself, where threads call.
-    fn line(&self, _timeout: Duration) -> Option<Result<Arc<Line>, Fault>> {
+    /// A connection on which a thread blocks itself, where threads call.
+    fn connection(&self, _timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
         None
     }
 }
 
-/// Makes the way to a server: the only one, or the one at an address.
+/// Creates the way to a server: the only one, or the one at an address.
 pub(crate) type Opens = Box<dyn Fn(Option<String>) -> Arc<dyn Server> + Send + Sync>;
 
-/// Leads calls to the server that has the key.
+/// Sends commands to the server that has the key.
 pub(crate) struct Router {
     servers: Servers,
     opens: Opens,
@@ -154,7 +155,7 @@ pub(crate) struct Router {
 #[derive(Default)]
 struct Map {
     only: Option<Arc<dyn Server>>,
-    byaddress: HashMap<String, Arc<dyn Server>>,
+    by_address: HashMap<String, Arc<dyn Server>>,
     slots: Vec<(u16, u16, String)>,
 }
 
@@ -167,10 +168,10 @@ impl Router {
         self.servers.is_cluster()
     }
 
-    /// Of all servers: see [`Server::in_use`].
+    /// The sum over all servers: see [`Server::in_use`].
     pub(crate) fn in_use(&self) -> (usize, usize) {
         let map = locked(&self.map);
-        let all = map.only.iter().chain(map.byaddress.values()).map(|server| server.in_use());
+        let all = map.only.iter().chain(map.by_address.values()).map(|server| server.in_use());
         all.fold((0, 0), |(slots, queue), (more, longer)| (slots.saturating_add(more), queue.saturating_add(longer)))
     }
 
@@ -181,14 +182,14 @@ impl Router {
 
     fn at(&self, address: &str) -> Arc<dyn Server> {
         let mut map = locked(&self.map);
-        if map.byaddress.len() > MOST_SERVERS {
-            map.byaddress.clear();
+        if map.by_address.len() > MOST_SERVERS {
+            map.by_address.clear();
         }
-        if let Some(known) = map.byaddress.get(address) {
+        if let Some(known) = map.by_address.get(address) {
             return Arc::clone(known);
         }
         let made = (self.opens)(Some(address.to_owned()));
-        map.byaddress.insert(address.to_owned(), Arc::clone(&made));
+        map.by_address.insert(address.to_owned(), Arc::clone(&made));
         made
     }
 
@@ -199,12 +200,12 @@ impl Router {
         map.slots.iter().find(|(from, to, _)| (*from..=*to).contains(&slot)).map(|(_, _, address)| address.clone())
     }
 
-    async fn located(&self, key: &[u8], timeout: Duration) -> Result<String, Fault> {
+    async fn located(&self, key: &[u8], timeout: Duration) -> Result<String, Failure> {
         if let Some(known) = self.address(key) {
             return Ok(known);
         }
         self.refresh(timeout).await?;
-        self.address(key).ok_or_else(|| Fault::broken("no server of the cluster has the slot of the key"))
+        self.address(key).ok_or_else(|| Failure::broken("no server of the cluster has the slot of the key"))
     }
 
     /// One exchange with the server of a key.
@@ -221,7 +222,7 @@ impl Router {
         let mut is_asking = false;
         for _ in 0..MOST_HOPS {
             let reply = self.at(&address).call(cmd.clone(), is_asking, timeout).await;
-            let Err(Fault::Said(said)) = &reply else { return reply };
+            let Err(Failure::Reply(said)) = &reply else { return reply };
             if !matches!(said.code.as_str(), "MOVED" | "ASK") {
                 return reply;
             }
@@ -236,11 +237,11 @@ impl Router {
                 _ => named,
             };
         }
-        Err(Fault::broken("the cluster sends the call around in a circle"))
+        Err(Failure::broken("the cluster sends the call around in a circle"))
     }
 
     /// Finds out anew which server has which keys.
-    pub(crate) async fn refresh(&self, timeout: Duration) -> Result<(), Fault> {
+    pub(crate) async fn refresh(&self, timeout: Duration) -> Result<(), Failure> {
         if !self.is_cluster() {
             return Ok(());
         }
@@ -248,7 +249,7 @@ impl Router {
             locked(&self.map).slots.iter().map(|(_, _, address)| address.clone()).collect();
         addresses.extend(self.servers.seeds());
         addresses.dedup();
-        let mut last = Fault::broken("a cluster needs at least one server");
+        let mut last = Failure::broken("a cluster needs at least one server");
         for address in addresses {
             let mut cmd = Cmd::new();
             cmd.arg("CLUSTER").arg("SLOTS");
@@ -260,27 +261,27 @@ impl Router {
                         return Ok(());
                     }
                 }
-                Err(fault) => last = fault,
+                Err(failure) => last = failure,
             }
         }
         Err(last)
     }
 
-    /// Opens a line to the server that has the key.
-    pub(crate) async fn dial(&self, key: &[u8], timeout: Duration) -> Result<Arc<Line>, Fault> {
+    /// Opens a connection to the server that has the key.
+    pub(crate) async fn dial(&self, key: &[u8], timeout: Duration) -> Result<Arc<Connection>, Failure> {
         let address = if self.is_cluster() { Some(self.located(key, timeout).await?) } else { None };
         let client = self.servers.find(address.as_deref()).await?;
         // On a thread of the runtime: it goes too deep for the small stacks of some callers.
-        match tokio::spawn(async move { Line::open(&client, timeout).await }).await {
-            Ok(line) => line,
-            Err(_) => Err(Fault::broken("the runtime is ending")),
+        match tokio::spawn(async move { Connection::open(&client, timeout).await }).await {
+            Ok(connection) => connection,
+            Err(_) => Err(Failure::broken("the runtime is ending")),
         }
     }
 
-    /// Opens the line of a lone wait.
-    pub(crate) async fn dial_alone(&self, key: &[u8], timeout: Duration) -> Result<Arc<Line>, Fault> {
-        match self.only().line(timeout) {
-            Some(line) => line,
+    /// Opens the connection of a lone wait.
+    pub(crate) async fn dial_alone(&self, key: &[u8], timeout: Duration) -> Result<Arc<Connection>, Failure> {
+        match self.only().connection(timeout) {
+            Some(connection) => connection,
             None => self.dial(key, timeout).await,
         }
     }
@@ -297,7 +298,7 @@ impl Router {
     }
 }
 
-/// Reads CLUSTER SLOTS. A server that does not know its own name is where it was asked.
+/// Reads CLUSTER SLOTS. A server that does not know its own name has the address at which it was asked.
 fn slots(reply: &Value, asked: &str) -> Vec<(u16, u16, String)> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     let range = |range: &Value| -> Option<(u16, u16, String)> {
@@ -319,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slots_of_a_cluster_are_read_and_an_unnamed_server_is_where_it_was_asked() {
+    fn an_unnamed_server_of_a_cluster_has_the_address_that_was_asked() {
         let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.into()), Value::Int(port)]);
         let reply = Value::Array(vec![
             Value::Array(vec![Value::Int(0), Value::Int(99), node("10.0.0.1", 7000), node("10.0.0.2", 7001)]),

@@ -1,4 +1,4 @@
-//! What an error of the library or the server means: whether to try again, and which error users get.
+//! Decides what an error of the library or the server means: whether to retry, and which error users get.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,43 +6,44 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 
+use crate::clock::now;
 use crate::error::{Error, Kind};
 
-/// What became of one call.
-pub(crate) type Reply = Result<Value, Fault>;
+/// The outcome of one call.
+pub(crate) type Reply = Result<Value, Failure>;
 
 /// One call on its way.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Why a call has no reply that helps.
-pub(crate) enum Fault {
+pub(crate) enum Failure {
     /// An error that the server replied.
-    Said(Said),
+    Reply(ReplyError),
     /// No connection, or no reply in time; the connection is closed.
-    Broken(Broken),
+    Lost(ConnectionLost),
     /// No reply in time, on a connection that others use too: it may still come.
     Late(Call),
     /// The caller has given up.
     GivenUp,
-    /// An error that is to be told as it is.
+    /// An error that users get unchanged.
     Ours(Error),
 }
 
-pub(crate) struct Said {
+pub(crate) struct ReplyError {
     pub(crate) code: String,
     pub(crate) text: String,
 }
 
-pub(crate) struct Broken {
+pub(crate) struct ConnectionLost {
     text: String,
-    /// It makes no sense to try again: the server does not let us in.
+    /// A retry is pointless: the server does not let this user in.
     is_final: bool,
     cause: Option<Arc<RedisError>>,
 }
 
-impl Fault {
+impl Failure {
     pub(crate) fn broken(text: impl Into<String>) -> Self {
-        Self::Broken(Broken { text: text.into(), is_final: false, cause: None })
+        Self::Lost(ConnectionLost { text: text.into(), is_final: false, cause: None })
     }
 
     pub(crate) fn no_reply(within: Duration) -> Self {
@@ -51,46 +52,45 @@ impl Fault {
 
     /// The server does not know the command. The second word of the text may come from within a script.
     pub(crate) fn is_unknown_command(&self) -> bool {
-        matches!(self, Self::Said(said) if said.is_unknown_command())
+        matches!(self, Self::Reply(said) if said.is_unknown_command())
     }
 
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Broken(broken) if broken.is_final)
+        matches!(self, Self::Lost(broken) if broken.is_final)
     }
 
     /// The time of a connection that blocks was over.
     #[cfg(feature = "blocking")]
     pub(crate) fn is_late(&self) -> bool {
-        matches!(self, Self::Broken(Broken { cause: Some(cause), .. }) if cause.is_timeout())
+        matches!(self, Self::Lost(ConnectionLost { cause: Some(cause), .. }) if cause.is_timeout())
     }
 
-    pub(crate) fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken(_) | Self::Late(_))
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Late(_))
     }
 
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
-            Self::Said(said) => Some(&said.code),
+            Self::Reply(said) => Some(&said.code),
             _ => None,
         }
     }
 
-    /// Whether to try again while wait time remains: the server, or its part in the group, is changing.
-    /// Or it cannot grant just now.
+    /// Whether to retry while wait time remains: the server may reply otherwise later, for example after a failover.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Broken(broken) => !broken.is_final,
+            Self::Lost(broken) => !broken.is_final,
             Self::Late(_) => true,
-            Self::Said(said) => said.passes(),
+            Self::Reply(said) => said.passes(),
             Self::GivenUp | Self::Ours(_) => false,
         }
     }
 
-    /// What it is, in words.
+    /// Its text.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Said(said) => said.text.clone(),
-            Self::Broken(broken) => broken.text.clone(),
+            Self::Reply(said) => said.text.clone(),
+            Self::Lost(broken) => broken.text.clone(),
             Self::Late(_) => "no reply in time".into(),
             Self::GivenUp => "the caller has given up".into(),
             Self::Ours(error) => error.to_string(),
@@ -103,11 +103,11 @@ impl Fault {
             Self::Ours(error) => error,
             Self::GivenUp => Error::new(Kind::Cancelled, key, "the caller has given up"),
             Self::Late(_) => Error::new(Kind::NoServer, key, "no reply in time"),
-            Self::Broken(broken) => {
+            Self::Lost(broken) => {
                 let kind = if broken.is_final { Kind::Denied } else { Kind::NoServer };
                 Error::new(kind, key, broken.text).because(broken.cause)
             }
-            Self::Said(said) => {
+            Self::Reply(said) => {
                 let kind = match said.code.as_str() {
                     "DEADLOCK" => Kind::Deadlock,
                     "NOPERM" => Kind::Denied,
@@ -122,7 +122,7 @@ impl Fault {
     }
 }
 
-impl Said {
+impl ReplyError {
     fn is_unknown_command(&self) -> bool {
         let text = self.text.to_ascii_lowercase();
         text.starts_with("err unknown command") || text.starts_with("err unknown redis command")
@@ -140,8 +140,8 @@ impl Said {
     }
 }
 
-impl From<Said> for RedisError {
-    fn from(said: Said) -> Self {
+impl From<ReplyError> for RedisError {
+    fn from(said: ReplyError) -> Self {
         let details = said.text.strip_prefix(&said.code).unwrap_or_default().trim_start().to_owned();
         redis::make_extension_error(said.code, Some(details))
     }
@@ -152,28 +152,48 @@ pub(crate) fn read(reply: Result<Value, RedisError>) -> Reply {
     match reply {
         Ok(Value::ServerError(error)) => Err(said(error.code(), error.details())),
         Ok(value) => Ok(value),
-        Err(error) => Err(fault(error)),
+        Err(error) => Err(failure(error)),
     }
 }
 
 /// The meaning of an error of the library.
-pub(crate) fn fault(error: RedisError) -> Fault {
+pub(crate) fn failure(error: RedisError) -> Failure {
     let is_final = error.kind() == ErrorKind::AuthenticationFailed;
     if let (false, Some(code)) = (is_final, error.code()) {
         return said(code, error.detail());
     }
     let text = error.to_string();
-    Fault::Broken(Broken { text, is_final, cause: Some(Arc::new(error)) })
+    Failure::Lost(ConnectionLost { text, is_final, cause: Some(Arc::new(error)) })
 }
 
-fn said(code: &str, details: Option<&str>) -> Fault {
+fn said(code: &str, details: Option<&str>) -> Failure {
     let text = details.map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
-    let lets_nobody_in = matches!(code, "NOAUTH" | "WRONGPASS")
+    let refuses_user = matches!(code, "NOAUTH" | "WRONGPASS")
         || code == "ERR" && details.is_some_and(|it| it.starts_with("invalid password") || it.starts_with("AUTH"));
-    if lets_nobody_in {
-        return Fault::Broken(Broken { text, is_final: true, cause: None });
+    if refuses_user {
+        return Failure::Lost(ConnectionLost { text, is_final: true, cause: None });
     }
-    Fault::Said(Said { code: code.to_owned(), text })
+    Failure::Reply(ReplyError { code: code.to_owned(), text })
+}
+
+/// The reply, or the call itself if there is none in time.
+pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
+    Box::pin(async move {
+        match tokio::time::timeout(timeout, &mut call).await {
+            Ok(reply) => reply,
+            Err(_) => Err(Failure::Late(in_time(call, timeout))),
+        }
+    })
+}
+
+/// Awaits a reply until then, even a late one.
+pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
+    loop {
+        match call.await {
+            Err(Failure::Late(late)) if now() < until => call = late,
+            reply => return reply,
+        }
+    }
 }
 
 /// The text of a reply; nothing if it is something else.

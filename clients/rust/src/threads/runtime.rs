@@ -1,4 +1,5 @@
-//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers drive their own calls.
+//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers drive their own
+//! calls.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -21,7 +22,8 @@ thread_local! {
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The runtime; an error where no thread can be started. A process that was forked gets its own: threads are not forked.
+/// The runtime; an error where no thread can be started. A process that was forked gets its own: threads are not
+/// forked.
 pub(crate) fn handle() -> std::io::Result<Handle> {
     let mut runtime = locked(&RUNTIME);
     if let Some((process, runtime)) = runtime.as_ref()
@@ -54,8 +56,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Drives a future on this thread. Unlike the runtime's own function it works within another runtime too, where it blocks
-/// as any blocking call does.
+/// Drives a future on this thread. Unlike the runtime's own function it works within another runtime too, where it
+/// blocks as any blocking call does.
 pub(crate) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     struct Back(bool);
     impl Drop for Back {

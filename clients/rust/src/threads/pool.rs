@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Connection, ConnectionLike, RedisResult};
 
-use crate::server::Servers;
+use crate::route::Servers;
 use crate::sync::locked;
 
 /// A pool of connections that the application shares with its locks. It keeps as many open as were in use at a time.
@@ -51,7 +51,7 @@ impl<S: Into<Servers>> From<S> for Connections {
 }
 
 impl Connections {
-    /// Opens none yet. A `redis::Client`, a `SentinelClient` or [`Servers`] says where to.
+    /// Opens none yet. A `redis::Client`, a `SentinelClient` or [`Servers`] names the server.
     pub fn new(servers: impl Into<Servers>) -> Self {
         Self::at(servers.into(), None)
     }

@@ -1,4 +1,4 @@
-//! A connection of the manager's own: for waiting, for sessions, and where the application has none to share. Its end is
+//! A dedicated connection: for waiting, for sessions, and where the application has none to share. Its end is
 //! noticed at once.
 
 use std::sync::{Arc, Mutex};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, Value};
 
-use crate::judge::{Fault, Reply, fault, read, text};
+use crate::failures::{Failure, Reply, failure, read, text};
 use crate::sync::{First, Signal, first, locked};
 
-/// What hears messages.
-type Heard = Box<dyn Fn(&str) + Send + Sync>;
+/// Called with messages.
+type Receiver = Box<dyn Fn(&str) + Send + Sync>;
 
-pub(crate) struct Line {
-    connection: Mutex<Option<MultiplexedConnection>>,
+pub(crate) struct Connection {
+    stream: Mutex<Option<MultiplexedConnection>>,
     /// Instead, one on which threads block themselves.
     #[cfg(feature = "blocking")]
     blocks: Option<Mutex<Option<Blocking>>>,
     /// Calls let go of the connection.
     closing: Signal,
     ended: Arc<Signal>,
-    heard: Arc<Mutex<Option<Heard>>>,
+    receiver: Arc<Mutex<Option<Receiver>>>,
 }
 
 #[cfg(feature = "blocking")]
@@ -30,7 +30,7 @@ struct Blocking {
     timeout: Duration,
 }
 
-/// The library drops what hears messages when the connection has ended, whoever ended it.
+/// The library drops the receiver of messages when the connection has ended, whichever side ended it.
 struct End(Arc<Signal>);
 
 impl Drop for End {
@@ -39,30 +39,30 @@ impl Drop for End {
     }
 }
 
-impl Line {
-    /// Opens one that hears messages and notices its end.
-    pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+impl Connection {
+    /// Opens one that receives messages and notices its end.
+    pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.clone().set_redis_settings(settings)).map_err(fault)?;
+        let client = Client::open(info.clone().set_redis_settings(settings)).map_err(failure)?;
         let ended = Arc::new(Signal::default());
-        let heard = Arc::new(Mutex::new(None::<Heard>));
-        let (end, hears) = (End(Arc::clone(&ended)), Arc::clone(&heard));
+        let receiver = Arc::new(Mutex::new(None::<Receiver>));
+        let (end, receives) = (End(Arc::clone(&ended)), Arc::clone(&receiver));
         let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
             let _ = &end;
             if let (PushKind::Message, Some(message)) = (&push.kind, push.data.get(1))
-                && let Some(heard) = locked(&hears).as_ref()
+                && let Some(receiver) = locked(&receives).as_ref()
             {
-                heard(&text(message));
+                receiver(&text(message));
             }
             Ok::<(), ()>(())
         });
-        Self::connected(&client, config, timeout, ended, heard).await
+        Self::connected(&client, config, timeout, ended, receiver).await
     }
 
     #[cfg(feature = "tokio")]
     /// Opens one as the client would: its protocol may know neither messages nor ends.
-    pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
+    pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
     }
 
@@ -71,31 +71,31 @@ impl Line {
         config: AsyncConnectionConfig,
         timeout: Duration,
         ended: Arc<Signal>,
-        heard: Arc<Mutex<Option<Heard>>>,
-    ) -> Result<Arc<Self>, Fault> {
+        receiver: Arc<Mutex<Option<Receiver>>>,
+    ) -> Result<Arc<Self>, Failure> {
         let config = config.set_connection_timeout(Some(timeout)).set_response_timeout(None);
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(fault)?;
-        let mut line = Self { ended, heard, ..Self::empty() };
-        line.connection = Mutex::new(Some(connection));
-        Ok(Arc::new(line))
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failure)?;
+        let mut opened = Self { ended, receiver, ..Self::empty() };
+        opened.stream = Mutex::new(Some(connection));
+        Ok(Arc::new(opened))
     }
 
     fn empty() -> Self {
         Self {
-            connection: Mutex::default(),
+            stream: Mutex::default(),
             #[cfg(feature = "blocking")]
             blocks: None,
             closing: Signal::default(),
             ended: Arc::default(),
-            heard: Arc::default(),
+            receiver: Arc::default(),
         }
     }
 
-    /// Opens one for the wait of a thread, which blocks on it: it is told when the wait is over without another thread in
-    /// between. It neither hears messages nor notices its end.
+    /// Opens one for the wait of a thread, which blocks on it and gets the reply without another thread in between. It
+    /// neither receives messages nor notices its end.
     #[cfg(feature = "blocking")]
-    pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Fault> {
-        let connection = client.get_connection_with_timeout(timeout).map_err(fault)?;
+    pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
+        let connection = client.get_connection_with_timeout(timeout).map_err(failure)?;
         let blocking = Blocking { connection, timeout: Duration::ZERO };
         Ok(Arc::new(Self { blocks: Some(Mutex::new(Some(blocking))), ..Self::empty() }))
     }
@@ -108,42 +108,42 @@ impl Line {
 
     #[cfg(feature = "blocking")]
     fn block(&self, slot: &Mutex<Option<Blocking>>, cmd: &Cmd, timeout: Duration) -> Reply {
-        let Some(mut blocking) = locked(slot).take() else { return Err(Fault::broken("the connection has ended")) };
+        let Some(mut blocking) = locked(slot).take() else { return Err(Failure::broken("the connection has ended")) };
         let reply = blocking.call(cmd, timeout);
         match &reply {
-            Err(fault) if fault.is_broken() => self.closing.fire(),
+            Err(failure) if failure.is_connection_lost() => self.closing.fire(),
             _ if self.is_open() => *locked(slot) = Some(blocking),
             _ => {}
         }
         reply
     }
 
-    /// One exchange. Without a reply in time, and when the caller gives up, the line is closed.
+    /// One exchange. Without a reply in time, and when the caller gives up, the connection is closed.
     pub(crate) async fn call(&self, cmd: &Cmd, timeout: Duration, cancel: &Signal) -> Reply {
         #[cfg(feature = "blocking")]
         if let Some(slot) = &self.blocks {
             return self.block(slot, cmd, timeout);
         }
-        let Some(connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
+        let Some(connection) = self.shared() else { return Err(Failure::broken("the connection has ended")) };
         let exchange = async move {
             let mut connection = connection;
             connection.send_packed_command(cmd).await
         };
         let reply = tokio::time::timeout(timeout, exchange);
         let outcome = first(reply, first(self.closing.wait(), cancel.wait())).await;
-        let (closes, fault) = match outcome {
+        let (closes, failure) = match outcome {
             First::Left(Ok(reply)) => match read(reply) {
-                Err(fault) if fault.is_broken() => (true, fault),
+                Err(failure) if failure.is_connection_lost() => (true, failure),
                 reply => return reply,
             },
-            First::Left(Err(_)) => (true, Fault::no_reply(timeout)),
-            First::Right(First::Left(())) => (false, Fault::broken("the connection was closed")),
-            First::Right(First::Right(())) => (true, Fault::GivenUp),
+            First::Left(Err(_)) => (true, Failure::no_reply(timeout)),
+            First::Right(First::Left(())) => (false, Failure::broken("the connection was closed")),
+            First::Right(First::Right(())) => (true, Failure::GivenUp),
         };
         if closes {
             self.close().await;
         }
-        Err(fault)
+        Err(failure)
     }
 
     /// Passes messages on from now on, in the order in which they come.
@@ -151,19 +151,19 @@ impl Line {
         &self,
         channel: &str,
         timeout: Duration,
-        heard: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Result<(), Fault> {
-        *locked(&self.heard) = Some(Box::new(heard));
-        let Some(mut connection) = self.shared() else { return Err(Fault::broken("the connection has ended")) };
+        receiver: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(), Failure> {
+        *locked(&self.receiver) = Some(Box::new(receiver));
+        let Some(mut connection) = self.shared() else { return Err(Failure::broken("the connection has ended")) };
         match first(tokio::time::timeout(timeout, connection.subscribe(channel)), self.closing.wait()).await {
             First::Left(Ok(reply)) => read(reply.map(|()| Value::Nil)).map(|_| ()),
-            First::Left(Err(_)) => Err(Fault::no_reply(timeout)),
-            First::Right(()) => Err(Fault::broken("the connection was closed")),
+            First::Left(Err(_)) => Err(Failure::no_reply(timeout)),
+            First::Right(()) => Err(Failure::broken("the connection was closed")),
         }
     }
 
     pub(crate) fn shared(&self) -> Option<MultiplexedConnection> {
-        locked(&self.connection).clone().filter(|_| self.is_open())
+        locked(&self.stream).clone().filter(|_| self.is_open())
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -177,7 +177,7 @@ impl Line {
 
     /// Lets go of the connection, which ends soon.
     pub(crate) fn close_soon(&self) {
-        let connection = locked(&self.connection).take();
+        let connection = locked(&self.stream).take();
         self.closing.fire();
         drop(connection);
         #[cfg(feature = "blocking")]
@@ -189,7 +189,8 @@ impl Line {
     /// Returns when the connection is closed: nothing that was sent before gets a reply any more.
     pub(crate) async fn close(&self) {
         self.close_soon();
-        // The library ends it when the last call has let go of it. One that hears nothing cannot tell when that is.
+        // The library ends it when the last call has let go of it. One without a receiver of messages cannot notice
+        // that.
         if Arc::strong_count(&self.ended) > 1 {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
         }
@@ -200,11 +201,11 @@ impl Line {
 impl Blocking {
     fn call(&mut self, cmd: &Cmd, timeout: Duration) -> Reply {
         if self.timeout != timeout {
-            self.connection.set_read_timeout(Some(timeout)).map_err(fault)?;
-            self.connection.set_write_timeout(Some(timeout)).map_err(fault)?;
+            self.connection.set_read_timeout(Some(timeout)).map_err(failure)?;
+            self.connection.set_write_timeout(Some(timeout)).map_err(failure)?;
             self.timeout = timeout;
         }
         read(redis::ConnectionLike::req_command(&mut self.connection, cmd))
-            .map_err(|fault| if fault.is_late() { Fault::no_reply(timeout) } else { fault })
+            .map_err(|failure| if failure.is_late() { Failure::no_reply(timeout) } else { failure })
     }
 }

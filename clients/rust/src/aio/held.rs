@@ -1,0 +1,114 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue};
+use tokio::runtime::Handle;
+
+use super::Work;
+use crate::error::Error;
+use crate::held::{Owner, held_methods};
+use crate::hold::Hold;
+
+/// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives
+/// the lock back in the background; if the runtime ends first, the lock ends with its lease.
+#[must_use = "the lock is given back when this is dropped"]
+pub struct Held {
+    pub(super) hold: Arc<Hold>,
+    pub(super) owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Held").field("key", &self.key()).field("token", &self.token()).finish_non_exhaustive()
+    }
+}
+
+impl Held {
+    held_methods!();
+
+    /// Waits until the lock is lost, and gives the error that [`Held::check`] gives from then on.
+    pub async fn lost(&self) -> Error {
+        self.watch().over().await
+    }
+
+    /// Gives the lock back. To drop this future does not stop it.
+    ///
+    /// It takes at most the time-out of one call. After that the lock is given back in the background, and ends with
+    /// its lease at the latest.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
+    pub async fn release(self) -> Result<(), Error> {
+        let Some(ended) = self.hold.end() else { return Ok(()) };
+        let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
+        let mut release = Released {
+            work: Some(Box::pin(async move { owner.engine.release(&hold, ended).await })),
+            handle: self.owner.engine.handle().clone(),
+        };
+        std::future::poll_fn(move |context| release.poll(context)).await
+    }
+
+    /// Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.owner.engine.extend(&self.hold, lease).await
+    }
+
+    /// Asks the server whether the lock is held, and gives the time that is left.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), or that the server did not answer.
+    pub async fn verify(&self) -> Result<Duration, Error> {
+        self.owner.engine.verify(&self.hold).await
+    }
+
+    /// Runs one command on the server of the lock, only if the lock is held there at that moment. The first argument of
+    /// the command is its key; in a cluster it must be in the slot of the lock.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), that of the command as [`Argument`](crate::Kind::Argument), or that the server did
+    /// not answer.
+    pub async fn fenced<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        let value = self.owner.engine.fenced(&self.hold, command).await?;
+        self.hold.converted(value)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(ended) = self.hold.end() else { return };
+        let (hold, owner) = (Arc::clone(&self.hold), Arc::clone(&self.owner));
+        self.owner.engine.resources.reach.spawn(async move { owner.engine.release(&hold, ended).await });
+    }
+}
+
+/// A release, which goes on in the background when this is dropped.
+struct Released {
+    work: Option<Work<Result<(), Error>>>,
+    handle: Handle,
+}
+
+impl Released {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let done = work.as_mut().poll(context);
+        if done.is_ready() {
+            self.work = None;
+        }
+        done
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.handle.spawn(work);
+        }
+    }
+}

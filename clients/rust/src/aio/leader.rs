@@ -1,0 +1,109 @@
+//! Leader election.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::lock::{Attempted, Lock};
+use crate::error::Error;
+use crate::held::Owner;
+use crate::leader::{Campaign, Leadership, Looks, Term};
+
+/// Campaigns for a key. Its clones are the same campaign.
+#[derive(Clone, Debug)]
+pub struct Leader {
+    lock: Lock,
+    campaign: Arc<Campaign>,
+}
+
+impl Leader {
+    pub(super) fn new(lock: Lock) -> Self {
+        Self { lock, campaign: Arc::default() }
+    }
+
+    /// What others see of the leader, 1 to 128 visible ASCII characters.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.lock = self.lock.owner(owner);
+        self
+    }
+
+    /// The leadership ends with a connection of its own, one second after it.
+    #[must_use]
+    pub fn session(mut self) -> Self {
+        self.lock = self.lock.session();
+        self
+    }
+
+    /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which stops the campaign too. Each time
+    /// that it is elected it calls `lead`, which has to return when the [`Term`] is over. Others are elected once
+    /// `lead` has returned, or the lease has ended.
+    ///
+    /// # Errors
+    /// What no campaign can pass: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
+    pub async fn run<F: Future<Output = ()>>(&self, mut lead: impl FnMut(Term) -> F) -> Result<(), Error> {
+        let (engine, request) = (&self.lock.owner.engine, &self.lock.request);
+        loop {
+            let (owner, campaign, wanted) =
+                (Arc::clone(&self.lock.owner), Arc::clone(&self.campaign), Arc::clone(request));
+            let attempt = async move {
+                let hold = campaign.elected(&owner.engine, &wanted).await?;
+                Ok::<_, Error>(hold.map(|hold| Held { hold, owner }))
+            };
+            let Some(held) = Attempted::new(engine, self.campaign.stopped(), attempt).await? else { return Ok(()) };
+            lead(self.campaign.begin(&held.hold)).await;
+            let has_resigned = held.check().is_ok();
+            self.campaign.end();
+            if let Err(error) = held.release().await {
+                log::debug!("serverlock: {error}");
+            }
+            if has_resigned {
+                self.campaign.pause(request).await;
+            }
+        }
+    }
+
+    /// The token, while this leads.
+    #[must_use]
+    pub fn token(&self) -> Option<i64> {
+        self.campaign.token()
+    }
+
+    /// Steps down, and campaigns again after others had their turn.
+    pub fn resign(&self) {
+        self.campaign.resign();
+    }
+
+    /// Steps down, and ends [`run`](Self::run).
+    pub fn stop(&self) {
+        self.campaign.stop();
+    }
+
+    /// Yields who leads, first the current leader, then each change. It asks every third of the lease.
+    #[must_use]
+    pub fn observe(&self) -> Observer {
+        Observer {
+            looks: Looks::new(&self.lock.owner.engine, &self.lock.request),
+            _owner: Arc::clone(&self.lock.owner),
+        }
+    }
+}
+
+/// Yields who leads.
+pub struct Observer {
+    looks: Looks,
+    _owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+impl Observer {
+    /// The next change: `Some(None)` when nobody leads, `None` when the locks are closed.
+    pub async fn next(&mut self) -> Option<Option<Leadership>> {
+        self.looks.next().await
+    }
+}

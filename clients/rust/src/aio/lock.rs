@@ -1,0 +1,122 @@
+//! The description of a lock, and the attempts to get it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+use super::Work;
+use super::held::Held;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::held::Owner;
+use crate::options::lock_options;
+use crate::request::Request;
+use crate::scopes::{of_task, refuse_again};
+use crate::sync::{First, Signal, first};
+
+/// A description of a lock: it holds nothing, and any number of tasks may use it. Each acquisition gives a [`Held`] of
+/// its own.
+#[derive(Clone)]
+pub struct Lock {
+    pub(super) owner: Arc<Owner>,
+    pub(super) request: Arc<Request>,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Lock").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    lock_options!();
+
+    /// Fills [`Held::predecessor`].
+    #[must_use]
+    pub fn details(self) -> Self {
+        self.with(|it| it.details = true)
+    }
+
+    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped. To drop this future
+    /// gives the attempt up.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if so when the wait
+    /// ended, and any other but `Lost`.
+    pub async fn acquire(&self) -> Result<Held, Error> {
+        refuse_again(&self.owner.engine.resources, &self.request)?;
+        let (owner, request, cancel) = (Arc::clone(&self.owner), Arc::clone(&self.request), Arc::<Signal>::default());
+        let given_up = Arc::clone(&cancel);
+        let attempt = async move {
+            let hold = owner.engine.acquire(request, given_up).await?;
+            Ok(Held { hold, owner })
+        };
+        Attempted::new(&self.owner.engine, cancel, attempt).await
+    }
+
+    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped where
+    /// it awaits something.
+    ///
+    /// # Errors
+    /// That of the work; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the
+    /// end. To ask for the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
+        let held = self.acquire().await?;
+        let done = {
+            let work = of_task(&held.hold, work(&held));
+            match first(work, held.hold.over.wait()).await {
+                First::Left(done) => Some(done),
+                First::Right(()) => None,
+            }
+        };
+        let released = held.release().await;
+        let Some(done) = done else {
+            released?;
+            // It was lost, so this is not reached.
+            return Err(Error::new(crate::Kind::Lost, &self.request.name, "lost").into());
+        };
+        let value = done?;
+        released?;
+        Ok(value)
+    }
+}
+
+/// An attempt, which goes on in the background when this is dropped, until it is given up properly.
+pub(super) struct Attempted<T: Send + 'static> {
+    attempt: Option<Work<T>>,
+    cancel: Arc<Signal>,
+    handle: Handle,
+    has_begun: bool,
+}
+
+impl<T: Send + 'static> Attempted<T> {
+    pub(super) fn new(engine: &Engine, cancel: Arc<Signal>, attempt: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { attempt: Some(Box::pin(attempt)), cancel, handle: engine.handle().clone(), has_begun: false }
+    }
+}
+
+impl<T: Send + 'static> Future for Attempted<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.has_begun = true;
+        let Some(attempt) = &mut self.attempt else { return Poll::Pending };
+        let done = attempt.as_mut().poll(context);
+        if done.is_ready() {
+            self.attempt = None;
+        }
+        done
+    }
+}
+
+impl<T: Send + 'static> Drop for Attempted<T> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take().filter(|_| self.has_begun) {
+            self.cancel.fire();
+            self.handle.spawn(attempt); // a grant that comes all the same is dropped, and so given back
+        }
+    }
+}

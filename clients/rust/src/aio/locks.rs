@@ -1,0 +1,99 @@
+//! The manager.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, RedisResult, Value};
+use tokio::runtime::Handle;
+
+use super::leader::Leader;
+use super::lock::Lock;
+use super::shared::{Ours, Theirs};
+use crate::engine::Engine;
+use crate::held::{Owner, locks_methods};
+use crate::options::Options;
+use crate::request::{Form, Request, Sharing};
+use crate::route::{Opens, Router, Server, Servers};
+
+/// The locks of one connection: make one for each, and keep it. Its clones are the same. Others do not know what it
+/// holds: within a scope of one, an attempt by another waits for its own caller.
+#[derive(Clone)]
+pub struct Locks {
+    owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Locks").finish_non_exhaustive()
+    }
+}
+
+impl Locks {
+    /// Locks over a connection of their own, opened at the first call: to the server of a `redis::Client`, to the
+    /// master that a `SentinelClient` names, or to the servers of a [cluster](Servers::cluster).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(servers: impl Into<Servers>) -> Self {
+        Self::with_options(servers, Options::default())
+    }
+
+    /// As [`Locks::new`], with options.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn with_options(servers: impl Into<Servers>, options: Options) -> Self {
+        let servers = servers.into();
+        let own = servers.clone();
+        Self::build(servers, options, Box::new(move |address| Arc::new(Ours::new(own.clone(), address))))
+    }
+
+    /// Locks over the connection of the application: a `MultiplexedConnection` or, as it connects again by itself, a
+    /// `ConnectionManager`. The client leads to the server for waits.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn with_connection<C>(client: &redis::Client, connection: C, options: Options) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let theirs: Arc<dyn Server> = Arc::new(Theirs::new(connection));
+        Self::build(client.into(), options, Box::new(move |_| Arc::clone(&theirs)))
+    }
+
+    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of
+    /// a cluster, which follows redirections itself. Waits use connections to these servers.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis::Client, connection: redis::aio::MultiplexedConnection) {
+    /// use serverlock::{Options, aio::Locks};
+    ///
+    /// let locks = Locks::with_calls(client, move |cmd| {
+    ///     let mut connection = connection.clone();
+    ///     async move { cmd.query_async(&mut connection).await }
+    /// }, Options::new());
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn with_calls<F>(
+        servers: impl Into<Servers>,
+        call: impl Fn(Cmd) -> F + Send + Sync + 'static,
+        options: Options,
+    ) -> Self
+    where
+        F: Future<Output = RedisResult<Value>> + Send + 'static,
+    {
+        let theirs: Arc<dyn Server> = Arc::new(Theirs::by(call));
+        Self::build(servers.into(), options, Box::new(move |_| Arc::clone(&theirs)))
+    }
+
+    fn build(servers: Servers, options: Options, opens: Opens) -> Self {
+        let router = Arc::new(Router::new(servers, opens));
+        Self { owner: Arc::new(Owner { engine: Engine::new(Handle::current(), router, options) }) }
+    }
+
+    locks_methods!(Lock, Leader);
+}

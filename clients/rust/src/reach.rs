@@ -1,0 +1,37 @@
+//! What the parts of a manager need to reach its servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::connection::Connection;
+use crate::failures::Failure;
+use crate::route::Router;
+use crate::sync::Signal;
+
+/// Its clones share all of it.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    pub(crate) router: Arc<Router>,
+    /// How long a reply may take.
+    pub(crate) timeout: Duration,
+    /// Fires when the manager is closed.
+    pub(crate) closed: Arc<Signal>,
+    pub(crate) handle: Handle,
+}
+
+impl Reach {
+    pub(crate) fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.handle.spawn(work)
+    }
+
+    /// Opens a dedicated connection to the server that has the key.
+    pub(crate) async fn dial(&self, key: &[u8]) -> Result<Arc<Connection>, Failure> {
+        self.router.dial(key, self.timeout).await
+    }
+}

@@ -1,0 +1,101 @@
+//! What a manager owns, and what its attempts and holds use: ways to wait, connections, hooks, and whether the server
+//! has the module.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::blocking::Blocking;
+use crate::callbacks::Callbacks;
+use crate::clock::now;
+use crate::connections::Connections;
+use crate::failures::Failure;
+use crate::options::{Hooks, Options};
+use crate::portable::Portable;
+use crate::reach::Reach;
+use crate::route::Router;
+use crate::subscription::Subscription;
+
+const ASK_FOR_MODULE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Resources {
+    pub(crate) reach: Reach,
+    pub(crate) subscription: Arc<Subscription>,
+    pub(crate) connections: Connections,
+    pub(crate) blocking: Arc<Blocking>,
+    pub(crate) portable: Portable,
+    pub(crate) hooks: Hooks,
+    pub(crate) callbacks: Arc<Callbacks>,
+    pub(crate) may_be_script: bool,
+    warns_without_module: bool,
+    process: u32,
+
+    /// Until a reply says otherwise.
+    pub(crate) notifies: AtomicBool,
+    pub(crate) notify_works: AtomicBool,
+    /// Milliseconds of the clock.
+    missed_until: AtomicU64,
+    has_warned: AtomicBool,
+}
+
+impl Resources {
+    pub(crate) fn new(handle: Handle, router: Arc<Router>, options: Options) -> Self {
+        let reach = Reach { router, timeout: options.timeout, closed: Arc::default(), handle };
+        Self {
+            subscription: Arc::new(Subscription::new(reach.clone())),
+            connections: Connections::new(reach.clone()),
+            blocking: Arc::new(Blocking::new(reach.clone())),
+            reach,
+            portable: Portable::new(),
+            hooks: options.hooks,
+            callbacks: Arc::default(),
+            may_be_script: options.scripts,
+            warns_without_module: options.warns_without_module,
+            process: std::process::id(),
+            notifies: AtomicBool::new(true),
+            notify_works: AtomicBool::new(false),
+            missed_until: AtomicU64::new(0),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this is a child of the process that created it. A child leaves what it finds alone: connections and
+    /// locks belong to its parent, and the thread that would reply was not forked.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Whether to use the scripts, because the server did not know LOCK.* a moment ago.
+    pub(crate) fn is_portable(&self) -> bool {
+        now().as_millis() < u128::from(self.missed_until.load(Ordering::SeqCst))
+    }
+
+    /// Records that the server does not know LOCK.*. Returns whether to continue with the scripts.
+    pub(crate) fn miss_module(&self, failure: &Failure) -> bool {
+        if !self.may_be_script {
+            return false;
+        }
+        if self.warns_without_module && !self.has_warned.swap(true, Ordering::SeqCst) {
+            let reply = failure.text();
+            let text = format!(
+                "serverlock: the server has no LOCK.*; locks work by script, without order among waiters: {reply}"
+            );
+            if log::max_level() == log::LevelFilter::Off {
+                eprintln!("{text}"); // nobody has set up a log
+            } else {
+                log::warn!("{text}");
+            }
+        }
+        let until = now().saturating_add(ASK_FOR_MODULE).as_millis();
+        self.missed_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::SeqCst);
+        true
+    }
+
+    pub(crate) fn close(&self) {
+        self.subscription.close();
+        self.connections.close();
+        self.blocking.close();
+    }
+}

@@ -1,0 +1,96 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue};
+
+use super::runtime::block_on;
+use crate::error::Error;
+use crate::held::{Owner, held_methods};
+use crate::hold::Hold;
+
+/// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives
+/// the lock back, as [`Held::release`] does, but does not return whether it was held to the end.
+///
+/// It cannot be copied, nor used after its release:
+///
+/// ```compile_fail,E0599
+/// fn copy(held: &serverlock::Held) -> serverlock::Held {
+///     held.clone()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn twice(held: serverlock::Held) {
+///     let _ = held.release();
+///     let _ = held.release();
+/// }
+/// ```
+#[must_use = "the lock is given back when this is dropped"]
+pub struct Held {
+    pub(super) hold: Arc<Hold>,
+    pub(super) owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Held").field("key", &self.key()).field("token", &self.token()).finish_non_exhaustive()
+    }
+}
+
+impl Held {
+    held_methods!();
+
+    /// Gives the lock back.
+    ///
+    /// It takes at most the time-out of one call. After that the lock is given back in the background, and ends with
+    /// its lease at the latest.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
+    pub fn release(self) -> Result<(), Error> {
+        self.end().unwrap_or(Ok(()))
+    }
+
+    fn end(&self) -> Option<Result<(), Error>> {
+        let ended = self.hold.end()?;
+        Some(block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended)))
+    }
+
+    /// Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        block_on(self.owner.engine.handle(), self.owner.engine.extend(&self.hold, lease))
+    }
+
+    /// Asks the server whether the lock is held, and gives the time that is left.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), or that the server did not answer.
+    pub fn verify(&self) -> Result<Duration, Error> {
+        block_on(self.owner.engine.handle(), self.owner.engine.verify(&self.hold))
+    }
+
+    /// Runs one command on the server of the lock, only if the lock is held there at that moment. The first argument of
+    /// the command is its key; in a cluster it must be in the slot of the lock.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::Kind::Lost), that of the command as [`Argument`](crate::Kind::Argument), or that the server did
+    /// not answer.
+    pub fn fenced<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        let value = block_on(self.owner.engine.handle(), self.owner.engine.fenced(&self.hold, command))?;
+        self.hold.converted(value)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.end() {
+            log::debug!("serverlock: {error}");
+        }
+    }
+}

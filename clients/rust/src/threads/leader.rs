@@ -1,0 +1,111 @@
+//! Leader election.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::lock::Lock;
+use super::runtime::block_on;
+use crate::error::Error;
+use crate::held::Owner;
+use crate::leader::{Campaign, Leadership, Looks, Term};
+
+/// Campaigns for a key. Its clones are the same campaign.
+#[derive(Clone, Debug)]
+pub struct Leader {
+    lock: Lock,
+    campaign: Arc<Campaign>,
+}
+
+impl Leader {
+    pub(super) fn new(lock: Lock) -> Self {
+        Self { lock, campaign: Arc::default() }
+    }
+
+    /// What others see of the leader, 1 to 128 visible ASCII characters.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.lock = self.lock.owner(owner);
+        self
+    }
+
+    /// The leadership ends with a connection of its own, one second after it.
+    #[must_use]
+    pub fn session(mut self) -> Self {
+        self.lock = self.lock.session();
+        self
+    }
+
+    /// Campaigns until [`stop`](Self::stop). Each time that it is elected it calls `lead`, which has to return when the
+    /// [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others are elected
+    /// once `lead` has returned, or the lease has ended.
+    ///
+    /// # Errors
+    /// What no campaign can pass: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
+    pub fn run(&self, mut lead: impl FnMut(&Term)) -> Result<(), Error> {
+        let (owner, request) = (&self.lock.owner, &self.lock.request);
+        let handle = owner.engine.handle();
+        while let Some(hold) = block_on(handle, self.campaign.elected(&owner.engine, request))? {
+            let held = Held { hold, owner: Arc::clone(owner) };
+            let term = self.campaign.begin(&held.hold);
+            lead(&term);
+            let has_resigned = held.check().is_ok();
+            self.campaign.end();
+            if let Err(error) = held.release() {
+                log::debug!("serverlock: {error}");
+            }
+            if has_resigned {
+                block_on(handle, self.campaign.pause(request));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a term is over.
+    pub fn wait(&self, term: &Term) {
+        block_on(self.lock.owner.engine.handle(), term.over());
+    }
+
+    /// The token, while this leads.
+    #[must_use]
+    pub fn token(&self) -> Option<i64> {
+        self.campaign.token()
+    }
+
+    /// Steps down, and campaigns again after others had their turn.
+    pub fn resign(&self) {
+        self.campaign.resign();
+    }
+
+    /// Steps down, and ends [`run`](Self::run).
+    pub fn stop(&self) {
+        self.campaign.stop();
+    }
+
+    /// Yields who leads, first the current leader, then each change; `None` while nobody does. It asks every third of
+    /// the lease, and ends when the locks are closed.
+    #[must_use]
+    pub fn observe(&self) -> Observer {
+        Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }
+    }
+}
+
+/// Yields who leads.
+pub struct Observer {
+    looks: Looks,
+    owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+impl Iterator for Observer {
+    type Item = Option<Leadership>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        block_on(self.owner.engine.handle(), self.looks.next())
+    }
+}

@@ -1,0 +1,87 @@
+//! The description of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::runtime::block_on;
+use crate::error::Error;
+use crate::held::{Cancel, Owner};
+use crate::options::lock_options;
+use crate::request::Request;
+use crate::scopes::{OfThread, refuse_again};
+
+/// A description of a lock: it holds nothing, and any number of threads may use it. Each acquisition gives a [`Held`]
+/// of its own.
+#[derive(Clone)]
+pub struct Lock {
+    pub(super) owner: Arc<Owner>,
+    pub(super) request: Arc<Request>,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Lock").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    lock_options!();
+
+    /// Fills [`Held::predecessor`].
+    #[must_use]
+    pub fn details(self) -> Self {
+        self.with(|it| it.details = true)
+    }
+
+    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if so when the wait
+    /// ended, and any other but `Lost`.
+    pub fn acquire(&self) -> Result<Held, Error> {
+        self.acquire_unless(&Cancel::new())
+    }
+
+    /// As [`acquire`](Self::acquire), until it is cancelled. Then it returns at once if it waits, and after the reply,
+    /// or the time-out of one call, if it is in the middle of one.
+    ///
+    /// # Errors
+    /// [`Cancelled`](crate::Kind::Cancelled), and those of `acquire`.
+    pub fn acquire_unless(&self, cancel: &Cancel) -> Result<Held, Error> {
+        let engine = &self.owner.engine;
+        refuse_again(&engine.resources, &self.request)?;
+        let attempt = engine.acquire(Arc::clone(&self.request), Arc::clone(&cancel.0));
+        let hold = block_on(engine.handle(), attempt)?;
+        Ok(Held { hold, owner: Arc::clone(&self.owner) })
+    }
+
+    /// Runs the work while the lock is held, then gives the lock back. Rust cannot stop a thread from outside: longer
+    /// work calls [`Held::check`] before each step.
+    ///
+    /// # Errors
+    /// That of the work; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. To ask for
+    /// the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
+        self.run_unless(&Cancel::new(), work)
+    }
+
+    /// As [`run`](Self::run), but the attempt can be given up from outside. A lock that is held does not depend on it.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Cancelled`](crate::Kind::Cancelled).
+    pub fn run_unless<T, E: From<Error>>(
+        &self,
+        cancel: &Cancel,
+        work: impl FnOnce(&Held) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let held = self.acquire_unless(cancel)?;
+        let scope = OfThread::enter(&held.hold);
+        let done = work(&held);
+        drop(scope);
+        let released = held.release();
+        let value = done?;
+        released?;
+        Ok(value)
+    }
+}

@@ -1,0 +1,101 @@
+//! The manager.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::{Cmd, RedisResult, Value};
+
+use super::calls::Theirs;
+use super::leader::Leader;
+use super::lock::Lock;
+use super::pipeline::Pipeline;
+use super::pool::Connections;
+use super::runtime;
+use crate::engine::Engine;
+use crate::held::{Owner, locks_methods};
+use crate::options::Options;
+use crate::request::{Form, Request, Sharing};
+use crate::route::{Opens, Router, Server, Servers};
+
+/// The locks of one set of connections: make one for each, and keep it. Its clones are the same. Others do not know
+/// what it holds: within a scope of one, an attempt by another waits for its own caller.
+#[derive(Clone)]
+pub struct Locks {
+    owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Locks").finish_non_exhaustive()
+    }
+}
+
+impl Locks {
+    /// Locks over the [`Connections`] that the application shares with them, or over connections of their own: to the
+    /// server of a `redis::Client`, to the master that a `SentinelClient` names, or to a
+    /// [cluster](crate::Servers::cluster).
+    ///
+    /// # Panics
+    /// If the system lets no thread be started, as `std::thread::spawn` does.
+    pub fn new(connections: impl Into<Connections>) -> Self {
+        Self::with_options(connections, Options::default())
+    }
+
+    /// As [`Locks::new`], with options.
+    ///
+    /// # Panics
+    /// As [`Locks::new`].
+    pub fn with_options(connections: impl Into<Connections>, options: Options) -> Self {
+        let connections = connections.into();
+        let servers = connections.servers().clone();
+        let opens = {
+            let servers = servers.clone();
+            move |address: Option<String>| -> Arc<dyn Server> {
+                let connections = match address {
+                    None => connections.clone(),
+                    address => Connections::at(servers.clone(), address),
+                };
+                Arc::new(Pipeline::new(connections))
+            }
+        };
+        Self::build(servers, options, Box::new(opens))
+    }
+
+    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of
+    /// a cluster, which follows redirections itself. Waits use connections to these servers.
+    ///
+    /// The closure runs on another thread, so that a call without a reply delays no caller for longer than the
+    /// time-out. That costs more than [`Connections`] do.
+    ///
+    /// ```no_run
+    /// # fn example(client: redis::Client, connection: redis::Connection) {
+    /// use std::sync::Mutex;
+    ///
+    /// use serverlock::{Locks, Options};
+    ///
+    /// let connection = Mutex::new(connection);
+    /// let locks = Locks::with_calls(client, move |cmd| cmd.query(&mut *connection.lock().unwrap()), Options::new());
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Locks::new`].
+    pub fn with_calls(
+        servers: impl Into<Servers>,
+        call: impl Fn(&Cmd) -> RedisResult<Value> + Send + Sync + 'static,
+        options: Options,
+    ) -> Self {
+        let servers = servers.into();
+        let theirs: Arc<dyn Server> = Arc::new(Theirs::new(servers.clone(), call));
+        Self::build(servers, options, Box::new(move |_| Arc::clone(&theirs)))
+    }
+
+    fn build(servers: Servers, options: Options, opens: Opens) -> Self {
+        let router = Arc::new(Router::new(servers, opens));
+        #[allow(clippy::expect_used)] // documented, and what std::thread::spawn does
+        let handle = runtime::handle().expect("a thread can be started");
+        Self { owner: Arc::new(Owner { engine: Engine::new(handle, router, options) }) }
+    }
+
+    locks_methods!(Lock, Leader);
+}

@@ -43,6 +43,24 @@ lint_python() {
         { echo "lint-clients: run target/clients/lint-python/bin/ruff format clients/python" >&2; return 1; }
 }
 
+lint_rust() {
+    local features all=tokio,sentinel,tls-rustls
+    cargo clippy --version >/dev/null 2>&1 || { skip rust "cargo or clippy is missing"; return 0; }
+    (
+        cd clients/rust || exit 1
+        # The tests build there too, so that their run of this function finds everything compiled.
+        export CARGO_TARGET_DIR=$target/serverlock-rust
+        cargo fetch --quiet --locked || { skip rust "crates cannot be fetched"; exit 0; }
+        cargo fmt --all --check || exit 1
+        for features in blocking tokio "blocking,$all"; do
+            cargo clippy --quiet --package serverlock --all-targets --no-default-features --features "$features" -- \
+                --deny warnings || exit 1
+        done
+        cargo clippy --quiet --package serverlock-driver --all-targets -- --deny warnings &&
+            RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --package serverlock --no-deps --features "$all"
+    )
+}
+
 lint_php() {
     command -v phpcs >/dev/null || { skip php "phpcs is missing (Debian's php-codesniffer)"; return 0; }
     (cd clients/php && phpcs) || { echo "lint-clients: run phpcbf in clients/php" >&2; return 1; }

@@ -123,19 +123,11 @@ test_java() {
 
 test_rust() {
     command -v cargo >/dev/null || { say "missing: Rust 1.88 or later"; return 1; }
-    local built=$target/serverlock-rust features all=tokio,sentinel,tls-rustls
     export SERVERLOCK_MODULE=$target/../release/libredis_lock.so
+    scripts/lint-clients.sh rust || return 1
     (
-        cd clients/rust || exit 1
-        export CARGO_TARGET_DIR=$built
-        cargo fmt --all --check || exit 1
-        for features in blocking tokio "blocking,$all"; do
-            cargo clippy --quiet --package serverlock --all-targets --no-default-features --features "$features" -- \
-                --deny warnings || exit 1
-        done
-        cargo clippy --quiet --package serverlock-driver --all-targets -- --deny warnings &&
-            RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --package serverlock --no-deps --features "$all" &&
-            cargo test --quiet --package serverlock --features "$all" &&
+        cd clients/rust && export CARGO_TARGET_DIR=$target/serverlock-rust &&
+            cargo test --quiet --package serverlock --features tokio,sentinel,tls-rustls &&
             cargo build --quiet --package serverlock-driver
     ) || return 1
     python3 clients/suite/run.py rust ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1

@@ -1,5 +1,5 @@
-//! Draws the arrows between modules from the source, also those of the Rust client. Fails on an arrow that points backwards
-//! between the layers, on a circle of modules inside a folder, and on `unsafe` outside `src/server`.
+//! Draws the arrows between modules from the source, also those of the Rust client. Fails on an arrow that points
+//! backwards between the layers, on a circle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
 //! [`BACKWARDS`] and [`CIRCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
 //! fails too. Comments and tests draw no arrows, and calls of methods neither: they name no module.

@@ -179,6 +179,28 @@ final class EngineTest extends TestCase
         self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
     }
 
+    public function testASignalHandlerThatThrowsLosesNoDebt(): void
+    {
+        $client = new ScriptedClient([1, 2, ...array_fill(0, 40, new ConnectionLost('down'))]);
+        $engine = self::engine($client);
+        $helds = [$engine->acquire(new Request(['a'], 30.0)), $engine->acquire(new Request(['b'], 30.0))];
+        array_map(static fn (Held $held): bool => $held->release(), $helds);
+        [$client->replies, $client->sent] = [[1, 1], []];
+        MovedClock::by(monotonic: 1.1);
+        $wereAsync = pcntl_async_signals(true);
+        pcntl_signal(SIGUSR1, static fn () => throw new \DomainException('enough'));
+        $client->onCall = static fn (): bool => posix_kill((int) getmypid(), SIGUSR1);
+        try {
+            $engine->acquire(new Request(['c'], 30.0));
+            self::fail('no signal came');
+        } catch (\DomainException) {
+            self::assertSame([['LOCK.RELEASE', 'a', 1], ['LOCK.RELEASE', 'b', 2]], $client->sent);
+        } finally {
+            pcntl_signal(SIGUSR1, SIG_DFL);
+            pcntl_async_signals($wereAsync);
+        }
+    }
+
     public function testTheModuleIsAskedForAgainAfterAWhileOnly(): void
     {
         $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");

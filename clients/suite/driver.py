@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 60.0
+# In seconds: a JVM on a machine with a load of 37 took longer than a minute to open a manager.
+PATIENCE = 240.0
 
 
 class Failure(Exception):
@@ -65,7 +66,7 @@ class Driver:
         self._pending, self._events = {}, []
         self._news = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
-        self.ready = self.event("ready", seconds=60)
+        self.ready = self.event("ready")
         self.pid = self._process.pid
 
     def _read(self):
@@ -130,7 +131,7 @@ class Driver:
             self._process.kill()
         self._process.wait()
 
-    def end(self, seconds=60):
+    def end(self, seconds=PATIENCE):
         """Closes its input: it has to end by itself."""
         self._process.stdin.close()
         try:

@@ -31,7 +31,8 @@ class Relay:
     def lose(self, command, times=1, close=True):
         """The next replies to that command do not arrive: the connection is closed instead, or stays silent."""
         with self._mutex:
-            self._lose = [command.encode(), times, close]
+            # As a word: keys may contain the name of a command.
+            self._lose = [b"\r\n%b\r\n" % command.encode(), times, close]
 
     def black_hole(self, on=True):
         """Swallows everything in both directions, and keeps the connections open."""

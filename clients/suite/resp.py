@@ -9,7 +9,7 @@ class Refusal(Exception):
 
 class Connection:
     def __init__(self, port, *auth, host="127.0.0.1"):
-        self._socket = socket.create_connection((host, port), timeout=10)
+        self._socket = socket.create_connection((host, port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
         if auth:

@@ -39,7 +39,7 @@ def main():
     parser.add_argument("language", choices=LANGUAGES)
     parser.add_argument("--client", action="append", help="only this client library")
     parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help=f"how many scenarios at a time: {AT_ONCE}")
+    parser.add_argument("--at-once", type=int, help=f"how many scenarios at a time: {AT_ONCE}, fewer on a slow machine")
     parser.add_argument("--bounds", action="store_true", help="only scenarios whose leases have to be renewed in time")
     parser.add_argument("--times", type=int, default=1, help="play each so many times")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
@@ -65,10 +65,12 @@ def main():
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
     slowness = _slowness(language, clients[0])
-    print(f"leases are {slowness:.1f} times as long as on an idle machine", flush=True)
+    # Fewer at a time on a slow machine: each driver takes some of it.
+    at_once = args.at_once or max(2, round(AT_ONCE / slowness))
+    print(f"leases are {slowness:.1f} times as long as on an idle machine; {at_once} scenarios at a time", flush=True)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
-    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         played = {pool.submit(_play, play, client, language, slowness): (play, client) for play, client in jobs}
         for done in concurrent.futures.as_completed(played):
             play, client = played[done]

@@ -15,7 +15,7 @@ from resp import Connection
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("REDIS_SERVER", "redis-server")
 MODULE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/libredis_lock.so"
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def until(what, condition, seconds=PATIENCE):

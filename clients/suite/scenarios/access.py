@@ -5,14 +5,14 @@ import subprocess
 
 from scenarios.holding import fails
 from servers import free_port
-from stage import Skip, is_free, scenario, until, waits
+from stage import LONG_WAIT, Skip, is_free, scenario, until, waits
 
 
 def hold_and_wait(stage, place, conn, key="report", **options):
     """A lock is held, waited for and handed over at that place."""
     driver = stage.opened(place, **options)
     first = driver.do("acquire", manager="m", hold="a", key=key, lease_ms=30000)["token"]
-    second = driver.begin("acquire", manager="m", hold="b", key=key, lease_ms=30000, wait_ms=120_000)
+    second = driver.begin("acquire", manager="m", hold="b", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
     if conn is not None:
         waits(conn, key)
     assert driver.do("release", hold="a")["held"] is True
@@ -166,7 +166,7 @@ def a_prefix_of_the_library_is_applied_once(stage):
         driver.do("extend", hold="h")
         assert driver.do("fenced", hold="h", args=["SET", "y", "1"])["reply"] == "OK"
         assert (conn.call("GET", "app:y"), conn.call("EXISTS", "y", "app:app:y")) == ("1", 0), has_module
-        waiting = [driver.begin("acquire", manager="m", hold=f"w{number}", key="x", lease_ms=30000, wait_ms=120_000)
+        waiting = [driver.begin("acquire", manager="m", hold=f"w{number}", key="x", lease_ms=30000, wait_ms=LONG_WAIT)
                    for number in range(2 if "background" in driver.ready["can"] else 1)]
         if has_module:
             waits(conn, "app:x", len(waiting))

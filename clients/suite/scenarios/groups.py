@@ -3,7 +3,7 @@
 import time
 
 from scenarios.access import hold_and_wait
-from stage import scenario, until, waits
+from stage import LONG_LEASE, LONG_WAIT, calls, renewed, scenario, until, waits
 
 
 @scenario("sentinel", rules="A6 W1")
@@ -21,17 +21,20 @@ def locks_and_waits_survive_a_failover(stage):
     group = stage.sentinels()
     conn = stage.connect(group.master)
     driver = stage.opened(group, timeout_ms=1000)
-    driver.do("acquire", manager="m", hold="h", key="held", lease_ms=20000)
+    renews = "background" in driver.ready["can"]
+    # A third passes until it is renewed; the rest is ten times what a failover takes.
+    driver.do("acquire", manager="m", hold="h", key="held", lease_ms=45_000 if renews else LONG_LEASE)
     conn.call("LOCK.ACQUIRE", "theirs", "PX", 6000)
-    waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=20000, wait_ms=60000)
+    waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=300_000, wait_ms=LONG_WAIT)
     waits(conn, "theirs")
-    assert conn.call("WAIT", 1, 5000) == 1
+    assert conn.call("WAIT", 1, 50_000) == 1
     group.master.kill()
     until("the replica is the master", lambda: group.address() == group.replica.port)
     waiting.get()
-    time.sleep(3)
-    driver.do("check", hold="h")
     conn = stage.connect(group.replica)
+    if renews:
+        renewed(conn, 1)
+    driver.do("check", hold="h")
     assert conn.info("held")["state"] == conn.info("theirs")["state"] == "held"
     for hold in "hw":
         assert driver.do("release", hold=hold)["held"] is True
@@ -45,7 +48,7 @@ def a_cluster_is_followed(stage):
         key = f"k{number}"
         conn = stage.connect(cluster.owner(key)[0])
         first = driver.do("acquire", manager="m", hold=f"a{key}", key=key, lease_ms=30000)["token"]
-        second = driver.begin("acquire", manager="m", hold=f"b{key}", key=key, lease_ms=30000, wait_ms=120_000)
+        second = driver.begin("acquire", manager="m", hold=f"b{key}", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
         waits(conn, key)
         assert driver.do("release", hold=f"a{key}")["held"] is True
         assert second.get()["token"] > first
@@ -62,16 +65,15 @@ def a_cluster_is_followed(stage):
 def a_slot_that_moves_takes_its_lock_along(stage):
     cluster = stage.cluster()
     driver = stage.opened(cluster)
-    lease = 3000 if "background" in driver.ready["can"] else 6000  # it is renewed, or has to be by the check
-    driver.do("acquire", manager="m", hold="h", key="held", lease_ms=lease)
-    cluster.move("held")
-    time.sleep(3)
-    driver.do("check", hold="h")
+    driver.do("acquire", manager="m", hold="h", key="held", lease_ms=stage.lease(9000))
+    conn = stage.connect(cluster.move("held"))
+    # In the background, or by a check once a third of the lease is over.
+    until("it is renewed there", lambda: driver.do("check", hold="h") and calls(conn, "lock.extend"))
     assert driver.do("release", hold="h")["held"] is True
     source, _ = cluster.owner("theirs")
     conn = stage.connect(source)
-    theirs = conn.call("LOCK.ACQUIRE", "theirs", "PX", 60000)
-    waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=30000, wait_ms=40000)
+    theirs = conn.call("LOCK.ACQUIRE", "theirs", "PX", LONG_LEASE)
+    waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, "theirs")
     target = cluster.move("theirs")
     conn = stage.connect(target)

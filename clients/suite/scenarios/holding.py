@@ -3,7 +3,7 @@
 import time
 
 from driver import Failure
-from stage import LONG_LEASE, Skip, calls, is_free, scenario, until
+from stage import LONG_LEASE, LONG_WAIT, Skip, calls, is_free, scenario, until
 
 
 def fails(kind, *within):
@@ -227,12 +227,13 @@ def max_hold_ends_the_renewal(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
+    lease = stage.lease(3000)
     began = time.monotonic()
-    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1200, max_hold_ms=2000)
+    driver.do("acquire", manager="m", hold="h", key="report", lease_ms=lease, max_hold_ms=5 * lease // 3)
     lost = driver.event("lost", hold="h")  # otherwise it would be renewed for ever
-    assert 2 <= lost["at"] - began, lost["at"] - began
+    assert 5 * lease / 3000 <= lost["at"] - began, lost["at"] - began
     until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 1000))
-    assert 1 <= calls(conn, "lock.extend") <= 5  # one every third of the lease, until two seconds have passed
+    assert 1 <= calls(conn, "lock.extend") <= 5  # one every third of the lease, until five of them have passed
 
 
 @scenario("background", rules="H11")
@@ -277,7 +278,7 @@ def a_shared_lock_object_gives_each_caller_a_hold_of_its_own(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
-    driver.do("object", manager="m", object="o", key="report", lease_ms=30000, wait_ms=120_000)
+    driver.do("object", manager="m", object="o", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     tokens = []
     pending = {f"h{n}": driver.begin("acquire", manager="m", object="o", hold=f"h{n}") for n in range(12)}
     while pending:

@@ -4,7 +4,7 @@ import time
 
 from scenarios.holding import fails
 from servers import MODULE
-from stage import is_free, scenario, until, waits
+from stage import LONG_WAIT, PATIENCE, is_free, scenario, until, waits
 
 
 @scenario(rules="W10")
@@ -22,7 +22,7 @@ def without_the_module_the_same_calls_work_by_script(stage):
         assert f"{before:016}" in value and value.endswith(" alice"), value
         with fails("refused", "report"):
             other.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
-        waiting = other.begin("acquire", manager="m", hold="w", key="report", lease_ms=30000, wait_ms=120_000)
+        waiting = other.begin("acquire", manager="m", hold="w", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
         if "background" in driver.ready["can"]:
             time.sleep(stage.lease(3000) / 1000 + 1)
         assert driver.do("verify", hold=f"h{turn}")["left_ms"] > 0
@@ -58,7 +58,7 @@ def scripts_learn_of_predecessors_and_losses_too(stage):
     dead, driver = stage.opened(server), stage.opened(server)
     token = dead.do("acquire", manager="m", hold="h", key="report", lease_ms=1000, owner="alice")["token"]
     dead.kill()
-    got = driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500, wait_ms=10000, details=True)
+    got = driver.do("acquire", manager="m", hold="h", key="report", lease_ms=1500, wait_ms=LONG_WAIT, details=True)
     assert (got["predecessor"]["token"], got["predecessor"]["owner"]) == (token, "alice"), got
     conn.call("DEL", "report")
     if "background" in driver.ready["can"]:
@@ -119,15 +119,15 @@ def an_attempt_that_polls_moves_over_when_the_module_is_loaded(stage):
     driver = stage.opened(server)
     theirs = stage.opened(server)
     theirs.do("acquire", manager="m", hold="h", key="report", lease_ms=60000)
-    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=60000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     driver.do("raw", manager="m", args=["PING"])
     time.sleep(1)  # it polls
     assert not hold.is_answered
     conn.call("MODULE", "LOAD", MODULE)
     waits(conn, "report", 1)
     late = stage.connect(server)
-    late.timeout(60)
-    late.send("LOCK.ACQUIRE", "report", "PX", 30000, "WAIT", 60000)
+    late.timeout(PATIENCE)
+    late.send("LOCK.ACQUIRE", "report", "PX", 30000, "WAIT", LONG_WAIT)
     waits(conn, "report", 2)
     assert theirs.do("release", hold="h")["held"] is True
     token = hold.get()["token"]

@@ -6,7 +6,7 @@ import os
 from driver import Failure
 from resp import Refusal
 from scenarios.holding import fails
-from stage import Skip, is_free, scenario, until
+from stage import LONG_WAIT, Skip, is_free, scenario, until
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def an_attempt_goes_on_until_the_server_grants_again(stage):
                 driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
             with fails("timeout", "report", code):
                 driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=300)
-            hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=60000)
+            hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
             with fails("timeout", "other", code):  # by then the other has been refused, too
                 driver.do("acquire", manager="m", hold="o", key="other", lease_ms=30000, wait_ms=300)
             assert not hold.is_answered, code
@@ -93,8 +93,8 @@ def a_release_that_is_refused_is_made_up_for(stage):
         server = stage.server()
         driver = stage.opened(server, timeout_ms=300)
         # With a wait: the first replies may take longer than the time-out.
-        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=60_000)
-        scope = driver.begin("scope", manager="m", scope="s", key="scope", lease_ms=300_000, wait_ms=60_000)
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=LONG_WAIT)
+        scope = driver.begin("scope", manager="m", scope="s", key="scope", lease_ms=300_000, wait_ms=LONG_WAIT)
         driver.event("entered", scope="s")
         with TROUBLES[code](stage, server):
             try:
@@ -120,4 +120,4 @@ def what_will_not_pass_is_said_at_once(stage):
         raise Skip(f"no settings at run time here: {error}") from None
     driver = stage.opened(server)
     with fails("unavailable", "report", "GRACE lease"):
-        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=120_000)
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=LONG_WAIT)

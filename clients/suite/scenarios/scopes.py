@@ -42,7 +42,7 @@ def after_a_loss_within_its_scope_the_caller_may_acquire_again(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
-    scope = driver.begin("scope", manager="m", scope="s", key="report", lease_ms=1500, stays=True)
+    scope = driver.begin("scope", manager="m", scope="s", key="report", lease_ms=stage.lease(6000), stays=True)
     driver.event("entered", scope="s")
     conn.call("DEL", "report")
     driver.event("lost", scope="s")

@@ -5,7 +5,7 @@ import time
 
 from driver import Failure
 from scenarios.waiting import need_notify
-from stage import is_free, scenario, until
+from stage import LONG_WAIT, PATIENCE, is_free, scenario, until
 
 
 @scenario("storm", "census", rules="A5 A8")
@@ -52,8 +52,7 @@ def weather(stage, conn, driver, is_free, waits_ms, attempts):
         until("nothing is left in the process", lambda: settles(driver, calm, now))
     except AssertionError:
         raise AssertionError(f"left in the process: {now}, before: {calm}") from None
-    again = time_of_one(driver)
-    assert again < 10 * usual + 0.05, (usual, again)
+    until("a lock takes as long as before", lambda: time_of_one(driver) < 10 * usual + 0.05)
     if background:
         assert driver.events("lost") == []
         driver.do("check", hold="bystander")
@@ -70,7 +69,7 @@ def storm(driver, is_free, means, wait_ms, attempts, name):
     while background and not pending.is_answered:  # those who are not cancelled are served meanwhile
         time_of_one(driver, 1)
         served += 1
-    said = pending.get(300)
+    said = pending.get(2 * PATIENCE)
     assert not said["failed"], said
     assert said["cancelled"] >= attempts / 20, said
     assert served or not background
@@ -78,7 +77,7 @@ def storm(driver, is_free, means, wait_ms, attempts, name):
         until(f"{key} is free", lambda key=key: is_free(key))
         try:
             # A dropped future cannot wait until its attempt is given up: that may be on its way.
-            driver.do("acquire", manager="m", hold="fresh", key=key, lease_ms=30000, wait_ms=120_000)
+            driver.do("acquire", manager="m", hold="fresh", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
         except Failure as error:
             raise AssertionError(f"after {said}: {error}") from error
         assert driver.do("release", hold="fresh")["held"] is True
@@ -88,7 +87,7 @@ def time_of_one(driver, times=15):
     took = []
     for _ in range(times):
         began = time.monotonic()
-        driver.do("acquire", manager="m", hold="one", key="one", lease_ms=30000, wait_ms=120_000)
+        driver.do("acquire", manager="m", hold="one", key="one", lease_ms=30000, wait_ms=LONG_WAIT)
         assert driver.do("release", hold="one")["held"] is True
         took.append(time.monotonic() - began)
     return statistics.median(took)
@@ -132,5 +131,5 @@ def holds_and_losses_take_few_threads(stage):
         most = max(most, driver.threads())
         return len(driver.events("lost")) >= 300
 
-    until("all are lost, and said to be", all_are_lost, 120)
+    until("all are lost, and said to be", all_are_lost)
     assert most <= before + 20, (before, most)

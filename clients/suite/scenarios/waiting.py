@@ -6,7 +6,7 @@ import time
 from resp import Refusal
 from scenarios.faults import ways_to_lose
 from scenarios.holding import fails
-from stage import LONG_LEASE, Skip, calls, is_free, scenario, until, waits
+from stage import LONG_LEASE, LONG_WAIT, PATIENCE, Skip, calls, is_free, renewed, scenario, until, waits
 
 
 # Those of calls, two to four, and that for waiting.
@@ -28,7 +28,7 @@ def a_waiter_gets_the_lock_when_it_is_released(stage):
     driver = stage.opened(server)
     for turn in range(5):
         theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
-        hold = driver.begin("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=30000, wait_ms=120_000)
+        hold = driver.begin("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
         waits(conn, "report")
         time.sleep(0.1)
         assert not hold.is_answered
@@ -51,7 +51,7 @@ def waiters_are_served_in_the_order_in_which_they_came(stage):
     for number in range(6):
         driver = drivers[number % 2]
         holds.append((driver, driver.begin(
-            "acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=120_000)))
+            "acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=LONG_WAIT)))
         waits(conn, "report", number + 1)
     conn.call("LOCK.RELEASE", "report", theirs)
     tokens = []
@@ -84,7 +84,7 @@ def a_wait_that_an_operator_cancels_is_refused(stage):
     conn = stage.connect(server)
     conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
-    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, "report")
     time.sleep(0.2)
     queue = conn.map("LOCK.INFO", "report", "FULL")["queue"]
@@ -100,7 +100,7 @@ def a_cancelled_wait_leaves_nothing(stage):
     conn = stage.connect(server)
     theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
-    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, "report")
     driver.do("cancel", of=hold.number)
     with fails("cancelled"):
@@ -127,8 +127,8 @@ def cancel_at_every_point(stage, conn, place):
     dice = random.Random(4)
     for turn in range(50):
         key = f"k{turn}"
-        theirs = conn.call("LOCK.ACQUIRE", key, "PX", 30000) if turn % 2 else None
-        hold = driver.begin("acquire", manager="m", hold=key, key=key, lease_ms=30000, wait_ms=60000 * (turn % 4 > 0))
+        theirs = conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE) if turn % 2 else None
+        hold = driver.begin("acquire", manager="m", hold=key, key=key, lease_ms=30000, wait_ms=LONG_WAIT * (turn % 4 > 0))
         time.sleep(dice.uniform(0, 0.02))
         if theirs and dice.random() < 0.5:
             conn.call("LOCK.RELEASE", key, theirs)
@@ -153,7 +153,7 @@ def a_thousand_waits_use_few_connections(stage):
     need_notify(conn)
     theirs = {n: conn.call("LOCK.ACQUIRE", f"k{n}", "PX", LONG_LEASE) for n in range(500)}
     driver = stage.opened(server)
-    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n % 500}", lease_ms=30000, wait_ms=LONG_LEASE)
+    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key=f"k{n % 500}", lease_ms=300_000, wait_ms=LONG_WAIT)
              for n in range(1000)]
     for n in range(500):
         waits(conn, f"k{n}", 2)
@@ -171,8 +171,8 @@ def a_thousand_waits_use_few_connections(stage):
 
 def end_of_solitude(driver, conn):
     """Two attempts wait at the same time, so that all later ones wait by NOTIFY."""
-    theirs = conn.call("LOCK.ACQUIRE", "solitude", "PX", 60000)
-    pair = {hold: driver.begin("acquire", manager="m", hold=hold, key="solitude", lease_ms=30000, wait_ms=60000)
+    theirs = conn.call("LOCK.ACQUIRE", "solitude", "PX", LONG_LEASE)
+    pair = {hold: driver.begin("acquire", manager="m", hold=hold, key="solitude", lease_ms=30000, wait_ms=LONG_WAIT)
             for hold in "xy"}
     waits(conn, "solitude", 2)
     conn.call("LOCK.RELEASE", "solitude", theirs)
@@ -189,13 +189,13 @@ def a_lone_wait_and_those_that_join_it_use_few_connections(stage):
     conn = stage.connect(server)
     need_notify(conn)
     driver = stage.opened(server)
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 60000)
-    holds = [driver.begin("acquire", manager="m", hold="h0", key="report", lease_ms=30000, wait_ms=60000)]
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
+    holds = [driver.begin("acquire", manager="m", hold="h0", key="report", lease_ms=30000, wait_ms=LONG_WAIT)]
     waits(conn, "report")
     assert len(stage.clients_of(conn)) <= 2, stage.clients_of(conn)
     for number in range(1, 4):
         holds.append(
-            driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=60000))
+            driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=LONG_WAIT))
         waits(conn, "report", number + 1)
         assert len(stage.clients_of(conn)) <= FEW, stage.clients_of(conn)
     until("nobody blocks", lambda: "blocked_clients:0" in conn.call("INFO", "clients"))
@@ -224,13 +224,14 @@ def late_claim(stage):
     conn.call("CONFIG", "SET", "lock.claim-ms", 300)
     driver = stage.opened(server)
     end_of_solitude(driver, conn)
-    theirs = {key: conn.call("LOCK.ACQUIRE", key, "PX", 60000) for key in "ab"}
-    late = driver.begin("acquire", manager="m", hold="a", key="a", lease_ms=30000, wait_ms=60000)
-    other = driver.begin("acquire", manager="m", hold="b", key="b", lease_ms=30000, wait_ms=60000)
+    theirs = {key: conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE) for key in "ab"}
+    late = driver.begin("acquire", manager="m", hold="a", key="a", lease_ms=30000, wait_ms=LONG_WAIT)
+    other = driver.begin("acquire", manager="m", hold="b", key="b", lease_ms=30000, wait_ms=LONG_WAIT)
     for key in "ab":
         waits(conn, key)
     successor = stage.connect(server)
-    successor.send("LOCK.ACQUIRE", "a", "PX", 30000, "WAIT", 20000)
+    successor.timeout(PATIENCE)
+    successor.send("LOCK.ACQUIRE", "a", "PX", 30000, "WAIT", LONG_WAIT)
     waits(conn, "a", 2)
     driver.pause()
     try:
@@ -267,7 +268,7 @@ def a_thousand_locks_are_renewed_over_few_connections(stage):
         assert released.get()["held"] is True
     acquire_all(lease)
     assert len(stage.clients_of(conn)) <= FEW, len(stage.clients_of(conn))
-    time.sleep(lease / 1000 + 1)
+    renewed(conn, 3000)  # which takes as long as a lease
     for n in range(0, 1000, 50):
         driver.do("check", hold=f"h{n}")
     assert driver.events("lost") == []
@@ -281,8 +282,8 @@ def without_the_right_to_the_channel_waits_block_over_a_few_lines(stage):
     conn = stage.connect(server)
     conn.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels")
     driver = stage.opened({**server.at, "user": "app", "password": "secret"})
-    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", 60000)
-    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key="report", lease_ms=30000, wait_ms=40000)
+    theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
+    holds = [driver.begin("acquire", manager="m", hold=f"h{n}", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
              for n in range(20)]
     waits(conn, "report", 2)
     time.sleep(2)
@@ -304,7 +305,7 @@ def waits_survive_the_loss_of_their_connection(stage):
     relay = stage.relay(server)
     theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(relay)
-    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=120_000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, "report")
     for _ in range(2):
         relay.cut()
@@ -318,9 +319,9 @@ def waits_survive_the_loss_of_their_connection(stage):
 def waits_go_on_at_a_server_that_was_restarted_empty(stage):
     server = stage.server()
     conn = stage.connect(server)
-    conn.call("LOCK.ACQUIRE", "report", "PX", 60000)
+    conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
     driver = stage.opened(server)
-    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=30000)
+    hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, "report")
     server.restart()
     hold.get()
@@ -340,7 +341,7 @@ def a_lost_reply_while_waiting_costs_nothing(stage):
         driver = stage.opened(relay, timeout_ms=700)
         driver.do("raw", manager="m", args=["PING"])
         relay.lose("LOCK.ACQUIRE", close=close)
-        hold = driver.begin("acquire", manager="m", hold="h", key=key, lease_ms=30000, wait_ms=120_000)
+        hold = driver.begin("acquire", manager="m", hold="h", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
         waits(conn, key)
         time.sleep(0.2)
         assert conn.info(key)["waiters"] == 1

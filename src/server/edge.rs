@@ -25,6 +25,9 @@ use crate::server::server_call::is_served_here;
 use crate::server::state::{module, Module};
 use redis_module::raw;
 
+/// The part of `maxmemory` from which on nothing new is kept that only the module can free.
+const NEARLY_ALL: f32 = 0.95;
+
 /// The server, for one call.
 pub struct ServerEdge<'c> {
     context: &'c Context,
@@ -210,6 +213,11 @@ impl Edge for ServerEdge<'_> {
 
     fn is_out_of_memory(&self) -> bool {
         self.context.has_flags(raw::REDISMODULE_CTX_FLAGS_OOM)
+    }
+
+    fn is_nearly_out_of_memory(&self) -> bool {
+        // SAFETY: the function has no arguments.
+        unsafe { (api().get_used_memory_ratio)() >= NEARLY_ALL }
     }
 
     fn may_write(&mut self) -> bool {

@@ -247,6 +247,10 @@ pub trait Edge {
     fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool;
     /// Whether the server uses more memory than it may.
     fn is_out_of_memory(&self) -> bool;
+    /// Whether it uses nearly as much as it may. A server that evicts keys is never out of memory when a command runs.
+    fn is_nearly_out_of_memory(&self) -> bool {
+        self.is_out_of_memory()
+    }
 
     /// Whether the server lets a module write now, outside of a command: it is no replica, not loading, not paused, and
     /// has as many good replicas as `min-replicas-to-write` requires.

@@ -192,7 +192,7 @@ impl<E: Edge> Entry<'_, E> {
         };
         let has_ended = ends.is_some();
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
-        let takes_room = self.edge.is_out_of_memory() && !(has_ended && unclaimed.is_some());
+        let takes_room = self.edge.is_nearly_out_of_memory() && !(has_ended && unclaimed.is_some());
         let (was_there, given_up) = self.engine().cancel(key_name, id, takes_room, limits, clock);
         let mut was_there = was_there || has_ended;
         self.pass_on_parked(line.as_slice(), &mut budget);

@@ -73,6 +73,7 @@ api! {
         get_expire: unsafe extern "C" fn(Key) -> raw::mstime_t = RedisModule_GetExpire;
         get_selected_db: unsafe extern "C" fn(Ctx) -> Int = RedisModule_GetSelectedDb;
         get_server_info: unsafe extern "C" fn(Ctx, Chars) -> Info = RedisModule_GetServerInfo;
+        get_used_memory_ratio: unsafe extern "C" fn() -> f32 = RedisModule_GetUsedMemoryRatio;
         info_add_field_u_long_long: unsafe extern "C" fn(InfoCtx, Chars, libc::c_ulonglong) -> Int = RedisModule_InfoAddFieldULongLong;
         info_add_section: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoAddSection;
         info_begin_dict_field: unsafe extern "C" fn(InfoCtx, Chars) -> Int = RedisModule_InfoBeginDictField;

@@ -152,3 +152,34 @@ fn out_of_memory_an_attempt_that_never_was_there_is_not_kept_and_one_that_was_is
     assert_eq!(conn.int(&["LOCK.CANCEL", "absent", "8"]), 0);
     assert_eq!(places(&mut conn), 2);
 }
+
+/// Nothing that the server evicts gives back the memory of a module.
+#[test]
+fn cancelling_absent_attempts_evicts_no_keys() {
+    let args = ["--maxmemory-policy", "allkeys-lru"];
+    let settings = ["place-ms", "3600000", "max-waiters", "1000000", "max-queued", "1000000"];
+    let (_server, mut conn) = Server::with().args(&args).module_args(&settings).connected();
+    conn.set_patience(Duration::from_secs(60));
+    let full = used(&mut conn) + 40_000_000;
+    conn.ok(&["CONFIG", "SET", "maxmemory", &full.to_string()]);
+    let fill = "for n = 1, 1000 do redis.call('SET', KEYS[1] .. ARGV[1] .. '-' .. n, string.rep('x', 1000)) end";
+    let evicted = |conn: &mut Conn| conn.info("stats", "evicted_keys").unwrap().parse::<u64>().unwrap();
+    let mut turns = 0;
+    while evicted(&mut conn) == 0 {
+        turns += 1;
+        assert_eq!(conn.call(&["EVAL", fill, "1", "foreign", &turns.to_string()]), Reply::Nil);
+    }
+    let (before, keys) = (evicted(&mut conn), conn.int(&["DBSIZE"]));
+    let name = "k".repeat(1_000);
+    for id in 1..=10_000 {
+        assert_eq!(conn.int(&["LOCK.CANCEL", &name, &id.to_string()]), 0);
+    }
+    let gone = evicted(&mut conn) - before;
+    println!("{gone} of {keys} keys were evicted, {} places", places(&mut conn));
+    assert!(gone < 100, "{gone} of {keys} keys were evicted");
+    // With room for it, it is remembered.
+    conn.ok(&["CONFIG", "SET", "maxmemory", &(2 * full).to_string()]);
+    let before = places(&mut conn);
+    assert_eq!(conn.int(&["LOCK.CANCEL", "absent", "1"]), 0);
+    assert_eq!(places(&mut conn), before + 1);
+}

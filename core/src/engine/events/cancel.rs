@@ -24,17 +24,17 @@ impl<H> Engine<H> {
 
     /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it has
     /// not claimed, and bars late copies of its calls for a while. Returns whether it waited or had a place, and what
-    /// passes on. Out of memory an attempt of which nothing is known is not barred: that would take room that nothing
-    /// gives back.
+    /// passes on. Where memory is nearly full, an attempt of which nothing is known is not barred: the server cannot evict
+    /// what that takes, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,
         id: Id,
-        is_out_of_memory: bool,
+        is_nearly_full: bool,
         limits: Limits,
         clock: impl Clock,
     ) -> (bool, Vec<GivenUp>) {
-        let was_barred = is_out_of_memory && self.queues.is_barred(key.db, &[key.name], id);
+        let was_barred = is_nearly_full && self.queues.is_barred(key.db, &[key.name], id);
         let found = self.queues.forget(key.db, key.name, id);
         self.count_given_up(limits);
         let own = self.own_claims(key.db, &[key.name], Some(id));
@@ -44,7 +44,7 @@ impl<H> Engine<H> {
             self.end(gone, End::Cancelled);
         }
         let given_up = claims.into_iter().filter_map(|claim| self.cancel_claim(claim)).collect();
-        let may_bar = !is_out_of_memory || stood || was_barred;
+        let may_bar = !is_nearly_full || stood || was_barred;
         if let Some(until) = limits.reserved_until(clock).filter(|_| may_bar) {
             self.queues.bar(key.db, key.name, id, until, limits.most_places());
         }

@@ -2,7 +2,8 @@
 //!
 //! Lists the locks that somebody waits for on this server, in all databases, at most n, by default 10: those with most
 //! waiters first; with `BY wait` those whose first in line has waited longest, with `BY held` those that have been held
-//! longest. Of locks with several holders, a reply has at most 400: each takes as long as four others.
+//! longest. A reply has about 1,600 units of work at most, and ends there, before the locks that come later in its order:
+//! a lock counts as one, with several holders as four, and each 512 bytes of its name as one more.
 //!
 //! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr. The
 //! owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k keys that
@@ -28,8 +29,10 @@ use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";
 const DEFAULT_COUNT: usize = 10;
-/// What one call reads at most: a lock with one holder counts as one.
+/// What one call reads at most: a lock with one holder and a short name counts as one.
 const MOST_READ: usize = 1_600;
+/// How many bytes of a name count as one lock.
+const BYTES: usize = 512;
 /// What a lock with several holders counts: reading two of them and counting the rest takes as much longer.
 const SEVERAL: usize = 4;
 
@@ -67,6 +70,7 @@ impl Command for Top {
             if spent >= MOST_READ {
                 break;
             }
+            spent = spent.saturating_add(crowd.name.len() / BYTES);
             rows.push(row(context, entry, crowd, &mut spent));
         }
         context.select_db(own_db);

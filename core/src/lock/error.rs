@@ -160,9 +160,7 @@ impl fmt::Display for Error {
                 "NOREPLICAS too few replicas have answered recently, or since this server stood still or its clock was set: no lease until enough have",
             ),
             Self::BusyId => out.write_str("BUSYLOCKS 64 waits for several keys already use this id"),
-            Self::BusyLocks => {
-                out.write_str("BUSYLOCKS lock.max-waiters clients already wait for locks on this server")
-            }
+            Self::BusyLocks => out.write_str("BUSYLOCKS lock.max-waiters would be exceeded by this wait"),
             Self::BusyQueue => out.write_str(
                 "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server",
             ),

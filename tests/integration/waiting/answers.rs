@@ -135,6 +135,10 @@ fn a_blocked_wait_for_many_names_counts_once_more_for_each_16_kb_of_them() {
             locks.until_waiters(0);
         }),
     ];
+    // It alone is too much; nobody waits.
+    let refused = locks.conn.call(&with(&long(&names(20), "k"), &["30000"]));
+    assert_eq!(refused.error(), "BUSYLOCKS lock.max-waiters would be exceeded by this wait");
+    assert_eq!(locks.info("lock", "lock_blocked"), 0);
     for (id, (name, wait, end)) in ["6", "7", "8", "9"].into_iter().zip(ends) {
         let _row = Row::of(name);
         // All there is room for, so nothing is left of the one before.

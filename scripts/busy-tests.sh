@@ -80,8 +80,9 @@ for ((round = 1; round <= times; round++)); do
     done
 done
 if [ -n "$clients" ]; then
-    for language in python node go java rust php; do
-        if [ ! -d "${CARGO_TARGET_DIR:-target}/clients/serverlock-$language" ]; then
+    for language in python node go java rust php ruby; do
+        # The verdict of scripts/test-clients.sh: what the language needs is there.
+        if [ ! -e "${CARGO_TARGET_DIR:-target}/clients/$language.verdict" ]; then
             echo "busy-tests: skipped the package for $language: 'scripts/test-clients.sh $language' first"
         elif python3 clients/suite/run.py "$language" --bounds --times "$times" >"$output" 2>&1; then
             echo "busy-tests: $language: $(tail -n 1 "$output")"

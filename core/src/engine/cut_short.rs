@@ -13,6 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 const MOST: usize = 10_000;
 /// The bytes of their names.
 const MOST_BYTES: usize = 4 << 20;
+/// How many whose time is over are forgotten for each new one; the tick forgets the rest of a crowd.
+const AT_ONCE: usize = 2;
 
 /// The grants that were cut short.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +31,9 @@ impl CutShort {
     pub fn add(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
         let size = grant.0 .1.len();
         let is_full = |own: &Self| own.order.len() >= MOST || own.bytes.saturating_add(size) > MOST_BYTES;
-        while is_full(self) || self.order.front().is_some_and(|(_, until)| *until <= now) {
-            if !self.forget_first() {
-                break;
-            }
+        while is_full(self) && self.forget_first() {}
+        for _ in 0..AT_ONCE {
+            self.forget_if_over(now);
         }
         if self.grants.insert(grant.clone()) {
             self.bytes = self.bytes.saturating_add(size);
@@ -55,13 +56,17 @@ impl CutShort {
 
     /// Forgets those whose time is over at `now`, as far as the budget goes.
     pub(super) fn forget_piece(&mut self, now: UnixMicros, budget: &mut Budget) {
-        while budget.has_left() && self.order.front().is_some_and(|(_, until)| *until <= now) {
-            self.forget_first();
+        while budget.has_left() && self.forget_if_over(now) {
             budget.spend(1);
         }
         if self.order.is_empty() && self.order.capacity() > 0 {
             *self = Self::default();
         }
+    }
+
+    /// Forgets the first if its time is over at `now`. Returns whether it did.
+    fn forget_if_over(&mut self, now: UnixMicros) -> bool {
+        self.order.front().is_some_and(|(_, until)| *until <= now) && self.forget_first()
     }
 
     fn forget_first(&mut self) -> bool {
@@ -155,6 +160,17 @@ mod tests {
             assert_eq!(left, before.saturating_sub(Budget::PART));
         }
         assert_eq!((cut_short.grants.len(), cut_short.order.capacity(), cut_short.bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_new_one_forgets_few_of_a_crowd_whose_time_is_over() {
+        let mut cut_short = CutShort::default();
+        for number in 0..MOST {
+            cut_short.add(grant(number as u64), UnixMicros(10), UnixMicros(0));
+        }
+        cut_short.add(grant(MOST as u64), UnixMicros(20), UnixMicros(10));
+        // One made room, and a few were over.
+        assert_eq!((cut_short.order.len(), cut_short.grants.len()), (MOST - AT_ONCE, MOST - AT_ONCE));
     }
 
     #[test]

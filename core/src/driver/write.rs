@@ -5,7 +5,7 @@ use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::{Called, Caller, KeyName, Shape};
-use crate::lock::change::{Change, Contents, Write};
+use crate::lock::change::{Change, Contents, Retentions, Write};
 use crate::lock::token::Token;
 
 /// The new holder, once all is written.
@@ -16,6 +16,13 @@ pub(super) enum Then<'g> {
     Caller(Caller, &'g mut Granted),
     /// A waiter, and how it was called if it waits without a connection.
     Waiter(Ticket, Granted, Option<Called>),
+}
+
+impl Then<'_> {
+    /// Whether the grant has to be claimed.
+    const fn is_unclaimed(&self) -> bool {
+        matches!(self, Self::Waiter(_, _, Some(_)))
+    }
 }
 
 /// An open key, and the decision about its lock.
@@ -46,7 +53,7 @@ impl<E: Edge> Entry<'_, E> {
         mut decision: Decision,
         then: Then<'_>,
     ) -> Result<(), WriteRefused> {
-        let written = self.write(permit, name, key, &mut decision)?;
+        let written = self.write(permit, name, key, &mut decision, then.is_unclaimed())?;
         if !matches!(then, Then::Nobody) {
             self.tell(name.db, &[name.name], then);
         }
@@ -73,7 +80,7 @@ impl<E: Edge> Entry<'_, E> {
                 decision.not_written();
                 continue;
             }
-            match self.write(permit, name, key, &mut decision) {
+            match self.write(permit, name, key, &mut decision, then.is_unclaimed()) {
                 Ok(written) => {
                     signals.push((written, decision.events()));
                     names.push(name.name);
@@ -99,6 +106,7 @@ impl<E: Edge> Entry<'_, E> {
         name: KeyName<'n>,
         mut key: E::Key<'n>,
         decision: &mut Decision,
+        is_unclaimed: bool,
     ) -> Result<Option<E::Written<'n>>, WriteRefused> {
         let before = key.shape();
         let written = match decision.write() {
@@ -109,7 +117,11 @@ impl<E: Edge> Entry<'_, E> {
             Some(write) => {
                 let now = key.now();
                 let contents = contents(&mut key, before, write);
-                let change = Change::of(write, contents, || self.edge.retentions(), now);
+                let retentions = || {
+                    let set = self.edge.retentions();
+                    Retentions { key: if is_unclaimed { set.key.unclaimed() } else { set.key }, ..set }
+                };
+                let change = Change::of(write, contents, retentions, now);
                 match self.edge.write(permit, key, change) {
                     Ok(written) => Some(written),
                     Err(refused) => {

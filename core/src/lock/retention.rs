@@ -4,6 +4,8 @@ use super::time::UnixMicros;
 
 /// How long an expired holder stays in a set if the retention is unlimited.
 const HOLDER_STAYS_MS: u64 = 60_000;
+/// How long a grant that was not claimed stays in its key at least.
+const UNCLAIMED_STAYS_MS: u64 = 60_000;
 
 /// How long an expired lock stays in its key for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,16 @@ impl Retention {
         match self {
             Self::Forever => None,
             Self::Ms(ms) => Some(timestamp.as_ms_ceil().saturating_add(ms)),
+        }
+    }
+
+    /// The same for a grant that has not been claimed yet: its claim can wait in the socket of a server that stands still,
+    /// and finds it there. The server removes the grant itself, unless it ends before that.
+    #[must_use]
+    pub const fn unclaimed(self) -> Self {
+        match self {
+            Self::Ms(ms) if ms < UNCLAIMED_STAYS_MS => Self::Ms(UNCLAIMED_STAYS_MS),
+            _ => self,
         }
     }
 

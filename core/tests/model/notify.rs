@@ -6,6 +6,7 @@ mod dead;
 mod ended;
 mod limits;
 mod newer;
+mod standstill;
 
 use crate::asks::{acquire, alone, id, named, place, seconds, START};
 use crate::fake::{Node, Settings};

@@ -18,8 +18,9 @@ const SLOW_SCRIPT: &str = "for n = 1, tonumber(ARGV[1]) do end";
 const FEW_TURNS: u32 = 5_000_000;
 
 /// A server that stands still, and does not answer that it is busy.
-fn patient() -> Options {
-    Server::with().args(&["--lua-time-limit", "600000"]).module_args(&["margin-ms", "0"]).module_args(&SETTINGS)
+fn patient(retention_ms: &str) -> Options {
+    let settings = [&SETTINGS[..], &["margin-ms", "0", "retention-ms", retention_ms]].concat();
+    Server::with().args(&["--lua-time-limit", "600000"]).module_args(&settings)
 }
 
 /// Keeps the server from everything else for that long, and does something meanwhile.
@@ -46,8 +47,8 @@ fn run_slow_script(line: &Line, meanwhile: &mut dyn FnMut()) {
 }
 
 /// An attempt that was just told of its grant, with one more behind it on the same channel, and one that is blocked.
-fn told() -> Option<Line> {
-    let mut line = Line::on(patient().start())?;
+fn told(retention_ms: &str) -> Option<Line> {
+    let mut line = Line::on(patient(retention_ms).start())?;
     let token = line.locks.hold();
     line.ask("7");
     line.ask("8");
@@ -58,8 +59,9 @@ fn told() -> Option<Line> {
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
-    for stall in [stand_still as Stall, run_slow_script] {
-        let Some(mut line) = told() else { return };
+    // Also where a lock is gone with its timestamp.
+    for (stall, retention_ms) in [(stand_still as Stall, "60000"), (run_slow_script, "60000"), (stand_still, "0")] {
+        let Some(mut line) = told(retention_ms) else { return };
         let mut blocked = line.locks.wait(&[]);
         let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());
         for conn in [&mut newcomer, &mut claim] {
@@ -83,7 +85,7 @@ fn a_claim_that_waits_in_the_socket_counts() {
 
 #[test]
 fn a_channel_that_could_not_be_heard_is_not_skipped() {
-    let Some(mut line) = told() else { return };
+    let Some(mut line) = told("60000") else { return };
     stand_still(&line, &mut || {});
     // The first does not claim at all; the next on the same channel has its turn.
     line.told.hears("granted 8 k");

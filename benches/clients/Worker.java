@@ -86,8 +86,12 @@ public class Worker {
 
     static Call jedis(int port) {
         // While it waits, no time-out of its own: a client that gives up would do so in the middle of a wait.
-        RedisClient client = RedisClient.builder().hostAndPort("127.0.0.1", port)
-                .clientConfig(DefaultJedisClientConfig.builder().socketTimeoutMillis(0).build()).build();
+        RedisClient client = RedisClient.builder()
+                .hostAndPort("127.0.0.1", port)
+                .clientConfig(DefaultJedisClientConfig.builder()
+                        .socketTimeoutMillis(0)
+                        .build())
+                .build();
         return words -> {
             CommandArguments arguments = new CommandArguments(() -> words[0].getBytes());
             for (int at = 1; at < words.length; at++) {

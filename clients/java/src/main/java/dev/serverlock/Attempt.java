@@ -111,7 +111,9 @@ final class Attempt {
         if (engine.blocking.isReady() && (grant = waiting.alone()) != Grant.NOT_ALONE) {
             return grant;
         }
-        if (request.wait > 0 && engine.notifies && engine.subscription.isUp()
+        if (request.wait > 0
+                && engine.notifies
+                && engine.subscription.isUp()
                 && (grant = waiting.byNotify()) != Grant.NO_NOTIFY) {
             return grant;
         }
@@ -157,8 +159,10 @@ final class Attempt {
             try {
                 reply = exchange(request.acquire(idBytes, span, channel), timeout);
             } catch (ReplyError | ConnectionLost error) {
-                if (channel != null && !engine.notifyWorks
-                        && error instanceof ReplyError refusal && !refusal.isUnknownCommand()
+                if (channel != null
+                        && !engine.notifyWorks
+                        && error instanceof ReplyError refusal
+                        && !refusal.isUnknownCommand()
                         && (refusal.code.equals("ERR") || refusal.code.equals("NOPERM"))) {
                     noNotify = true;
                     return Grant.NO_NOTIFY;

@@ -18,6 +18,7 @@ final class Clock {
 
     /** Two clocks cannot be read at the same moment: less than this counts as no difference. */
     private static final long SLACK = 20 * MILLISECOND;
+
     private static final int MOST_READINGS = 100;
 
     /** The clocks of the system, in nanoseconds. */

@@ -17,17 +17,22 @@ final class Confirmation {
         long patience = request.within + timeout;
         long within = Clock.milliseconds(request.within);
         if (request.replicas > 0) {
-            Object reply = ask(connection, new Words(3).add(WAIT).add(request.replicas).add(within), request, patience);
+            Object reply =
+                    ask(connection, new Words(3).add(WAIT).add(request.replicas).add(within), request, patience);
             if (!(reply instanceof Long have) || have < request.replicas) {
-                throw new LockUnavailableException(request.name,
-                        reply + " of " + request.replicas + " replicas have the grant; it was given back", null);
+                throw new LockUnavailableException(
+                        request.name,
+                        reply + " of " + request.replicas + " replicas have the grant; it was given back",
+                        null);
             }
         }
         if (request.isFsync) {
             Words words = new Words(4).add(WAITAOF).add(1).add(request.replicas).add(within);
             long have = 0;
             if (ask(connection, words, request, patience) instanceof List<?> counts) {
-                have = counts.stream().mapToLong(count -> count instanceof Long number ? number : 0).sum();
+                have = counts.stream()
+                        .mapToLong(count -> count instanceof Long number ? number : 0)
+                        .sum();
             }
             if (have < 1 + request.replicas) {
                 String told = have + " of " + (1 + request.replicas) + " servers wrote the grant to disk";

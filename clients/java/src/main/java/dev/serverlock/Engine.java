@@ -41,6 +41,7 @@ final class Engine {
 
     /** Until the server refuses NOTIFY. */
     volatile boolean notifies = true;
+
     volatile boolean notifyWorks;
 
     private final System.Logger log;
@@ -63,8 +64,8 @@ final class Engine {
 
     /** A few daemon threads, which end when they are idle. */
     private ThreadPoolExecutor pool(String name) {
-        ThreadPoolExecutor made = new ThreadPoolExecutor(THREADS, THREADS, 2, TimeUnit.SECONDS,
-                new LinkedBlockingQueue<>(), work -> thread(name, work));
+        ThreadPoolExecutor made = new ThreadPoolExecutor(
+                THREADS, THREADS, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> thread(name, work));
         made.allowCoreThreadTimeOut(true);
         return made;
     }
@@ -152,7 +153,10 @@ final class Engine {
                 return;
             }
             for (byte[] key : request.keys) {
-                router.call(key, new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done(), patience());
+                router.call(
+                        key,
+                        new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done(),
+                        patience());
             }
         };
         if (isReachable) {
@@ -195,9 +199,16 @@ final class Engine {
         hold.check();
         long least = Clock.NEVER;
         for (byte[] key : hold.request.keys) {
-            Object reply = ask(hold, key, () -> hold.isPortable()
-                    ? portable.check(hold.request, hold.token)
-                    : new Words(3).add("LOCK.CHECK").add(key).add(hold.token).done());
+            Object reply = ask(
+                    hold,
+                    key,
+                    () -> hold.isPortable()
+                            ? portable.check(hold.request, hold.token)
+                            : new Words(3)
+                                    .add("LOCK.CHECK")
+                                    .add(key)
+                                    .add(hold.token)
+                                    .done());
             least = Math.min(least, reply instanceof Long left ? left * Clock.MILLISECOND : 0);
         }
         if (least <= 0) {
@@ -209,9 +220,18 @@ final class Engine {
 
     Object fenced(Hold hold, byte[][] command) {
         hold.check();
-        Object reply = ask(hold, hold.request.key(), () -> new Words(command.length + 6)
-                .add("EVAL").add(hold.isPortable() ? Portable.FENCED : FENCED).add(2).add(hold.request.key())
-                .add(command[1]).add(hold.token).addAll(command).done());
+        Object reply = ask(
+                hold,
+                hold.request.key(),
+                () -> new Words(command.length + 6)
+                        .add("EVAL")
+                        .add(hold.isPortable() ? Portable.FENCED : FENCED)
+                        .add(2)
+                        .add(hold.request.key())
+                        .add(command[1])
+                        .add(hold.token)
+                        .addAll(command)
+                        .done());
         Object first = reply instanceof List<?> list && !list.isEmpty() ? list.get(0) : null;
         if (first instanceof byte[] && Words.text(first).equals("LOCK.LOST")) {
             hold.taken();

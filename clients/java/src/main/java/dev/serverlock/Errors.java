@@ -10,9 +10,21 @@ import java.util.regex.Pattern;
 final class Errors {
     private static final Pattern NO_ACCESS =
             Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
-    private static final Set<String> PASSING =
-            Set.of("UNBLOCKED", "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY",
-                    "MISCONF", "OOM", "NOREPLICAS", "GRACE", "BUSYLOCKS");
+    private static final Set<String> PASSING = Set.of(
+            "UNBLOCKED",
+            "MOVED",
+            "ASK",
+            "READONLY",
+            "LOADING",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "MASTERDOWN",
+            "BUSY",
+            "MISCONF",
+            "OOM",
+            "NOREPLICAS",
+            "GRACE",
+            "BUSYLOCKS");
     /** These begin like a passing error, but do not pass. */
     private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
 
@@ -58,7 +70,8 @@ final class Errors {
             return !lost.isFinal;
         }
         return error instanceof ReplyError reply
-                && PASSING.contains(reply.code) && !LASTING.matcher(reply.getMessage()).find();
+                && PASSING.contains(reply.code)
+                && !LASTING.matcher(reply.getMessage()).find();
     }
 
     /** The error as users get it. */

@@ -16,6 +16,7 @@ final class Grant {
     final long token;
     /** Null: the lock was free, or no details were asked for. */
     final Predecessor predecessor;
+
     final boolean isPortable;
     /** When the request of this reply was sent. */
     long sent;
@@ -34,8 +35,10 @@ final class Grant {
         if (reply instanceof Long token && token > 0) {
             return new Grant(token, sent, null, isPortable);
         }
-        if (reply instanceof List<?> details && details.size() == 4
-                && details.get(0) instanceof Long token && token > 0) {
+        if (reply instanceof List<?> details
+                && details.size() == 4
+                && details.get(0) instanceof Long token
+                && token > 0) {
             return new Grant(token, sent, predecessor(details), isPortable);
         }
         if (Words.text(reply).equals("WAITING")) {

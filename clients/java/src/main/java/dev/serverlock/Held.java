@@ -133,7 +133,8 @@ public final class Held implements AutoCloseable {
             return;
         }
         if (!wasHeld) {
-            throw lost != null ? lost
+            throw lost != null
+                    ? lost
                     : new LockLostException(key(), "lost: its grant was over before it was released", null);
         }
     }

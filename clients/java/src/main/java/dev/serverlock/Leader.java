@@ -192,11 +192,13 @@ public final class Leader implements AutoCloseable {
         } catch (ConnectionLost noServer) {
             return null;
         }
-        if (!(reply instanceof List<?> fields) || !Words.text(field(fields, "state")).equals("held")) {
+        if (!(reply instanceof List<?> fields)
+                || !Words.text(field(fields, "state")).equals("held")) {
             return nobody;
         }
         return field(fields, "token") instanceof Long token
-                ? new Leadership(token, Words.text(field(fields, "owner"))) : nobody;
+                ? new Leadership(token, Words.text(field(fields, "owner")))
+                : nobody;
     }
 
     private static Object field(List<?> fields, String name) {

@@ -28,6 +28,7 @@ final class Pipeline {
     private int running;
     /** One exchange at a time, while a lone wait has a connection: see Blocking. */
     private boolean isNarrow;
+
     private boolean wasWide;
     private Runnable crowded;
 
@@ -42,6 +43,7 @@ final class Pipeline {
         final Thread caller = Thread.currentThread();
         /** The batches that this caller has to send, its own included. */
         volatile List<Batch> group;
+
         volatile boolean isDone;
 
         Batch(List<Call> calls, long timeout) {

@@ -88,11 +88,20 @@ final class Portable {
         } else {
             words.add("EVAL").add(SCRIPT);
         }
-        return words.add(1).add(request.key()).add(name).add(MARGIN).add(retention).addAll(args).done();
+        return words.add(1)
+                .add(request.key())
+                .add(name)
+                .add(MARGIN)
+                .add(retention)
+                .addAll(args)
+                .done();
     }
 
     byte[][] extend(Request request, long token, long lease) {
-        return words(request, "lock_extend", new Words(3).add(token).add("PX").add(Clock.milliseconds(lease)).done());
+        return words(
+                request,
+                "lock_extend",
+                new Words(3).add(token).add("PX").add(Clock.milliseconds(lease)).done());
     }
 
     byte[][] release(Request request, long token) {

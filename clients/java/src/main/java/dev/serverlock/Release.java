@@ -40,9 +40,7 @@ final class Release {
     }
 
     private byte[][] words(Hold hold) {
-        return hold.isPortable()
-                ? engine.portable.release(hold.request, hold.token)
-                : hold.request.release(hold.token);
+        return hold.isPortable() ? engine.portable.release(hold.request, hold.token) : hold.request.release(hold.token);
     }
 
     /**
@@ -125,8 +123,8 @@ final class Release {
     private boolean later(Hold hold, long wait) {
         boolean wasHeld;
         try {
-            wasHeld = Long.valueOf(1).equals(
-                    engine.send(hold, hold.request.key(), () -> engine.extendWords(hold, wait)));
+            wasHeld =
+                    Long.valueOf(1).equals(engine.send(hold, hold.request.key(), () -> engine.extendWords(hold, wait)));
         } catch (ReplyError | ConnectionLost error) {
             if (!Errors.mayPass(error)) {
                 throw Errors.typed(error, hold.request.name, Errors.NO_WAIT);

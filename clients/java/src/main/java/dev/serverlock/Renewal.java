@@ -73,7 +73,8 @@ final class Renewal {
         Map<Node, List<Hold>> byNode = new HashMap<>();
         for (Hold hold : holds) {
             try {
-                byNode.computeIfAbsent(engine.router.node(hold.request.key()), node -> new ArrayList<>()).add(hold);
+                byNode.computeIfAbsent(engine.router.node(hold.request.key()), node -> new ArrayList<>())
+                        .add(hold);
             } catch (ReplyError | ConnectionLost error) {
                 failed(hold, error);
             }
@@ -115,8 +116,10 @@ final class Renewal {
 
     private void renewTogether(Node node, List<Hold> holds) {
         long sent = engine.clock.now();
-        long timeout = holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(engine.timeout);
-        List<Call> calls = holds.stream().map(hold -> new Call(words(hold, sent))).toList();
+        long timeout =
+                holds.stream().mapToLong(hold -> patience(hold, sent)).min().orElse(engine.timeout);
+        List<Call> calls =
+                holds.stream().map(hold -> new Call(words(hold, sent))).toList();
         RuntimeException failure = null;
         try {
             engine.router.exchange(node, calls, timeout);
@@ -128,7 +131,8 @@ final class Renewal {
             Hold hold = holds.get(i);
             if (failure != null) {
                 notDone(hold, failure, sent);
-            } else if (call.error != null && Errors.read(call.error) instanceof ReplyError reply
+            } else if (call.error != null
+                    && Errors.read(call.error) instanceof ReplyError reply
                     && (reply.code.equals("MOVED") || reply.code.equals("ASK"))) {
                 hold.extended(sent, hold.request.lease, false);
                 renewAlone(hold); // which follows the redirection

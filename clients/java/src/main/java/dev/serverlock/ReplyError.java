@@ -7,8 +7,7 @@ final class ReplyError extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     // Within a script the text says "unknown redis command".
-    private static final Pattern UNKNOWN =
-            Pattern.compile("^ERR unknown (redis )?command", Pattern.CASE_INSENSITIVE);
+    private static final Pattern UNKNOWN = Pattern.compile("^ERR unknown (redis )?command", Pattern.CASE_INSENSITIVE);
 
     final String code;
 

@@ -115,7 +115,9 @@ final class Request implements Cloneable {
     }
 
     void setOwner(String value) {
-        boolean isGood = value != null && !value.isEmpty() && value.length() <= 128
+        boolean isGood = value != null
+                && !value.isEmpty()
+                && value.length() <= 128
                 && value.chars().allMatch(letter -> letter >= '!' && letter <= '~');
         if (!isGood) {
             String shown = value == null ? "null" : "\"" + value.substring(0, Math.min(140, value.length())) + "\"";
@@ -225,7 +227,10 @@ final class Request implements Cloneable {
     }
 
     byte[][] extend(long token, long nanos) {
-        return own("LOCK.EXTEND", "LOCK.MEXTEND", token).add("PX").add(Clock.milliseconds(nanos)).done();
+        return own("LOCK.EXTEND", "LOCK.MEXTEND", token)
+                .add("PX")
+                .add(Clock.milliseconds(nanos))
+                .done();
     }
 
     byte[][] release(long token) {
@@ -233,7 +238,8 @@ final class Request implements Cloneable {
     }
 
     private Words own(String command, String forMany, long token) {
-        return named(new Words(keys.size() + 5).add(form == Form.MANY ? forMany : command)).add(token);
+        return named(new Words(keys.size() + 5).add(form == Form.MANY ? forMany : command))
+                .add(token);
     }
 
     /** Reads the reply to RELEASE. */

@@ -13,6 +13,7 @@ final class Timer {
     private static final long IDLE = 5 * Clock.SECOND;
     /** Timers do not run while the machine is suspended, so it never sleeps for long. */
     private static final long LONGEST_SLEEP = Clock.SECOND;
+
     private static final int SWEEPS_AFTER = 1000;
 
     private final Engine engine;

@@ -152,7 +152,9 @@ final class Waiting {
             return grant;
         } finally {
             attempt.usesConnection = request.needsConnection();
-            if (!hasEnded && attempt.connection != null && Thread.currentThread().isInterrupted()) {
+            if (!hasEnded
+                    && attempt.connection != null
+                    && Thread.currentThread().isInterrupted()) {
                 attempt.connection.close();
             }
             if (!attempt.usesConnection) {

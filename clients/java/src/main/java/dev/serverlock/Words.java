@@ -70,7 +70,10 @@ final class Words {
         text.append('"');
         String decoded;
         try {
-            decoded = StandardCharsets.UTF_8.newDecoder().decode(java.nio.ByteBuffer.wrap(key)).toString();
+            decoded = StandardCharsets.UTF_8
+                    .newDecoder()
+                    .decode(java.nio.ByteBuffer.wrap(key))
+                    .toString();
         } catch (CharacterCodingException noText) {
             decoded = new String(key, StandardCharsets.ISO_8859_1);
         }

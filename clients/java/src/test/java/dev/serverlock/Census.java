@@ -17,13 +17,28 @@ public final class Census {
      */
     public static Map<String, Object> of(Collection<Locks> managers) {
         Map<String, Object> found = new TreeMap<>();
-        found.put("queue", sum(managers, it -> it.router.pipelines().stream().mapToInt(Pipeline::queued).sum()));
-        found.put("slots", sum(managers, it -> it.router.pipelines().stream().mapToInt(Pipeline::running).sum()));
+        found.put(
+                "queue",
+                sum(
+                        managers,
+                        it -> it.router.pipelines().stream()
+                                .mapToInt(Pipeline::queued)
+                                .sum()));
+        found.put(
+                "slots",
+                sum(
+                        managers,
+                        it -> it.router.pipelines().stream()
+                                .mapToInt(Pipeline::running)
+                                .sum()));
         found.put("waiting", sum(managers, it -> it.subscription.waiting()));
         found.put("owed", sum(managers, it -> it.debts.getQueue().size() + it.debts.getActiveCount()));
         found.put("holds", sum(managers, it -> it.timer.holds()));
-        found.put("threads", Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().startsWith("serverlock-")).count());
+        found.put(
+                "threads",
+                Thread.getAllStackTraces().keySet().stream()
+                        .filter(thread -> thread.getName().startsWith("serverlock-"))
+                        .count());
         return found;
     }
 

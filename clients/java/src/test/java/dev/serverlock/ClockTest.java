@@ -95,13 +95,16 @@ class ClockTest {
             options.clock = new Clock(moved);
             try (Locks locks = options.build()) {
                 CountDownLatch told = new CountDownLatch(1);
-                Held held = locks.lock("a", LEASE).onLost(why -> told.countDown()).acquire();
-                assertThrows(LockLostException.class, () -> locks.lock("b", LEASE).run(other -> {
-                    moved.suspend(850);
-                    assertEquals(Duration.ZERO, held.left());
-                    assertThrows(LockLostException.class, held::check);
-                    Thread.sleep(100_000); // until the loss interrupts it
-                }));
+                Held held =
+                        locks.lock("a", LEASE).onLost(why -> told.countDown()).acquire();
+                assertThrows(
+                        LockLostException.class,
+                        () -> locks.lock("b", LEASE).run(other -> {
+                            moved.suspend(850);
+                            assertEquals(Duration.ZERO, held.left());
+                            assertThrows(LockLostException.class, held::check);
+                            Thread.sleep(100_000); // until the loss interrupts it
+                        }));
                 assertTrue(told.await(20, TimeUnit.SECONDS));
             }
         }

@@ -34,7 +34,8 @@ class LockViewTest {
 
     private static Lock lock(String key) {
         // A lease of "l" is short, because only its renewal finds out that the lock is gone.
-        return locks.lock(key, key.equals("l") ? Duration.ofSeconds(3) : Duration.ofSeconds(30)).asLock();
+        return locks.lock(key, key.equals("l") ? Duration.ofSeconds(3) : Duration.ofSeconds(30))
+                .asLock();
     }
 
     @Test

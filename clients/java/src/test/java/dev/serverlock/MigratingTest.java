@@ -32,8 +32,10 @@ class MigratingTest {
         server = new TestServer();
         locks = Locks.over(JedisServer.of(server.client));
         Config config = new Config();
-        config.useSingleServer().setAddress("redis://127.0.0.1:" + server.port)
-                .setConnectionMinimumIdleSize(1).setConnectionPoolSize(4);
+        config.useSingleServer()
+                .setAddress("redis://127.0.0.1:" + server.port)
+                .setConnectionMinimumIdleSize(1)
+                .setConnectionPoolSize(4);
         redisson = Redisson.create(config);
     }
 
@@ -68,7 +70,8 @@ class MigratingTest {
     void neitherSideTakesTheKeyOfTheOther() throws Exception {
         Lock theirs = redisson.getLock("key");
         theirs.lock();
-        LockArgumentException ours = assertThrows(LockArgumentException.class,
+        LockArgumentException ours = assertThrows(
+                LockArgumentException.class,
                 () -> locks.lock("key", Duration.ofSeconds(30)).acquire());
         assertTrue(ours.getMessage().contains("WRONGTYPE"), ours.getMessage());
         theirs.unlock();

@@ -23,9 +23,11 @@ class OpenTelemetryTest {
     void itCountsWaitsHoldsAndLosses() throws Exception {
         InMemoryMetricReader reader = InMemoryMetricReader.create();
         try (TestServer server = new TestServer();
-                SdkMeterProvider meters = SdkMeterProvider.builder().registerMetricReader(reader).build();
+                SdkMeterProvider meters =
+                        SdkMeterProvider.builder().registerMetricReader(reader).build();
                 Locks locks = Locks.builder(JedisServer.of(server.client))
-                        .hooks(new OpenTelemetryHooks(meters.get("test"))).build()) {
+                        .hooks(new OpenTelemetryHooks(meters.get("test")))
+                        .build()) {
             ServerLock report = locks.lock("report", LEASE);
             Held held = report.acquire();
             assertThrows(LockRefusedException.class, report::acquire);
@@ -37,9 +39,13 @@ class OpenTelemetryTest {
             lost.release();
             // A loss is told in a thread of its own.
             TestServer.until("the loss is counted", () -> recorded(reader).contains("lock.lost 1"));
-            Set<String> expected = Set.of("lock.wait.duration granted 2", "lock.wait.duration LockRefusedException 1",
-                    "lock.wait.duration LockTimeoutException 1", "lock.hold.duration in_time 1",
-                    "lock.hold.duration too_late 1", "lock.lost 1");
+            Set<String> expected = Set.of(
+                    "lock.wait.duration granted 2",
+                    "lock.wait.duration LockRefusedException 1",
+                    "lock.wait.duration LockTimeoutException 1",
+                    "lock.hold.duration in_time 1",
+                    "lock.hold.duration too_late 1",
+                    "lock.lost 1");
             assertEquals(new TreeSet<>(expected), recorded(reader));
         }
     }
@@ -47,7 +53,8 @@ class OpenTelemetryTest {
     private static Set<String> recorded(InMemoryMetricReader reader) {
         Set<String> found = new TreeSet<>();
         for (MetricData metric : reader.collectAllMetrics()) {
-            metric.getHistogramData().getPoints()
+            metric.getHistogramData()
+                    .getPoints()
                     .forEach(point -> found.add(metric.getName() + " " + outcome(point) + " " + point.getCount()));
             metric.getLongSumData().getPoints().forEach(point -> found.add(metric.getName() + " " + point.getValue()));
         }

@@ -51,13 +51,16 @@ class PackageTest {
     }
 
     private static String dependency(String group, String artifact, String version) {
-        return "<dependency><groupId>" + group + "</groupId><artifactId>" + artifact + "</artifactId><version>" + version
-                + "</version></dependency>";
+        return "<dependency><groupId>" + group + "</groupId><artifactId>" + artifact + "</artifactId><version>"
+                + version + "</version></dependency>";
     }
 
     private String run(List<String> words) throws Exception {
-        Process process = new ProcessBuilder(words).directory(folder.toFile()).redirectErrorStream(true)
-                .redirectOutput(folder.resolve("said").toFile()).start();
+        Process process = new ProcessBuilder(words)
+                .directory(folder.toFile())
+                .redirectErrorStream(true)
+                .redirectOutput(folder.resolve("said").toFile())
+                .start();
         boolean hasEnded = process.waitFor(180, TimeUnit.SECONDS);
         process.destroyForcibly();
         String said = Files.readString(folder.resolve("said"));
@@ -70,20 +73,29 @@ class PackageTest {
         Matcher name = NAME.matcher(source);
         assertTrue(name.find(), source);
         String here = source.replace("localhost:6379", "127.0.0.1:" + server.port)
-                .replace("\"localhost\", 6379", "\"127.0.0.1\", " + server.port).replace("step < 10", "step < 1")
+                .replace("\"localhost\", 6379", "\"127.0.0.1\", " + server.port)
+                .replace("step < 10", "step < 1")
                 .replace("sleep(1000)", "sleep(10)");
         assertTrue(here.contains("" + server.port), "it connects in another way");
         Path sources = Files.createDirectories(folder.resolve("src/main/java"));
         Files.writeString(sources.resolve(name.group(1) + ".java"), here);
-        Files.writeString(folder.resolve("pom.xml"), "<project><modelVersion>4.0.0</modelVersion>"
-                + "<groupId>empty</groupId><artifactId>empty</artifactId><version>1</version>"
-                + "<properties><maven.compiler.release>17</maven.compiler.release>"
-                + "<project.build.sourceEncoding>UTF-8</project.build.sourceEncoding></properties>"
-                + "<build><pluginManagement><plugins>"
-                + plugin("maven-resources-plugin", "3.3.1") + plugin("maven-compiler-plugin", "3.13.0")
-                + plugin("maven-dependency-plugin", "3.8.1") + "</plugins></pluginManagement></build><dependencies>"
-                + dependency("dev.serverlock", "serverlock", "1.0.0") + library + "</dependencies></project>");
-        run(List.of("mvn", "--batch-mode", "--quiet", "-Dmaven.repo.local=" + repository(), "compile",
+        Files.writeString(
+                folder.resolve("pom.xml"),
+                "<project><modelVersion>4.0.0</modelVersion>"
+                        + "<groupId>empty</groupId><artifactId>empty</artifactId><version>1</version>"
+                        + "<properties><maven.compiler.release>17</maven.compiler.release>"
+                        + "<project.build.sourceEncoding>UTF-8</project.build.sourceEncoding></properties>"
+                        + "<build><pluginManagement><plugins>"
+                        + plugin("maven-resources-plugin", "3.3.1") + plugin("maven-compiler-plugin", "3.13.0")
+                        + plugin("maven-dependency-plugin", "3.8.1")
+                        + "</plugins></pluginManagement></build><dependencies>"
+                        + dependency("dev.serverlock", "serverlock", "1.0.0") + library + "</dependencies></project>");
+        run(List.of(
+                "mvn",
+                "--batch-mode",
+                "--quiet",
+                "-Dmaven.repo.local=" + repository(),
+                "compile",
                 "dependency:copy-dependencies"));
         return run(List.of("java", "-cp", "target/classes:target/dependency/*", name.group(1)));
     }
@@ -107,7 +119,8 @@ class PackageTest {
         String said = play(readme().get(0), JEDIS);
         assertTrue(said.contains("working, token 1"), said);
         assertTrue(server.isFree("report"));
-        assertTrue(Files.list(folder.resolve("target/dependency")).noneMatch(jar -> jar.toString().contains("lettuce")));
+        assertTrue(Files.list(folder.resolve("target/dependency"))
+                .noneMatch(jar -> jar.toString().contains("lettuce")));
     }
 
     @Test
@@ -162,17 +175,20 @@ class PackageTest {
             assertTrue(jar.getEntry("META-INF/LICENSE") != null);
             assertEquals("dev.serverlock", jar.getManifest().getMainAttributes().getValue("Automatic-Module-Name"));
         }
-        try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0-sources.jar").toFile())) {
+        try (JarFile jar =
+                new JarFile(installed.resolve("serverlock-1.0.0-sources.jar").toFile())) {
             assertTrue(jar.getEntry("dev/serverlock/Locks.java") != null);
         }
-        try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0-javadoc.jar").toFile())) {
+        try (JarFile jar =
+                new JarFile(installed.resolve("serverlock-1.0.0-javadoc.jar").toFile())) {
             assertTrue(jar.getEntry("dev.serverlock/dev/serverlock/Locks.html") != null);
         }
     }
 
     @Test
     void theScriptIsThatOfTheProject() throws Exception {
-        assertEquals(Files.readString(Path.of("../../portable/lock.lua")),
+        assertEquals(
+                Files.readString(Path.of("../../portable/lock.lua")),
                 Files.readString(Path.of("src/main/resources/dev/serverlock/lock.lua")));
     }
 }

@@ -23,8 +23,11 @@ public final class PipelineCost {
     private static final long TIMEOUT = 60 * Clock.SECOND;
 
     private final TestServer server = new TestServer();
-    private final RedisClient client = RedisClient.builder().hostAndPort("127.0.0.1", server.port)
-            .clientConfig(DefaultJedisClientConfig.builder().socketTimeoutMillis((int) (TIMEOUT / Clock.MILLISECOND)).build())
+    private final RedisClient client = RedisClient.builder()
+            .hostAndPort("127.0.0.1", server.port)
+            .clientConfig(DefaultJedisClientConfig.builder()
+                    .socketTimeoutMillis((int) (TIMEOUT / Clock.MILLISECOND))
+                    .build())
             .build();
     private final Node node = JedisServer.of(client).node(new byte[0]);
     private final Map<String, Way> ways = new LinkedHashMap<>();
@@ -70,7 +73,9 @@ public final class PipelineCost {
                 for (Map.Entry<String, Way> way : cost.ways.entrySet()) {
                     Cost one = cost.play(way.getValue(), Integer.parseInt(args[0]), Integer.parseInt(args[2]));
                     if (round > 0) {
-                        cost.found.computeIfAbsent(way.getKey(), name -> new ArrayList<>()).add(one);
+                        cost.found
+                                .computeIfAbsent(way.getKey(), name -> new ArrayList<>())
+                                .add(one);
                     }
                 }
             }
@@ -89,9 +94,18 @@ public final class PipelineCost {
             Thread caller = new Thread(() -> {
                 await(begins);
                 for (int turn = 0; turn < locks; turn++) {
-                    Call got = new Call(new Words(4).add("LOCK.ACQUIRE").add(key).add("PX").add(30_000).done());
+                    Call got = new Call(new Words(4)
+                            .add("LOCK.ACQUIRE")
+                            .add(key)
+                            .add("PX")
+                            .add(30_000)
+                            .done());
                     way.exchange(List.of(got));
-                    Call gone = new Call(new Words(3).add("LOCK.RELEASE").add(key).add((Long) got.value).done());
+                    Call gone = new Call(new Words(3)
+                            .add("LOCK.RELEASE")
+                            .add(key)
+                            .add((Long) got.value)
+                            .done());
                     way.exchange(List.of(gone));
                 }
             });
@@ -106,7 +120,8 @@ public final class PipelineCost {
             caller.join();
         }
         double each = 1000.0 * callers * locks;
-        return new Cost((System.nanoTime() - began) / each, (cpuTime() - client) / each, (server.cpuTime() - other) / each);
+        return new Cost(
+                (System.nanoTime() - began) / each, (cpuTime() - client) / each, (server.cpuTime() - other) / each);
     }
 
     private static void await(CountDownLatch latch) {
@@ -127,17 +142,20 @@ public final class PipelineCost {
             for (int round = 0; round < costs.size(); round++) {
                 Cost pipeline = found.get("pipeline").get(round);
                 Cost one = costs.get(round);
-                ratios.add(new Cost(one.wall / pipeline.wall, one.client / pipeline.client, one.server / pipeline.server));
+                ratios.add(
+                        new Cost(one.wall / pipeline.wall, one.client / pipeline.client, one.server / pipeline.server));
             }
             Cost cost = median(costs);
             Cost ratio = median(ratios);
-            System.out.printf("%-20s %6.1f us for a lock (%.2f of the pipeline), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
+            System.out.printf(
+                    "%-20s %6.1f us for a lock (%.2f of the pipeline), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
                     name, cost.wall, ratio.wall, cost.client, ratio.client, cost.server, ratio.server);
         });
     }
 
     private static Cost median(List<Cost> costs) {
-        return new Cost(middle(costs.stream().mapToDouble(Cost::wall).sorted().toArray()),
+        return new Cost(
+                middle(costs.stream().mapToDouble(Cost::wall).sorted().toArray()),
                 middle(costs.stream().mapToDouble(Cost::client).sorted().toArray()),
                 middle(costs.stream().mapToDouble(Cost::server).sorted().toArray()));
     }

@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Connection;
+import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Node;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -25,7 +25,8 @@ class RenewalTest {
 
     private static long threads() {
         return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().startsWith("serverlock-")).count();
+                .filter(thread -> thread.getName().startsWith("serverlock-"))
+                .count();
     }
 
     /** Grants all, and says nothing to what comes after. */
@@ -38,14 +39,17 @@ class RenewalTest {
         TestServer.until("the threads of other tests have ended", () -> threads() == 0);
         CountDownLatch mayEnd = new CountDownLatch(1);
         AtomicInteger lost = new AtomicInteger();
-        Locks.Builder options = Locks.builder(over).timeout(Duration.ofMillis(200)).logger(System.getLogger("silent"));
+        Locks.Builder options =
+                Locks.builder(over).timeout(Duration.ofMillis(200)).logger(System.getLogger("silent"));
         List<Held> holds = new ArrayList<>();
         try (Locks locks = options.build()) {
             for (int number = 0; number < HOLDS; number++) {
-                holds.add(locks.lock("k" + number, Duration.ofSeconds(9)).onLost(why -> {
-                    await(mayEnd);
-                    lost.incrementAndGet();
-                }).acquire());
+                holds.add(locks.lock("k" + number, Duration.ofSeconds(9))
+                        .onLost(why -> {
+                            await(mayEnd);
+                            lost.incrementAndGet();
+                        })
+                        .acquire());
             }
             isSilent.set(true);
             long most = 0;
@@ -76,7 +80,8 @@ class RenewalTest {
     void thousandsOfHoldsAndASilentServerTakeFewThreadsOverJedis() throws Exception {
         AtomicBoolean isSilent = new AtomicBoolean();
         try (FakeServer server = new FakeServer(silent(isSilent));
-                redis.clients.jedis.RedisClient client = redis.clients.jedis.RedisClient.create("127.0.0.1", server.port())) {
+                redis.clients.jedis.RedisClient client =
+                        redis.clients.jedis.RedisClient.create("127.0.0.1", server.port())) {
             lose(JedisServer.of(client), isSilent);
         }
     }

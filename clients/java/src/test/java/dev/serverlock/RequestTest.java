@@ -38,7 +38,8 @@ class RequestTest {
             copy.isSession = true;
             copy.wantsDetails = true;
         });
-        assertEquals("LOCK.ACQUIRE a PX 30000 WAIT 1500 ID 7 NOTIFY c OWNER me SESSION DETAILS",
+        assertEquals(
+                "LOCK.ACQUIRE a PX 30000 WAIT 1500 ID 7 NOTIFY c OWNER me SESSION DETAILS",
                 said(full.acquire(Words.bytes("7"), 1500 * Clock.MILLISECOND, "c")));
         assertEquals("LOCK.MACQUIRE 2 a b PX 30000 ID 7", said(request("a", "b").acquire(Words.bytes("7"), 0, "c")));
         assertEquals("LOCK.MRELEASE 2 a b 9", said(request("a", "b").release(9)));
@@ -48,14 +49,17 @@ class RequestTest {
 
     @Test
     void aWaitWithoutAnEndIsAsLongAsTheServerAllows() {
-        assertEquals("LOCK.ACQUIRE a PX 30000 WAIT 3600000 ID 7 NOTIFY c",
+        assertEquals(
+                "LOCK.ACQUIRE a PX 30000 WAIT 3600000 ID 7 NOTIFY c",
                 said(request("a").acquire(Words.bytes("7"), Clock.NEVER, "c")));
     }
 
     @Test
     void aBadArgumentIsNamedWithTheLock() {
-        for (Duration bad : List.of(Duration.ZERO, Duration.ofSeconds(-1), Duration.ofDays(3651), Duration.ofNanos(999_999))) {
-            LockArgumentException error = assertThrows(LockArgumentException.class,
+        for (Duration bad :
+                List.of(Duration.ZERO, Duration.ofSeconds(-1), Duration.ofDays(3651), Duration.ofNanos(999_999))) {
+            LockArgumentException error = assertThrows(
+                    LockArgumentException.class,
                     () -> new Request(List.of(Words.bytes("a")), bad, Request.Form.ONE, false, null));
             assertTrue(error.getMessage().startsWith("the lock \"a\": lease is "), error.getMessage());
             assertEquals("\"a\"", error.key());
@@ -84,15 +88,30 @@ class RequestTest {
     void errorsOfTheServerHaveAKind() {
         assertTrue(Errors.typed(new ReplyError("NOPERM x"), "a", 0) instanceof LockDeniedException);
         assertTrue(Errors.typed(new ReplyError("DEADLOCK x"), "a", 0) instanceof LockDeadlockException);
-        assertTrue(Errors.typed(new ReplyError("ERR unknown command 'LOCK.ACQUIRE'"), "a", 0) instanceof LockUnavailableException);
+        assertTrue(
+                Errors.typed(new ReplyError("ERR unknown command 'LOCK.ACQUIRE'"), "a", 0)
+                        instanceof LockUnavailableException);
         assertTrue(Errors.typed(new ReplyError("WRONGTYPE x"), "a", 0) instanceof LockArgumentException);
         assertTrue(Errors.typed(new ConnectionLost("x"), "a", 0) instanceof LockNoServerException);
     }
 
     @Test
     void whatMayPassIsTriedAgainAndUnavailableOrTimedOutInTheEnd() {
-        for (String passing : List.of("LOADING", "BUSY", "MISCONF", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY",
-                "MOVED", "ASK", "UNBLOCKED", "OOM", "NOREPLICAS", "GRACE this", "BUSYLOCKS lock.max-waiters",
+        for (String passing : List.of(
+                "LOADING",
+                "BUSY",
+                "MISCONF",
+                "TRYAGAIN",
+                "CLUSTERDOWN",
+                "MASTERDOWN",
+                "READONLY",
+                "MOVED",
+                "ASK",
+                "UNBLOCKED",
+                "OOM",
+                "NOREPLICAS",
+                "GRACE this",
+                "BUSYLOCKS lock.max-waiters",
                 "BUSYLOCKS attempts")) {
             ReplyError reply = new ReplyError(passing + " says the server");
             assertTrue(Errors.mayPass(reply), passing);
@@ -109,12 +128,18 @@ class RequestTest {
     /** All kinds of errors survive the way to another process, and have a stable code. */
     @Test
     void errorsCanBeSerialized() throws Exception {
-        Throwable cause = new ConnectionLost("no reply", new java.io.IOException("reset"), false, new CompletableFuture<>());
-        List<LockException> all = List.of(new LockRefusedException("a", "why", cause),
-                new LockTimeoutException("a", "why", cause), new LockLostException("a", "why", cause),
-                new LockDeadlockException("a", "why", cause), new LockUnavailableException("a", "why", cause),
-                new LockDeniedException("a", "why", cause), new LockNoServerException("a", "why", cause),
-                new LockArgumentException("a", "why", cause), new LockMisuseException("a", "why", new ReplyError("ERR x")));
+        Throwable cause =
+                new ConnectionLost("no reply", new java.io.IOException("reset"), false, new CompletableFuture<>());
+        List<LockException> all = List.of(
+                new LockRefusedException("a", "why", cause),
+                new LockTimeoutException("a", "why", cause),
+                new LockLostException("a", "why", cause),
+                new LockDeadlockException("a", "why", cause),
+                new LockUnavailableException("a", "why", cause),
+                new LockDeniedException("a", "why", cause),
+                new LockNoServerException("a", "why", cause),
+                new LockArgumentException("a", "why", cause),
+                new LockMisuseException("a", "why", new ReplyError("ERR x")));
         List<String> codes = new ArrayList<>();
         for (LockException error : all) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
@@ -124,12 +149,23 @@ class RequestTest {
             try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray()))) {
                 LockException read = (LockException) in.readObject();
                 assertEquals(error.getClass(), read.getClass());
-                assertEquals(error.getMessage() + error.key() + error.code(), read.getMessage() + read.key() + read.code());
+                assertEquals(
+                        error.getMessage() + error.key() + error.code(), read.getMessage() + read.key() + read.code());
                 assertEquals(error.getCause().getMessage(), read.getCause().getMessage());
                 codes.add(read.code());
             }
         }
-        assertEquals(List.of("refused", "timeout", "lost", "deadlock", "unavailable", "denied", "no_server", "argument",
-                "misuse"), codes);
+        assertEquals(
+                List.of(
+                        "refused",
+                        "timeout",
+                        "lost",
+                        "deadlock",
+                        "unavailable",
+                        "denied",
+                        "no_server",
+                        "argument",
+                        "misuse"),
+                codes);
     }
 }

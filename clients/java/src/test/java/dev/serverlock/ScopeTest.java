@@ -79,20 +79,24 @@ class ScopeTest {
     void aLossInterruptsTheWorkAndNothingElse() throws Exception {
         ServerLock lock = lock("c", SHORT);
         AtomicBoolean wasInterrupted = new AtomicBoolean(true);
-        LockLostException told = assertThrows(LockLostException.class, () -> lock.run(held -> {
-            server.call("DEL", "c");
-            Thread.sleep(60_000);
-            wasInterrupted.set(false);
-        }));
+        LockLostException told = assertThrows(
+                LockLostException.class,
+                () -> lock.run(held -> {
+                    server.call("DEL", "c");
+                    Thread.sleep(60_000);
+                    wasInterrupted.set(false);
+                }));
         assertTrue(told.getMessage().contains("\"c\""), told.getMessage());
-        assertThrows(LockLostException.class, () -> lock.run(held -> {
-            server.call("DEL", "c");
-            long end = System.nanoTime() + 60_000_000_000L;
-            while (!Thread.currentThread().isInterrupted() && System.nanoTime() < end) {
-                Thread.onSpinWait(); // work that looks at the flag, and leaves it
-            }
-            wasInterrupted.compareAndSet(true, Thread.currentThread().isInterrupted());
-        }));
+        assertThrows(
+                LockLostException.class,
+                () -> lock.run(held -> {
+                    server.call("DEL", "c");
+                    long end = System.nanoTime() + 60_000_000_000L;
+                    while (!Thread.currentThread().isInterrupted() && System.nanoTime() < end) {
+                        Thread.onSpinWait(); // work that looks at the flag, and leaves it
+                    }
+                    wasInterrupted.compareAndSet(true, Thread.currentThread().isInterrupted());
+                }));
         assertTrue(wasInterrupted.get(), "the work was not interrupted");
         assertFalse(Thread.currentThread().isInterrupted());
         assertEquals("done", lock.call(held -> "done"));
@@ -101,10 +105,12 @@ class ScopeTest {
     @Test
     void anInterruptOfSomebodyElseIsToldAsSuch() {
         Thread me = Thread.currentThread();
-        assertThrows(InterruptedException.class, () -> lock("d", LONG).run(held -> {
-            me.interrupt();
-            Thread.sleep(20_000);
-        }));
+        assertThrows(
+                InterruptedException.class,
+                () -> lock("d", LONG).run(held -> {
+                    me.interrupt();
+                    Thread.sleep(20_000);
+                }));
         assertTrue(server.isFree("d"), "it was released all the same");
     }
 
@@ -113,7 +119,8 @@ class ScopeTest {
         ServerLock lock = lock("e", LONG);
         lock.run(held -> {
             assertThrows(LockMisuseException.class, lock::acquire);
-            assertThrows(LockMisuseException.class, () -> locks.shared("e", LONG).acquire());
+            assertThrows(
+                    LockMisuseException.class, () -> locks.shared("e", LONG).acquire());
             lock("f", LONG).run(other -> other.check());
         });
         lock.acquire().release();
@@ -147,12 +154,14 @@ class ScopeTest {
             again.release();
         });
         Held[] second = new Held[1];
-        assertThrows(LockLostException.class, () -> lock.run(held -> {
-            server.call("DEL", "s");
-            assertThrows(LockLostException.class, held::verify);
-            Thread.interrupted(); // the loss
-            second[0] = lock.acquire();
-        }));
+        assertThrows(
+                LockLostException.class,
+                () -> lock.run(held -> {
+                    server.call("DEL", "s");
+                    assertThrows(LockLostException.class, held::verify);
+                    Thread.interrupted(); // the loss
+                    second[0] = lock.acquire();
+                }));
         second[0].check();
         assertEquals("" + second[0].token(), server.info("s", "token"));
         assertTrue(second[0].release());
@@ -166,9 +175,13 @@ class ScopeTest {
             System.Logger log = new Counting(said);
             try (FakeServer without = new FakeServer(command -> "-ERR unknown command\r\n");
                     RedisClient client = RedisClient.create("127.0.0.1", without.port());
-                    Locks bare = Locks.builder(JedisServer.of(client)).logger(log).warnWithoutModule(warns).build()) {
+                    Locks bare = Locks.builder(JedisServer.of(client))
+                            .logger(log)
+                            .warnWithoutModule(warns)
+                            .build()) {
                 for (int turn = 0; turn < 3; turn++) {
-                    assertThrows(LockException.class, () -> bare.shared("a", LONG).acquire());
+                    assertThrows(
+                            LockException.class, () -> bare.shared("a", LONG).acquire());
                 }
             }
             assertEquals(warns ? 1 : 0, said.get());
@@ -211,7 +224,8 @@ class ScopeTest {
                 throw new IllegalStateException("released");
             }
         };
-        try (Locks hooked = Locks.builder(JedisServer.of(server.client)).hooks(bad).build()) {
+        try (Locks hooked =
+                Locks.builder(JedisServer.of(server.client)).hooks(bad).build()) {
             assertTrue(hooked.lock("j", LONG).acquire().release());
         }
         assertTrue(server.isFree("j"));
@@ -231,7 +245,8 @@ class ScopeTest {
 
     private static long timers() {
         return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().equals("serverlock-timer")).count();
+                .filter(thread -> thread.getName().equals("serverlock-timer"))
+                .count();
     }
 
     @Test

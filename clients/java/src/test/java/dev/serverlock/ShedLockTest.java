@@ -60,10 +60,12 @@ class ShedLockTest {
     }
 
     private boolean isTaken() {
-        return provider.lock(configuration(LONG, Duration.ZERO)).map(lock -> {
-            lock.unlock();
-            return false;
-        }).orElse(true);
+        return provider.lock(configuration(LONG, Duration.ZERO))
+                .map(lock -> {
+                    lock.unlock();
+                    return false;
+                })
+                .orElse(true);
     }
 
     @Test
@@ -144,8 +146,10 @@ class ShedLockTest {
 
     @Test
     void prefixAndOwnerAreSeenByOperators() {
-        SimpleLock lock = provider.withPrefix("jobs:").withOwner("host-7")
-                .lock(configuration(LONG, Duration.ZERO)).orElseThrow();
+        SimpleLock lock = provider.withPrefix("jobs:")
+                .withOwner("host-7")
+                .lock(configuration(LONG, Duration.ZERO))
+                .orElseThrow();
         assertEquals("host-7", server.info("jobs:" + name, "owner"));
         lock.unlock();
     }
@@ -160,12 +164,14 @@ class ShedLockTest {
             int job = thread % 2;
             tasks.add(threads.submit(() -> {
                 for (int[] done = {0}; done[0] < 25; ) {
-                    executor.executeWithLock((Runnable) () -> {
-                        int read = counters[job];
-                        Thread.yield();
-                        counters[job] = read + 1; // lost, if another thread works meanwhile
-                        done[0]++;
-                    }, new LockConfiguration(Instant.now(), "job" + job + name, LONG, Duration.ofMillis(2)));
+                    executor.executeWithLock(
+                            (Runnable) () -> {
+                                int read = counters[job];
+                                Thread.yield();
+                                counters[job] = read + 1; // lost, if another thread works meanwhile
+                                done[0]++;
+                            },
+                            new LockConfiguration(Instant.now(), "job" + job + name, LONG, Duration.ofMillis(2)));
                 }
             }));
         }

@@ -33,9 +33,21 @@ final class TestServer implements AutoCloseable {
             throw new IllegalStateException("SERVERLOCK_MODULE is the path of the module");
         }
         String binary = System.getenv().getOrDefault("REDIS_SERVER", "redis-server");
-        process = new ProcessBuilder(List.of(binary, "--port", "" + port, "--dir", folder.toString(), "--save", "",
-                "--bind", "127.0.0.1", "--loadmodule", module))
-                .redirectErrorStream(true).redirectOutput(folder.resolve("log").toFile()).start();
+        process = new ProcessBuilder(List.of(
+                        binary,
+                        "--port",
+                        "" + port,
+                        "--dir",
+                        folder.toString(),
+                        "--save",
+                        "",
+                        "--bind",
+                        "127.0.0.1",
+                        "--loadmodule",
+                        module))
+                .redirectErrorStream(true)
+                .redirectOutput(folder.resolve("log").toFile())
+                .start();
         client = RedisClient.create("127.0.0.1", port);
         until("the server answers", () -> {
             try {
@@ -107,7 +119,8 @@ final class TestServer implements AutoCloseable {
         long sum = 0;
         try (Stream<Path> tasks = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
             for (Path task : tasks.toList()) {
-                sum += Long.parseLong(Files.readString(task.resolve("schedstat")).split(" ")[0]);
+                sum += Long.parseLong(
+                        Files.readString(task.resolve("schedstat")).split(" ")[0]);
             }
         }
         return sum;

@@ -82,8 +82,11 @@ final class JedisCluster implements Cluster {
     private static String[] read(List<?> ranges) {
         String[] read = new String[Slots.COUNT];
         for (Object range : ranges) {
-            if (range instanceof List<?> parts && parts.size() > 2 && parts.get(2) instanceof List<?> master
-                    && parts.get(0) instanceof Long from && parts.get(1) instanceof Long to) {
+            if (range instanceof List<?> parts
+                    && parts.size() > 2
+                    && parts.get(2) instanceof List<?> master
+                    && parts.get(0) instanceof Long from
+                    && parts.get(1) instanceof Long to) {
                 String address = text(master.get(0)) + ":" + master.get(1);
                 for (int slot = from.intValue(); slot <= to.intValue(); slot++) {
                     read[slot] = address;

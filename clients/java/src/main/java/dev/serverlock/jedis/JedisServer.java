@@ -83,10 +83,12 @@ public final class JedisServer implements Server {
      * @return its servers
      */
     public static Server ofCluster(ClusterConnectionProvider provider) {
-        return new JedisCluster(() -> {
-            Map<String, ConnectionPool> nodes = provider.getNodes();
-            return nodes;
-        }, provider::renewSlotCache);
+        return new JedisCluster(
+                () -> {
+                    Map<String, ConnectionPool> nodes = provider.getNodes();
+                    return nodes;
+                },
+                provider::renewSlotCache);
     }
 
     @SuppressWarnings("unchecked") // it has pools of connections as values, in all versions

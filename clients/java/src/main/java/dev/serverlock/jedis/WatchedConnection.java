@@ -88,7 +88,9 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
     }
 
     private boolean isMessage(Object reply) {
-        if (!(reply instanceof List<?> words) || words.size() != 3 || !text(words.get(0)).equals("message")) {
+        if (!(reply instanceof List<?> words)
+                || words.size() != 3
+                || !text(words.get(0)).equals("message")) {
             return false;
         }
         onMessage.accept(text(words.get(2)));

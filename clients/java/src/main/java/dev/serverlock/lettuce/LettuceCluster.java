@@ -58,8 +58,10 @@ final class LettuceCluster implements Cluster {
         } catch (RuntimeException error) {
             throw Sent.read(error);
         }
-        return nodes.compute(uri.getHost() + ":" + uri.getPort(), (address, known) ->
-                known != null && known.connection() == shared ? known : new LettuceNode(shared, dialer, uri));
+        return nodes.compute(
+                uri.getHost() + ":" + uri.getPort(),
+                (address, known) ->
+                        known != null && known.connection() == shared ? known : new LettuceNode(shared, dialer, uri));
     }
 
     @Override

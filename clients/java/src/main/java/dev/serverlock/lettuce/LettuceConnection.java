@@ -62,7 +62,8 @@ final class LettuceConnection implements Connection {
      */
     void exchange(List<Call> calls, Duration timeout) {
         long end = System.nanoTime() + timeout.toNanos();
-        List<CompletableFuture<Object>> replies = calls.stream().map(call -> send(call.words)).toList();
+        List<CompletableFuture<Object>> replies =
+                calls.stream().map(call -> send(call.words)).toList();
         boolean wasInterrupted = false;
         for (int at = 0; at < calls.size(); at++) {
             Call call = calls.get(at);

@@ -40,6 +40,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
     private final Set<Sent> onTheirWay = ConcurrentHashMap.newKeySet();
     /** Commands whose reply did not come in time. */
     private final Set<Sent> overdue = ConcurrentHashMap.newKeySet();
+
     private final Spare spare;
 
     LettuceNode(StatefulRedisConnection<?, ?> connection, RedisClient dialer, RedisURI uri) {
@@ -123,11 +124,12 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                     overdue.add(sent);
                     sent.whenComplete((reply, error) -> answered(sent));
                     call.late = sent.handle((reply, error) -> {
-                        if (error != null) {
-                            throw Sent.read(error);
-                        }
-                        return reply;
-                    }).toCompletableFuture();
+                                if (error != null) {
+                                    throw Sent.read(error);
+                                }
+                                return reply;
+                            })
+                            .toCompletableFuture();
                 } else {
                     sent.cancel(); // Lettuce does not write a cancelled command
                 }

@@ -65,7 +65,8 @@ public final class ServerLockProvider implements ExtensibleLockProvider {
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
         try {
-            ServerLock lock = locks.lock(prefix + configuration.getName(), lease(configuration)).maxHold(SHORTEST);
+            ServerLock lock = locks.lock(prefix + configuration.getName(), lease(configuration))
+                    .maxHold(SHORTEST);
             Held held = (owner == null ? lock : lock.owner(owner)).acquire();
             return Optional.of(new Lock(configuration, held));
         } catch (LockRefusedException somebodyElse) {

@@ -6,8 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Connection;
+import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
 import java.time.Duration;
@@ -49,7 +49,9 @@ class JedisConnectionTest {
         assertTrue(connection.isOpen());
         connection.close();
         Connection other = open("-GRACE not yet\r\n");
-        assertEquals("GRACE not yet", assertThrows(ReplyException.class, () -> call(other, LONG)).getMessage());
+        assertEquals(
+                "GRACE not yet",
+                assertThrows(ReplyException.class, () -> call(other, LONG)).getMessage());
         assertTrue(other.isOpen());
     }
 

@@ -8,8 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Connection;
+import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ReplyException;
 import dev.serverlock.spi.ServerException;
@@ -55,12 +55,15 @@ class JedisNodeTest {
 
     @Test
     void callsOfOneExchangeHaveTheirOwnRepliesAndTheTimeOutStaysThatOfTheApplication() throws Exception {
-        try (FakeServer server = new FakeServer(command -> command.equals("LOCK.A") ? "-GRACE not yet\r\n" : "*2\r\n:1\r\n$-1\r\n");
+        try (FakeServer server = new FakeServer(
+                        command -> command.equals("LOCK.A") ? "-GRACE not yet\r\n" : "*2\r\n:1\r\n$-1\r\n");
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
             Call error = FakeServer.call("LOCK.A");
             Call list = FakeServer.call("LOCK.B");
             JedisServer.of(client).node(new byte[0]).exchange(List.of(error, list), LONG);
-            assertEquals("GRACE not yet", assertInstanceOf(ReplyException.class, error.error).getMessage());
+            assertEquals(
+                    "GRACE not yet",
+                    assertInstanceOf(ReplyException.class, error.error).getMessage());
             assertEquals(2, assertInstanceOf(List.class, list.value).size());
             try (var connection = client.getPool().getResource()) {
                 assertEquals(2000, connection.getSoTimeout());

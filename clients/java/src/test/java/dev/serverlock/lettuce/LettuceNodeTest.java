@@ -9,8 +9,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.serverlock.spi.Call;
-import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Connection;
+import dev.serverlock.spi.FakeServer;
 import dev.serverlock.spi.Node;
 import dev.serverlock.spi.ServerException;
 import io.lettuce.core.ClientOptions;
@@ -37,7 +37,9 @@ class LettuceNodeTest {
         server = new FakeServer(answer);
         RedisURI uri = RedisURI.create("127.0.0.1", server.port());
         client = RedisClient.create(uri);
-        client.setOptions(ClientOptions.builder().timeoutOptions(TimeoutOptions.enabled(Duration.ofMillis(100))).build());
+        client.setOptions(ClientOptions.builder()
+                .timeoutOptions(TimeoutOptions.enabled(Duration.ofMillis(100)))
+                .build());
         StatefulRedisConnection<String, String> connection = client.connect();
         return LettuceServer.of(client, uri, connection).node(new byte[0]);
     }

@@ -67,19 +67,22 @@ public final class FakeServer implements AutoCloseable {
     }
 
     private static void daemon(Work work) {
-        Thread thread = new Thread(() -> {
-            try {
-                work.run();
-            } catch (IOException ended) {
-                // By the client, or by the test.
-            }
-        }, "fake-server");
+        Thread thread = new Thread(
+                () -> {
+                    try {
+                        work.run();
+                    } catch (IOException ended) {
+                        // By the client, or by the test.
+                    }
+                },
+                "fake-server");
         thread.setDaemon(true);
         thread.start();
     }
 
     private void serve(Socket connection) throws IOException {
-        try (connection; InputStream in = new BufferedInputStream(connection.getInputStream())) {
+        try (connection;
+                InputStream in = new BufferedInputStream(connection.getInputStream())) {
             while (true) {
                 int count = Integer.parseInt(line(in).substring(1));
                 String command = "";
@@ -102,7 +105,8 @@ public final class FakeServer implements AutoCloseable {
         if (command.startsWith("LOCK.")) {
             return answer.apply(command);
         }
-        return command.equals("HELLO") ? "-ERR unknown command 'HELLO'\r\n"
+        return command.equals("HELLO")
+                ? "-ERR unknown command 'HELLO'\r\n"
                 : command.equals("PING") ? "+PONG\r\n" : "+OK\r\n";
     }
 

@@ -29,10 +29,11 @@ import java.util.Map;
  * describes the lines.
  */
 public final class Driver {
-    static final Gson JSON = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
+    static final Gson JSON =
+            new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
 
-    private static final PrintStream OUT = new PrintStream(new FileOutputStream(FileDescriptor.out), false,
-            StandardCharsets.UTF_8);
+    private static final PrintStream OUT =
+            new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
     private static final Map<Class<? extends Exception>, String> KINDS = new LinkedHashMap<>();
 
     static {
@@ -96,8 +97,11 @@ public final class Driver {
     }
 
     private static String kind(Throwable error) {
-        return KINDS.entrySet().stream().filter(known -> known.getKey().isInstance(error)).map(Map.Entry::getValue)
-                .findFirst().orElse("unknown");
+        return KINDS.entrySet().stream()
+                .filter(known -> known.getKey().isInstance(error))
+                .map(Map.Entry::getValue)
+                .findFirst()
+                .orElse("unknown");
     }
 
     private static String text(Throwable error) {
@@ -118,8 +122,19 @@ public final class Driver {
     public static void main(String[] args) throws IOException {
         Library library = Library.named(args[0]);
         Player player = new Player(library);
-        say(fields("event", "ready", "language", "java", "client", args[0], "version", library.version(),
-                "can", library.can(), "storms", new String[] {"interrupt"}));
+        say(fields(
+                "event",
+                "ready",
+                "language",
+                "java",
+                "client",
+                args[0],
+                "version",
+                library.version(),
+                "can",
+                library.can(),
+                "storms",
+                new String[] {"interrupt"}));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JsonObject order = JSON.fromJson(line, JsonObject.class);

@@ -46,8 +46,8 @@ final class JedisLibrary implements Library {
     @Override
     public Client open(JsonObject order) throws Exception {
         JsonObject at = order.getAsJsonObject("at");
-        DefaultJedisClientConfig.Builder config = DefaultJedisClientConfig.builder()
-                .user(Order.text(at, "user")).password(Order.text(at, "password"));
+        DefaultJedisClientConfig.Builder config =
+                DefaultJedisClientConfig.builder().user(Order.text(at, "user")).password(Order.text(at, "password"));
         if (order.has("protocol")) {
             config.protocol(order.get("protocol").getAsInt() == 3 ? RedisProtocol.RESP3 : RedisProtocol.RESP2);
         }
@@ -58,17 +58,24 @@ final class JedisLibrary implements Library {
         switch (Order.text(at, "kind")) {
             case "single" -> {
                 RedisClient client = RedisClient.builder()
-                        .hostAndPort(Order.text(at, "host"), at.get("port").getAsInt()).clientConfig(config.build()).build();
+                        .hostAndPort(Order.text(at, "host"), at.get("port").getAsInt())
+                        .clientConfig(config.build())
+                        .build();
                 return new Opened(JedisServer.of(client), client);
             }
             case "sentinel" -> {
-                RedisSentinelClient client = RedisSentinelClient.builder().masterName(Order.text(at, "master"))
-                        .sentinels(nodes(at, "sentinels")).clientConfig(config.build()).build();
+                RedisSentinelClient client = RedisSentinelClient.builder()
+                        .masterName(Order.text(at, "master"))
+                        .sentinels(nodes(at, "sentinels"))
+                        .clientConfig(config.build())
+                        .build();
                 return new Opened(JedisServer.of(client), client);
             }
             case "cluster" -> {
-                RedisClusterClient client = RedisClusterClient.builder().nodes(nodes(at, "nodes"))
-                        .clientConfig(config.build()).build();
+                RedisClusterClient client = RedisClusterClient.builder()
+                        .nodes(nodes(at, "nodes"))
+                        .clientConfig(config.build())
+                        .build();
                 return new Opened(JedisServer.of(client), client);
             }
             default -> throw new Driver.Cannot(Order.text(at, "kind"));
@@ -77,6 +84,7 @@ final class JedisLibrary implements Library {
 
     private static Set<HostAndPort> nodes(JsonObject at, String field) {
         return Library.addresses(at.getAsJsonArray(field)).stream()
-                .map(address -> new HostAndPort(address.host(), address.port())).collect(Collectors.toSet());
+                .map(address -> new HostAndPort(address.host(), address.port()))
+                .collect(Collectors.toSet());
     }
 }

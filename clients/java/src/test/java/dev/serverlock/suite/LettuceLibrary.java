@@ -28,7 +28,8 @@ import java.util.function.Consumer;
 
 /** Lettuce, with one connection. */
 final class LettuceLibrary implements Library {
-    private record Opened(Server server, Consumer<RedisCommand<String, String, List<Object>>> dispatch) implements Client {
+    private record Opened(Server server, Consumer<RedisCommand<String, String, List<Object>>> dispatch)
+            implements Client {
         @Override
         public Object raw(String[] words) {
             CommandArgs<String, String> args = new CommandArgs<>(StringCodec.UTF8);
@@ -69,8 +70,11 @@ final class LettuceLibrary implements Library {
 
     private static RedisURI uri(JsonObject at) {
         RedisURI.Builder uri = switch (Order.text(at, "kind")) {
-            case "single" -> RedisURI.builder().withHost(Order.text(at, "host")).withPort(at.get("port").getAsInt())
-                    .withSsl(at.has("tls"));
+            case "single" ->
+                RedisURI.builder()
+                        .withHost(Order.text(at, "host"))
+                        .withPort(at.get("port").getAsInt())
+                        .withSsl(at.has("tls"));
             case "unix" -> RedisURI.Builder.socket(Order.text(at, "path"));
             case "sentinel" -> {
                 RedisURI.Builder made = RedisURI.builder().withSentinelMasterId(Order.text(at, "master"));
@@ -88,7 +92,8 @@ final class LettuceLibrary implements Library {
         JsonObject at = order.getAsJsonObject("at");
         if (Order.text(at, "kind").equals("cluster")) {
             List<RedisURI> uris = Library.addresses(at.getAsJsonArray("nodes")).stream()
-                    .map(address -> RedisURI.create(address.host(), address.port())).toList();
+                    .map(address -> RedisURI.create(address.host(), address.port()))
+                    .toList();
             RedisClusterClient client = RedisClusterClient.create(uris);
             StatefulRedisClusterConnection<String, String> connection = client.connect();
             return new Opened(LettuceServer.of(client, connection), connection::dispatch);
@@ -97,11 +102,15 @@ final class LettuceLibrary implements Library {
         RedisClient client = RedisClient.create(uri);
         ClientOptions.Builder options = ClientOptions.builder();
         if (order.has("protocol")) {
-            options.protocolVersion(order.get("protocol").getAsInt() == 3 ? ProtocolVersion.RESP3 : ProtocolVersion.RESP2);
+            options.protocolVersion(
+                    order.get("protocol").getAsInt() == 3 ? ProtocolVersion.RESP3 : ProtocolVersion.RESP2);
         }
         if (at.has("tls")) {
             File authority = new File(at.getAsJsonObject("tls").get("ca").getAsString());
-            options.sslOptions(SslOptions.builder().jdkSslProvider().trustManager(authority).build());
+            options.sslOptions(SslOptions.builder()
+                    .jdkSslProvider()
+                    .trustManager(authority)
+                    .build());
         }
         client.setOptions(options.build());
         Once once = new Once(client);
@@ -110,7 +119,8 @@ final class LettuceLibrary implements Library {
         } catch (RedisException noServer) {
             // Its first use tells.
         }
-        return new Opened(LettuceServer.of(client, uri, once::get), command -> once.get().dispatch(command));
+        return new Opened(
+                LettuceServer.of(client, uri, once::get), command -> once.get().dispatch(command));
     }
 
     /** The connection of the application, from its first use on. */

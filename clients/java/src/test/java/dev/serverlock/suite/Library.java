@@ -39,15 +39,33 @@ interface Library {
 
     static List<String> abilities(String... more) {
         List<String> all = new ArrayList<>(List.of(
-                "tls", "cancel", "stop", "background", "session", "leader", "drop", "sentinel", "cluster", "storm", "census",
-                "clock", "refusals", "moves", "scopes", "few_threads", "half_open"));
+                "tls",
+                "cancel",
+                "stop",
+                "background",
+                "session",
+                "leader",
+                "drop",
+                "sentinel",
+                "cluster",
+                "storm",
+                "census",
+                "clock",
+                "refusals",
+                "moves",
+                "scopes",
+                "few_threads",
+                "half_open"));
         all.addAll(List.of(more));
         return all;
     }
 
     /** The version in the manifest of the jar that a class comes from. */
     static String versionOf(Class<?> type, String artifact) {
-        String jar = Path.of(type.getProtectionDomain().getCodeSource().getLocation().getPath()).getFileName().toString();
+        String jar = Path.of(
+                        type.getProtectionDomain().getCodeSource().getLocation().getPath())
+                .getFileName()
+                .toString();
         return jar.replace(artifact + "-", "").replace(".jar", "");
     }
 
@@ -57,7 +75,8 @@ interface Library {
     static List<Address> addresses(JsonArray pairs) {
         List<Address> list = new ArrayList<>();
         pairs.forEach(pair -> list.add(new Address(
-                pair.getAsJsonArray().get(0).getAsString(), pair.getAsJsonArray().get(1).getAsInt())));
+                pair.getAsJsonArray().get(0).getAsString(),
+                pair.getAsJsonArray().get(1).getAsInt())));
         return list;
     }
 
@@ -65,7 +84,8 @@ interface Library {
         KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
         store.load(null, null);
         try (InputStream file = Files.newInputStream(authority)) {
-            store.setCertificateEntry("ca", CertificateFactory.getInstance("X.509").generateCertificate(file));
+            store.setCertificateEntry(
+                    "ca", CertificateFactory.getInstance("X.509").generateCertificate(file));
         } catch (IOException unreadable) {
             throw new IllegalArgumentException(unreadable);
         }

@@ -18,7 +18,9 @@ final class Order {
     private Order() {}
 
     static String text(JsonObject order, String field) {
-        return order.has(field) && !order.get(field).isJsonNull() ? order.get(field).getAsString() : null;
+        return order.has(field) && !order.get(field).isJsonNull()
+                ? order.get(field).getAsString()
+                : null;
     }
 
     static boolean is(JsonObject order, String field) {
@@ -68,7 +70,8 @@ final class Order {
         }
         JsonElement raw = order.get("key");
         if (raw.isJsonObject()) {
-            return locks.lock(HexFormat.of().parseHex(raw.getAsJsonObject().get("hex").getAsString()), lease(order));
+            return locks.lock(
+                    HexFormat.of().parseHex(raw.getAsJsonObject().get("hex").getAsString()), lease(order));
         }
         if (is(order, "shared")) {
             return locks.shared(key(order), lease(order));
@@ -82,14 +85,18 @@ final class Order {
     /** The lock of an order. */
     static ServerLock lock(JsonObject order, Locks locks, Consumer<LockLostException> lost) {
         ServerLock lock = kind(order, locks).onLost(lost);
-        Duration within = order.has("replicas_within_ms") ? span(order.get("replicas_within_ms")) : Duration.ofSeconds(1);
+        Duration within =
+                order.has("replicas_within_ms") ? span(order.get("replicas_within_ms")) : Duration.ofSeconds(1);
         lock = when(order.has("wait_ms"), lock, it -> it.waiting(span(order.get("wait_ms"))));
         lock = when(order.has("at_least_ms"), lock, it -> it.atLeast(span(order.get("at_least_ms"))));
         lock = when(order.has("max_hold_ms"), lock, it -> it.maxHold(span(order.get("max_hold_ms"))));
         lock = when(order.has("owner"), lock, it -> it.owner(text(order, "owner")));
         lock = when(is(order, "session"), lock, ServerLock::session);
         lock = when(is(order, "details"), lock, ServerLock::details);
-        lock = when(order.has("replicas"), lock, it -> it.replicas(order.get("replicas").getAsInt(), within));
+        lock = when(
+                order.has("replicas"),
+                lock,
+                it -> it.replicas(order.get("replicas").getAsInt(), within));
         return when(is(order, "fsync"), lock, it -> it.fsync(within));
     }
 

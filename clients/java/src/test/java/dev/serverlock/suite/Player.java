@@ -56,11 +56,13 @@ final class Player {
             case "open" -> open(order);
             case "close" -> manager(order).close();
             case "raw" -> {
-                return fields("reply", plain(clients.get(Order.text(order, "manager")).raw(
-                        Order.texts(order.getAsJsonArray("args")))));
+                return fields(
+                        "reply",
+                        plain(clients.get(Order.text(order, "manager"))
+                                .raw(Order.texts(order.getAsJsonArray("args")))));
             }
-            case "object" -> objects.put(Order.text(order, "object"),
-                    lock(order, "object", Order.text(order, "object")));
+            case "object" ->
+                objects.put(Order.text(order, "object"), lock(order, "object", Order.text(order, "object")));
             case "acquire" -> {
                 Held held = described(order, "hold", Order.text(order, "hold")).acquire();
                 holds.put(Order.text(order, "hold"), held);
@@ -72,10 +74,11 @@ final class Player {
             }
             case "storm" -> {
                 return new Storm(order, key -> {
-                    JsonObject one = order.deepCopy();
-                    one.addProperty("key", key);
-                    return Order.lock(one, manager(order), why -> {});
-                }).play(order.get("at_once").getAsInt());
+                            JsonObject one = order.deepCopy();
+                            one.addProperty("key", key);
+                            return Order.lock(one, manager(order), why -> {});
+                        })
+                        .play(order.get("at_once").getAsInt());
             }
             case "census" -> {
                 return Census.of(locks.values());
@@ -97,7 +100,9 @@ final class Player {
 
     private Map<String, Object> asked(JsonObject order, String name) {
         String scope = Order.text(order, "scope");
-        Held held = scope == null ? holds.get(Order.text(order, "hold")) : scopes.get(scope).held();
+        Held held = scope == null
+                ? holds.get(Order.text(order, "hold"))
+                : scopes.get(scope).held();
         switch (name) {
             case "check" -> {
                 held.check();
@@ -207,9 +212,14 @@ final class Player {
     }
 
     private static Map<String, Object> got(Held held) {
-        return fields("token", held.token(), "predecessor", held.predecessor()
-                .map(before -> fields("overdue_ms", ms(before.overdue()), "token", before.token(), "owner", before.owner()))
-                .orElse(null));
+        return fields(
+                "token",
+                held.token(),
+                "predecessor",
+                held.predecessor()
+                        .map(before -> fields(
+                                "overdue_ms", ms(before.overdue()), "token", before.token(), "owner", before.owner()))
+                        .orElse(null));
     }
 
     private void scope(JsonObject order) throws Exception {
@@ -269,7 +279,8 @@ final class Player {
             }
             return Map.of();
         });
-        (order.has("worker") && name.equals("again") ? workers.get(Order.text(order, "worker")) : scope.told()).add(task);
+        (order.has("worker") && name.equals("again") ? workers.get(Order.text(order, "worker")) : scope.told())
+                .add(task);
         try {
             return task.get();
         } catch (java.util.concurrent.ExecutionException error) {
@@ -284,15 +295,17 @@ final class Player {
     private void spawn(String worker) {
         BlockingQueue<FutureTask<Map<String, Object>>> told = new LinkedBlockingQueue<>();
         workers.put(worker, told);
-        Thread thread = new Thread(() -> {
-            try {
-                while (true) {
-                    told.take().run();
-                }
-            } catch (InterruptedException ended) {
-                Thread.currentThread().interrupt();
-            }
-        }, "worker");
+        Thread thread = new Thread(
+                () -> {
+                    try {
+                        while (true) {
+                            told.take().run();
+                        }
+                    } catch (InterruptedException ended) {
+                        Thread.currentThread().interrupt();
+                    }
+                },
+                "worker");
         thread.setDaemon(true);
         thread.start();
     }
@@ -317,14 +330,22 @@ final class Player {
                 }
                 if (name.equals("observe")) {
                     String observer = Order.text(order, "observer");
-                    made.observe(who -> say(fields("event", "leader", "observer", observer,
-                            "token", who.token() == 0 ? null : who.token(),
-                            "owner", who.token() == 0 ? null : who.owner())));
+                    made.observe(who -> say(fields(
+                            "event",
+                            "leader",
+                            "observer",
+                            observer,
+                            "token",
+                            who.token() == 0 ? null : who.token(),
+                            "owner",
+                            who.token() == 0 ? null : who.owner())));
                     return;
                 }
-                leaders.put(leader, made.start(
-                        token -> say(fields("event", "elected", "leader", leader, "token", token)),
-                        token -> say(fields("event", "deposed", "leader", leader, "token", token))));
+                leaders.put(
+                        leader,
+                        made.start(
+                                token -> say(fields("event", "elected", "leader", leader, "token", token)),
+                                token -> say(fields("event", "deposed", "leader", leader, "token", token))));
             }
         }
     }

@@ -41,11 +41,13 @@ final class Storm {
     Map<String, Object> play(int atOnce) throws InterruptedException {
         List<Thread> callers = new ArrayList<>();
         for (int number = 0; number < atOnce; number++) {
-            Thread caller = new Thread(() -> {
-                while (left.getAndDecrement() > 0) {
-                    attempt();
-                }
-            }, "storm-caller");
+            Thread caller = new Thread(
+                    () -> {
+                        while (left.getAndDecrement() > 0) {
+                            attempt();
+                        }
+                    },
+                    "storm-caller");
             caller.setDaemon(true);
             caller.start();
             callers.add(caller);
@@ -54,8 +56,8 @@ final class Storm {
             caller.join();
         }
         interrupter.shutdownNow();
-        return Driver.fields("granted", granted.get(), "cancelled", cancelled.get(), "refused", refused.get(),
-                "failed", failed);
+        return Driver.fields(
+                "granted", granted.get(), "cancelled", cancelled.get(), "refused", refused.get(), "failed", failed);
     }
 
     /** Interrupts one attempt, and nothing after it. */

@@ -91,6 +91,34 @@ lint_ruby() {
     ruby -e 'gem "rbs"; load Gem.bin_path("rbs", "rbs")' -- -r timeout -I clients/ruby/sig validate --silent
 }
 
+lint_java() {
+    local built=$target/lint-java output
+    if ! command -v mvn >/dev/null || ! [[ $(javac -version 2>&1) =~ ^javac\ ([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 17 ]; then
+        skip java "Maven or Java 17 is missing"
+        return 0
+    fi
+    # Spotless formats only files below its pom.xml, so it gets copies of the benchmark and the example.
+    rm -rf "$built"
+    mkdir -p "$built/others/src"
+    cp clients/java/pom.xml "$built/others/"
+    cp benches/clients/*.java examples/java/*.java "$built/others/src/"
+    # What test-clients.sh has fetched is used again, and then no network is needed.
+    local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
+    if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \
+        spotless:check test-compile dependency:copy-dependencies 2>&1 &&
+        "${maven[@]}" --file "$built/others/pom.xml" spotless:check 2>&1); then
+        if grep -qE 'Could not (transfer|resolve)|could not be resolved|UnresolvableException' <<<"$output"; then
+            skip java "what Maven needs cannot be fetched"
+            return 0
+        fi
+        echo "$output" >&2
+        echo "lint-clients: mvn --file clients/java/pom.xml spotless:apply formats the package" >&2
+        return 1
+    fi
+    javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/others/classes" \
+        benches/clients/*.java examples/java/*.java
+}
+
 if [ $# = 0 ]; then
     mapfile -t languages < <(declare -F | sed -n 's/^declare -f lint_//p')
     set -- "${languages[@]}"

@@ -1,5 +1,8 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.hold.Hold;
+import dev.serverlock.internal.hold.Scopes;
+
 /** Work under a lock, in one thread, which a loss interrupts. The interrupt reaches only the work. */
 final class Body {
     private final Thread thread = Thread.currentThread();
@@ -8,25 +11,27 @@ final class Body {
 
     private Body() {}
 
-    static <T, X extends Exception> T play(Held held, ServerLock.Work<T, X> work) throws X, InterruptedException {
+    static <T, X extends Exception> T play(Scopes scopes, Held held, ServerLock.Work<T, X> work)
+            throws X, InterruptedException {
         Body body = new Body();
-        Scopes.enter(held.hold);
+        Hold hold = held.hold();
+        scopes.enter(hold);
         boolean hasFailed = true;
         try {
-            held.hold.onLost(body::stop);
+            hold.onLost(body::stop);
             T result = work.call(held);
             hasFailed = false;
             return result;
         } catch (Exception error) {
-            LockLostException lost = held.hold.lost();
+            LockLostException lost = hold.lost();
             if (error instanceof InterruptedException && body.hasInterrupted() && lost != null) {
-                LockLostException told = new LockLostException(held.key(), Hold.reason(lost), error);
-                throw told;
+                LockLostException why = new LockLostException(held.key(), Hold.reason(lost), error);
+                throw why;
             }
             throw error;
         } finally {
             body.leave();
-            Scopes.leave(held.hold);
+            scopes.leave(hold);
             end(held, hasFailed);
         }
     }

@@ -1,5 +1,9 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.hold.Hold;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.Words;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.time.Duration;
@@ -20,12 +24,18 @@ import java.util.Optional;
 public final class Held implements AutoCloseable {
     private static final Cleaner CLEANER = Cleaner.create();
 
-    final Hold hold;
+    private final Engine engine;
+    private final Hold hold;
     private final Cleaner.Cleanable cleanable;
 
-    Held(Hold hold) {
+    Held(Engine engine, Hold hold) {
+        this.engine = engine;
         this.hold = hold;
         cleanable = CLEANER.register(this, hold::drop);
+    }
+
+    Hold hold() {
+        return hold;
     }
 
     /**
@@ -34,7 +44,7 @@ public final class Held implements AutoCloseable {
      * @return the name of the lock
      */
     public String key() {
-        return hold.request.name;
+        return hold.request().name();
     }
 
     /**
@@ -43,7 +53,7 @@ public final class Held implements AutoCloseable {
      * @return the token
      */
     public long token() {
-        return hold.token;
+        return hold.token();
     }
 
     /**
@@ -53,7 +63,7 @@ public final class Held implements AutoCloseable {
      * @return the predecessor; empty if the lock was free
      */
     public Optional<Predecessor> predecessor() {
-        return Optional.ofNullable(hold.predecessor);
+        return Optional.ofNullable(hold.predecessor());
     }
 
     /**
@@ -62,7 +72,7 @@ public final class Held implements AutoCloseable {
      * @return the time from the call to the grant
      */
     public Duration waited() {
-        return Clock.duration(hold.granted - hold.began);
+        return Clock.duration(hold.granted() - hold.began());
     }
 
     /**
@@ -112,7 +122,7 @@ public final class Held implements AutoCloseable {
      */
     public boolean release(Duration later) {
         try {
-            return hold.engine.release.release(hold, Clock.nanos(later));
+            return engine.release(hold, Clock.nanos(later));
         } finally {
             cleanable.clean();
         }
@@ -147,7 +157,7 @@ public final class Held implements AutoCloseable {
      */
     public void extend(Duration lease) {
         try {
-            hold.engine.extend(hold, hold.request.leaseOf(lease));
+            engine.commands().extend(hold, hold.request().leaseOf(lease));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -161,7 +171,7 @@ public final class Held implements AutoCloseable {
      */
     public Duration verify() {
         try {
-            return Clock.duration(hold.engine.verify(hold));
+            return Clock.duration(engine.commands().verify(hold));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -187,7 +197,7 @@ public final class Held implements AutoCloseable {
             }
         }
         try {
-            return hold.engine.fenced(hold, words.done());
+            return engine.commands().fenced(hold, words.done());
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -1,5 +1,11 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.ReplyError;
+import dev.serverlock.internal.wire.Words;
 import java.time.Duration;
 import java.util.List;
 import java.util.OptionalLong;
@@ -31,7 +37,7 @@ public final class Leader implements AutoCloseable {
      * @return a copy with this option
      */
     public Leader owner(String owner) {
-        return new Leader(engine, request.with(copy -> copy.setOwner(owner)));
+        return new Leader(engine, request.withOwner(owner));
     }
 
     /**
@@ -44,34 +50,34 @@ public final class Leader implements AutoCloseable {
      * @return this
      */
     public synchronized Leader start(LongConsumer elected, LongConsumer deposed) {
-        engine.checkOpen(request.name);
+        engine.context().checkOpen(request.name());
         if (thread != null) {
-            throw new LockMisuseException(request.name, "it campaigns already", null);
+            throw new LockMisuseException(request.name(), "it campaigns already", null);
         }
-        thread = engine.thread("serverlock-leader", () -> campaign(elected, deposed));
+        thread = engine.context().thread("serverlock-leader", () -> campaign(elected, deposed));
         thread.start();
         return this;
     }
 
     private void campaign(LongConsumer elected, LongConsumer deposed) {
-        long span = Math.min(Clock.SECOND, request.lease / 3);
+        long span = Math.min(Clock.SECOND, request.lease() / 3);
         String known = "";
         while (!isStopped) {
             try {
-                Held won = new Held(engine.acquire(request));
+                Held won = new Held(engine, engine.acquire(request));
                 known = "";
                 if (lead(won, elected, deposed)) {
-                    engine.pause(span); // others have their turn
+                    engine.context().pause(span); // others have their turn
                 }
             } catch (LockArgumentException | LockMisuseException hopeless) {
-                engine.warn("the campaign has ended", hopeless);
+                engine.context().warn("the campaign has ended", hopeless);
                 return;
             } catch (LockTimeoutException somebodyElseLeads) {
                 // And on.
             } catch (LockException error) {
                 if (!known.equals(error.getMessage())) {
                     known = error.getMessage();
-                    engine.warn("campaigning goes on", error);
+                    engine.context().warn("campaigning goes on", error);
                 }
                 pause(span);
             } catch (InterruptedException stopped) {
@@ -82,7 +88,7 @@ public final class Leader implements AutoCloseable {
 
     private void pause(long span) {
         try {
-            engine.pause(span);
+            engine.context().pause(span);
         } catch (InterruptedException stopped) {
             // By close.
         }
@@ -91,21 +97,21 @@ public final class Leader implements AutoCloseable {
     /** Returns whether it resigned, rather than lost the lock. */
     private boolean lead(Held won, LongConsumer elected, LongConsumer deposed) throws InterruptedException {
         CountDownLatch turn = new CountDownLatch(1);
-        won.hold.onLost(turn::countDown);
+        won.hold().onLost(turn::countDown);
         synchronized (this) {
             held = won;
             over = turn;
         }
         boolean isOurs = true;
         try {
-            engine.callBack(() -> elected.accept(won.token()));
+            engine.context().callBack(() -> elected.accept(won.token()));
             turn.await();
         } finally {
             synchronized (this) {
                 held = null;
                 over = null;
             }
-            engine.callBack(() -> deposed.accept(won.token()));
+            engine.context().callBack(() -> deposed.accept(won.token()));
             isOurs = won.release();
         }
         return isOurs;
@@ -160,20 +166,22 @@ public final class Leader implements AutoCloseable {
      */
     public AutoCloseable observe(Consumer<Leadership> changed) {
         CountDownLatch ended = new CountDownLatch(1);
-        engine.thread("serverlock-observer", () -> watch(changed, ended)).start();
+        engine.context()
+                .thread("serverlock-observer", () -> watch(changed, ended))
+                .start();
         return ended::countDown;
     }
 
     private void watch(Consumer<Leadership> changed, CountDownLatch ended) {
         long known = -1;
         try {
-            while (ended.getCount() > 0 && !engine.isClosed()) {
+            while (ended.getCount() > 0 && !engine.context().isClosed()) {
                 Leadership leader = inspect();
                 if (leader != null && leader.token() != known) {
                     known = leader.token();
-                    engine.callBack(() -> changed.accept(leader));
+                    engine.context().callBack(() -> changed.accept(leader));
                 }
-                engine.pause(Math.max(Clock.MILLISECOND, request.lease / 3));
+                engine.context().pause(Math.max(Clock.MILLISECOND, request.lease() / 3));
             }
         } catch (InterruptedException stopped) {
             Thread.currentThread().interrupt();
@@ -185,8 +193,7 @@ public final class Leader implements AutoCloseable {
         Leadership nobody = new Leadership(0, "");
         Object reply;
         try {
-            byte[][] words = new Words(2).add("LOCK.INFO").add(request.key()).done();
-            reply = engine.router.call(request.key(), words, engine.timeout);
+            reply = engine.inspect(request);
         } catch (ReplyError error) {
             return nobody;
         } catch (ConnectionLost noServer) {

@@ -4,7 +4,14 @@ package dev.serverlock;
 public class LockDeadlockException extends LockException {
     private static final long serialVersionUID = 1;
 
-    LockDeadlockException(String key, String reason, Throwable cause) {
+    /**
+     * The text is "the lock KEY: REASON".
+     *
+     * @param key the name of the lock; "" if the error is not about one lock
+     * @param reason why it happened
+     * @param cause the error below it; null if there is none
+     */
+    public LockDeadlockException(String key, String reason, Throwable cause) {
         super(key, reason, cause);
     }
 

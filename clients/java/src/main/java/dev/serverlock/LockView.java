@@ -1,5 +1,7 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.command.Request;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -18,16 +20,16 @@ final class LockView implements Lock {
 
     private void acquire(Duration wait) throws InterruptedException {
         Held before = mine.get();
-        if (before != null && before.hold.whyNotHeld() == null) {
-            throw new LockMisuseException(request.name, "this thread already holds it; it is not reentrant", null);
+        if (before != null && before.hold().whyNotHeld() == null) {
+            throw new LockMisuseException(request.name(), "this thread already holds it; it is not reentrant", null);
         }
-        Held held = new Held(engine.acquire(request.with(copy -> copy.setWait(wait))));
+        Held held = new Held(engine, engine.acquire(request.withWaiting(wait)));
         if (before != null) { // it was lost
-            Scopes.leave(before.hold);
-            before.hold.drop();
+            engine.scopes().leave(before.hold());
+            before.hold().drop();
         }
         mine.set(held);
-        Scopes.enter(held.hold);
+        engine.scopes().enter(held.hold());
     }
 
     @Override
@@ -83,10 +85,10 @@ final class LockView implements Lock {
     public void unlock() {
         Held held = mine.get();
         if (held == null) {
-            throw new IllegalMonitorStateException("the lock " + request.name + ": this thread does not hold it");
+            throw new IllegalMonitorStateException("the lock " + request.name() + ": this thread does not hold it");
         }
         mine.remove();
-        Scopes.leave(held.hold);
+        engine.scopes().leave(held.hold());
         held.close();
     }
 
@@ -97,6 +99,6 @@ final class LockView implements Lock {
 
     @Override
     public String toString() {
-        return "Lock[" + request.name + "]";
+        return "Lock[" + request.name() + "]";
     }
 }

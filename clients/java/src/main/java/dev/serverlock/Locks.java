@@ -1,5 +1,10 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.Options;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Server;
 import java.time.Duration;
 import java.util.List;
@@ -16,7 +21,7 @@ public final class Locks implements AutoCloseable {
     final Engine engine;
 
     private Locks(Builder builder) {
-        engine = new Engine(builder);
+        engine = new Engine(builder.options());
     }
 
     /**
@@ -120,7 +125,7 @@ public final class Locks implements AutoCloseable {
      */
     public Leader leader(String key, Duration lease) {
         Request request = new Request(List.of(bytes(key)), lease, Request.Form.ONE, false, null);
-        return new Leader(engine, request.with(copy -> copy.setWait(Leader.TURN)));
+        return new Leader(engine, request.withWaiting(Leader.TURN));
     }
 
     private ServerLock create(List<byte[]> keys, Duration lease, Request.Form form, boolean isShared, Integer limit) {
@@ -145,12 +150,12 @@ public final class Locks implements AutoCloseable {
 
     /** Builds {@link Locks}. */
     public static final class Builder {
-        final Server server;
-        long timeout = 5 * Clock.SECOND;
-        Hooks hooks = new Hooks() {};
-        System.Logger log = System.getLogger("dev.serverlock");
-        boolean isPortable = true;
-        boolean warns = true;
+        private final Server server;
+        private long timeout = 5 * Clock.SECOND;
+        private Hooks hooks = new Hooks() {};
+        private System.Logger log = System.getLogger("dev.serverlock");
+        private boolean mayUseScripts = true;
+        private boolean warns = true;
         /** Tests set a clock of their own. */
         Clock clock = Clock.SYSTEM;
 
@@ -213,8 +218,12 @@ public final class Locks implements AutoCloseable {
          * @return this
          */
         public Builder withoutScripts() {
-            isPortable = false;
+            mayUseScripts = false;
             return this;
+        }
+
+        private Options options() {
+            return new Options(server, clock, timeout, hooks, log, mayUseScripts, warns);
         }
 
         /**

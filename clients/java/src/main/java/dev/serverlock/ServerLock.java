@@ -1,5 +1,7 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Engine;
+import dev.serverlock.internal.command.Request;
 import java.time.Duration;
 import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
@@ -59,7 +61,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock waiting(Duration wait) {
-        return with(copy -> copy.setWait(wait));
+        return with(request.withWaiting(wait));
     }
 
     /**
@@ -69,7 +71,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock owner(String owner) {
-        return with(copy -> copy.setOwner(owner));
+        return with(request.withOwner(owner));
     }
 
     /**
@@ -78,7 +80,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock session() {
-        return with(copy -> copy.isSession = true);
+        return with(request.withSession());
     }
 
     /**
@@ -87,7 +89,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock details() {
-        return with(copy -> copy.wantsDetails = true);
+        return with(request.withDetails());
     }
 
     /**
@@ -99,7 +101,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock replicas(int count, Duration within) {
-        return with(copy -> copy.setReplicas(count, within));
+        return with(request.withReplicas(count, within));
     }
 
     /**
@@ -110,7 +112,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock fsync(Duration within) {
-        return with(copy -> copy.setFsync(within));
+        return with(request.withFsync(within));
     }
 
     /**
@@ -120,7 +122,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock atLeast(Duration atLeast) {
-        return with(copy -> copy.setAtLeast(atLeast));
+        return with(request.withAtLeast(atLeast));
     }
 
     /**
@@ -130,7 +132,7 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock maxHold(Duration maxHold) {
-        return with(copy -> copy.setMaxHold(maxHold));
+        return with(request.withMaxHold(maxHold));
     }
 
     /**
@@ -140,11 +142,11 @@ public final class ServerLock {
      * @return a copy with this option
      */
     public ServerLock onLost(Consumer<LockLostException> lost) {
-        return with(copy -> copy.onLost = lost);
+        return with(request.withOnLost(lost));
     }
 
-    private ServerLock with(Consumer<Request> change) {
-        return new ServerLock(engine, request.with(change));
+    private ServerLock with(Request changed) {
+        return new ServerLock(engine, changed);
     }
 
     /**
@@ -159,7 +161,7 @@ public final class ServerLock {
      * @throws InterruptedException if the thread was interrupted
      */
     public Held acquire() throws InterruptedException {
-        return new Held(engine.acquire(request));
+        return new Held(engine, engine.acquire(request));
     }
 
     /**
@@ -191,7 +193,7 @@ public final class ServerLock {
      * @throws InterruptedException if the thread was interrupted by somebody else
      */
     public <T, X extends Exception> T call(Work<T, X> work) throws X, InterruptedException {
-        return Body.play(acquire(), work);
+        return Body.play(engine.scopes(), acquire(), work);
     }
 
     /**

@@ -1,48 +1,37 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.Counts;
 import java.util.Collection;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.function.ToIntFunction;
 
-/** What managers keep for callers. */
+/** What managers keep for callers, and their threads. */
 public final class Census {
     private Census() {}
 
     /**
      * Counts it.
      *
-     * @param managers whose
-     * @return names and numbers
+     * @param managers the managers
+     * @return names and numbers, added up
      */
     public static Map<String, Object> of(Collection<Locks> managers) {
-        Map<String, Object> found = new TreeMap<>();
-        found.put(
-                "queue",
-                sum(
-                        managers,
-                        it -> it.router.pipelines().stream()
-                                .mapToInt(Pipeline::queued)
-                                .sum()));
-        found.put(
-                "slots",
-                sum(
-                        managers,
-                        it -> it.router.pipelines().stream()
-                                .mapToInt(Pipeline::running)
-                                .sum()));
-        found.put("waiting", sum(managers, it -> it.subscription.waiting()));
-        found.put("owed", sum(managers, it -> it.debts.getQueue().size() + it.debts.getActiveCount()));
-        found.put("holds", sum(managers, it -> it.timer.holds()));
-        found.put(
-                "threads",
-                Thread.getAllStackTraces().keySet().stream()
-                        .filter(thread -> thread.getName().startsWith("serverlock-"))
-                        .count());
+        Map<String, Integer> sums = new TreeMap<>();
+        managers.forEach(
+                locks -> Counts.of(locks.engine).forEach((name, count) -> sums.merge(name, count, Integer::sum)));
+        Map<String, Object> found = new TreeMap<>(sums);
+        found.put("threads", threads());
         return found;
     }
 
-    private static int sum(Collection<Locks> managers, ToIntFunction<Engine> count) {
-        return managers.stream().mapToInt(it -> count.applyAsInt(it.engine)).sum();
+    /**
+     * Counts the threads of all managers in this process.
+     *
+     * @return how many there are
+     */
+    public static long threads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().startsWith("serverlock-"))
+                .count();
     }
 }

@@ -18,8 +18,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
- * The package as users get it: built, with sources and javadoc, installed in a repository, and required by an empty
- * project. Its README runs there, and so does examples/java.
+ * The package as users get it: built with sources and Javadoc, installed in a repository, and used by an empty project,
+ * which runs the README and examples/java.
  */
 class PackageTest {
     private static final Pattern BLOCK = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
@@ -59,17 +59,23 @@ class PackageTest {
         Process process = new ProcessBuilder(words)
                 .directory(folder.toFile())
                 .redirectErrorStream(true)
-                .redirectOutput(folder.resolve("said").toFile())
+                .redirectOutput(folder.resolve("output").toFile())
                 .start();
         boolean hasEnded = process.waitFor(180, TimeUnit.SECONDS);
         process.destroyForcibly();
-        String said = Files.readString(folder.resolve("said"));
-        assertTrue(hasEnded && process.exitValue() == 0, () -> words + ": " + said);
-        return said;
+        String output = Files.readString(folder.resolve("output"));
+        assertTrue(hasEnded && process.exitValue() == 0, () -> words + ": " + output);
+        return output;
     }
 
     /** Compiles and runs a program in a project that has nothing but this package and one library. */
     private String play(String source, String library) throws Exception {
+        String name = build(source, library);
+        return run(List.of("java", "-cp", "target/classes:target/dependency/*", name));
+    }
+
+    /** Compiles a program, and returns the name of its class. */
+    private String build(String source, String library) throws Exception {
         Matcher name = NAME.matcher(source);
         assertTrue(name.find(), source);
         String here = source.replace("localhost:6379", "127.0.0.1:" + server.port)
@@ -97,7 +103,7 @@ class PackageTest {
                 "-Dmaven.repo.local=" + repository(),
                 "compile",
                 "dependency:copy-dependencies"));
-        return run(List.of("java", "-cp", "target/classes:target/dependency/*", name.group(1)));
+        return name.group(1);
     }
 
     private static String plugin(String name, String version) {
@@ -116,8 +122,8 @@ class PackageTest {
 
     @Test
     void theExampleWithJedisRunsInAnEmptyProject() throws Exception {
-        String said = play(readme().get(0), JEDIS);
-        assertTrue(said.contains("working, token 1"), said);
+        String output = play(readme().get(0), JEDIS);
+        assertTrue(output.contains("working, token 1"), output);
         assertTrue(server.isFree("report"));
         assertTrue(Files.list(folder.resolve("target/dependency"))
                 .noneMatch(jar -> jar.toString().contains("lettuce")));
@@ -125,8 +131,8 @@ class PackageTest {
 
     @Test
     void theExampleWithLettuceRunsInAnEmptyProject() throws Exception {
-        String said = play(readme().get(1), LETTUCE);
-        assertTrue(said.contains("held to the end: true"), said);
+        String output = play(readme().get(1), LETTUCE);
+        assertTrue(output.contains("held to the end: true"), output);
         server.call("LOCK.ACQUIRE", "nightly", "PX", 60_000);
         String refused = run(List.of("java", "-cp", "target/classes:target/dependency/*", "Nightly"));
         assertTrue(refused.contains("the lock \"nightly\": somebody else has it"), refused);
@@ -156,14 +162,26 @@ class PackageTest {
                     }
                 }
                 """;
-        String said = play(source, dependency("redis.clients", "jedis", "5.2.0"));
-        assertTrue(said.contains("left 1"), said);
+        String output = play(source, dependency("redis.clients", "jedis", "5.2.0"));
+        assertTrue(output.contains("left 1"), output);
+    }
+
+    @Test
+    void anApplicationThatIsAModuleRuns() throws Exception {
+        Path sources = Files.createDirectories(folder.resolve("src/main/java"));
+        // Jedis has no descriptor that would require the pool.
+        String required = "requires dev.serverlock; requires redis.clients.jedis; requires org.apache.commons.pool2;";
+        Files.writeString(sources.resolve("module-info.java"), "module app { " + required + " }");
+        String name = build("package app;\n" + readme().get(0), JEDIS);
+        String path = "target/classes:target/dependency";
+        String output = run(List.of("java", "--module-path", path, "--module", "app/app." + name));
+        assertTrue(output.contains("working, token"), output);
     }
 
     @Test
     void theShortExampleRuns() throws Exception {
-        String said = play(Files.readString(Path.of("../../examples/java/Report.java")), JEDIS);
-        assertTrue(said.contains("working, token 1"), said);
+        String output = play(Files.readString(Path.of("../../examples/java/Report.java")), JEDIS);
+        assertTrue(output.contains("working, token 1"), output);
         assertTrue(server.isFree("report"));
     }
 
@@ -173,7 +191,7 @@ class PackageTest {
         try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0.jar").toFile())) {
             assertTrue(jar.getEntry("dev/serverlock/lock.lua") != null);
             assertTrue(jar.getEntry("META-INF/LICENSE") != null);
-            assertEquals("dev.serverlock", jar.getManifest().getMainAttributes().getValue("Automatic-Module-Name"));
+            assertTrue(jar.getEntry("module-info.class") != null);
         }
         try (JarFile jar =
                 new JarFile(installed.resolve("serverlock-1.0.0-sources.jar").toFile())) {

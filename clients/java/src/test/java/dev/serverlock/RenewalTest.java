@@ -18,29 +18,22 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
 
-/** How many threads renew, give back, and tell of losses. */
+/** How many threads renew, give back and report losses. */
 class RenewalTest {
     private static final int HOLDS = 3000;
     private static final int MOST = 10;
 
-    private static long threads() {
-        return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().startsWith("serverlock-"))
-                .count();
-    }
-
-    /** Grants all, and says nothing to what comes after. */
+    /** Grants all, and does not reply to what comes after. */
     private static UnaryOperator<String> silent(AtomicBoolean isSilent) {
         AtomicInteger token = new AtomicInteger();
         return command -> isSilent.get() ? FakeServer.SILENCE : ":" + token.incrementAndGet() + "\r\n";
     }
 
     private static void lose(Server over, AtomicBoolean isSilent) throws Exception {
-        TestServer.until("the threads of other tests have ended", () -> threads() == 0);
+        TestServer.until("the threads of other tests have ended", () -> Census.threads() == 0);
         CountDownLatch mayEnd = new CountDownLatch(1);
         AtomicInteger lost = new AtomicInteger();
-        Locks.Builder options =
-                Locks.builder(over).timeout(Duration.ofMillis(200)).logger(System.getLogger("silent"));
+        Locks.Builder options = Locks.builder(over).logger(System.getLogger("silent"));
         List<Held> holds = new ArrayList<>();
         try (Locks locks = options.build()) {
             for (int number = 0; number < HOLDS; number++) {
@@ -55,14 +48,14 @@ class RenewalTest {
             long most = 0;
             long end = System.nanoTime() + Duration.ofMinutes(2).toNanos();
             while (holds.stream().anyMatch(held -> !held.left().isZero())) {
-                most = Math.max(most, threads());
+                most = Math.max(most, Census.threads());
                 assertTrue(most <= MOST, most + " threads");
                 assertTrue(System.nanoTime() < end, "they are not lost");
                 Thread.sleep(10);
             }
-            most = Math.max(most, threads());
+            most = Math.max(most, Census.threads());
             mayEnd.countDown();
-            TestServer.until("all losses are told", () -> lost.get() == HOLDS);
+            TestServer.until("all losses are reported", () -> lost.get() == HOLDS);
             assertTrue(most <= MOST, most + " threads");
         }
         assertEquals(HOLDS, holds.size());

@@ -1,5 +1,6 @@
 package dev.serverlock;
 
+import dev.serverlock.internal.wire.Words;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
@@ -8,6 +9,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
@@ -17,15 +19,24 @@ import redis.clients.jedis.CommandObject;
 import redis.clients.jedis.RedisClient;
 
 /** A server with the module, on a free port, in a folder of its own; {@link #close} ends it. */
-final class TestServer implements AutoCloseable {
-    private static final Duration PATIENCE = Duration.ofSeconds(20);
+public final class TestServer implements AutoCloseable {
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
 
-    final int port;
-    final RedisClient client;
+    /** On 127.0.0.1. */
+    public final int port;
+
+    /** Connected to the server. */
+    public final RedisClient client;
+
     private final Path folder;
     private final Process process;
 
-    TestServer() throws Exception {
+    /**
+     * Starts it, and waits until it answers.
+     *
+     * @throws Exception if it does not
+     */
+    public TestServer() throws Exception {
         port = freePort();
         folder = Files.createTempDirectory("serverlock-java");
         String module = System.getenv("SERVERLOCK_MODULE");
@@ -82,7 +93,14 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    static void until(String what, BooleanSupplier isSo) throws InterruptedException {
+    /**
+     * Waits until something is so.
+     *
+     * @param what for the message if it does not become so within a minute
+     * @param isSo asked every 5 ms
+     * @throws InterruptedException if the thread is interrupted
+     */
+    public static void until(String what, BooleanSupplier isSo) throws InterruptedException {
         long end = System.nanoTime() + PATIENCE.toNanos();
         while (!isSo.getAsBoolean()) {
             if (System.nanoTime() > end) {
@@ -113,9 +131,14 @@ final class TestServer implements AutoCloseable {
         return Words.text(found);
     }
 
-    /** The CPU time that it has used, in nanoseconds. */
-    long cpuTime() throws IOException {
-        // Of all its threads, in nanoseconds; that of the process in /proc/PID/stat counts in hundredths of a second.
+    /**
+     * Reads the CPU time of all its threads.
+     *
+     * @return that time, in nanoseconds
+     * @throws IOException if it has ended
+     */
+    public long cpuTime() throws IOException {
+        // The time of the process in /proc/PID/stat counts only hundredths of a second.
         long sum = 0;
         try (Stream<Path> tasks = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
             for (Path task : tasks.toList()) {
@@ -124,6 +147,16 @@ final class TestServer implements AutoCloseable {
             }
         }
         return sum;
+    }
+
+    /** How often the server has run a command. The command is in lower case. */
+    long calls(String command) {
+        String field = "cmdstat_" + command + ":calls=";
+        return client.info("commandstats")
+                .lines()
+                .filter(line -> line.toLowerCase(Locale.ROOT).startsWith(field))
+                .mapToLong(line -> Long.parseLong(line.substring(field.length()).split(",")[0]))
+                .sum();
     }
 
     boolean isFree(String key) {

@@ -18,6 +18,7 @@ import redis.clients.jedis.util.Pool;
  * A client of Jedis, for {@link dev.serverlock.Locks#over}. Commands take connections of its pool, at most two at a
  * time; the pool also opens the connections for waiting and sessions, which do not count in it.
  */
+@SuppressWarnings("exports") // see module-info.java
 public final class JedisServer implements Server {
     private final Supplier<Pool<Connection>> current;
     private volatile JedisNode node;

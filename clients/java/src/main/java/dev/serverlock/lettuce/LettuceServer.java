@@ -16,6 +16,7 @@ import java.util.function.Supplier;
  * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands use the connection that the application shares.
  * Connections for waiting and sessions are opened with the client's resources and options, but do not reconnect.
  */
+@SuppressWarnings("exports") // see module-info.java
 public final class LettuceServer implements Server {
     private final Supplier<? extends StatefulRedisConnection<?, ?>> shared;
     private final RedisClient dialer;
@@ -64,7 +65,7 @@ public final class LettuceServer implements Server {
         return new LettuceCluster(client, dialer(client), connection);
     }
 
-    /** It uses the threads of the client, so it costs nothing and need not be shut down. */
+    /** Uses the threads of the client, so it costs nothing and need not be shut down. */
     private static RedisClient dialer(AbstractRedisClient client) {
         RedisClient dialer = RedisClient.create(client.getResources());
         ClientOptions options = client.getOptions();

@@ -20,6 +20,7 @@ import net.javacrumbs.shedlock.support.LockException;
  * {@code lockAtMostFor}, and others can acquire it one margin of the server later, one second by default. The clocks of
  * the nodes do not matter.
  */
+@SuppressWarnings("exports") // see module-info.java
 public final class ServerLockProvider implements ExtensibleLockProvider {
     private static final Duration SHORTEST = Duration.ofMillis(1);
 

@@ -1,0 +1,167 @@
+package dev.serverlock.internal;
+
+import dev.serverlock.Hooks;
+import dev.serverlock.LockException;
+import dev.serverlock.LockLostException;
+import dev.serverlock.internal.attempt.Attempt;
+import dev.serverlock.internal.attempt.Resources;
+import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Module;
+import dev.serverlock.internal.command.Portable;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.connection.Blocking;
+import dev.serverlock.internal.connection.Connections;
+import dev.serverlock.internal.connection.Subscription;
+import dev.serverlock.internal.hold.Commands;
+import dev.serverlock.internal.hold.Debts;
+import dev.serverlock.internal.hold.Hold;
+import dev.serverlock.internal.hold.Release;
+import dev.serverlock.internal.hold.Renewal;
+import dev.serverlock.internal.hold.Scopes;
+import dev.serverlock.internal.hold.Timer;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.Router;
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Connection;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** One manager: it builds the parts, and knows what becomes of a hold. Thread-safe. */
+public final class Engine {
+    private final Hooks hooks;
+    private final Context context;
+    private final Timer timer;
+    private final Commands commands;
+    private final Renewal renewal;
+    private final Release release;
+    private final Resources resources;
+    private final Scopes scopes = new Scopes();
+    private final Set<Connection> sessions = ConcurrentHashMap.newKeySet();
+    private final Hold.Watcher watcher = new Hold.Watcher() {
+        @Override
+        public void lost(Hold hold, LockLostException why) {
+            context.callbacks().execute(() -> report(hold, why));
+        }
+
+        @Override
+        public void dropped(Hold hold) {
+            timer.forget();
+            hold.endSession();
+        }
+    };
+
+    public Engine(Options options) {
+        hooks = options.hooks();
+        context = new Context(options.clock(), options.timeout(), options.log());
+        timer = new Timer(context, this::renew);
+        Router router = new Router(options.server());
+        Module module = new Module(context, options.mayUseScripts(), options.warns());
+        Portable portable = new Portable(context, router);
+        Debts debts = new Debts(context, timer);
+        commands = new Commands(context, router, module, portable, timer);
+        renewal = new Renewal(context, router, commands, timer);
+        release = new Release(context, router, commands, timer, debts, hooks);
+        resources = new Resources(
+                context,
+                router,
+                module,
+                portable,
+                new Subscription(context, router),
+                new Connections(context, router),
+                new Blocking(context, router),
+                debts);
+    }
+
+    private void renew(List<Hold> due) {
+        renewal.begin(due);
+    }
+
+    public Context context() {
+        return context;
+    }
+
+    /** Extends, verifies and fences holds of this manager. */
+    public Commands commands() {
+        return commands;
+    }
+
+    public Scopes scopes() {
+        return scopes;
+    }
+
+    /** Throws LockException if the lock was not granted. */
+    public Hold acquire(Request request) throws InterruptedException {
+        context.checkOpen(request.name());
+        scopes.refuseAgain(request);
+        Attempt attempt = new Attempt(resources, request);
+        Grant grant;
+        try {
+            grant = attempt.run();
+        } catch (LockException refused) {
+            context.callBack(
+                    () -> hooks.refused(request.name(), Clock.duration(context.now() - attempt.began()), refused));
+            throw refused;
+        }
+        Hold hold = new Hold(context, watcher, request, grant, attempt.began());
+        if (hold.connection() != null) {
+            watch(hold);
+        }
+        attempt.settleOverdue(hold::isReleased);
+        timer.add(hold);
+        context.callBack(() -> hooks.granted(request.name(), Clock.duration(hold.granted() - hold.began())));
+        return hold;
+    }
+
+    private void watch(Hold hold) {
+        sessions.add(hold.connection());
+        hold.connection().onEnd(() -> {
+            sessions.remove(hold.connection());
+            hold.lose("the connection of its session has ended", true);
+        });
+    }
+
+    /** Reports a lost hold. Called once for each, in one of a few threads. */
+    private void report(Hold hold, LockLostException why) {
+        Request request = hold.request();
+        context.warn(why.getMessage(), null);
+        context.callBack(() -> hooks.lost(request.name(), Clock.duration(context.now() - hold.granted()), why));
+        if (request.onLost() != null) {
+            context.callBack(() -> request.onLost().accept(why));
+        }
+    }
+
+    /** Returns whether the lock was held to the end. later: how long others are still kept from it, in nanoseconds. */
+    public boolean release(Hold hold, long later) {
+        return release.release(hold, later);
+    }
+
+    /** Returns the reply to LOCK.INFO. Throws ReplyError or ConnectionLost. */
+    public Object inspect(Request request) {
+        byte[][] words = new Words(2).add("LOCK.INFO").add(request.key()).done();
+        return resources.router().call(request.key(), words, context.timeout());
+    }
+
+    /** Closes the connections of the manager. What is held is not renewed any more. */
+    public void close() {
+        if (context.isClosed()) {
+            return;
+        }
+        context.close();
+        timer.close();
+        resources.subscription().close();
+        resources.connections().close();
+        resources.blocking().close();
+        sessions.forEach(Connection::close);
+        context.endThreads();
+    }
+
+    Resources resources() {
+        return resources;
+    }
+
+    Timer timer() {
+        return timer;
+    }
+}

@@ -1,0 +1,121 @@
+package dev.serverlock.internal.attempt;
+
+import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.connection.Subscription;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+import java.util.function.BooleanSupplier;
+
+/**
+ * One attempt to get a lock. If it fails it leaves nothing behind. It asks first without waiting, over the
+ * application's own client. Only if somebody else has the lock does it wait in the queue: see {@link Waiting}.
+ */
+public final class Attempt {
+    private final Resources resources;
+    private final Request request;
+    private final Sender sender;
+    private final Waiting waiting;
+
+    public Attempt(Resources resources, Request request) {
+        this.resources = resources;
+        this.request = request;
+        sender = new Sender(resources, request);
+        waiting = new Waiting(sender, resources);
+    }
+
+    public long began() {
+        return sender.began;
+    }
+
+    /** Returns the grant; throws the error that users get. */
+    public Grant run() throws InterruptedException {
+        Grant grant;
+        try {
+            sender.over();
+            grant = get();
+            if (request.replicas() > 0 || request.isFsync()) {
+                Replicas.await(sender.connection, request, resources.context().timeout());
+            }
+        } catch (InterruptedException givenUp) {
+            if (sender.connection != null) {
+                sender.connection.close(); // a late reply must not be read as the reply to another command
+            }
+            sender.abandon(true, true);
+            throw givenUp;
+        } catch (RuntimeException error) {
+            sender.abandon(!(error instanceof ConnectionLost), false);
+            throw Errors.typed(
+                    error,
+                    request.name(),
+                    request.waiting() > 0 ? resources.context().now() - sender.began : Errors.NO_WAIT);
+        }
+        if (request.isSession()) {
+            grant = grant.withConnection(sender.connection);
+            sender.connection = null;
+        }
+        sender.giveBackConnection();
+        return grant;
+    }
+
+    /** When a copy without a reply gets one after all, cancels the attempt if the grant is unwanted by then. */
+    public void settleOverdue(BooleanSupplier isUnwanted) {
+        sender.settleOverdue(isUnwanted);
+    }
+
+    private Grant get() throws InterruptedException {
+        boolean asksForModule = !resources.module().isMissing();
+        while (true) {
+            Grant grant = asksForModule ? byModuleIfLoaded() : waiting.poll();
+            if (grant != null) {
+                return grant;
+            }
+            asksForModule = !asksForModule;
+        }
+    }
+
+    /** Null: the module is not loaded. */
+    private Grant byModuleIfLoaded() throws InterruptedException {
+        boolean mightBeKnown = sender.mayBeKnown;
+        sender.isPortable = false;
+        try {
+            return byModule();
+        } catch (ReplyError reply) {
+            if (!reply.isUnknownCommand() || !resources.module().missed(reply)) {
+                throw reply;
+            }
+        }
+        sender.mayBeKnown = mightBeKnown; // the server knows of it by script at most
+        return null;
+    }
+
+    private Grant byModule() throws InterruptedException {
+        Subscription subscription = resources.subscription();
+        Grant grant;
+        if (resources.blocking().isReady() && (grant = waiting.alone()) != Grant.NOT_ALONE) {
+            return grant;
+        }
+        if (request.waiting() > 0
+                && subscription.isUsable()
+                && subscription.isUp()
+                && (grant = waiting.byNotify()) != Grant.NO_NOTIFY) {
+            return grant;
+        }
+        grant = sender.ask(0, null, resources.context().timeout());
+        if (grant != null) {
+            return grant;
+        }
+        if (sender.left() <= 0) {
+            sender.mayBeKnown = false; // its place in the queue delays nobody
+            throw request.waiting() > 0 ? sender.timedOut() : Errors.refused(request.name());
+        }
+        if ((grant = waiting.alone()) != Grant.NOT_ALONE) {
+            return grant;
+        }
+        if (subscription.isUsable() && !sender.noNotify && (grant = waiting.byNotify()) != Grant.NO_NOTIFY) {
+            return grant;
+        }
+        return waiting.byBlocking();
+    }
+}

@@ -1,0 +1,66 @@
+package dev.serverlock.internal.attempt;
+
+import dev.serverlock.LockUnavailableException;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.connection.Connections;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.ReplyError;
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Connection;
+import java.util.List;
+
+/** Whether enough replicas or disks have a grant. */
+final class Replicas {
+    private static final byte[] WAIT = Words.bytes("WAIT");
+    private static final byte[] WAITAOF = Words.bytes("WAITAOF");
+
+    private Replicas() {}
+
+    /** Throws unless enough of them have it in time. timeout: for one reply, in nanoseconds. */
+    static void await(Connection connection, Request request, long timeout) throws InterruptedException {
+        if (connection == null) {
+            throw new ConnectionLost("the connection of the grant is gone");
+        }
+        long patience = request.within() + timeout;
+        long within = Clock.milliseconds(request.within());
+        if (request.replicas() > 0) {
+            Object reply = ask(
+                    connection, new Words(3).add(WAIT).add(request.replicas()).add(within), request, patience);
+            if (!(reply instanceof Long have) || have < request.replicas()) {
+                throw new LockUnavailableException(
+                        request.name(),
+                        reply + " of " + request.replicas() + " replicas have the grant; it was given back",
+                        null);
+            }
+        }
+        if (request.isFsync()) {
+            Words words =
+                    new Words(4).add(WAITAOF).add(1).add(request.replicas()).add(within);
+            long have = 0;
+            if (ask(connection, words, request, patience) instanceof List<?> counts) {
+                have = counts.stream()
+                        .mapToLong(count -> count instanceof Long number ? number : 0)
+                        .sum();
+            }
+            if (have < 1 + request.replicas()) {
+                String counted = have + " of " + (1 + request.replicas()) + " servers wrote the grant to disk";
+                throw new LockUnavailableException(request.name(), counted + "; it was given back", null);
+            }
+        }
+    }
+
+    /** A server without WAITAOF, or without an AOF, cannot confirm the grant. */
+    private static Object ask(Connection connection, Words words, Request request, long patience)
+            throws InterruptedException {
+        try {
+            return Connections.call(connection, words.done(), patience);
+        } catch (ReplyError reply) {
+            if (!reply.code().equals("ERR")) {
+                throw reply;
+            }
+            throw new LockUnavailableException(
+                    request.name(), "the grant cannot be confirmed: " + reply.getMessage(), reply);
+        }
+    }
+}

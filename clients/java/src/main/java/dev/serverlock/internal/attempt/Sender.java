@@ -1,0 +1,273 @@
+package dev.serverlock.internal.attempt;
+
+import dev.serverlock.LockException;
+import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.connection.Connections;
+import dev.serverlock.internal.hold.Debts;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Connection;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
+
+/**
+ * Sends the copies of one attempt until one gets a reply, and takes back what the server may have granted. All copies
+ * have the same ID, so they get at most one grant.
+ */
+final class Sender {
+    /**
+     * How long an interrupted caller waits until its attempt is cancelled at the server. Then that continues in the
+     * background.
+     */
+    private static final long FAREWELL = 100 * Clock.MILLISECOND;
+
+    private static final long SHORTEST_PAUSE = 10 * Clock.MILLISECOND;
+    private static final long LONGEST_PAUSE = 500 * Clock.MILLISECOND;
+
+    private final Context context;
+    private final Resources resources;
+    final Request request;
+    final String id;
+    final byte[] idBytes;
+    final long began;
+
+    Connection connection;
+    boolean isAlone; // the connection is that of the lone wait: see Blocking
+    boolean usesConnection;
+    boolean mayBeKnown; // the server may know of it
+    boolean wasQueued;
+    boolean isUnsure; // one of its copies got no reply
+    boolean isPortable;
+    boolean noNotify;
+
+    private int tries;
+    private boolean isPooled; // the connection is one of the shared ones
+    private final List<CompletableFuture<Object>> overdue = new ArrayList<>(0); // replies that may still come
+
+    Sender(Resources resources, Request request) {
+        this.resources = resources;
+        context = resources.context();
+        this.request = request;
+        began = context.now();
+        id = Long.toString(ThreadLocalRandom.current().nextLong(1, 1_000_000_000_000_000_000L));
+        idBytes = Words.bytes(id);
+        usesConnection = request.needsConnection();
+    }
+
+    long left() {
+        return request.waiting() == Clock.NEVER ? Clock.NEVER : request.waiting() - (context.now() - began);
+    }
+
+    LockException timedOut() {
+        return Errors.timedOut(request.name(), context.now() - began);
+    }
+
+    /** Throws if the caller was interrupted or the manager is closed. */
+    void over() throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException("the attempt to get the lock " + request.name() + " was interrupted");
+        }
+        context.checkOpen(request.name());
+    }
+
+    /** Sends it, and again after errors that may pass. Null: not granted. */
+    Grant ask(long wait, String channel, long timeout) throws InterruptedException {
+        long span = wait;
+        while (true) {
+            long sent = context.now();
+            Object reply;
+            try {
+                reply = exchange(request.acquire(idBytes, span, channel), timeout);
+            } catch (ReplyError | ConnectionLost error) {
+                if (channel != null
+                        && !resources.subscription().hasWorked()
+                        && error instanceof ReplyError refusal
+                        && !refusal.isUnknownCommand()
+                        && (refusal.code().equals("ERR") || refusal.code().equals("NOPERM"))) {
+                    noNotify = true;
+                    return Grant.NO_NOTIFY;
+                }
+                pauseAfter(error);
+                span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
+                continue;
+            }
+            answered();
+            resources.module().found();
+            return granted(reply, sent);
+        }
+    }
+
+    /** A copy got a reply: tries are counted from here. */
+    void answered() {
+        tries = 0;
+    }
+
+    Grant granted(Object reply, long sent) {
+        if (reply == null) {
+            return null;
+        }
+        Grant grant = Grant.read(reply, sent, request.name(), isPortable);
+        if (grant == Grant.WAITING) {
+            wasQueued = true;
+            resources.subscription().worked();
+        }
+        return grant;
+    }
+
+    /** Sends one command; throws ReplyError or ConnectionLost. */
+    Object exchange(byte[][] words, long timeout) throws InterruptedException {
+        over();
+        if (usesConnection && (connection == null || !connection.isOpen())) {
+            takeConnection();
+        }
+        mayBeKnown = true;
+        if (connection != null) {
+            return Connections.call(connection, words, timeout);
+        }
+        return resources.router().call(request.key(), words, timeout);
+    }
+
+    /**
+     * Pauses before the next copy, or throws the error if there is none. The connection of the previous copy is closed.
+     * If it is shared, that copy may still arrive, and the next one uses another connection; both have the same ID, so
+     * they get one grant. {@link #settleOverdue} handles replies after the end of the attempt.
+     */
+    void pauseAfter(RuntimeException error) throws InterruptedException {
+        if (error instanceof LockException) {
+            throw error;
+        }
+        tries++;
+        if (error instanceof ConnectionLost lost && lost.late() != null) {
+            overdue.add(lost.late());
+        }
+        if (error instanceof ReplyError reply && reply.isUnknownCommand()) {
+            throw error;
+        }
+        if (connection != null) {
+            connection.close(); // its server may not have the key any more
+        }
+        if (resources.router().isCluster() && (usesConnection || error instanceof ConnectionLost)) {
+            resources.router().refresh();
+        }
+        isUnsure |= error instanceof ConnectionLost;
+        if (!Errors.mayPass(error) || left() <= 0 && tries >= 2) {
+            if (!isUnsure && !wasQueued) {
+                mayBeKnown = false; // after an error nothing has changed
+            }
+            throw error;
+        }
+        long pause = SHORTEST_PAUSE;
+        if (request.waiting() > 0) {
+            long longest = Math.min(LONGEST_PAUSE, SHORTEST_PAUSE << Math.min(tries, 6));
+            pause = Math.min(longest / 2 + ThreadLocalRandom.current().nextLong(longest / 2), Math.max(0, left()));
+        }
+        context.pause(pause);
+        over();
+    }
+
+    /** When an overdue copy gets its reply or fails, cancels the attempt if isUnwanted. */
+    void settleOverdue(BooleanSupplier isUnwanted) {
+        for (CompletableFuture<Object> late : overdue) {
+            late.whenComplete((reply, error) -> {
+                if (isUnwanted.getAsBoolean()) {
+                    cancel(isPortable, false);
+                }
+            });
+        }
+    }
+
+    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the few. */
+    void takeConnection() throws InterruptedException {
+        giveBackConnection();
+        if (request.isSession()) {
+            connection = resources.router().dial(request.key(), true, context.timeout());
+            return;
+        }
+        if (isAlone) {
+            connection = resources.blocking().take(request.key());
+            return;
+        }
+        long patience = request.waiting() > 0 ? Math.max(0, left()) : context.timeout();
+        connection = resources.connections().take(request.key(), patience);
+        if (connection == null) {
+            over();
+            if (request.waiting() > 0) {
+                throw timedOut();
+            }
+            throw new ConnectionLost("no connection came free within " + patience / Clock.MILLISECOND + " ms");
+        }
+        isPooled = true;
+    }
+
+    void giveBackConnection() {
+        Connection back = connection;
+        connection = null;
+        if (back != null) {
+            if (isPooled) {
+                resources.connections().giveBack(back);
+            } else if (!isAlone) {
+                back.close();
+            }
+        }
+        isPooled = false;
+    }
+
+    /** Gives the connection back, and cancels what the server may have granted. */
+    void abandon(boolean isReachable, boolean isInterrupted) {
+        giveBackConnection();
+        if (!mayBeKnown) {
+            return;
+        }
+        settleOverdue(() -> true);
+        Runnable cancel = () -> cancel(isPortable, isReachable);
+        if (!isInterrupted) {
+            cancel.run();
+            return;
+        }
+        CompletableFuture<Void> done = CompletableFuture.runAsync(cancel, context.debts());
+        try {
+            done.get(FAREWELL, TimeUnit.NANOSECONDS);
+        } catch (InterruptedException again) {
+            Thread.currentThread().interrupt();
+        } catch (ExecutionException | TimeoutException goesOn) {
+            // In the background.
+        }
+    }
+
+    /** Cancels at once if the server is reachable, otherwise in the background. */
+    private void cancel(boolean isPortable, boolean isReachable) {
+        Debts.Debt debt = () -> {
+            if (isPortable) {
+                resources.portable().cancel(request, idBytes);
+                return;
+            }
+            for (byte[] key : request.keys()) {
+                byte[][] words =
+                        new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done();
+                resources.router().call(key, words, resources.debts().patience());
+            }
+        };
+        if (isReachable) {
+            try {
+                debt.pay();
+                return;
+            } catch (ReplyError | ConnectionLost error) {
+                if (!Errors.mayPass(error)) {
+                    return; // the server has replied, or does not let this user in
+                }
+            }
+        }
+        resources.debts().owe(context.now() + Math.max(request.lease() + 2 * Clock.SECOND, context.timeout()), debt);
+    }
+}

@@ -1,0 +1,236 @@
+package dev.serverlock.internal.attempt;
+
+import dev.serverlock.LockUnavailableException;
+import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Portable;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.connection.Subscription;
+import dev.serverlock.internal.connection.Updates;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+import java.util.concurrent.ThreadLocalRandom;
+
+/**
+ * How an attempt waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where
+ * NOTIFY is not available it blocks on one of a few connections; without the module it polls with the portable script.
+ */
+final class Waiting {
+    private static final long PIECE = 5 * Clock.SECOND;
+    private static final long LONE_PIECE = 2 * Clock.SECOND;
+    private static final long CROWDED_PIECE = Clock.SECOND;
+    private static final long RESEND = 5 * Clock.SECOND;
+    private static final long RESEND_DOWN = Clock.SECOND;
+    /** A server whose clock runs fast ends a wait early. */
+    private static final long SLACK = 100 * Clock.MILLISECOND;
+
+    private final Sender sender;
+    private final Context context;
+    private final Resources resources;
+    private final Request request;
+
+    Waiting(Sender sender, Resources resources) {
+        this.sender = sender;
+        this.resources = resources;
+        context = resources.context();
+        request = sender.request;
+    }
+
+    /** Waits without a connection of its own, and claims the lock when it is notified. */
+    Grant byNotify() throws InterruptedException {
+        Subscription subscription = resources.subscription();
+        resources.blocking().end();
+        Updates updates = subscription.register(sender.id, request.key());
+        try {
+            subscription.awaitReady(updates, Math.min(RESEND_DOWN, sender.left()));
+            if (subscription.isRefused()) {
+                resources.subscription().giveUp();
+                return Grant.NO_NOTIFY;
+            }
+            return byNotify(subscription, updates);
+        } finally {
+            subscription.unregister(sender.id);
+        }
+    }
+
+    private Grant byNotify(Subscription subscription, Updates updates) throws InterruptedException {
+        String message = null;
+        while (true) {
+            long left = sender.left();
+            if (left <= 0) {
+                throw sender.timedOut();
+            }
+            updates.forget();
+            Grant grant = sender.ask(left, subscription.channel(), context.timeout());
+            if (grant == Grant.WAITING) {
+                if ("granted".equals(message)) { // too late: the server skips this channel until it gets a claim
+                    subscription.sendAgain();
+                }
+                message = awaitMessage(subscription, updates);
+            } else if (grant != null) {
+                return grant;
+            } else {
+                sender.mayBeKnown = false;
+                if (sender.left() > SLACK) {
+                    throw Errors.refused(request.name());
+                }
+            }
+        }
+    }
+
+    /** Returns when it is time to send the attempt again, with the message that asks for it, or null. */
+    private String awaitMessage(Subscription subscription, Updates updates) throws InterruptedException {
+        long asked = context.now();
+        while (true) {
+            sender.over();
+            long span = subscription.isUp() ? RESEND : RESEND_DOWN;
+            long now = context.now();
+            long left = Math.min(Math.min(asked + span - now, updates.againAt() - now), sender.left());
+            if (left <= 0) {
+                return null;
+            }
+            String kind = updates.await(left);
+            if (kind == null) {
+                continue;
+            }
+            if (kind.equals("cancelled")) {
+                sender.mayBeKnown = false;
+                throw Errors.refused(request.name());
+            }
+            if (kind.equals("timeout") && sender.left() <= SLACK) {
+                sender.mayBeKnown = false;
+                throw sender.timedOut();
+            }
+            return kind;
+        }
+    }
+
+    /** Waits as the only attempt of the manager. NOT_ALONE: another attempt waits too. */
+    Grant alone() throws InterruptedException {
+        if (request.waiting() == 0
+                || request.needsConnection()
+                || !resources.subscription().isUsable()
+                || !resources.blocking().enter()) {
+            return Grant.NOT_ALONE;
+        }
+        sender.isAlone = true;
+        try {
+            return byBlocking();
+        } finally {
+            if (sender.connection != null) {
+                sender.giveBackConnection();
+            }
+            sender.isAlone = false;
+            resources.blocking().leave();
+        }
+    }
+
+    /** Waits in pieces: connections are few, and a lost reply is noticed at the end of a piece. */
+    Grant byBlocking() throws InterruptedException {
+        while (sender.left() > 0) {
+            if (sender.isAlone && resources.blocking().hasEnded()) {
+                return Grant.NOT_ALONE;
+            }
+            try {
+                Grant grant = piece();
+                Grant confirmed = grant == null ? null : confirmed(grant);
+                if (confirmed != null) {
+                    return confirmed;
+                }
+            } catch (ConnectionLost error) {
+                sender.pauseAfter(error);
+            }
+        }
+        throw sender.timedOut();
+    }
+
+    private Grant piece() throws InterruptedException {
+        sender.usesConnection = true;
+        boolean hasEnded = false;
+        try {
+            if (sender.connection == null) {
+                sender.takeConnection();
+            }
+            long longest = sender.isAlone ? LONE_PIECE : resources.connections().isCrowded() ? CROWDED_PIECE : PIECE;
+            long span = Math.max(Clock.MILLISECOND, Math.min(sender.left(), longest));
+            long began = context.now();
+            Grant grant = sender.ask(span, null, span + context.timeout());
+            hasEnded = true;
+            if (sender.noNotify) { // the plain form is what works here
+                resources.subscription().giveUp();
+            }
+            sender.wasQueued = true;
+            if (grant == null && context.now() < began + span - SLACK && sender.left() > SLACK) {
+                sender.mayBeKnown = false; // LOCK.CANCEL, or CLIENT UNBLOCK
+                throw Errors.refused(request.name());
+            }
+            return grant;
+        } finally {
+            sender.usesConnection = request.needsConnection();
+            if (!hasEnded && sender.connection != null && Thread.currentThread().isInterrupted()) {
+                sender.connection.close();
+            }
+            if (!sender.usesConnection) {
+                sender.giveBackConnection();
+            }
+        }
+    }
+
+    /**
+     * The grant may be as old as the blocking command. If that took long, the lease counts from an EXTEND. Null: the
+     * grant is not valid any more.
+     */
+    private Grant confirmed(Grant grant) throws InterruptedException {
+        while (context.now() >= grant.sent() + request.lease() / 3) {
+            sender.over();
+            long sent = context.now();
+            Object reply;
+            try {
+                reply = resources
+                        .router()
+                        .call(request.key(), request.extend(grant.token(), request.lease()), context.timeout());
+            } catch (ReplyError | ConnectionLost error) {
+                sender.pauseAfter(error);
+                continue;
+            }
+            return Long.valueOf(1).equals(reply) ? grant.withSent(sent) : null;
+        }
+        return grant;
+    }
+
+    /** Polls by script while the module is not loaded. Null: it is time to ask for the module again. */
+    Grant poll() throws InterruptedException {
+        if (request.needsModule() != null) {
+            throw new LockUnavailableException(
+                    request.name(), request.needsModule() + " needs the module, which is not loaded", null);
+        }
+        sender.isPortable = true;
+        while (true) {
+            long sent = context.now();
+            Object reply;
+            try {
+                Portable.Send send = words -> sender.exchange(words, context.timeout());
+                reply = resources.portable().acquire(send, request, sender.idBytes);
+            } catch (ReplyError | ConnectionLost error) {
+                sender.pauseAfter(error);
+                continue;
+            }
+            sender.answered();
+            Grant grant = sender.granted(reply, sent);
+            if (grant != null) {
+                return grant;
+            }
+            sender.mayBeKnown = false;
+            if (sender.left() <= 0) {
+                throw request.waiting() > 0 ? sender.timedOut() : Errors.refused(request.name());
+            }
+            long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
+            context.pause(Math.min(pause, sender.left()));
+            if (!resources.module().isMissing()) {
+                return null;
+            }
+        }
+    }
+}

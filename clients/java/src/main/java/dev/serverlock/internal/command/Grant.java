@@ -1,0 +1,59 @@
+package dev.serverlock.internal.command;
+
+import dev.serverlock.LockArgumentException;
+import dev.serverlock.Predecessor;
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Connection;
+import java.time.Duration;
+import java.util.List;
+
+/**
+ * A reply to ACQUIRE: a grant, or one of the constants, which are compared by identity.
+ *
+ * @param predecessor null: the lock was free, or no details were asked for
+ * @param sent when the request of this reply was sent
+ * @param connection the connection of a session; null: it has none
+ */
+public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
+    /** The server replied WAITING. */
+    public static final Grant WAITING = new Grant(0, null, false, 0, null);
+    /** This server, or this user, cannot wait by NOTIFY. */
+    public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
+    /** Other attempts wait too. */
+    public static final Grant NOT_ALONE = new Grant(0, null, false, 0, null);
+
+    /** Reads a reply other than nil. */
+    public static Grant read(Object reply, long sent, String name, boolean isPortable) {
+        if (reply instanceof Long token && token > 0) {
+            return new Grant(token, null, isPortable, sent, null);
+        }
+        if (reply instanceof List<?> details
+                && details.size() == 4
+                && details.get(0) instanceof Long token
+                && token > 0) {
+            return new Grant(token, predecessor(details), isPortable, sent, null);
+        }
+        if (Words.text(reply).equals("WAITING")) {
+            return WAITING;
+        }
+        throw new LockArgumentException(name, "the server answered " + Words.text(reply), null);
+    }
+
+    /** The details are token, overdue-ms, previous token and previous owner. */
+    private static Predecessor predecessor(List<?> details) {
+        if (!(details.get(1) instanceof Long overdue)) {
+            return null;
+        }
+        long token = details.get(2) instanceof Long number ? number : 0;
+        return new Predecessor(Duration.ofMillis(overdue), token, Words.text(details.get(3)));
+    }
+
+    /** The lease counts from a later request. */
+    public Grant withSent(long sent) {
+        return new Grant(token, predecessor, isPortable, sent, connection);
+    }
+
+    public Grant withConnection(Connection connection) {
+        return new Grant(token, predecessor, isPortable, sent, connection);
+    }
+}

@@ -1,0 +1,64 @@
+package dev.serverlock.internal.command;
+
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ReplyError;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/** Whether the server has the module. Without it, locks work by script. Thread-safe. */
+public final class Module {
+    private static final long ASK_AGAIN = 5 * Clock.SECOND;
+
+    private final Context context;
+    private final boolean mayUseScripts;
+    private final AtomicBoolean mayWarn;
+    private volatile boolean isMissing;
+    private long missingUntil;
+
+    public Module(Context context, boolean mayUseScripts, boolean warns) {
+        this.context = context;
+        this.mayUseScripts = mayUseScripts;
+        mayWarn = new AtomicBoolean(warns);
+    }
+
+    public boolean mayUseScripts() {
+        return mayUseScripts;
+    }
+
+    /**
+     * Whether to use the scripts, because the server did not know LOCK.* a moment ago. Every five seconds one caller
+     * gets false, and asks for the module on behalf of all.
+     */
+    public boolean isMissing() {
+        if (!isMissing) {
+            return false;
+        }
+        synchronized (this) {
+            boolean isTooSoon = context.now() < missingUntil;
+            if (!isTooSoon) {
+                missingUntil = context.now() + ASK_AGAIN;
+            }
+            return isTooSoon;
+        }
+    }
+
+    /** The server replied to LOCK.*. */
+    public void found() {
+        isMissing = false;
+    }
+
+    /** The server does not know LOCK.*. Returns whether to continue with the scripts. */
+    public boolean missed(ReplyError reply) {
+        if (!mayUseScripts) {
+            return false;
+        }
+        if (mayWarn.getAndSet(false)) {
+            context.warn("the server has no LOCK.*; locks work by script, without order among waiters", reply);
+        }
+        synchronized (this) {
+            missingUntil = context.now() + ASK_AGAIN;
+            isMissing = true;
+        }
+        return true;
+    }
+}

@@ -1,0 +1,329 @@
+package dev.serverlock.internal.command;
+
+import dev.serverlock.LockArgumentException;
+import dev.serverlock.LockLostException;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.wire.Words;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Consumer;
+
+/**
+ * The options of a lock, checked before anything is sent, and the words of its commands. Immutable. Times are in
+ * nanoseconds. The constructor and all "with" methods throw LockArgumentException for a bad value.
+ */
+public final class Request implements Cloneable {
+    public enum Form {
+        ONE,
+        MANY,
+        RECOVERY
+    }
+
+    private static final long TEN_YEARS = 3650L * 86_400 * Clock.SECOND;
+    private static final long LONGEST_NOTIFY = 3600 * Clock.SECOND;
+    private static final int MOST_HOLDERS = 4096;
+    private static final int MOST_KEYS = 1024;
+    private static final int LONGEST_KEY = 4096;
+    private static final int MOST_REPLICAS = 1000;
+    private static final byte[] ID = Words.bytes("ID");
+
+    private final List<byte[]> keys;
+    private final String name;
+    private final long lease;
+    private final Form form;
+    private final boolean isShared;
+    private final int limit; // 0: no limit
+
+    private long waiting;
+    private long atLeast;
+    private long maxHold;
+    private long within = Clock.SECOND;
+    private boolean isSession;
+    private boolean wantsDetails;
+    private boolean isFsync;
+    private int replicas;
+    private String owner;
+    private Consumer<LockLostException> onLost;
+
+    private byte[][] head;
+    private byte[][] tail;
+
+    /** limit: null for none. */
+    public Request(List<byte[]> keys, Duration lease, Form form, boolean isShared, Integer limit) {
+        this.keys = keys;
+        this.name = Words.shown(keys);
+        this.form = form;
+        this.isShared = isShared;
+        this.limit = limit == null ? 0 : limit;
+        checkKeys();
+        if (limit != null && (limit < 1 || limit > MOST_HOLDERS)) {
+            throw wrong("n is " + limit + ", not between 1 and " + MOST_HOLDERS);
+        }
+        this.lease = checked("lease", lease, Clock.MILLISECOND, TEN_YEARS);
+        pack();
+    }
+
+    private void checkKeys() {
+        if (keys.isEmpty()) {
+            throw wrong("keys is empty: allOf needs at least one");
+        }
+        if (keys.size() > MOST_KEYS) {
+            throw wrong("keys are " + keys.size() + ", more than " + MOST_KEYS);
+        }
+        for (int i = 0; i < keys.size(); i++) {
+            if (keys.get(i).length > LONGEST_KEY) {
+                throw wrong("a key is longer than " + LONGEST_KEY + " bytes");
+            }
+            for (int j = 0; j < i; j++) {
+                if (Arrays.equals(keys.get(i), keys.get(j))) {
+                    throw wrong("keys has the same key twice");
+                }
+            }
+        }
+    }
+
+    private Request with(Consumer<Request> change) {
+        try {
+            Request copy = (Request) clone();
+            change.accept(copy);
+            copy.pack();
+            return copy;
+        } catch (CloneNotSupportedException impossible) {
+            throw new AssertionError(impossible);
+        }
+    }
+
+    public Request withWaiting(Duration value) {
+        long nanos = checked("wait", value, 0, Clock.NEVER);
+        return with(copy -> copy.waiting = form == Form.RECOVERY ? 0 : nanos);
+    }
+
+    public Request withAtLeast(Duration value) {
+        return with(copy -> copy.atLeast = checked("atLeast", value, 0, TEN_YEARS));
+    }
+
+    public Request withMaxHold(Duration value) {
+        return with(copy -> copy.maxHold = checked("maxHold", value, 0, Clock.NEVER));
+    }
+
+    public Request withReplicas(int count, Duration value) {
+        if (count < 0 || count > MOST_REPLICAS) {
+            throw wrong("replicas is " + count + ", not between 0 and " + MOST_REPLICAS);
+        }
+        long nanos = checked("within", value, Clock.MILLISECOND, LONGEST_NOTIFY);
+        return with(copy -> {
+            copy.replicas = count;
+            copy.within = nanos;
+        });
+    }
+
+    public Request withFsync(Duration value) {
+        long nanos = checked("within", value, Clock.MILLISECOND, LONGEST_NOTIFY);
+        return with(copy -> {
+            copy.isFsync = true;
+            copy.within = Math.max(within, nanos);
+        });
+    }
+
+    public Request withOwner(String value) {
+        boolean isGood = value != null
+                && !value.isEmpty()
+                && value.length() <= 128
+                && value.chars().allMatch(letter -> letter >= '!' && letter <= '~');
+        if (!isGood) {
+            String shown = value == null ? "null" : "\"" + value.substring(0, Math.min(140, value.length())) + "\"";
+            throw wrong("owner is " + shown + ", not 1 to 128 visible ASCII characters without a space");
+        }
+        return with(copy -> copy.owner = value);
+    }
+
+    public Request withSession() {
+        return with(copy -> copy.isSession = true);
+    }
+
+    public Request withDetails() {
+        return with(copy -> copy.wantsDetails = true);
+    }
+
+    public Request withOnLost(Consumer<LockLostException> value) {
+        return with(copy -> copy.onLost = value);
+    }
+
+    /** Checks a lease for EXTEND. Null: the lease of the lock. */
+    public long leaseOf(Duration value) {
+        return value == null ? lease : checked("lease", value, Clock.MILLISECOND, TEN_YEARS);
+    }
+
+    private long checked(String argument, Duration value, long least, long most) {
+        long nanos = value == null ? Long.MIN_VALUE : Clock.nanos(value);
+        if (nanos < least || nanos > most) {
+            String limit = most == Clock.NEVER
+                    ? "at least " + Duration.ofNanos(least)
+                    : "between " + Duration.ofNanos(least) + " and " + Duration.ofNanos(most);
+            throw wrong(argument + " is " + value + ", not " + limit);
+        }
+        return nanos;
+    }
+
+    private LockArgumentException wrong(String reason) {
+        return new LockArgumentException(name, reason, null);
+    }
+
+    private void pack() {
+        Words first = new Words(keys.size() + 4)
+                .add(form == Form.MANY ? "LOCK.MACQUIRE" : form == Form.RECOVERY ? "LOCK.RECOVER" : "LOCK.ACQUIRE");
+        head = named(first).add("PX").add(Clock.milliseconds(lease)).done();
+        Words last = new Words(6);
+        if (isShared) {
+            last.add("SHARED");
+        }
+        if (limit > 0) {
+            last.add("LIMIT").add(limit);
+        }
+        if (owner != null) {
+            last.add("OWNER").add(owner);
+        }
+        if (isSession) {
+            last.add("SESSION");
+        }
+        if (wantsDetails && form == Form.ONE) {
+            last.add("DETAILS");
+        }
+        tail = last.done();
+    }
+
+    private Words named(Words words) {
+        if (form == Form.MANY) {
+            words.add(keys.size());
+        }
+        keys.forEach(words::add);
+        return words;
+    }
+
+    public List<byte[]> keys() {
+        return keys;
+    }
+
+    /** The key that decides which server gets the commands. */
+    public byte[] key() {
+        return keys.get(0);
+    }
+
+    /** The keys in quotes, for messages. */
+    public String name() {
+        return name;
+    }
+
+    public long lease() {
+        return lease;
+    }
+
+    /** 0: the attempt does not wait. */
+    public long waiting() {
+        return waiting;
+    }
+
+    /** 0: none. */
+    public long atLeast() {
+        return atLeast;
+    }
+
+    /** 0: no limit. */
+    public long maxHold() {
+        return maxHold;
+    }
+
+    public int replicas() {
+        return replicas;
+    }
+
+    public boolean isFsync() {
+        return isFsync;
+    }
+
+    /** How long replicas and disks may take. */
+    public long within() {
+        return within;
+    }
+
+    /** Null: none. */
+    public Consumer<LockLostException> onLost() {
+        return onLost;
+    }
+
+    public boolean isSession() {
+        return isSession;
+    }
+
+    public boolean isRecovery() {
+        return form == Form.RECOVERY;
+    }
+
+    public boolean isExclusive() {
+        return !isShared && limit == 0;
+    }
+
+    /** Whether the attempt needs a dedicated connection. */
+    public boolean needsConnection() {
+        return isSession || replicas > 0 || isFsync;
+    }
+
+    /** The option that needs the module; null: none. */
+    public String needsModule() {
+        if (isSession) {
+            return "session";
+        }
+        if (isShared) {
+            return "shared";
+        }
+        if (limit > 0) {
+            return "limit";
+        }
+        return form == Form.MANY ? "allOf" : null;
+    }
+
+    public boolean hasKeyOf(Request other) {
+        return keys.stream().anyMatch(mine -> other.keys.stream().anyMatch(theirs -> Arrays.equals(mine, theirs)));
+    }
+
+    /** channel: null to wait by blocking. */
+    public byte[][] acquire(byte[] id, long wait, String channel) {
+        Words words = new Words(head.length + tail.length + 6).addAll(head);
+        if (wait > 0) {
+            words.add("WAIT").add(Clock.milliseconds(Math.min(wait, channel == null ? TEN_YEARS : LONGEST_NOTIFY)));
+        }
+        words.add(ID).add(id);
+        if (wait > 0 && channel != null) {
+            words.add("NOTIFY").add(channel);
+        }
+        return words.addAll(tail).done();
+    }
+
+    /** The arguments of the portable script: all words behind the key. */
+    public byte[][] scripted(byte[] id) {
+        byte[][] words = acquire(id, 0, null);
+        return Arrays.copyOfRange(words, 2, words.length);
+    }
+
+    public byte[][] extend(long token, long nanos) {
+        return own("LOCK.EXTEND", "LOCK.MEXTEND", token)
+                .add("PX")
+                .add(Clock.milliseconds(nanos))
+                .done();
+    }
+
+    public byte[][] release(long token) {
+        return own("LOCK.RELEASE", "LOCK.MRELEASE", token).done();
+    }
+
+    private Words own(String command, String forMany, long token) {
+        return named(new Words(keys.size() + 5).add(form == Form.MANY ? forMany : command))
+                .add(token);
+    }
+
+    /** Reads the reply to RELEASE. */
+    public boolean wasHeld(Object reply) {
+        return reply instanceof Long count && count == (form == Form.MANY ? keys.size() : 1);
+    }
+}

@@ -1,0 +1,110 @@
+package dev.serverlock.internal.connection;
+
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.Router;
+import dev.serverlock.spi.Connection;
+
+/**
+ * The dedicated connection on which a lone wait of a manager blocks: one round trip, where NOTIFY takes two and a
+ * message.
+ *
+ * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all attempts wait
+ * by NOTIFY. While this connection is open, commands use only one connection of the pool, so that there are never more
+ * than three in all. If commands pile up there, this connection is closed as well.
+ */
+public final class Blocking {
+    private final Context context;
+    private final Router router;
+    private Connection connection;
+    private boolean isTaken;
+    /** Commands use only one connection meanwhile. */
+    private boolean isUsed;
+    /** A second attempt has waited. */
+    private boolean isOver;
+
+    public Blocking(Context context, Router router) {
+        this.context = context;
+        this.router = router;
+    }
+
+    /** Whether an attempt may begin on it: the connection is open, and no attempt waits on it. */
+    public synchronized boolean isReady() {
+        return !isTaken && !isOver && connection != null && connection.isOpen();
+    }
+
+    /** Whether the caller waits alone. If so, the connection belongs to it until it leaves. */
+    public synchronized boolean enter() {
+        if (isTaken || isOver || !isUsed && !router.narrow(this::end)) {
+            return false;
+        }
+        isTaken = true;
+        isUsed = true;
+        return true;
+    }
+
+    public synchronized boolean hasEnded() {
+        return isOver;
+    }
+
+    /** Returns the connection, for the attempt that has entered. */
+    public Connection take(byte[] key) {
+        synchronized (this) {
+            if (connection != null && connection.isOpen()) {
+                return connection;
+            }
+        }
+        Connection dialled = router.dial(key, false, context.timeout());
+        synchronized (this) {
+            connection = dialled;
+        }
+        if (context.isClosed()) { // close came before the connection
+            dialled.close();
+        }
+        return dialled;
+    }
+
+    public void leave() {
+        boolean ends;
+        synchronized (this) {
+            isTaken = false;
+            ends = isOver;
+        }
+        if (ends) {
+            end();
+        }
+    }
+
+    /** Other attempts wait, or commands pile up. An attempt that blocks on the connection finishes its piece. */
+    public void end() {
+        Connection ended;
+        boolean wasUsed;
+        synchronized (this) {
+            isOver = true;
+            if (isTaken) {
+                return;
+            }
+            ended = connection;
+            wasUsed = isUsed;
+            connection = null;
+            isUsed = false;
+        }
+        if (ended != null) {
+            ended.close();
+        }
+        if (wasUsed) {
+            router.widen();
+        }
+    }
+
+    /** Closes the connection, which ends the wait too. */
+    public void close() {
+        Connection open;
+        synchronized (this) {
+            isOver = true;
+            open = connection;
+        }
+        if (open != null) {
+            open.close();
+        }
+    }
+}

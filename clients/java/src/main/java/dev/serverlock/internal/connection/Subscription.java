@@ -1,0 +1,209 @@
+package dev.serverlock.internal.connection;
+
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+import dev.serverlock.internal.wire.Router;
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Connection;
+import java.security.SecureRandom;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * How attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager, and the attempts that
+ * its messages go to. Messages are hints: an attempt asks the server again after a message, and when the connection is
+ * lost or open again.
+ */
+public final class Subscription {
+    private static final long PING_EVERY = 3 * Clock.SECOND;
+    private static final long SHORTEST_PAUSE = 50 * Clock.MILLISECOND;
+    private static final byte[][] PING = {Words.bytes("PING")};
+
+    private final String channel = "serverlock:" + String.format("%016x", new SecureRandom().nextLong());
+
+    private final Context context;
+    private final Router router;
+    private final Map<String, Updates> byId = new HashMap<>();
+    private final CountDownLatch closed = new CountDownLatch(1);
+    private Connection connection;
+    private boolean isRunning;
+    private boolean isUp;
+    private boolean isRefused;
+    private volatile boolean isUsable = true;
+    private volatile boolean hasWorked;
+
+    public Subscription(Context context, Router router) {
+        this.context = context;
+        this.router = router;
+    }
+
+    /** The channel for the NOTIFY option of ACQUIRE. */
+    public String channel() {
+        return channel;
+    }
+
+    /** Whether attempts may wait by NOTIFY: until the server refuses it. */
+    public boolean isUsable() {
+        return isUsable;
+    }
+
+    /** The server, or this user, cannot use NOTIFY. */
+    public void giveUp() {
+        isUsable = false;
+    }
+
+    /** Whether the server has accepted a wait by NOTIFY before. */
+    public boolean hasWorked() {
+        return hasWorked;
+    }
+
+    public void worked() {
+        hasWorked = true;
+    }
+
+    /** Adds an attempt. The first one opens the connection. */
+    public synchronized Updates register(String id, byte[] key) {
+        Updates updates = new Updates();
+        byId.put(id, updates);
+        if (!isRunning && !isRefused) {
+            isRunning = true;
+            context.thread("serverlock-wait", () -> listen(key)).start();
+        }
+        return updates;
+    }
+
+    public synchronized int waiting() {
+        return byId.size();
+    }
+
+    public synchronized void unregister(String id) {
+        byId.remove(id);
+    }
+
+    public synchronized boolean isUp() {
+        return isUp;
+    }
+
+    public synchronized boolean isRefused() {
+        return isRefused;
+    }
+
+    /** Waits until the connection is subscribed, or the server has refused. */
+    public void awaitReady(Updates mine, long timeout) throws InterruptedException {
+        long end = Clock.after(context.now(), timeout);
+        while (!isUp() && !isRefused() && !context.isClosed()) {
+            long left = end - context.now();
+            if (left <= 0) {
+                return;
+            }
+            mine.await(left);
+        }
+    }
+
+    public void close() {
+        closed.countDown();
+        Connection open;
+        synchronized (this) {
+            open = connection;
+            byId.values().forEach(Updates::wake);
+        }
+        if (open != null) {
+            open.close();
+        }
+    }
+
+    private void listen(byte[] key) {
+        long span = SHORTEST_PAUSE;
+        try {
+            while (!context.isClosed()) {
+                try {
+                    Connection subscribed = subscribe(key);
+                    span = SHORTEST_PAUSE;
+                    watch(subscribed);
+                    if (!context.isClosed()) {
+                        context.warn("the connection for waiting was lost, and is opened again", null);
+                    }
+                } catch (ReplyError reply) {
+                    if (!Errors.mayPass(reply)) {
+                        refused();
+                        return;
+                    }
+                } catch (ConnectionLost noServer) {
+                    router.refresh();
+                }
+                down();
+                if (closed.await(span, TimeUnit.NANOSECONDS)) {
+                    return;
+                }
+                span = Math.min(Clock.SECOND, 2 * span);
+            }
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt(); // no code interrupts this thread
+        }
+    }
+
+    private Connection subscribe(byte[] key) {
+        Connection subscribed = router.subscribe(key, channel, this::pass, Clock.duration(context.timeout()));
+        synchronized (this) {
+            connection = subscribed;
+            isUp = true;
+        }
+        if (context.isClosed()) { // close came before the connection
+            subscribed.close();
+        }
+        sendAgain();
+        return subscribed;
+    }
+
+    /** Returns when the connection has ended. PING detects a network that swallows everything. */
+    private void watch(Connection open) throws InterruptedException {
+        CountDownLatch ended = new CountDownLatch(1);
+        open.onEnd(ended::countDown);
+        while (!ended.await(PING_EVERY, TimeUnit.NANOSECONDS)) {
+            try {
+                Connections.call(open, PING, context.timeout());
+            } catch (ReplyError | ConnectionLost failed) {
+                open.close();
+                return;
+            }
+        }
+    }
+
+    /** Has all attempts sent again, spread over a second. */
+    public synchronized void sendAgain() {
+        for (Updates updates : byId.values()) {
+            long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;
+            updates.askAgainAt(context.now() + later);
+        }
+    }
+
+    private synchronized void down() {
+        isUp = false;
+        connection = null;
+        byId.values().forEach(Updates::wake);
+    }
+
+    private synchronized void refused() {
+        isRefused = true;
+        isRunning = false;
+        byId.values().forEach(Updates::wake);
+    }
+
+    /** Reads "granted id key". */
+    private void pass(String message) {
+        String[] words = message.split(" ", 3);
+        Updates updates;
+        synchronized (this) {
+            updates = words.length > 1 ? byId.get(words[1]) : null;
+        }
+        if (updates != null) {
+            updates.add(words[0]);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+package dev.serverlock.internal.connection;
+
+import dev.serverlock.internal.runtime.Clock;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/** The messages for one attempt. */
+public final class Updates {
+    private static final int MOST = 16;
+
+    private final ReentrantLock mutex = new ReentrantLock();
+    private final Condition changed = mutex.newCondition();
+    private final Deque<String> messages = new ArrayDeque<>();
+    private boolean isWoken;
+    /** When to send the attempt again after the connection is open again. */
+    private long againAt = Clock.NEVER;
+
+    public void add(String kind) {
+        mutex.lock();
+        try {
+            if (messages.size() < MOST) { // more would say nothing new
+                messages.add(kind);
+            }
+            changed.signal();
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    /** The state of the connection, or of the manager, has changed. */
+    public void wake() {
+        askAgainAt(Clock.NEVER);
+    }
+
+    public void askAgainAt(long time) {
+        mutex.lock();
+        try {
+            againAt = Math.min(againAt, time);
+            isWoken = true;
+            changed.signal();
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    public long againAt() {
+        mutex.lock();
+        try {
+            return againAt;
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    /** Drops messages from before a new ACQUIRE, which say nothing about it. */
+    public void forget() {
+        mutex.lock();
+        try {
+            messages.clear();
+            againAt = Clock.NEVER;
+        } finally {
+            mutex.unlock();
+        }
+    }
+
+    /** Returns the next message; null: the time is over, or the state has changed. */
+    public String await(long span) throws InterruptedException {
+        mutex.lockInterruptibly();
+        try {
+            long left = span;
+            while (messages.isEmpty() && !isWoken && left > 0) {
+                left = changed.awaitNanos(left);
+            }
+            isWoken = false;
+            return messages.poll();
+        } finally {
+            mutex.unlock();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+package dev.serverlock.internal.hold;
+
+import dev.serverlock.internal.command.Module;
+import dev.serverlock.internal.command.Portable;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+import dev.serverlock.internal.wire.Router;
+import dev.serverlock.internal.wire.Words;
+import java.util.List;
+import java.util.function.Supplier;
+
+/**
+ * What can be asked of the server for a held lock, by LOCK.* with the module and by the scripts without it. The value
+ * of the key is the same for both.
+ */
+public final class Commands {
+    private static final String FENCED = """
+            if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
+            return {redis.call(unpack(ARGV, 2))}
+            """;
+
+    private final Context context;
+    private final Router router;
+    private final Module module;
+    private final Portable portable;
+    private final Timer timer;
+
+    public Commands(Context context, Router router, Module module, Portable portable, Timer timer) {
+        this.context = context;
+        this.router = router;
+        this.module = module;
+        this.portable = portable;
+        this.timer = timer;
+    }
+
+    /** Sets a new lease, in nanoseconds from now. Throws if the lock is not held. */
+    public void extend(Hold hold, long lease) {
+        hold.check();
+        long sent = context.now();
+        boolean isDone = false;
+        hold.extending(sent, lease);
+        try {
+            isDone = Long.valueOf(1).equals(ask(hold, hold.request().key(), () -> extendWords(hold, lease)));
+        } finally {
+            hold.extended(sent, lease, isDone);
+            timer.add(hold);
+        }
+        if (!isDone) {
+            hold.taken();
+        }
+        hold.check();
+    }
+
+    /** Returns how long the lock is held for certain, in nanoseconds. Throws if the server says that it is not held. */
+    public long verify(Hold hold) {
+        hold.check();
+        long least = Clock.NEVER;
+        for (byte[] key : hold.request().keys()) {
+            Object reply = ask(hold, key, () -> checkWords(hold, key));
+            least = Math.min(least, reply instanceof Long left ? left * Clock.MILLISECOND : 0);
+        }
+        if (least <= 0) {
+            hold.taken();
+        }
+        hold.check();
+        return Math.min(least, hold.left());
+    }
+
+    /** Runs a command of the user if the lock is held at that moment, and returns its reply. Throws if it is not. */
+    public Object fenced(Hold hold, byte[][] command) {
+        hold.check();
+        Object reply = ask(hold, hold.request().key(), () -> fencedWords(hold, command));
+        Object first = reply instanceof List<?> list && !list.isEmpty() ? list.get(0) : null;
+        if (first instanceof byte[] && Words.text(first).equals("LOCK.LOST")) {
+            hold.taken();
+            hold.check();
+        }
+        return first;
+    }
+
+    byte[][] extendWords(Hold hold, long lease) {
+        return hold.isPortable()
+                ? portable.extend(hold.request(), hold.token(), lease)
+                : hold.request().extend(hold.token(), lease);
+    }
+
+    byte[][] releaseWords(Hold hold) {
+        return hold.isPortable()
+                ? portable.release(hold.request(), hold.token())
+                : hold.request().release(hold.token());
+    }
+
+    private byte[][] checkWords(Hold hold, byte[] key) {
+        return hold.isPortable()
+                ? portable.check(hold.request(), hold.token())
+                : new Words(3).add("LOCK.CHECK").add(key).add(hold.token()).done();
+    }
+
+    private byte[][] fencedWords(Hold hold, byte[][] command) {
+        return new Words(command.length + 6)
+                .add("EVAL")
+                .add(hold.isPortable() ? Portable.FENCED : FENCED)
+                .add(2)
+                .add(hold.request().key())
+                .add(command[1])
+                .add(hold.token())
+                .addAll(command)
+                .done();
+    }
+
+    /** As send, but throws the error that users get. */
+    private Object ask(Hold hold, byte[] key, Supplier<byte[][]> words) {
+        try {
+            return send(hold, key, words);
+        } catch (ReplyError | ConnectionLost error) {
+            throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
+        }
+    }
+
+    /** Sends a command, and again if the module or the script is gone. Throws ReplyError or ConnectionLost. */
+    Object send(Hold hold, byte[] key, Supplier<byte[][]> words) {
+        for (int tries = 0; ; tries++) {
+            try {
+                return router.call(key, words.get(), context.timeout());
+            } catch (ReplyError | ConnectionLost error) {
+                if (tries == 2 || !fallsBack(hold, error)) {
+                    throw error;
+                }
+            }
+        }
+    }
+
+    /** Returns whether to send the command again, because the module or the script is gone. */
+    boolean fallsBack(Hold hold, RuntimeException error) {
+        if (!(error instanceof ReplyError reply)) {
+            return false;
+        }
+        if (reply.code().equals("NOSCRIPT") && hold.isPortable()) {
+            portable.missed();
+            return true;
+        }
+        return reply.isUnknownCommand()
+                && hold.request().needsModule() == null
+                && module.mayUseScripts()
+                && hold.becomePortable();
+    }
+}

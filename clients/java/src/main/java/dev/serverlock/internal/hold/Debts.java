@@ -1,0 +1,44 @@
+package dev.serverlock.internal.hold;
+
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.internal.wire.ConnectionLost;
+import dev.serverlock.internal.wire.Errors;
+import dev.serverlock.internal.wire.ReplyError;
+
+/** What could not be given back at once: attempts and grants that are no longer wanted, retried in the background. */
+public final class Debts {
+    private static final long PAUSE = 250 * Clock.MILLISECOND;
+
+    private final Context context;
+    private final Timer timer;
+
+    public Debts(Context context, Timer timer) {
+        this.context = context;
+        this.timer = timer;
+    }
+
+    /** Something to give back. */
+    public interface Debt {
+        /** Throws ReplyError or ConnectionLost. */
+        void pay();
+    }
+
+    /** Retries in the background to give something back, until it succeeds or that time has come. */
+    public void owe(long until, Debt debt) {
+        context.debts().execute(() -> {
+            try {
+                debt.pay();
+            } catch (ReplyError | ConnectionLost error) {
+                if (Errors.mayPass(error) && !context.isClosed() && context.now() < until) {
+                    timer.later(context.now() + PAUSE, () -> owe(until, debt));
+                }
+            }
+        });
+    }
+
+    /** How long a reply may take while no caller waits for it, in nanoseconds. */
+    public long patience() {
+        return Math.min(Clock.SECOND, context.timeout());
+    }
+}

@@ -1,0 +1,272 @@
+package dev.serverlock.internal.hold;
+
+import dev.serverlock.LockLostException;
+import dev.serverlock.Predecessor;
+import dev.serverlock.internal.command.Grant;
+import dev.serverlock.internal.command.Request;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import dev.serverlock.spi.Connection;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * One grant as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Renewal, loss
+ * and release use it from several threads. It has no reference to the {@link Held} that users get, so that a dropped
+ * one is noticed.
+ */
+public final class Hold {
+    /** What happens to a hold that ends without a release. Each is called at most once. */
+    public interface Watcher {
+        void lost(Hold hold, LockLostException why);
+
+        /** Nobody refers to the Held any more. */
+        public void dropped(Hold hold);
+    }
+
+    private final Context context;
+    private final Watcher watcher;
+    private final Request request;
+    private final long token;
+    private final Predecessor predecessor;
+    private final long began;
+    private final long granted;
+    private final Connection connection; // of a session
+
+    /** The number of its entry in the timer, guarded by the timer. */
+    long entry;
+
+    private long sent; // what the lease counts from
+    private long lease;
+    private boolean isPortable;
+    private boolean isEnded; // released
+    private boolean isDropped; // nobody refers to it any more
+    private boolean isGone; // the server replied that the grant is over
+    private boolean isRenewing;
+    private int onTheirWay; // EXTENDs
+    private long shortest; // the shortest lease of them
+    private LockLostException lost;
+    private List<Runnable> listeners = new ArrayList<>(0);
+
+    public Hold(Context context, Watcher watcher, Request request, Grant grant, long began) {
+        this.context = context;
+        this.watcher = watcher;
+        this.request = request;
+        this.began = began;
+        granted = context.now();
+        token = grant.token();
+        predecessor = grant.predecessor();
+        connection = grant.connection();
+        sent = grant.sent();
+        lease = request.lease();
+        isPortable = grant.isPortable();
+    }
+
+    public Request request() {
+        return request;
+    }
+
+    public long token() {
+        return token;
+    }
+
+    /** Null: the lock was free, or no details were asked for. */
+    public Predecessor predecessor() {
+        return predecessor;
+    }
+
+    /** When the attempt began. */
+    public long began() {
+        return began;
+    }
+
+    public long granted() {
+        return granted;
+    }
+
+    /** The connection of the session; null: it has none. */
+    public Connection connection() {
+        return connection;
+    }
+
+    public void endSession() {
+        if (connection != null) {
+            connection.close();
+        }
+    }
+
+    /** The state of a lock at its release. */
+    record End(boolean isFirst, boolean wasLost, boolean isGone) {}
+
+    /** What the timer has to do. */
+    record Due(boolean goesOn, boolean renews, long lostAt) {}
+
+    /** A tenth of the lease before its end. */
+    synchronized long lostAt() {
+        return sent + lease - lease / 10;
+    }
+
+    synchronized long renewAt() {
+        return sent + lease / 3;
+    }
+
+    public synchronized long leaseEnds() {
+        return sent + lease;
+    }
+
+    /** Why the lock is lost; null while it is held, and after it was released in time. */
+    public LockLostException lost() {
+        boolean isLate;
+        synchronized (this) {
+            isLate = lost == null && !isEnded && context.now() >= lostAt();
+        }
+        if (isLate) {
+            lose("its lease was not renewed in time", false);
+        }
+        synchronized (this) {
+            return lost;
+        }
+    }
+
+    /** Why the lock may not be held; null: it is held for certain. */
+    public LockLostException whyNotHeld() {
+        LockLostException why = lost();
+        synchronized (this) {
+            return why == null && isEnded ? new LockLostException(request.name(), "it was released", null) : why;
+        }
+    }
+
+    public void check() {
+        LockLostException why = whyNotHeld();
+        if (why != null) {
+            // Several threads may throw it; each needs its own stack trace.
+            throw new LockLostException(request.name(), reason(why), why);
+        }
+    }
+
+    public static String reason(LockLostException why) {
+        String text = why.getMessage();
+        return text.substring(text.indexOf(why.key()) + why.key().length() + 2);
+    }
+
+    public long left() {
+        return whyNotHeld() != null ? 0 : Math.max(0, lostAt() - context.now());
+    }
+
+    /** The lock has ended without a release. Its user is notified once. */
+    public void lose(String why, boolean isGone) {
+        LockLostException reported;
+        List<Runnable> notified;
+        synchronized (this) {
+            this.isGone |= isGone;
+            if (lost != null || isEnded || isDropped) {
+                return;
+            }
+            reported = lost = new LockLostException(request.name(), "lost: " + why, null);
+            notified = listeners;
+            listeners = List.of();
+        }
+        notified.forEach(Runnable::run);
+        watcher.lost(this, reported);
+    }
+
+    /** The server no longer knows the grant. */
+    public void taken() {
+        lose("somebody has taken it away", true);
+    }
+
+    /** Runs the listener once when the lock is lost, or now if it was. It must be quick. */
+    public void onLost(Runnable listener) {
+        synchronized (this) {
+            if (lost == null) {
+                listeners.add(listener);
+                return;
+            }
+        }
+        listener.run();
+    }
+
+    /** An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. */
+    public synchronized void extending(long sent, long lease) {
+        shortest = onTheirWay++ == 0 ? lease : Math.min(shortest, lease);
+        if (sent + lease < leaseEnds()) {
+            this.sent = sent;
+            this.lease = lease;
+        }
+    }
+
+    /**
+     * An EXTEND succeeded or failed. If several are on their way, the client cannot know which the server runs last, so
+     * the shortest of their leases counts, from when this one was sent.
+     */
+    public synchronized void extended(long sent, long lease, boolean isDone) {
+        onTheirWay--;
+        long counts = Math.min(lease, shortest);
+        if (isDone && lost == null && sent + counts > leaseEnds()) {
+            this.sent = sent;
+            this.lease = counts;
+        }
+    }
+
+    public synchronized boolean isPortable() {
+        return isPortable;
+    }
+
+    /** Continues with the scripts; returns whether that is new. */
+    synchronized boolean becomePortable() {
+        boolean wasPortable = isPortable;
+        isPortable = true;
+        return !wasPortable;
+    }
+
+    /** Marks it as released. */
+    End end() {
+        boolean wasLost = lost() != null;
+        synchronized (this) {
+            boolean isFirst = !isEnded;
+            isEnded = true;
+            return new End(isFirst, wasLost, isGone);
+        }
+    }
+
+    /** Called when the Held was dropped: the hold is not renewed any more, and its session ends. */
+    public void drop() {
+        boolean wasEnded;
+        synchronized (this) {
+            isDropped = true;
+            wasEnded = isEnded;
+        }
+        if (!wasEnded) {
+            watcher.dropped(this);
+        }
+    }
+
+    public synchronized boolean isReleased() {
+        return isEnded;
+    }
+
+    synchronized boolean isOver() {
+        return isEnded || isDropped || lost != null;
+    }
+
+    synchronized void renewalEnds() {
+        isRenewing = false;
+    }
+
+    Due due() {
+        if (whyNotHeld() != null) {
+            return new Due(false, false, 0);
+        }
+        synchronized (this) {
+            if (isDropped) {
+                return new Due(false, false, 0);
+            }
+            long now = context.now();
+            boolean isTooOld = request.maxHold() != 0 && now >= Clock.after(granted, request.maxHold());
+            boolean mayRenew = !context.isClosed() && !isTooOld;
+            boolean renews = mayRenew && !isRenewing && now >= renewAt();
+            isRenewing |= renews;
+            return new Due(true, renews, lostAt());
+        }
+    }
+}

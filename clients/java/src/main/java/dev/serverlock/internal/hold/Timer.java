@@ -1,0 +1,160 @@
+package dev.serverlock.internal.hold;
+
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.internal.runtime.Context;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.PriorityQueue;
+import java.util.function.Consumer;
+
+/**
+ * One timer for all holds of a manager, and for what is due later. Its thread ends when it has been idle for a while.
+ */
+public final class Timer {
+    private static final long IDLE = 5 * Clock.SECOND;
+    /** Timers do not run while the machine is suspended, so it never sleeps for long. */
+    private static final long LONGEST_SLEEP = Clock.SECOND;
+
+    private static final int SWEEPS_AFTER = 1000;
+
+    private final Context context;
+    private final Consumer<List<Hold>> renewals;
+    private final PriorityQueue<Entry> entries = new PriorityQueue<>();
+    private long count;
+    private int dead;
+    private Thread thread;
+    private long wakesAt;
+
+    /** renewals: gets the holds whose renewal is due, in the thread of the timer. */
+    public Timer(Context context, Consumer<List<Hold>> renewals) {
+        this.context = context;
+        this.renewals = renewals;
+    }
+
+    /** A hold to check, or work to do. */
+    private record Entry(long at, long number, Hold hold, Runnable work) implements Comparable<Entry> {
+        @Override
+        public int compareTo(Entry other) {
+            return Long.compare(at, other.at);
+        }
+    }
+
+    public void add(Hold hold) {
+        again(hold, hold.renewAt());
+    }
+
+    /** Checks a hold at that time. Only its newest entry counts. */
+    synchronized void again(Hold hold, long at) {
+        hold.entry = ++count;
+        push(new Entry(at, count, hold, null));
+    }
+
+    synchronized void later(long at, Runnable work) {
+        push(new Entry(at, ++count, null, work));
+    }
+
+    /** A hold has ended before its entry was due. Old entries are removed once they are the majority. */
+    public synchronized void forget() {
+        dead++;
+        if (dead > SWEEPS_AFTER && dead * 2 > entries.size() || context.isClosed()) {
+            sweep();
+        }
+    }
+
+    /** The caller holds the monitor. */
+    private void sweep() {
+        dead = 0;
+        entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
+        if (entries.isEmpty()) {
+            notifyAll(); // the thread of a manager that is closed ends with the last hold
+        }
+    }
+
+    /** How many holds it serves. */
+    public synchronized int holds() {
+        return (int) entries.stream()
+                .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver())
+                .count();
+    }
+
+    /** Holds are not renewed any more; their loss is still reported. */
+    public synchronized void close() {
+        entries.removeIf(entry -> entry.hold == null);
+        sweep();
+        notifyAll();
+    }
+
+    /** The caller holds the monitor. */
+    private void push(Entry entry) {
+        if (entry.hold == null && context.isClosed()) {
+            return;
+        }
+        entries.add(entry);
+        if (thread == null) {
+            thread = context.thread("serverlock-timer", this::run);
+            thread.start();
+        } else if (entry.at < wakesAt) {
+            notifyAll();
+        }
+    }
+
+    private void run() {
+        List<Entry> due = new ArrayList<>();
+        while (awaitDue(due)) {
+            try {
+                handle(due);
+            } catch (RuntimeException | OutOfMemoryError error) {
+                // For example, no thread could be started. Other locks are still renewed.
+                context.warn("renewing locks failed", error);
+            }
+            due.clear();
+        }
+    }
+
+    private void handle(List<Entry> due) {
+        List<Hold> dueForRenewal = new ArrayList<>();
+        for (Entry entry : due) {
+            if (entry.hold == null) {
+                entry.work.run();
+                continue;
+            }
+            Hold.Due found = entry.hold.due();
+            if (found.goesOn()) {
+                again(entry.hold, found.lostAt()); // first: the result of the renewal may replace this entry
+                if (found.renews()) {
+                    dueForRenewal.add(entry.hold);
+                }
+            }
+        }
+        renewals.accept(dueForRenewal);
+    }
+
+    /** Waits for due entries; false: it was idle for a while, or the manager is closed. */
+    private synchronized boolean awaitDue(List<Entry> due) {
+        long idleSince = context.now();
+        while (!context.isClosed() || !entries.isEmpty()) {
+            long now = context.now();
+            while (!entries.isEmpty() && entries.peek().at <= now) {
+                Entry entry = entries.poll();
+                if (entry.hold == null || entry.number == entry.hold.entry) {
+                    due.add(entry);
+                }
+            }
+            if (!due.isEmpty()) {
+                return true;
+            }
+            if (entries.isEmpty() && now - idleSince >= IDLE) {
+                break;
+            }
+            wakesAt = Math.min(now + LONGEST_SLEEP, entries.isEmpty() ? idleSince + IDLE : entries.peek().at);
+            try {
+                wait((wakesAt - now) / Clock.MILLISECOND + 1);
+            } catch (InterruptedException stopped) {
+                break; // no code interrupts this thread
+            }
+            wakesAt = 0;
+        }
+        thread = null;
+        return false;
+    }
+}

@@ -1,0 +1,107 @@
+package dev.serverlock.internal.runtime;
+
+import dev.serverlock.LockMisuseException;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/** What the parts of one manager share: clock, time-out, log, threads, and whether it is closed. Thread-safe. */
+public final class Context {
+    /** In each of the two pools. */
+    private static final int THREADS = 2;
+
+    private final Clock clock;
+    private final long timeout;
+    private final System.Logger log;
+    private final CountDownLatch closed = new CountDownLatch(1);
+    private final ThreadPoolExecutor debts = pool("serverlock-debt");
+    private final ThreadPoolExecutor callbacks = pool("serverlock-callback");
+
+    /** timeout: how long one reply may take, in nanoseconds. */
+    public Context(Clock clock, long timeout, System.Logger log) {
+        this.clock = clock;
+        this.timeout = timeout;
+        this.log = log;
+    }
+
+    /** A few daemon threads, which end when they are idle. */
+    private ThreadPoolExecutor pool(String name) {
+        ThreadPoolExecutor pool = new ThreadPoolExecutor(
+                THREADS, THREADS, 2, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> thread(name, work));
+        pool.allowCoreThreadTimeOut(true);
+        return pool;
+    }
+
+    /** Creates a daemon thread; the caller starts it. */
+    public Thread thread(String name, Runnable work) {
+        Thread thread = new Thread(work, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    public long now() {
+        return clock.now();
+    }
+
+    /** How long one reply may take, in nanoseconds. */
+    public long timeout() {
+        return timeout;
+    }
+
+    /** Gives back what could not be given back at once, without delaying renewals. */
+    public Executor debts() {
+        return debts;
+    }
+
+    /** How many debts are queued or being settled. */
+    public int owed() {
+        return debts.getQueue().size() + debts.getActiveCount();
+    }
+
+    /** Runs callbacks of the application, which may block. */
+    public Executor callbacks() {
+        return callbacks;
+    }
+
+    /** Runs a hook or callback of the application in this thread. Its errors must not cost a lock. */
+    public void callBack(Runnable call) {
+        try {
+            call.run();
+        } catch (RuntimeException | Error error) { // as when a class of theirs is missing
+            log.log(System.Logger.Level.WARNING, "a hook or callback failed", error);
+        }
+    }
+
+    /** error: its message is added; null: there is none. */
+    public void warn(String text, Throwable error) {
+        log.log(System.Logger.Level.WARNING, error == null ? text : text + ": " + error.getMessage());
+    }
+
+    public boolean isClosed() {
+        return closed.getCount() == 0;
+    }
+
+    /** Throws LockMisuseException if the manager is closed. */
+    public void checkOpen(String name) {
+        if (isClosed()) {
+            throw new LockMisuseException(name, "its Locks are closed", null);
+        }
+    }
+
+    /** Sleeps for that time, or until the manager is closed. */
+    public void pause(long span) throws InterruptedException {
+        closed.await(span, TimeUnit.NANOSECONDS);
+    }
+
+    public void close() {
+        closed.countDown();
+    }
+
+    /** Lets idle threads end at once. What is queued is still run. */
+    public void endThreads() {
+        debts.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+        callbacks.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
+    }
+}

@@ -1,0 +1,127 @@
+package dev.serverlock.internal.wire;
+
+import dev.serverlock.LockArgumentException;
+import dev.serverlock.LockDeadlockException;
+import dev.serverlock.LockDeniedException;
+import dev.serverlock.LockException;
+import dev.serverlock.LockNoServerException;
+import dev.serverlock.LockRefusedException;
+import dev.serverlock.LockTimeoutException;
+import dev.serverlock.LockUnavailableException;
+import dev.serverlock.internal.runtime.Clock;
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.ReplyException;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.regex.Pattern;
+
+/** What errors of the server and the connection mean for a lock. */
+public final class Errors {
+    private static final Pattern NO_ACCESS =
+            Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
+    private static final Set<String> PASSING = Set.of(
+            "UNBLOCKED",
+            "MOVED",
+            "ASK",
+            "READONLY",
+            "LOADING",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "MASTERDOWN",
+            "BUSY",
+            "MISCONF",
+            "OOM",
+            "NOREPLICAS",
+            "GRACE",
+            "BUSYLOCKS");
+    /** These begin like a passing error, but do not pass. */
+    private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
+
+    /** Instead of a time waited: for an attempt without a wait, and for a command for a held lock. */
+    public static final long NO_WAIT = -1;
+
+    private Errors() {}
+
+    /** Returns the reply to a command; throws ReplyError or ConnectionLost. */
+    public static Object result(Call call) {
+        if (call.error == null) {
+            return call.value;
+        }
+        throw read(call.error, call.late);
+    }
+
+    /** Translates an error of a library into ReplyError or ConnectionLost. */
+    public static RuntimeException read(Throwable error, CompletableFuture<Object> late) {
+        if (error instanceof ReplyError reply) {
+            return reply;
+        }
+        if (error instanceof ConnectionLost lost) {
+            return lost;
+        }
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof ReplyException) {
+                String text = String.valueOf(cause.getMessage());
+                boolean isNoAccess = NO_ACCESS.matcher(text).find();
+                return isNoAccess ? new ConnectionLost(text, cause, true, null) : new ReplyError(text);
+            }
+        }
+        String text = error.getMessage() == null ? error.toString() : error.getMessage();
+        return new ConnectionLost(text, error, false, late);
+    }
+
+    public static RuntimeException read(Throwable error) {
+        return read(error, null);
+    }
+
+    /** Whether to try again: while wait time remains, and in the background for what has to be given back. */
+    public static boolean mayPass(RuntimeException error) {
+        if (error instanceof ConnectionLost lost) {
+            return !lost.isFinal();
+        }
+        return error instanceof ReplyError reply
+                && PASSING.contains(reply.code())
+                && !LASTING.matcher(reply.getMessage()).find();
+    }
+
+    /** The error as users get it. */
+    public static LockException typed(RuntimeException error, String key, long waited) {
+        if (error instanceof LockException ours) {
+            return ours;
+        }
+        String text = error.getMessage();
+        if (error instanceof ConnectionLost lost) {
+            return lost.isFinal()
+                    ? new LockDeniedException(key, text, lost.getCause())
+                    : new LockNoServerException(key, text, lost.getCause());
+        }
+        if (!(error instanceof ReplyError reply)) {
+            throw error;
+        }
+        Throwable cause = new ReplyException(text);
+        if (waited != NO_WAIT && mayPass(reply)) {
+            return new LockTimeoutException(key, "not granted within " + ms(waited) + ": " + text, cause);
+        }
+        if (reply.code().equals("DEADLOCK")) {
+            return new LockDeadlockException(key, text, cause);
+        }
+        if (reply.code().equals("NOPERM")) {
+            return new LockDeniedException(key, text, cause);
+        }
+        if (PASSING.contains(reply.code()) || reply.code().equals("CLOCK") || reply.isUnknownCommand()) {
+            return new LockUnavailableException(key, text, cause);
+        }
+        return new LockArgumentException(key, text, cause);
+    }
+
+    public static LockException refused(String key) {
+        return new LockRefusedException(key, "somebody else has it", null);
+    }
+
+    public static LockException timedOut(String key, long waited) {
+        return new LockTimeoutException(key, "somebody else still had it after " + ms(waited), null);
+    }
+
+    private static String ms(long nanos) {
+        return nanos / Clock.MILLISECOND + " ms";
+    }
+}

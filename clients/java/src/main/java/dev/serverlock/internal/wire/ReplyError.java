@@ -1,0 +1,31 @@
+package dev.serverlock.internal.wire;
+
+import java.util.regex.Pattern;
+
+/** An error reply of the server. */
+public final class ReplyError extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    // Within a script the text says "unknown redis command".
+    private static final Pattern UNKNOWN = Pattern.compile("^ERR unknown (redis )?command", Pattern.CASE_INSENSITIVE);
+
+    private final String code;
+
+    public ReplyError(String text) {
+        super(text, null, false, false);
+        int end = 0;
+        while (end < text.length() && text.charAt(end) >= 'A' && text.charAt(end) <= 'Z') {
+            end++;
+        }
+        code = end > 0 && end < text.length() && text.charAt(end) == ' ' ? text.substring(0, end) : "ERR";
+    }
+
+    /** Returns the first word of the text, ERR if it has none. */
+    public String code() {
+        return code;
+    }
+
+    public boolean isUnknownCommand() {
+        return UNKNOWN.matcher(getMessage()).find();
+    }
+}

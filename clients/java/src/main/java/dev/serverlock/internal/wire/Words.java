@@ -1,0 +1,92 @@
+package dev.serverlock.internal.wire;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** The words of commands as bytes, and keys as readable text. */
+public final class Words {
+    private static final int LONGEST_SHOWN = 200;
+
+    private final List<byte[]> words;
+
+    public Words(int capacity) {
+        words = new ArrayList<>(capacity);
+    }
+
+    public static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    public Words add(String word) {
+        words.add(bytes(word));
+        return this;
+    }
+
+    public Words add(byte[] word) {
+        words.add(word);
+        return this;
+    }
+
+    public Words add(long number) {
+        words.add(Long.toString(number).getBytes(StandardCharsets.ISO_8859_1));
+        return this;
+    }
+
+    public Words addAll(byte[][] more) {
+        words.addAll(List.of(more));
+        return this;
+    }
+
+    public byte[][] done() {
+        return words.toArray(new byte[0][]);
+    }
+
+    /** A word of a reply as text; "" for nil. */
+    public static String text(Object value) {
+        if (value instanceof byte[] bytes) {
+            return new String(bytes, StandardCharsets.UTF_8);
+        }
+        return value == null ? "" : value.toString();
+    }
+
+    /** Keys in quotes, cut to a readable length. */
+    public static String shown(List<byte[]> keys) {
+        StringBuilder text = new StringBuilder();
+        for (byte[] key : keys) {
+            if (text.length() > 0) {
+                text.append(", ");
+            }
+            if (text.length() > LONGEST_SHOWN) {
+                return text.append("...").toString();
+            }
+            quote(text, key);
+        }
+        return text.toString();
+    }
+
+    private static void quote(StringBuilder text, byte[] key) {
+        text.append('"');
+        String decoded;
+        try {
+            decoded = StandardCharsets.UTF_8
+                    .newDecoder()
+                    .decode(ByteBuffer.wrap(key))
+                    .toString();
+        } catch (CharacterCodingException noText) {
+            decoded = new String(key, StandardCharsets.ISO_8859_1);
+        }
+        decoded.chars().limit(LONGEST_SHOWN).forEach(letter -> {
+            if (letter == '"' || letter == '\\') {
+                text.append('\\').append((char) letter);
+            } else if (Character.isISOControl(letter)) {
+                text.append(String.format("\\x%02x", letter));
+            } else {
+                text.append((char) letter);
+            }
+        });
+        text.append('"');
+    }
+}

@@ -1,0 +1,25 @@
+package dev.serverlock.internal;
+
+import dev.serverlock.internal.wire.Pipeline;
+import java.util.Map;
+
+/** What one manager keeps for callers. */
+public final class Counts {
+    private Counts() {}
+
+    /**
+     * Counts it.
+     *
+     * @param engine the manager
+     * @return names and numbers
+     */
+    public static Map<String, Integer> of(Engine engine) {
+        var pipelines = engine.resources().router().pipelines();
+        return Map.of(
+                "queue", pipelines.stream().mapToInt(Pipeline::queued).sum(),
+                "slots", pipelines.stream().mapToInt(Pipeline::running).sum(),
+                "waiting", engine.resources().subscription().waiting(),
+                "owed", engine.context().owed(),
+                "holds", engine.timer().holds());
+    }
+}

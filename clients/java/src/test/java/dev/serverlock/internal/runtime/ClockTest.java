@@ -1,0 +1,59 @@
+package dev.serverlock.internal.runtime;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import org.junit.jupiter.api.Test;
+
+/** A clock that a suspend moves on, and that nothing sets back. */
+class ClockTest {
+    /** A clock that does not go by itself. */
+    private static final class Standing implements Clock.Source {
+        long monotonic;
+        long wall = 1_000_000 * Clock.SECOND;
+
+        @Override
+        public long monotonic() {
+            return monotonic;
+        }
+
+        @Override
+        public long wall() {
+            return wall;
+        }
+    }
+
+    @Test
+    void itCountsWhatTheWallClockHasGained() {
+        Standing source = new Standing();
+        Clock clock = new Clock(source);
+        source.monotonic += Clock.SECOND;
+        source.wall += Clock.SECOND;
+        assertEquals(Clock.SECOND, clock.now());
+        source.wall += 60 * Clock.SECOND;
+        assertEquals(61 * Clock.SECOND, clock.now());
+        assertEquals(61 * Clock.SECOND, clock.now(), "once");
+    }
+
+    @Test
+    void aWallClockThatIsSetBackChangesNothingAndASuspendAfterItCounts() {
+        Standing source = new Standing();
+        Clock clock = new Clock(source);
+        source.wall -= 3600 * Clock.SECOND;
+        assertEquals(0, clock.now());
+        source.monotonic += Clock.SECOND;
+        source.wall += Clock.SECOND;
+        assertEquals(Clock.SECOND, clock.now());
+        source.wall += 10 * Clock.SECOND;
+        assertEquals(11 * Clock.SECOND, clock.now());
+    }
+
+    @Test
+    void differencesOfAReadingDoNotAddUp() {
+        Standing source = new Standing();
+        Clock clock = new Clock(source);
+        for (int turn = 0; turn < 10_000; turn++) {
+            source.wall += (turn % 2 == 0 ? 15 : -15) * Clock.MILLISECOND;
+            assertEquals(0, clock.now());
+        }
+    }
+}

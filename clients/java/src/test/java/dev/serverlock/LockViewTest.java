@@ -34,7 +34,7 @@ class LockViewTest {
 
     private static Lock lock(String key) {
         // A lease of "l" is short, because only its renewal finds out that the lock is gone.
-        return locks.lock(key, key.equals("l") ? Duration.ofSeconds(3) : Duration.ofSeconds(30))
+        return locks.lock(key, key.equals("l") ? Duration.ofSeconds(9) : Duration.ofSeconds(30))
                 .asLock();
     }
 
@@ -53,7 +53,7 @@ class LockViewTest {
     void anotherThreadWaitsForIt() throws Exception {
         Lock lock = lock("b");
         lock.lock();
-        assertFalse(CompletableFuture.supplyAsync(lock::tryLock).get(10, TimeUnit.SECONDS));
+        assertFalse(CompletableFuture.supplyAsync(lock::tryLock).get(60, TimeUnit.SECONDS));
         CompletableFuture<Void> other = CompletableFuture.runAsync(() -> {
             lock.lock();
             lock.unlock();
@@ -61,7 +61,7 @@ class LockViewTest {
         TestServer.until("it waits", () -> server.info("b", "waiters").equals("1"));
         assertFalse(other.isDone());
         lock.unlock();
-        other.get(10, TimeUnit.SECONDS);
+        other.get(60, TimeUnit.SECONDS);
     }
 
     @Test
@@ -81,18 +81,18 @@ class LockViewTest {
         Lock lock = lock("d");
         assertThrows(IllegalMonitorStateException.class, lock::unlock);
         lock.lock();
-        AtomicReference<Throwable> told = new AtomicReference<>();
+        AtomicReference<Throwable> thrown = new AtomicReference<>();
         Thread stranger = new Thread(lock::unlock);
-        stranger.setUncaughtExceptionHandler((thread, error) -> told.set(error));
+        stranger.setUncaughtExceptionHandler((thread, error) -> thrown.set(error));
         stranger.start();
         stranger.join(10_000);
-        assertTrue(told.get() instanceof IllegalMonitorStateException, () -> "" + told.get());
+        assertTrue(thrown.get() instanceof IllegalMonitorStateException, () -> "" + thrown.get());
         assertEquals("held", server.info("d", "state"));
         lock.unlock();
     }
 
     @Test
-    void unlockTellsThatItWasLost() {
+    void unlockThrowsThatItWasLost() {
         Lock lock = lock("e");
         lock.lock();
         server.call("DEL", "e");
@@ -171,10 +171,10 @@ class LockViewTest {
         TestServer.until("both wait", () -> server.info("g", "waiters").equals("2"));
         givesUp.interrupt();
         waits.interrupt();
-        assertTrue(other.get(10, TimeUnit.SECONDS) instanceof InterruptedException);
+        assertTrue(other.get(60, TimeUnit.SECONDS) instanceof InterruptedException);
         TestServer.until("one waits", () -> server.info("g", "waiters").equals("1"));
         server.call("LOCK.RELEASE", "g", token);
-        assertTrue(patient.get(10, TimeUnit.SECONDS), "the interrupt is still to be seen");
+        assertTrue(patient.get(60, TimeUnit.SECONDS), "the interrupt is still to be seen");
     }
 
     @Test

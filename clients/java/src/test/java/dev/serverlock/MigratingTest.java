@@ -49,7 +49,7 @@ class MigratingTest {
     /** What an application does with its lock. */
     private static void use(Lock report) throws Exception {
         report.lock();
-        assertFalse(CompletableFuture.supplyAsync(report::tryLock).get(20, TimeUnit.SECONDS));
+        assertFalse(CompletableFuture.supplyAsync(report::tryLock).get(60, TimeUnit.SECONDS));
         report.unlock();
         assertTrue(report.tryLock(1, TimeUnit.SECONDS));
         report.unlock();

@@ -9,7 +9,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
@@ -147,16 +146,6 @@ public final class TestServer implements AutoCloseable {
             }
         }
         return sum;
-    }
-
-    /** How often the server has run a command. The command is in lower case. */
-    long calls(String command) {
-        String field = "cmdstat_" + command + ":calls=";
-        return client.info("commandstats")
-                .lines()
-                .filter(line -> line.toLowerCase(Locale.ROOT).startsWith(field))
-                .mapToLong(line -> Long.parseLong(line.substring(field.length()).split(",")[0]))
-                .sum();
     }
 
     boolean isFree(String key) {

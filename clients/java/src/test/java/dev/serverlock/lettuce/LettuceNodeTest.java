@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Test;
 
 /** What the one connection of Lettuce does with calls. */
 class LettuceNodeTest {
-    private static final Duration LONG = Duration.ofSeconds(20);
+    private static final Duration LONG = Duration.ofMinutes(1);
 
     private FakeServer server;
     private RedisClient client;
@@ -70,7 +70,7 @@ class LettuceNodeTest {
         CountDownLatch mayAnswer = new CountDownLatch(1);
         Node node = open(command -> {
             try {
-                mayAnswer.await(20, TimeUnit.SECONDS);
+                mayAnswer.await(60, TimeUnit.SECONDS);
             } catch (InterruptedException ended) {
                 return FakeServer.CLOSE;
             }
@@ -82,7 +82,7 @@ class LettuceNodeTest {
         assertNotNull(call.late);
         assertFalse(call.late.isDone());
         mayAnswer.countDown();
-        assertEquals(7L, call.late.get(20, TimeUnit.SECONDS));
+        assertEquals(7L, call.late.get(60, TimeUnit.SECONDS));
     }
 
     @Test
@@ -106,7 +106,7 @@ class LettuceNodeTest {
         CountDownLatch mayAnswer = new CountDownLatch(1);
         Node node = open(command -> {
             try {
-                return !command.equals("LOCK.A") || mayAnswer.await(20, TimeUnit.SECONDS) ? ":7\r\n" : FakeServer.CLOSE;
+                return !command.equals("LOCK.A") || mayAnswer.await(60, TimeUnit.SECONDS) ? ":7\r\n" : FakeServer.CLOSE;
             } catch (InterruptedException ended) {
                 return FakeServer.CLOSE;
             }
@@ -123,7 +123,7 @@ class LettuceNodeTest {
         }
         assertEquals(2, server.accepted(), "that of the application, and one more");
         mayAnswer.countDown();
-        assertEquals(7L, overdue.late.get(20, TimeUnit.SECONDS));
+        assertEquals(7L, overdue.late.get(60, TimeUnit.SECONDS));
         long end = System.nanoTime() + LONG.toNanos();
         while (server.open() > 1 && System.nanoTime() < end) {
             Thread.sleep(1);
@@ -142,7 +142,7 @@ class LettuceNodeTest {
         connection.onEnd(ended::countDown);
         byte[][] words = FakeServer.call("LOCK.A").words;
         assertThrows(ServerException.class, () -> connection.call(words, LONG));
-        assertTrue(ended.await(20, TimeUnit.SECONDS));
+        assertTrue(ended.await(60, TimeUnit.SECONDS));
         assertFalse(connection.isOpen());
         assertThrows(ServerException.class, () -> connection.call(words, LONG));
         assertEquals(2, server.accepted(), "that of the application, and the dedicated one");

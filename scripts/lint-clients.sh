@@ -112,7 +112,7 @@ lint_java() {
             return 0
         fi
         echo "$output" >&2
-        echo "lint-clients: mvn --file clients/java/pom.xml spotless:apply formats the package" >&2
+        echo "lint-clients: mvn --file clients/java/pom.xml spotless:apply formats what is below clients/java" >&2
         return 1
     fi
     javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/others/classes" \

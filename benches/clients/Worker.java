@@ -28,12 +28,11 @@ import redis.clients.jedis.CommandObject;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
-/** One process of the benchmark of the clients, in Java: Worker CONTENDER PORT. run.py says what it is told. */
+/** One process of the benchmark of the clients, in Java: Worker CONTENDER PORT. run.py describes its orders. */
 public class Worker {
     static final Duration LEASE = Duration.ofSeconds(30);
     static final String KEY = "bench:" + ProcessHandle.current().pid();
 
-    /** A lock, for those who want it and give it back. */
     interface Lock {
         Object acquire() throws Exception;
 
@@ -85,7 +84,7 @@ public class Worker {
     }
 
     static Call jedis(int port) {
-        // While it waits, no time-out of its own: a client that gives up would do so in the middle of a wait.
+        // No time-out of its own, because a client that gives up would do so in the middle of a wait.
         RedisClient client = RedisClient.builder()
                 .hostAndPort("127.0.0.1", port)
                 .clientConfig(DefaultJedisClientConfig.builder()

@@ -38,47 +38,31 @@ public final class Held implements AutoCloseable {
         return hold;
     }
 
-    /**
-     * The key, or the keys, quoted.
-     *
-     * @return the name of the lock
-     */
+    /** {@return the key, or the keys, in quotes} */
     public String key() {
         return hold.request().name();
     }
 
-    /**
-     * The fencing token. It grows with each grant of the key: pass it to the storage that you write to.
-     *
-     * @return the token
-     */
+    /** {@return the fencing token, which grows with each grant of the key: pass it to the storage that you write to} */
     public long token() {
         return hold.token();
     }
 
     /**
-     * The previous holder if it did not release the lock, and the lock was acquired with {@link ServerLock#details} or
-     * {@link Locks#recover}.
-     *
-     * @return the predecessor; empty if the lock was free
+     * {@return the previous holder that did not release the lock; empty if there is none, or if the lock was acquired
+     * without {@link ServerLock#details} and {@link Locks#recover}}
      */
     public Optional<Predecessor> predecessor() {
         return Optional.ofNullable(hold.predecessor());
     }
 
-    /**
-     * How long it took to get the lock.
-     *
-     * @return the time from the call to the grant
-     */
+    /** {@return the time from the call to the grant} */
     public Duration waited() {
         return Clock.duration(hold.granted() - hold.began());
     }
 
     /**
-     * For how long the lock is held for certain if no renewal succeeds.
-     *
-     * @return that time; zero when the lock is lost or released
+     * {@return how long the lock is still held for certain if no renewal succeeds; zero once it is lost or released}
      */
     public Duration left() {
         try {
@@ -89,7 +73,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Throws unless the lock is held for certain. It sends nothing: call it before each step of the work.
+     * Throws unless the lock is held for certain. Nothing is sent, so call it before each step of the work.
      *
      * @throws LockLostException if the lock is lost or released
      */
@@ -102,8 +86,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Releases the lock, also if the thread is interrupted. It takes at most the time-out of one command. After that
-     * the release continues in the background, and the lock ends with its lease at the latest.
+     * Releases the lock, even if the thread is interrupted. This takes at most the time-out of one command. Without a
+     * reply by then, the release continues in the background, and the lock expires with its lease at the latest.
      *
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it was released before
@@ -113,8 +97,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Releases the lock when that time is over, and returns at once. If the process ends first, the lock ends at that
-     * time by itself.
+     * Releases the lock after a delay, and returns at once. The lock expires at that time even if the process ends
+     * first.
      *
      * @param later how long to keep the lock from others
      * @return whether the lock was held to the end
@@ -150,9 +134,9 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+     * Sets a new lease, counted from now. The renewal sends the lease of the lock by itself.
      *
-     * @param lease the lease
+     * @param lease at least 1 ms
      * @throws LockLostException if the lock is lost
      */
     public void extend(Duration lease) {
@@ -166,8 +150,8 @@ public final class Held implements AutoCloseable {
     /**
      * Asks the server whether the lock is held.
      *
-     * @return for how long it is
-     * @throws LockLostException if it is not
+     * @return how long it is still held
+     * @throws LockLostException if it is not held
      */
     public Duration verify() {
         try {
@@ -184,7 +168,7 @@ public final class Held implements AutoCloseable {
      * @param command the command
      * @param key its first key
      * @param args its other arguments: byte arrays as they are, anything else as text
-     * @return the reply: null, Long, byte[], or a List of such
+     * @return the reply: null, Long, byte[], or a List of these
      * @throws LockLostException if the lock is not held
      */
     public Object fenced(String command, String key, Object... args) {

@@ -2,13 +2,15 @@ package dev.serverlock;
 
 import java.time.Duration;
 
-/** Callbacks for what happens to locks. They must not block. By default they do nothing. */
+/**
+ * Callbacks for locks that are granted, refused, lost and released. They must not block. By default they do nothing.
+ */
 public interface Hooks {
     /**
      * An attempt got the lock.
      *
      * @param key the lock
-     * @param waited how long that took
+     * @param waited the time from the call to the grant
      */
     default void granted(String key, Duration waited) {}
 
@@ -16,7 +18,7 @@ public interface Hooks {
      * An attempt failed.
      *
      * @param key the lock
-     * @param waited how long that took
+     * @param waited the time from the call to the error
      * @param why the error that the caller gets
      */
     default void refused(String key, Duration waited, LockException why) {}
@@ -25,16 +27,16 @@ public interface Hooks {
      * A lock was lost.
      *
      * @param key the lock
-     * @param held how long it was held
-     * @param why what happened
+     * @param held the time since the grant
+     * @param why the reason
      */
     default void lost(String key, Duration held, LockLostException why) {}
 
     /**
-     * A lock was given back.
+     * A lock was released.
      *
      * @param key the lock
-     * @param held how long it was held
+     * @param held the time since the grant
      * @param inTime whether it was held to the end
      */
     default void released(String key, Duration held, boolean inTime) {}

@@ -13,7 +13,10 @@ import java.util.concurrent.CountDownLatch;
 import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
-/** Campaigns for a key: a lock that is held for as long as its holder lives. {@link #close} steps down for good. */
+/**
+ * Campaigns for a key: a lock that its holder keeps for as long as it lives. {@link #close} steps down for good. Any
+ * thread may call its methods.
+ */
 public final class Leader implements AutoCloseable {
     static final Duration TURN = Duration.ofMinutes(1);
 
@@ -31,7 +34,7 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * A label for people.
+     * Sets a label for people, in INFO and in {@link #observe}.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
@@ -41,13 +44,14 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Campaigns in a thread of its own until {@link #close}. Each time that it is elected it calls {@code elected} with
-     * the token, and {@code deposed} when that is over, because it was lost, or by {@link #resign}, or by
-     * {@link #close}. Others are elected once {@code deposed} has returned, or the lease has ended.
+     * Campaigns in a thread of its own until {@link #close}. Each election calls {@code elected}, and its end calls
+     * {@code deposed}: after a loss, {@link #resign} or {@link #close}. Others are elected once {@code deposed} has
+     * returned, or the lease has expired.
      *
-     * @param elected called with the token
+     * @param elected called with the fencing token
      * @param deposed called with the same token
      * @return this
+     * @throws LockMisuseException if it campaigns already
      */
     public synchronized Leader start(LongConsumer elected, LongConsumer deposed) {
         engine.context().checkOpen(request.name());
@@ -67,21 +71,21 @@ public final class Leader implements AutoCloseable {
                 Held won = new Held(engine, engine.acquire(request));
                 known = "";
                 if (lead(won, elected, deposed)) {
-                    engine.context().pause(span); // others have their turn
+                    engine.context().pause(span); // gives others a turn
                 }
             } catch (LockArgumentException | LockMisuseException hopeless) {
                 engine.context().warn("the campaign has ended", hopeless);
                 return;
             } catch (LockTimeoutException somebodyElseLeads) {
-                // And on.
+                // Try again.
             } catch (LockException error) {
                 if (!known.equals(error.getMessage())) {
                     known = error.getMessage();
-                    engine.context().warn("campaigning goes on", error);
+                    engine.context().warn("the campaign continues", error);
                 }
                 pause(span);
             } catch (InterruptedException stopped) {
-                // By close.
+                // close has been called.
             }
         }
     }
@@ -90,7 +94,7 @@ public final class Leader implements AutoCloseable {
         try {
             engine.context().pause(span);
         } catch (InterruptedException stopped) {
-            // By close.
+            // close has been called.
         }
     }
 
@@ -117,11 +121,7 @@ public final class Leader implements AutoCloseable {
         return isOurs;
     }
 
-    /**
-     * The token while this one leads.
-     *
-     * @return the token; empty while it does not
-     */
+    /** {@return the fencing token while this one leads; empty while it does not} */
     public OptionalLong token() {
         Held leading;
         synchronized (this) {
@@ -130,14 +130,14 @@ public final class Leader implements AutoCloseable {
         return leading == null || leading.left().isZero() ? OptionalLong.empty() : OptionalLong.of(leading.token());
     }
 
-    /** Steps down, and campaigns again after others had their turn. */
+    /** Steps down, and campaigns again after giving others a turn. */
     public synchronized void resign() {
         if (over != null) {
             over.countDown();
         }
     }
 
-    /** Ends the campaign, and steps down. Returns when that is done, or the thread is interrupted. */
+    /** Ends the campaign and steps down. Returns when that is done, or when the thread is interrupted. */
     @Override
     public void close() {
         Thread campaign;
@@ -158,11 +158,10 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Reports who leads: first the current leader, then each change, in a thread of its own. It asks the server every
-     * third of the lease.
+     * Reports the current leader and then each change, in a thread of its own. It asks every third of the lease.
      *
-     * @param changed called with the leader, or with token 0 while nobody leads
-     * @return what ends it
+     * @param changed called with the leader, or with token 0 while there is none
+     * @return closes the observer
      */
     public AutoCloseable observe(Consumer<Leadership> changed) {
         CountDownLatch ended = new CountDownLatch(1);
@@ -188,24 +187,24 @@ public final class Leader implements AutoCloseable {
         }
     }
 
-    /** Asks the server who leads. Null: no server replied. */
+    /** Asks the server for the leader. Null: no server replied. */
     private Leadership inspect() {
-        Leadership nobody = new Leadership(0, "");
+        Leadership none = new Leadership(0, "");
         Object reply;
         try {
             reply = engine.inspect(request);
         } catch (ReplyError error) {
-            return nobody;
+            return none;
         } catch (ConnectionLost noServer) {
             return null;
         }
         if (!(reply instanceof List<?> fields)
                 || !Words.text(field(fields, "state")).equals("held")) {
-            return nobody;
+            return none;
         }
         return field(fields, "token") instanceof Long token
                 ? new Leadership(token, Words.text(field(fields, "owner")))
-                : nobody;
+                : none;
     }
 
     private static Object field(List<?> fields, String name) {

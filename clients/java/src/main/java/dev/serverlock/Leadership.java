@@ -1,9 +1,9 @@
 package dev.serverlock;
 
 /**
- * Who leads.
+ * The leader of a campaign.
  *
- * @param token the fencing token of the leader; 0 while nobody leads
+ * @param token its fencing token; 0 while there is no leader
  * @param owner its label; empty if it has none
  */
 public record Leadership(long token, String owner) {}

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** An argument is wrong, or the key holds something that is no lock. */
+/** A bad argument, or a key whose value is not a lock. */
 public class LockArgumentException extends LockException {
     private static final long serialVersionUID = 1;
 

@@ -1,10 +1,10 @@
 package dev.serverlock;
 
-/** The error of all methods of this package; each kind has a class of its own. The text names the lock. */
+/** The superclass of all errors of this package. The message names the lock. */
 public abstract class LockException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    /** The name of the lock. */
+    /** The key, or the keys, in quotes. */
     private final String key;
 
     LockException(String key, String reason, Throwable cause) {
@@ -12,17 +12,13 @@ public abstract class LockException extends RuntimeException {
         this.key = key;
     }
 
-    /**
-     * The key of the lock, or its keys, quoted.
-     *
-     * @return the name of the lock
-     */
+    /** {@return the key, or the keys, in quotes; "" if the error is not about one lock} */
     public String key() {
         return key;
     }
 
     /**
-     * The kind of error, for metrics and logs: the same in all languages of this package, and in all versions.
+     * The kind of error, for metrics and logs. It is the same in all languages of this package and in all versions.
      *
      * @return "refused", "timeout", "lost", "deadlock", "unavailable", "denied", "no_server", "argument" or "misuse"
      */

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** The lock is not held any more, or not for certain. */
+/** The lock is no longer held, or no longer for certain. */
 public class LockLostException extends LockException {
     private static final long serialVersionUID = 1;
 

@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** Acquiring a lock within its own scope, using closed Locks, or releasing a lock twice. */
+/** The application acquired a lock within its own scope, used closed {@link Locks}, or released a lock twice. */
 public class LockMisuseException extends LockException {
     private static final long serialVersionUID = 1;
 

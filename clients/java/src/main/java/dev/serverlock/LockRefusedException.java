@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** Somebody else has the lock, or an operator cancelled the wait. */
+/** Somebody else has the lock, or an operator has cancelled the wait. */
 public class LockRefusedException extends LockException {
     private static final long serialVersionUID = 1;
 

@@ -1,9 +1,9 @@
 package dev.serverlock;
 
 /**
- * Somebody else still had the lock when the wait ended, or the server refused for all that time.
+ * Somebody else still had the lock when the wait ended, or the server refused to grant it until then.
  *
- * <p>It is not a {@link java.util.concurrent.TimeoutException}: that one is checked, and lock errors are unchecked.
+ * <p>It is not a {@link java.util.concurrent.TimeoutException}, which is checked: lock errors are unchecked.
  */
 public class LockTimeoutException extends LockRefusedException {
     private static final long serialVersionUID = 1;

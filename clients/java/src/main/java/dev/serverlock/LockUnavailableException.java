@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** The server grants nothing now, or not this, or the module is needed and not loaded. */
+/** The server cannot grant the lock now, or lacks the module that the lock needs. */
 public class LockUnavailableException extends LockException {
     private static final long serialVersionUID = 1;
 

@@ -7,7 +7,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
-/** A view as a Lock of the JDK: held by a thread, between lock and unlock. */
+/** The lock as a {@link Lock} of the JDK, which a thread holds from lock to unlock. */
 final class LockView implements Lock {
     private final Engine engine;
     private final Request request;
@@ -24,7 +24,7 @@ final class LockView implements Lock {
             throw new LockMisuseException(request.name(), "this thread already holds it; it is not reentrant", null);
         }
         Held held = new Held(engine, engine.acquire(request.withWaiting(wait)));
-        if (before != null) { // it was lost
+        if (before != null) { // its lock was lost
             engine.scopes().leave(before.hold());
             before.hold().drop();
         }

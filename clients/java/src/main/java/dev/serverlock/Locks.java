@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * The manager of the locks of one client. Create one for each client of the application, and keep it: two managers do
- * not know each other's locks. {@link #close} closes its own connections; the client stays open.
+ * The locks of one client. Create one for each client of the application and keep it: two of them do not know each
+ * other's locks. Any thread may call its methods.
  */
 public final class Locks implements AutoCloseable {
     /** A wait without limit. */
@@ -25,17 +25,17 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * The locks of a client.
+     * Creates the locks of a client, with the default options.
      *
      * @param server from JedisServer or LettuceServer
-     * @return its locks
+     * @return the locks
      */
     public static Locks over(Server server) {
         return builder(server).build();
     }
 
     /**
-     * The locks of a client, with options.
+     * Begins to create the locks of a client, with other options.
      *
      * @param server from JedisServer or LettuceServer
      * @return the builder
@@ -48,7 +48,7 @@ public final class Locks implements AutoCloseable {
      * A lock with one holder at a time.
      *
      * @param key the key
-     * @param lease for how long a crashed holder keeps it; it is renewed while it is held
+     * @param lease how long a crashed holder keeps the lock; it is renewed while it is held
      * @return the lock
      */
     public ServerLock lock(String key, Duration lease) {
@@ -59,7 +59,7 @@ public final class Locks implements AutoCloseable {
      * A lock with one holder at a time.
      *
      * @param key the key
-     * @param lease for how long a crashed holder keeps it; it is renewed while it is held
+     * @param lease how long a crashed holder keeps the lock; it is renewed while it is held
      * @return the lock
      */
     public ServerLock lock(byte[] key, Duration lease) {
@@ -67,10 +67,10 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * A lock with any number of holders that share it (readers), but none beside a holder of {@link #lock} (a writer).
+     * A lock with any number of holders that share it (readers). It excludes the holder of {@link #lock} (a writer).
      *
      * @param key the key
-     * @param lease for how long a crashed holder keeps it
+     * @param lease how long a crashed holder keeps the lock
      * @return the lock
      */
     public ServerLock shared(String key, Duration lease) {
@@ -81,8 +81,8 @@ public final class Locks implements AutoCloseable {
      * A lock with at most n holders at a time.
      *
      * @param key the key
-     * @param n how many
-     * @param lease for how long a crashed holder keeps its place
+     * @param n 1 to 4096
+     * @param lease how long a crashed holder keeps its place
      * @return the lock
      */
     public ServerLock limit(String key, int n, Duration lease) {
@@ -90,11 +90,11 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * All of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to be in one
-     * slot.
+     * All of the keys or none, under one token. An attempt that waits holds none of them. In a cluster the keys must be
+     * in one slot, as with a common part in braces.
      *
-     * @param keys the keys
-     * @param lease for how long a crashed holder keeps them
+     * @param keys 1 to 1024 different keys
+     * @param lease how long a crashed holder keeps them
      * @return the lock
      */
     public ServerLock allOf(List<String> keys, Duration lease) {
@@ -105,11 +105,11 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * A lock that can be acquired only if its last holder never released it; {@link Held#predecessor} says who that
-     * was. It does not wait.
+     * A lock that can be acquired only if its last holder did not release it. {@link Held#predecessor} names that
+     * holder. It does not wait.
      *
      * @param key the key
-     * @param lease for how long a crashed holder keeps it
+     * @param lease how long a crashed holder keeps the lock
      * @return the lock
      */
     public ServerLock recover(String key, Duration lease) {
@@ -117,11 +117,11 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * A campaign for a key: a lock that is held for as long as its holder lives.
+     * A campaign for a key, which {@link Leader#start} begins.
      *
      * @param key the key
-     * @param lease how soon others follow a leader that crashed
-     * @return the campaign, which begins with {@link Leader#start}
+     * @param lease how soon a leader that crashed is replaced
+     * @return the campaign
      */
     public Leader leader(String key, Duration lease) {
         Request request = new Request(List.of(bytes(key)), lease, Request.Form.ONE, false, null);
@@ -140,8 +140,8 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Closes its own connections. Held locks are not renewed any more, and attempts fail with
-     * {@link LockMisuseException}. The client stays open.
+     * Closes its own connections; the client stays open. Held locks are no longer renewed, and attempts throw
+     * {@link LockMisuseException}.
      */
     @Override
     public void close() {
@@ -156,7 +156,7 @@ public final class Locks implements AutoCloseable {
         private System.Logger log = System.getLogger("dev.serverlock");
         private boolean mayUseScripts = true;
         private boolean warns = true;
-        /** Tests set a clock of their own. */
+        /** For tests. */
         Clock clock = Clock.SYSTEM;
 
         private Builder(Server server) {
@@ -164,7 +164,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * How long one reply may take. The default is 5 seconds. A shorter time-out of a Jedis client still applies.
+         * Sets how long one reply may take. The default is 5 seconds. A shorter time-out of a Jedis client applies.
          *
          * @param timeout above zero
          * @return this
@@ -179,7 +179,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * What to call when locks are granted, refused, lost and released.
+         * Sets what to call when locks are granted, refused, lost and released.
          *
          * @param hooks the hooks
          * @return this
@@ -190,8 +190,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Where warnings go. The default is the logger {@code dev.serverlock}, which logs nothing unless something is
-         * wrong.
+         * Sets where warnings go. The default is the logger {@code dev.serverlock}.
          *
          * @param log the logger
          * @return this
@@ -202,9 +201,9 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Whether to log one warning if the module is not loaded. The default is true.
+         * Sets whether one warning is logged if the module is missing. The default is true.
          *
-         * @param warns whether it does
+         * @param warns false for no warning
          * @return this
          */
         public Builder warnWithoutModule(boolean warns) {
@@ -213,7 +212,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Makes attempts fail with {@link LockUnavailableException} where the module is not loaded.
+         * Makes attempts throw {@link LockUnavailableException} where the module is not loaded.
          *
          * @return this
          */
@@ -226,11 +225,7 @@ public final class Locks implements AutoCloseable {
             return new Options(server, clock, timeout, hooks, log, mayUseScripts, warns);
         }
 
-        /**
-         * Builds the locks.
-         *
-         * @return the locks
-         */
+        /** {@return the locks} */
         public Locks build() {
             return new Locks(this);
         }

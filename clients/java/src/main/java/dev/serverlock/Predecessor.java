@@ -3,9 +3,9 @@ package dev.serverlock;
 import java.time.Duration;
 
 /**
- * A holder that never released: its work may be half done.
+ * A holder that did not release its lock, and whose work may be half done.
  *
- * @param overdue how long ago its lease ended
+ * @param overdue the time since its lease expired
  * @param token its fencing token
  * @param owner its label; empty if it had none
  */

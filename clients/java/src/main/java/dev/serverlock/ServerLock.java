@@ -7,7 +7,7 @@ import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
 
 /**
- * The description of a lock: it holds nothing, never changes, and any number of threads may use it. Each acquisition
+ * The description of a lock. It holds nothing and never changes, so any number of threads may use it. Each acquisition
  * returns a {@link Held} of its own. The methods for options return a copy, and throw {@link LockArgumentException} for
  * a bad value.
  */
@@ -23,7 +23,7 @@ public final class ServerLock {
     /**
      * Work under a lock.
      *
-     * @param <X> what it may throw
+     * @param <X> the type of exception that it may throw
      */
     @FunctionalInterface
     public interface Task<X extends Exception> {
@@ -39,8 +39,8 @@ public final class ServerLock {
     /**
      * Work under a lock, with a result.
      *
-     * @param <T> the result
-     * @param <X> what it may throw
+     * @param <T> the type of the result
+     * @param <X> the type of exception that it may throw
      */
     @FunctionalInterface
     public interface Work<T, X extends Exception> {
@@ -55,9 +55,9 @@ public final class ServerLock {
     }
 
     /**
-     * Makes attempts wait in the queue for up to this time. Without it an attempt is refused at once.
+     * Makes attempts wait in the queue. Without it an attempt is refused at once.
      *
-     * @param wait how long; {@link Locks#FOREVER} waits without limit
+     * @param wait the longest wait; {@link Locks#FOREVER} for no limit
      * @return a copy with this option
      */
     public ServerLock waiting(Duration wait) {
@@ -65,7 +65,7 @@ public final class ServerLock {
     }
 
     /**
-     * A label for people. It grants nothing.
+     * Sets a label for people. It does not affect grants.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
@@ -75,7 +75,7 @@ public final class ServerLock {
     }
 
     /**
-     * Ties the lock to a connection of its own: it ends one second after that connection.
+     * Ties the lock to a connection of its own. The lock ends one second after that connection.
      *
      * @return a copy with this option
      */
@@ -93,10 +93,10 @@ public final class ServerLock {
     }
 
     /**
-     * Requires that so many replicas have the grant in time. Otherwise the lock is given back, and acquiring it throws
+     * Requires that replicas confirm the grant. Otherwise the lock is released, and acquiring it throws
      * {@link LockUnavailableException}.
      *
-     * @param count how many
+     * @param count how many replicas
      * @param within how long they may take
      * @return a copy with this option
      */
@@ -105,8 +105,9 @@ public final class ServerLock {
     }
 
     /**
-     * Requires that this server, and as many others as {@link #replicas} says, have the grant on disk in time (WAITAOF,
-     * from Redis 7.2). Otherwise the lock is given back, and acquiring it throws {@link LockUnavailableException}.
+     * Requires that this server, and as many replicas as {@link #replicas} asks for, have written the grant to disk
+     * (WAITAOF, from Redis 7.2). Otherwise the lock is released, and acquiring it throws
+     * {@link LockUnavailableException}.
      *
      * @param within how long they may take
      * @return a copy with this option
@@ -116,9 +117,9 @@ public final class ServerLock {
     }
 
     /**
-     * Keeps the lock from others for that time, however soon it is released.
+     * Keeps the lock from others for that long after the grant, even if it is released earlier.
      *
-     * @param atLeast how long
+     * @param atLeast the shortest time between two grants
      * @return a copy with this option
      */
     public ServerLock atLeast(Duration atLeast) {
@@ -126,9 +127,9 @@ public final class ServerLock {
     }
 
     /**
-     * Ends the renewal of the lease after that time.
+     * Stops renewing the lease that long after the grant.
      *
-     * @param maxHold how long
+     * @param maxHold the time from the grant to the last renewal
      * @return a copy with this option
      */
     public ServerLock maxHold(Duration maxHold) {
@@ -136,9 +137,9 @@ public final class ServerLock {
     }
 
     /**
-     * Sets a callback for the loss of the lock. It runs once, in a thread of the manager.
+     * Sets a callback for the loss of the lock. It runs once, in a thread of {@link Locks}.
      *
-     * @param lost what to call
+     * @param lost the callback
      * @return a copy with this option
      */
     public ServerLock onLost(Consumer<LockLostException> lost) {
@@ -150,9 +151,9 @@ public final class ServerLock {
     }
 
     /**
-     * Gets the lock within {@link #waiting}. The caller has to release it, in any thread. An interrupt cancels the
-     * attempt, which leaves nothing behind. (A command that was sent before is still awaited, for at most the
-     * time-out.)
+     * Acquires the lock, and waits as long as {@link #waiting} allows. The caller has to release it, in any thread. An
+     * interrupt cancels the attempt, which leaves nothing behind; a command that was already sent is still awaited, for
+     * at most the time-out.
      *
      * @return the lock
      * @throws LockRefusedException if somebody else has it
@@ -165,14 +166,14 @@ public final class ServerLock {
     }
 
     /**
-     * Runs the work while the lock is held. When the lock is lost, the thread is interrupted. A
-     * {@link LockLostException} is thrown then, unless the work throws an exception of its own. Acquiring the same lock
-     * within the work throws {@link LockMisuseException}.
+     * Runs the work while the lock is held. A loss interrupts the thread, and {@link LockLostException} is thrown
+     * unless the work throws an exception of its own. Acquiring the same lock within the work throws
+     * {@link LockMisuseException}.
      *
-     * @param <X> what the work may throw
+     * @param <X> the type of exception that the work may throw
      * @param work the work
-     * @throws X what the work threw
-     * @throws InterruptedException if the thread was interrupted by somebody else
+     * @throws X from the work
+     * @throws InterruptedException if the thread was interrupted for another reason than the loss
      */
     public <X extends Exception> void run(Task<X> work) throws X, InterruptedException {
         Work<Void, X> withoutResult = held -> {
@@ -185,24 +186,24 @@ public final class ServerLock {
     /**
      * As {@link #run}, with a result.
      *
-     * @param <T> the result
-     * @param <X> what the work may throw
+     * @param <T> the type of the result
+     * @param <X> the type of exception that the work may throw
      * @param work the work
      * @return its result
-     * @throws X what the work threw
-     * @throws InterruptedException if the thread was interrupted by somebody else
+     * @throws X from the work
+     * @throws InterruptedException if the thread was interrupted for another reason than the loss
      */
     public <T, X extends Exception> T call(Work<T, X> work) throws X, InterruptedException {
         return Body.play(engine.scopes(), acquire(), work);
     }
 
     /**
-     * A view as a {@link Lock} of the JDK. Its {@code unlock} throws {@link LockLostException} if the lock was lost,
-     * and {@link IllegalMonitorStateException} in a thread that does not hold it. It is not reentrant: {@code lock} in
-     * a thread that holds it throws {@link LockMisuseException}. {@code newCondition} is not supported. {@code lock}
-     * and {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says.
+     * The lock behind the interface of the JDK. It is not reentrant: {@code lock} throws {@link LockMisuseException} in
+     * a thread that holds it. {@code unlock} throws {@link LockLostException} if the lock was lost, and
+     * {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
+     * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. There are no conditions.
      *
-     * @return the view
+     * @return the lock
      */
     public Lock asLock() {
         return new LockView(engine, request);

@@ -1,6 +1,6 @@
 /**
- * Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters queue in the server, each
- * grant has a fencing token, and a holder that crashed is known to its successor.
+ * Locks that a Redis or Valkey server with the redis-lock module hands over itself. Waiters queue in the server, each
+ * grant has a fencing token, and the next holder learns of a predecessor that crashed.
  *
  * <p>Create one {@link dev.serverlock.Locks} for each client of the application, with
  * {@link dev.serverlock.jedis.JedisServer} or {@link dev.serverlock.lettuce.LettuceServer}:
@@ -14,10 +14,9 @@
  * }
  * }</pre>
  *
- * <p>A {@link dev.serverlock.ServerLock} is a description: it holds nothing, and any number of threads may use it. Each
- * acquisition returns a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held, and the
- * lock counts as lost a tenth of the lease and the margin of the server before others can have it, whatever the network
- * does.
+ * <p>A {@link dev.serverlock.ServerLock} is a description that any number of threads may use. Each acquisition returns
+ * a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held. Without a renewal, the holder
+ * counts the lock as lost a tenth of the lease and the margin of the server before others can have it.
  *
  * <p>Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
  */

@@ -5,12 +5,12 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** What managers keep for callers, and their threads. */
+/** Counts what managers keep for callers, and their threads. */
 public final class Census {
     private Census() {}
 
     /**
-     * Counts it.
+     * Counts what they keep.
      *
      * @param managers the managers
      * @return names and numbers, added up
@@ -24,11 +24,7 @@ public final class Census {
         return found;
     }
 
-    /**
-     * Counts the threads of all managers in this process.
-     *
-     * @return how many there are
-     */
+    /** {@return the number of threads of all managers in this process} */
     public static long threads() {
         return Thread.getAllStackTraces().keySet().stream()
                 .filter(thread -> thread.getName().startsWith("serverlock-"))

@@ -13,9 +13,9 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 
-/** Errors in logs and metrics, and on their way to another process. */
+/** Errors in logs, in metrics and in other processes. */
 class LockExceptionTest {
-    /** All kinds of errors survive the way to another process, and have a stable code. */
+    /** All kinds can be serialized, and have a stable code. */
     @Test
     void errorsCanBeSerialized() throws Exception {
         Throwable cause =

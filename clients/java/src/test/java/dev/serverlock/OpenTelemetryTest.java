@@ -15,7 +15,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.junit.jupiter.api.Test;
 
-/** The example of hooks for OpenTelemetry counts what happens to locks of a real server. */
+/** The example of hooks for OpenTelemetry records the locks of a real server. */
 class OpenTelemetryTest {
     private static final Duration LEASE = Duration.ofSeconds(30);
 
@@ -37,7 +37,7 @@ class OpenTelemetryTest {
             server.call("DEL", "lost");
             assertThrows(LockLostException.class, lost::verify);
             lost.release();
-            // A loss is told in a thread of its own.
+            // Another thread reports a loss.
             TestServer.until("the loss is counted", () -> recorded(reader).contains("lock.lost 1"));
             Set<String> expected = Set.of(
                     "lock.wait.duration granted 2",

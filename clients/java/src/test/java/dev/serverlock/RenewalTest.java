@@ -18,12 +18,12 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
 
-/** How many threads renew, give back and report losses. */
+/** The number of threads that renew, give back and report losses stays small. */
 class RenewalTest {
     private static final int HOLDS = 3000;
     private static final int MOST = 10;
 
-    /** Grants all, and does not reply to what comes after. */
+    /** Grants everything until it falls silent. */
     private static UnaryOperator<String> silent(AtomicBoolean isSilent) {
         AtomicInteger token = new AtomicInteger();
         return command -> isSilent.get() ? FakeServer.SILENCE : ":" + token.incrementAndGet() + "\r\n";

@@ -52,7 +52,7 @@ class ScopeTest {
         assertTrue(server.isFree("a"));
         try (Held held = lock("a", LONG).acquire()) {
             assertTrue(held.release());
-        } // releasing early is no error
+        } // releasing early is allowed
     }
 
     @Test
@@ -97,7 +97,7 @@ class ScopeTest {
                     server.call("DEL", "c");
                     long end = System.nanoTime() + 60_000_000_000L;
                     while (!Thread.currentThread().isInterrupted() && System.nanoTime() < end) {
-                        LockSupport.parkNanos(1_000_000); // work that looks at the flag, and leaves it
+                        LockSupport.parkNanos(1_000_000); // work that checks the flag without clearing it
                     }
                     interrupts.addAndGet(Thread.currentThread().isInterrupted() ? 1 : 0);
                 }));
@@ -171,7 +171,7 @@ class ScopeTest {
         assertTrue(second[0].release());
     }
 
-    /** What an attempt that polls does when the module is loaded is in clients/suite. */
+    /** The scenarios of clients/suite cover an attempt that polls when the module is loaded. */
     @Test
     void aMissingModuleIsWarnedOfOnce() throws Exception {
         for (boolean warns : new boolean[] {true, false}) {
@@ -237,7 +237,7 @@ class ScopeTest {
 
     @Test
     void noThreadOutlivesAManagerWithoutLocks() throws Exception {
-        TestServer.until("idle threads have ended", () -> timers() <= 1); // that of the other tests
+        TestServer.until("idle threads have ended", () -> timers() <= 1); // that of the shared manager
         for (int turn = 0; turn < 3; turn++) {
             Locks made = Locks.over(JedisServer.of(server.client));
             Held held = made.lock("k", LONG).acquire();

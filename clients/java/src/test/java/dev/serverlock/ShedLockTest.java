@@ -25,8 +25,8 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * What ShedLock asks of a lock provider that can extend: the cases of its AbstractExtensibleLockProviderIntegrationTest
- * and its fuzz test, which no repository has, with its own LockingTaskExecutor.
+ * The cases of ShedLock's AbstractExtensibleLockProviderIntegrationTest and of its fuzz test, which are in no
+ * repository, with its own LockingTaskExecutor.
  */
 class ShedLockTest {
     private static final Duration LONG = Duration.ofMinutes(5);
@@ -86,7 +86,7 @@ class ShedLockTest {
         TestServer.until("it has ended", () -> !isTaken()); // one that is renewed never ends
         long took = (System.nanoTime() - began) / 1_000_000;
         assertTrue(took >= 600, () -> took + " ms");
-        forgotten.unlock(); // no error, as with the providers of ShedLock
+        forgotten.unlock(); // allowed, as by the providers of ShedLock
     }
 
     @Test
@@ -168,7 +168,7 @@ class ShedLockTest {
                             (Runnable) () -> {
                                 int read = counters[job];
                                 Thread.yield();
-                                counters[job] = read + 1; // lost, if another thread works meanwhile
+                                counters[job] = read + 1; // an update is lost if two threads work at a time
                                 done[0]++;
                             },
                             new LockConfiguration(Instant.now(), "job" + job + name, LONG, Duration.ofMillis(2)));

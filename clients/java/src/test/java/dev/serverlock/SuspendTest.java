@@ -12,11 +12,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
-/** What a suspend of the machine does to a lease. */
+/** The lease counts on while the machine is suspended. */
 class SuspendTest {
     private static final Duration LEASE = Duration.ofMinutes(15);
 
-    /** The clocks of the system, moved. */
+    /** The clocks of the system, with an offset. */
     private static final class Moved implements Clock.Source {
         final AtomicLong monotonic = new AtomicLong();
         final AtomicLong wall = new AtomicLong();

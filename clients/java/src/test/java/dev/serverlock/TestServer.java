@@ -71,7 +71,7 @@ public final class TestServer implements AutoCloseable {
         });
     }
 
-    /** Below the ports that the system gives to connections, which could take it in the meantime. */
+    /** Below the ports that the system uses for outgoing connections. */
     private static int freePort() {
         while (true) {
             int port = ThreadLocalRandom.current().nextInt(10_000, 32_000);
@@ -79,7 +79,7 @@ public final class TestServer implements AutoCloseable {
                 probe.bind(new InetSocketAddress("127.0.0.1", port));
                 return port;
             } catch (IOException taken) {
-                // Another one.
+                // Try another one.
             }
         }
     }
@@ -93,10 +93,10 @@ public final class TestServer implements AutoCloseable {
     }
 
     /**
-     * Waits until something is so.
+     * Waits for a condition.
      *
-     * @param what for the message if it does not become so within a minute
-     * @param isSo asked every 5 ms
+     * @param what names it in the error, which is thrown after a minute
+     * @param isSo checked every 5 ms
      * @throws InterruptedException if the thread is interrupted
      */
     public static void until(String what, BooleanSupplier isSo) throws InterruptedException {
@@ -117,7 +117,7 @@ public final class TestServer implements AutoCloseable {
         return client.executeCommand(new CommandObject<>(words, BuilderFactory.RAW_OBJECT));
     }
 
-    /** A field of LOCK.INFO, as text. */
+    /** Returns a field of LOCK.INFO, as text. */
     String info(String key, String field) {
         Object found = null;
         if (dev.serverlock.jedis.Replies.plain(call("LOCK.INFO", key)) instanceof List<?> fields) {
@@ -131,7 +131,7 @@ public final class TestServer implements AutoCloseable {
     }
 
     /**
-     * Reads the CPU time of all its threads.
+     * Adds up the CPU time of its threads.
      *
      * @return that time, in nanoseconds
      * @throws IOException if it has ended

@@ -28,7 +28,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** One manager: it builds the parts, and knows what becomes of a hold. Thread-safe. */
+/** Builds the parts of one manager, and acquires and reports for it. Thread-safe. */
 public final class Engine {
     private final Hooks hooks;
     private final Context context;
@@ -143,7 +143,7 @@ public final class Engine {
         return resources.router().call(request.key(), words, context.timeout());
     }
 
-    /** Closes the connections of the manager. What is held is not renewed any more. */
+    /** Closes the connections of the manager, and stops renewing. */
     public void close() {
         if (context.isClosed()) {
             return;

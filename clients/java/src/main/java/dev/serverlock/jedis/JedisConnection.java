@@ -11,7 +11,7 @@ import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
  * A connection that is read by the thread of its caller. An interrupt closes it, as it closes channels of the JDK. Its
- * end is noticed by the next command only.
+ * end is noticed only by the next command.
  */
 final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;

@@ -45,7 +45,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
             return;
         }
         int soTimeout = connection.getSoTimeout();
-        int answered = 0;
+        int replies = 0;
         boolean isWhole = false;
         try {
             for (Call call : calls) {
@@ -58,14 +58,14 @@ record JedisNode(Pool<Connection> pool) implements Node {
                     connection.setSoTimeout(patience);
                 }
                 receive(connection, call);
-                answered++;
+                replies++;
             }
             if (connection.getSoTimeout() != soTimeout) {
                 connection.setSoTimeout(soTimeout);
             }
             isWhole = true;
         } catch (RuntimeException error) {
-            fail(calls, answered, read(error));
+            fail(calls, replies, read(error));
         } finally {
             giveBack(connection, isWhole);
         }

@@ -75,14 +75,14 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
             try {
                 reply = JedisNode.plain(connection.getUnflushedObject());
             } catch (JedisDataException error) {
-                answer(null, new ReplyException(error.getMessage()));
+                complete(null, new ReplyException(error.getMessage()));
                 continue;
             } catch (RuntimeException error) {
                 end(error);
                 return;
             }
             if (!isMessage(reply)) {
-                answer(reply, null);
+                complete(reply, null);
             }
         }
     }
@@ -101,13 +101,13 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
         return word instanceof byte[] bytes ? new String(bytes, StandardCharsets.UTF_8) : String.valueOf(word);
     }
 
-    private void answer(Object reply, RuntimeException error) {
+    private void complete(Object reply, RuntimeException error) {
         CompletableFuture<Object> next;
         synchronized (this) {
             next = pending.poll();
         }
         if (next == null) {
-            end(new ServerException("a reply that nobody asked for", error));
+            end(new ServerException("an unexpected reply", error));
         } else if (error == null) {
             next.complete(reply);
         } else {

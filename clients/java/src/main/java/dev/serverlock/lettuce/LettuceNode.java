@@ -30,15 +30,15 @@ import java.util.function.Consumer;
  * One server, behind the application's shared connection. A command is written only once: when the connection is lost,
  * it fails before Lettuce can send it again.
  *
- * <p>While a reply is overdue there, the network may be swallowing everything, and Lettuce waits until TCP gives up,
+ * <p>While a reply is overdue there, the network may be dropping everything, and Lettuce waits until TCP gives up,
  * which can take 15 minutes. Meanwhile other commands use a {@link Spare}.
  */
 final class LettuceNode implements Node, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;
     private final RedisClient dialer;
     private final RedisURI uri;
-    private final Set<Sent> onTheirWay = ConcurrentHashMap.newKeySet();
-    /** Commands whose reply did not come in time. */
+    private final Set<Sent> inFlight = ConcurrentHashMap.newKeySet();
+    /** Commands whose reply is late. */
     private final Set<Sent> overdue = ConcurrentHashMap.newKeySet();
 
     private final Spare spare;
@@ -57,7 +57,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
 
     @Override
     public void onRedisDisconnected(RedisChannelHandler<?, ?> gone) {
-        for (Sent sent : onTheirWay) {
+        for (Sent sent : inFlight) {
             if (sent.wasWritten()) {
                 sent.completeExceptionally(new ServerException("the connection was lost", null));
             }
@@ -79,8 +79,8 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         List<Sent> all = new ArrayList<>(calls.size());
         for (Call call : calls) {
             Sent sent = new Sent(call.words);
-            onTheirWay.add(sent);
-            sent.whenComplete((reply, error) -> onTheirWay.remove(sent));
+            inFlight.add(sent);
+            sent.whenComplete((reply, error) -> inFlight.remove(sent));
             all.add(sent);
             try {
                 dispatch(connection, sent);
@@ -122,7 +122,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
                 call.error = new ServerException("no reply in time", late);
                 if (sent.wasWritten()) {
                     overdue.add(sent);
-                    sent.whenComplete((reply, error) -> answered(sent));
+                    sent.whenComplete((reply, error) -> settled(sent));
                     call.late = sent.handle((reply, error) -> {
                                 if (error != null) {
                                     throw Sent.read(error);
@@ -138,7 +138,7 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         }
     }
 
-    private void answered(Sent sent) {
+    private void settled(Sent sent) {
         overdue.remove(sent);
         if (overdue.isEmpty()) {
             spare.end();
@@ -156,18 +156,18 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
 
     @Override
     public Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout) {
-        StatefulRedisPubSubConnection<byte[], byte[]> made =
+        StatefulRedisPubSubConnection<byte[], byte[]> opened =
                 within(timeout, dialer.connectPubSubAsync(ByteArrayCodec.INSTANCE, uri));
-        made.addListener(new RedisPubSubAdapter<>() {
+        opened.addListener(new RedisPubSubAdapter<>() {
             @Override
             public void message(byte[] source, byte[] message) {
                 onMessage.accept(new String(message, StandardCharsets.UTF_8));
             }
         });
-        Connection connection = new LettuceConnection(made);
+        Connection connection = new LettuceConnection(opened);
         boolean isConfirmed = false;
         try {
-            within(timeout, made.async().subscribe(channel.getBytes(StandardCharsets.UTF_8)));
+            within(timeout, opened.async().subscribe(channel.getBytes(StandardCharsets.UTF_8)));
             isConfirmed = true;
             return connection;
         } finally {
@@ -184,18 +184,18 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         } catch (ExecutionException error) {
             throw Sent.read(error.getCause());
         } catch (TimeoutException late) {
-            closeWhenItComes(future);
+            closeWhenOpened(future);
             throw new ServerException("no connection within " + timeout, late);
         } catch (InterruptedException interrupt) {
-            closeWhenItComes(future);
+            closeWhenOpened(future);
             Thread.currentThread().interrupt();
             throw new ServerException("interrupted", interrupt);
         }
     }
 
-    private static <T> void closeWhenItComes(CompletableFuture<T> future) {
-        future.thenAccept(made -> {
-            if (made instanceof StatefulRedisConnection<?, ?> connection) {
+    private static <T> void closeWhenOpened(CompletableFuture<T> future) {
+        future.thenAccept(opened -> {
+            if (opened instanceof StatefulRedisConnection<?, ?> connection) {
                 connection.closeAsync();
             }
         });

@@ -13,8 +13,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * One command as Lettuce sends it. It knows whether it was written. By itself Lettuce would write it again after a
- * reconnect, and apply a time-out of its own; neither happens here.
+ * One command as Lettuce sends it, and whether it was written. By itself Lettuce would write it again after a
+ * reconnect, and apply a time-out of its own. Neither happens here.
  */
 final class Sent extends AsyncCommand<byte[], byte[], Object> {
     private volatile int writes;
@@ -63,7 +63,7 @@ final class Sent extends AsyncCommand<byte[], byte[], Object> {
 
     @Override
     public boolean completeExceptionally(Throwable error) {
-        // The reply may still come, and is wanted.
+        // The reply may still come, and is still of use.
         return !(error instanceof RedisCommandTimeoutException) && super.completeExceptionally(error);
     }
 

@@ -34,7 +34,7 @@ final class Spare {
     }
 
     /**
-     * Called when the shared connection replies again. It closes this one once nothing is pending; it must not block a
+     * Called when the shared connection replies again. Closes this one once nothing is pending, without blocking a
      * thread of Lettuce.
      */
     synchronized void end() {

@@ -3,14 +3,14 @@ package dev.serverlock.spi;
 /** A client of several servers. */
 public interface Cluster extends Server {
     /**
-     * Gives the server at an address, as MOVED and ASK name it.
+     * Finds a server by its address in MOVED and ASK.
      *
      * @param address host and port
-     * @return its server
+     * @return the server
      * @throws ServerException if it cannot be reached
      */
     Node nodeAt(String address);
 
-    /** Asks again which server has which keys. The next command reports a failure. */
+    /** Asks again which server has which keys. If that fails, the next command reports it. */
     void refresh();
 }

@@ -8,19 +8,15 @@ import java.util.function.Consumer;
 public interface Node {
     /**
      * Sends the commands over one connection of the application, in order, and fills in their results. Each is sent at
-     * most once. Returns in time; interrupts are deferred until then. If a reply is overdue, a connection of a pool is
-     * closed; on a shared connection, {@link Call#late} is set instead.
+     * most once. It returns in time, and defers interrupts until then. A late reply closes a connection of a pool; on a
+     * shared connection it sets {@link Call#late}.
      *
-     * @param calls what to send
+     * @param calls the commands
      * @param timeout how long it may take
      */
     void exchange(List<Call> calls, Duration timeout);
 
-    /**
-     * Tells whether all exchanges share one connection, so that they need not take turns.
-     *
-     * @return whether they do
-     */
+    /** {@return whether all exchanges share one connection, so that they need not take turns} */
     boolean isShared();
 
     /**

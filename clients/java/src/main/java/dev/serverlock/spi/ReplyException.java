@@ -5,9 +5,9 @@ public final class ReplyException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /**
-     * An error reply.
+     * Takes over an error reply.
      *
-     * @param text the text of the reply
+     * @param text the text of the reply, with its code
      */
     public ReplyException(String text) {
         super(text, null, false, false);

@@ -3,10 +3,10 @@ package dev.serverlock.spi;
 /** The application's own client: of one server, or with {@link Cluster} of several. */
 public interface Server {
     /**
-     * Gives the server that has the key. The same server is always an equal object.
+     * Finds the server that has the key. The same server is always an equal object.
      *
      * @param key the key
-     * @return its server
+     * @return the server
      * @throws ServerException if it is not known now
      */
     Node node(byte[] key);

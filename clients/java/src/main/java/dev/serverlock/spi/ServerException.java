@@ -5,9 +5,9 @@ public final class ServerException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /**
-     * A failure of a connection.
+     * Takes over an error of a library.
      *
-     * @param text what happened
+     * @param text the reason
      * @param cause the error of the library; null if there is none
      */
     public ServerException(String text, Throwable cause) {

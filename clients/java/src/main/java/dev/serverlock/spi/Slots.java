@@ -2,16 +2,16 @@ package dev.serverlock.spi;
 
 /** The slots of a cluster. */
 public final class Slots {
-    /** How many there are. */
+    /** The number of slots. */
     public static final int COUNT = 16384;
 
     private Slots() {}
 
     /**
-     * The slot of a key: CRC16 of the part in braces, or of the whole.
+     * Hashes a key: CRC16 of the part in braces, or of the whole key.
      *
      * @param key the key
-     * @return its slot
+     * @return its slot, from 0
      */
     public static int of(byte[] key) {
         int from = 0;

@@ -3,12 +3,12 @@ package dev.serverlock.internal;
 import dev.serverlock.internal.wire.Pipeline;
 import java.util.Map;
 
-/** What one manager keeps for callers. */
+/** Counts what one manager keeps for callers. */
 public final class Counts {
     private Counts() {}
 
     /**
-     * Counts it.
+     * Counts what it keeps.
      *
      * @param engine the manager
      * @return names and numbers

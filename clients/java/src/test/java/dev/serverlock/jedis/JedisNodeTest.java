@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
-/** What a pool of Jedis does with calls. */
+/** Calls over a pool of Jedis. */
 class JedisNodeTest {
     private static final Duration LONG = Duration.ofSeconds(20);
 

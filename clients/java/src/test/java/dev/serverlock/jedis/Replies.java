@@ -1,13 +1,13 @@
 package dev.serverlock.jedis;
 
-/** Opens what this package keeps to itself, to tests of others. */
+/** Opens this package to tests of others. */
 public final class Replies {
     private Replies() {}
 
     /**
-     * Maps as lists.
+     * Turns maps into lists.
      *
-     * @param reply as Jedis gives it
+     * @param reply as Jedis returns it
      * @return the same in RESP2 and RESP3
      */
     public static Object plain(Object reply) {

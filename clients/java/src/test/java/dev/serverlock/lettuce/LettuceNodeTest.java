@@ -26,7 +26,7 @@ import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** What the one connection of Lettuce does with calls. */
+/** Calls over the one connection of Lettuce. */
 class LettuceNodeTest {
     private static final Duration LONG = Duration.ofMinutes(1);
 

@@ -11,8 +11,8 @@ import io.opentelemetry.api.metrics.Meter;
 import java.time.Duration;
 
 /**
- * Locks as metrics of OpenTelemetry: copy it. {@code Locks.builder(server).hooks(new OpenTelemetryHooks(meter))}. Keys
- * are not among the attributes: they can be any number.
+ * Metrics of locks for OpenTelemetry, to be copied: {@code Locks.builder(server).hooks(new OpenTelemetryHooks(meter))}.
+ * Keys are not among the attributes, because there may be any number of them.
  */
 public final class OpenTelemetryHooks implements Hooks {
     private static final AttributeKey<String> OUTCOME = AttributeKey.stringKey("lock.outcome");
@@ -22,9 +22,9 @@ public final class OpenTelemetryHooks implements Hooks {
     private final LongCounter losses;
 
     /**
-     * Makes the instruments.
+     * Creates the instruments.
      *
-     * @param meter what they belong to
+     * @param meter their meter
      */
     public OpenTelemetryHooks(Meter meter) {
         waits = meter.histogramBuilder("lock.wait.duration").setUnit("s").build();

@@ -13,7 +13,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
-/** A server that answers what it is told to, as bytes of RESP2, and knows what was sent to it. */
+/** A server with scripted replies, as bytes of RESP2. It counts the commands that it gets. */
 public final class FakeServer implements AutoCloseable {
     /** Instead of a reply: closes the connection. */
     public static final String CLOSE = "close";
@@ -27,9 +27,9 @@ public final class FakeServer implements AutoCloseable {
     private final UnaryOperator<String> answer;
 
     /**
-     * Listens.
+     * Listens on a free port.
      *
-     * @param answer the reply to a command that begins with LOCK; others get what a plain server says
+     * @param answer the reply to a command that begins with LOCK; others get the reply of a plain server
      * @throws IOException if it cannot
      */
     public FakeServer(UnaryOperator<String> answer) throws IOException {
@@ -37,7 +37,7 @@ public final class FakeServer implements AutoCloseable {
     }
 
     /**
-     * Listens on a port: as a server that comes back.
+     * Listens on a given port, as a server that was restarted.
      *
      * @param answer the reply to a command that begins with LOCK
      * @param port the port
@@ -72,7 +72,7 @@ public final class FakeServer implements AutoCloseable {
                     try {
                         work.run();
                     } catch (IOException ended) {
-                        // By the client, or by the test.
+                        // The client or the test has closed it.
                     }
                 },
                 "fake-server");
@@ -121,45 +121,33 @@ public final class FakeServer implements AutoCloseable {
         return line.toString().strip();
     }
 
-    /**
-     * Where it listens.
-     *
-     * @return the port on 127.0.0.1
-     */
+    /** {@return the port, on 127.0.0.1} */
     public int port() {
         return socket.getLocalPort();
     }
 
     /**
-     * How often a command was sent.
+     * Counts a command.
      *
-     * @param command the command
-     * @return how often
+     * @param command in upper case
+     * @return how often it was sent
      */
     public int count(String command) {
         return counts.getOrDefault(command, 0);
     }
 
-    /**
-     * How many connections there were.
-     *
-     * @return the number
-     */
+    /** {@return how many connections there have been} */
     public int accepted() {
         return accepted.get();
     }
 
-    /**
-     * How many connections there are.
-     *
-     * @return the number
-     */
+    /** {@return how many connections are open} */
     public int open() {
         return open.get();
     }
 
     /**
-     * One call with a command and no arguments.
+     * Creates a call without arguments.
      *
      * @param command the command
      * @return the call

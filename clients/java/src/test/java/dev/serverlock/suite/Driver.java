@@ -26,7 +26,7 @@ import java.util.Map;
 
 /**
  * Plays the orders of clients/suite with this package: "Driver jedis" or "Driver lettuce". docs/CLIENT_SPEC.md
- * describes the lines.
+ * describes the protocol.
  */
 public final class Driver {
     static final Gson JSON =
@@ -37,7 +37,7 @@ public final class Driver {
     private static final Map<Class<? extends Exception>, String> KINDS = new LinkedHashMap<>();
 
     static {
-        KINDS.put(LockTimeoutException.class, "timeout"); // before the one that it extends
+        KINDS.put(LockTimeoutException.class, "timeout"); // before its superclass
         KINDS.put(LockRefusedException.class, "refused");
         KINDS.put(LockLostException.class, "lost");
         KINDS.put(LockDeadlockException.class, "deadlock");
@@ -53,7 +53,7 @@ public final class Driver {
 
     private Driver() {}
 
-    /** The error of the body of a scope. */
+    /** The error that the body of a scope throws. */
     static final class WorkFailed extends Exception {
         private static final long serialVersionUID = 1;
 
@@ -62,7 +62,7 @@ public final class Driver {
         }
     }
 
-    /** What this language has no way to do. */
+    /** Java cannot do what the order asks for. */
     static final class Cannot extends RuntimeException {
         private static final long serialVersionUID = 1;
 
@@ -114,7 +114,7 @@ public final class Driver {
     }
 
     /**
-     * Reads orders until the end of its input, and ends at once then.
+     * Reads orders until the end of its input, then ends at once.
      *
      * @param args the library
      * @throws IOException if the input cannot be read
@@ -140,7 +140,7 @@ public final class Driver {
             JsonObject order = JSON.fromJson(line, JsonObject.class);
             Thread thread = new Thread(() -> play(player, order), "order");
             thread.setDaemon(true);
-            player.begin(order.get("n").getAsLong(), thread); // here, so that an order to cancel it comes after it
+            player.begin(order.get("n").getAsLong(), thread); // here, so that an order to cancel it finds it
             thread.start();
         }
         Runtime.getRuntime().halt(0);

@@ -77,10 +77,10 @@ final class LettuceLibrary implements Library {
                         .withSsl(at.has("tls"));
             case "unix" -> RedisURI.Builder.socket(Order.text(at, "path"));
             case "sentinel" -> {
-                RedisURI.Builder made = RedisURI.builder().withSentinelMasterId(Order.text(at, "master"));
+                RedisURI.Builder builder = RedisURI.builder().withSentinelMasterId(Order.text(at, "master"));
                 Library.addresses(at.getAsJsonArray("sentinels"))
-                        .forEach(address -> made.withSentinel(address.host(), address.port()));
-                yield made;
+                        .forEach(address -> builder.withSentinel(address.host(), address.port()));
+                yield builder;
             }
             default -> throw new Driver.Cannot(Order.text(at, "kind"));
         };
@@ -117,7 +117,7 @@ final class LettuceLibrary implements Library {
         try {
             once.get();
         } catch (RedisException noServer) {
-            // Its first use tells.
+            // Its first use reports it.
         }
         return new Opened(
                 LettuceServer.of(client, uri, once::get), command -> once.get().dispatch(command));

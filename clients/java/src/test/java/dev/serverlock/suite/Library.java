@@ -14,7 +14,7 @@ import java.util.List;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
-/** One client library, and what can be done with it. */
+/** One client library. */
 interface Library {
     /** The application's own client. */
     interface Client {

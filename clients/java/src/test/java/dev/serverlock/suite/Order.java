@@ -27,7 +27,7 @@ final class Order {
         return order.has(field) && order.get(field).getAsBoolean();
     }
 
-    /** Reads milliseconds. Null is a Duration that is null; what is no number has no type in Java. */
+    /** Reads milliseconds. Null becomes a null Duration. Other types cannot be passed in Java. */
     static Duration span(JsonElement raw) {
         if (raw.isJsonNull()) {
             return null;
@@ -82,7 +82,7 @@ final class Order {
         return is(order, "recover") ? locks.recover(key(order), lease(order)) : locks.lock(key(order), lease(order));
     }
 
-    /** The lock of an order. */
+    /** Returns the lock that an order describes. */
     static ServerLock lock(JsonObject order, Locks locks, Consumer<LockLostException> lost) {
         ServerLock lock = kind(order, locks).onLost(lost);
         Duration within =

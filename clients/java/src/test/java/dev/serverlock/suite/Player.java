@@ -38,9 +38,9 @@ final class Player {
         this.library = library;
     }
 
-    /** The work of a scope, which does what it is told. */
+    /** The body of a scope, which runs the tasks that it gets. */
     private record Scope(
-            ServerLock lock, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> told) {}
+            ServerLock lock, Held held, boolean stays, BlockingQueue<FutureTask<Map<String, Object>>> tasks) {}
 
     void begin(long n, Thread thread) {
         pending.put(n, thread);
@@ -236,9 +236,9 @@ final class Player {
 
     private static void obey(String name, Scope mine) throws Exception {
         while (true) {
-            FutureTask<Map<String, Object>> told;
+            FutureTask<Map<String, Object>> task;
             try {
-                told = mine.told().take();
+                task = mine.tasks().take();
             } catch (InterruptedException stopped) {
                 say(fields("event", "stopped", "scope", name));
                 if (mine.stays()) {
@@ -246,9 +246,9 @@ final class Player {
                 }
                 throw stopped;
             }
-            told.run();
+            task.run();
             try {
-                if (told.get() == null) {
+                if (task.get() == null) {
                     return;
                 }
             } catch (java.util.concurrent.ExecutionException error) {
@@ -259,7 +259,7 @@ final class Player {
         }
     }
 
-    /** Makes the body of a scope do something. */
+    /** Gives the body of a scope a task. */
     private Map<String, Object> within(JsonObject order, String name) throws Exception {
         Scope scope = scopes.get(Order.text(order, "scope"));
         FutureTask<Map<String, Object>> task = new FutureTask<>(() -> {
@@ -279,7 +279,7 @@ final class Player {
             }
             return Map.of();
         });
-        (order.has("worker") && name.equals("again") ? workers.get(Order.text(order, "worker")) : scope.told())
+        (order.has("worker") && name.equals("again") ? workers.get(Order.text(order, "worker")) : scope.tasks())
                 .add(task);
         try {
             return task.get();
@@ -293,13 +293,13 @@ final class Player {
 
     /** A thread that outlives the scope in which it is started. */
     private void spawn(String worker) {
-        BlockingQueue<FutureTask<Map<String, Object>>> told = new LinkedBlockingQueue<>();
-        workers.put(worker, told);
+        BlockingQueue<FutureTask<Map<String, Object>>> tasks = new LinkedBlockingQueue<>();
+        workers.put(worker, tasks);
         Thread thread = new Thread(
                 () -> {
                     try {
                         while (true) {
-                            told.take().run();
+                            tasks.take().run();
                         }
                     } catch (InterruptedException ended) {
                         Thread.currentThread().interrupt();
@@ -324,13 +324,13 @@ final class Player {
             case "resign" -> leaders.get(leader).resign();
             case "stop" -> leaders.get(leader).close();
             default -> {
-                Leader made = manager(order).leader(Order.key(order), Order.span(order.get("lease_ms")));
+                Leader campaign = manager(order).leader(Order.key(order), Order.span(order.get("lease_ms")));
                 if (order.has("owner")) {
-                    made = made.owner(Order.text(order, "owner"));
+                    campaign = campaign.owner(Order.text(order, "owner"));
                 }
                 if (name.equals("observe")) {
                     String observer = Order.text(order, "observer");
-                    made.observe(who -> say(fields(
+                    campaign.observe(who -> say(fields(
                             "event",
                             "leader",
                             "observer",
@@ -343,7 +343,7 @@ final class Player {
                 }
                 leaders.put(
                         leader,
-                        made.start(
+                        campaign.start(
                                 token -> say(fields("event", "elected", "leader", leader, "token", token)),
                                 token -> say(fields("event", "deposed", "leader", leader, "token", token))));
             }

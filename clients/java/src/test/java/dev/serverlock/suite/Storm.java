@@ -71,7 +71,7 @@ final class Storm {
             }
         }
 
-        /** Tells whether it was interrupted, and has not said so: a call that is on its way goes on to its end. */
+        /** Returns whether it was interrupted without an InterruptedException: a call that was sent is awaited. */
         synchronized boolean end() {
             isOver = true;
             return Thread.interrupted();

@@ -10,14 +10,14 @@ import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Connection;
 import java.util.List;
 
-/** Whether enough replicas or disks have a grant. */
+/** Confirms a grant on replicas and disks. */
 final class Replicas {
     private static final byte[] WAIT = Words.bytes("WAIT");
     private static final byte[] WAITAOF = Words.bytes("WAITAOF");
 
     private Replicas() {}
 
-    /** Throws unless enough of them have it in time. timeout: for one reply, in nanoseconds. */
+    /** Throws unless enough of them have the grant in time. timeout: for one reply, in nanoseconds. */
     static void await(Connection connection, Request request, long timeout) throws InterruptedException {
         if (connection == null) {
             throw new ConnectionLost("the connection of the grant is gone");

@@ -27,8 +27,7 @@ import java.util.function.BooleanSupplier;
  */
 final class Sender {
     /**
-     * How long an interrupted caller waits until its attempt is cancelled at the server. Then that continues in the
-     * background.
+     * How long an interrupted caller waits for the cancellation of its attempt, which then continues in the background.
      */
     private static final long FAREWELL = 100 * Clock.MILLISECOND;
 
@@ -81,7 +80,7 @@ final class Sender {
         context.checkOpen(request.name());
     }
 
-    /** Sends it, and again after errors that may pass. Null: not granted. */
+    /** Sends a copy, and more after errors that may pass. Null: not granted. */
     Grant ask(long wait, String channel, long timeout) throws InterruptedException {
         long span = wait;
         while (true) {
@@ -102,14 +101,14 @@ final class Sender {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            answered();
+            replied();
             resources.module().found();
             return granted(reply, sent);
         }
     }
 
     /** A copy got a reply: tries are counted from here. */
-    void answered() {
+    void replied() {
         tries = 0;
     }
 
@@ -140,7 +139,7 @@ final class Sender {
 
     /**
      * Pauses before the next copy, or throws the error if there is none. The connection of the previous copy is closed.
-     * If it is shared, that copy may still arrive, and the next one uses another connection; both have the same ID, so
+     * If it is shared, that copy may still arrive, and the next one uses another connection. Both have the same ID, so
      * they get one grant. {@link #settleOverdue} handles replies after the end of the attempt.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
@@ -163,7 +162,7 @@ final class Sender {
         isUnsure |= error instanceof ConnectionLost;
         if (!Errors.mayPass(error) || left() <= 0 && tries >= 2) {
             if (!isUnsure && !wasQueued) {
-                mayBeKnown = false; // after an error nothing has changed
+                mayBeKnown = false; // a command that fails changes nothing
             }
             throw error;
         }
@@ -176,7 +175,7 @@ final class Sender {
         over();
     }
 
-    /** When an overdue copy gets its reply or fails, cancels the attempt if isUnwanted. */
+    /** Once an overdue copy gets its reply or fails, cancels the attempt if it is unwanted. */
     void settleOverdue(BooleanSupplier isUnwanted) {
         for (CompletableFuture<Object> late : overdue) {
             late.whenComplete((reply, error) -> {

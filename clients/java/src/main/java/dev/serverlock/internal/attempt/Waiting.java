@@ -14,8 +14,8 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * How an attempt waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where
- * NOTIFY is not available it blocks on one of a few connections; without the module it polls with the portable script.
+ * Waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where NOTIFY is not
+ * available it blocks on one of a few connections; without the module it polls with the portable script.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
@@ -23,7 +23,7 @@ final class Waiting {
     private static final long CROWDED_PIECE = Clock.SECOND;
     private static final long RESEND = 5 * Clock.SECOND;
     private static final long RESEND_DOWN = Clock.SECOND;
-    /** A server whose clock runs fast ends a wait early. */
+    /** The clock of a server may run fast and end a wait early. */
     private static final long SLACK = 100 * Clock.MILLISECOND;
 
     private final Sender sender;
@@ -80,7 +80,7 @@ final class Waiting {
         }
     }
 
-    /** Returns when it is time to send the attempt again, with the message that asks for it, or null. */
+    /** Returns when it is time to send the attempt again: with the message that asks for it, or null. */
     private String awaitMessage(Subscription subscription, Updates updates) throws InterruptedException {
         long asked = context.now();
         while (true) {
@@ -153,7 +153,7 @@ final class Waiting {
             if (sender.connection == null) {
                 sender.takeConnection();
             }
-            long longest = sender.isAlone ? LONE_PIECE : resources.connections().isCrowded() ? CROWDED_PIECE : PIECE;
+            long longest = sender.isAlone ? LONE_PIECE : resources.connections().hasWaiters() ? CROWDED_PIECE : PIECE;
             long span = Math.max(Clock.MILLISECOND, Math.min(sender.left(), longest));
             long began = context.now();
             Grant grant = sender.ask(span, null, span + context.timeout());
@@ -200,7 +200,7 @@ final class Waiting {
         return grant;
     }
 
-    /** Polls by script while the module is not loaded. Null: it is time to ask for the module again. */
+    /** Polls by script while the module is missing. Null: it is time to ask for the module again. */
     Grant poll() throws InterruptedException {
         if (request.needsModule() != null) {
             throw new LockUnavailableException(
@@ -217,7 +217,7 @@ final class Waiting {
                 sender.pauseAfter(error);
                 continue;
             }
-            sender.answered();
+            sender.replied();
             Grant grant = sender.granted(reply, sent);
             if (grant != null) {
                 return grant;

@@ -36,7 +36,7 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
         if (Words.text(reply).equals("WAITING")) {
             return WAITING;
         }
-        throw new LockArgumentException(name, "the server answered " + Words.text(reply), null);
+        throw new LockArgumentException(name, "the server replied " + Words.text(reply), null);
     }
 
     /** The details are token, overdue-ms, previous token and previous owner. */

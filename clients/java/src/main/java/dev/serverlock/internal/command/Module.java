@@ -27,7 +27,7 @@ public final class Module {
 
     /**
      * Whether to use the scripts, because the server did not know LOCK.* a moment ago. Every five seconds one caller
-     * gets false, and asks for the module on behalf of all.
+     * gets false, and tries LOCK.* for all.
      */
     public boolean isMissing() {
         if (!isMissing) {

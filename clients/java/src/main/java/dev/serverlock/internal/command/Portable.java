@@ -14,12 +14,12 @@ import java.util.HexFormat;
 
 /**
  * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands, for
- * one key with one holder.
+ * one key with one holder. Thread-safe.
  */
 public final class Portable {
     private static final long MARGIN = 1000;
     private static final long RETENTION = 60_000;
-    /** How long the eviction policy is remembered: after a failover the server is another one. */
+    /** How long the eviction policy is remembered. After a failover another server may have another one. */
     private static final long POLICY_COUNTS = 60 * Clock.SECOND;
 
     /** Checks the lock as the scripts do, then runs one command of the user. */
@@ -30,7 +30,7 @@ public final class Portable {
             return {redis.call(unpack(ARGV, 2))}
             """;
 
-    /** The function library without its first line. */
+    /** The function library without its first line, which EVAL does not accept. */
     private static final byte[] SCRIPT = script();
 
     private static final String DIGEST = digest();
@@ -75,7 +75,7 @@ public final class Portable {
         return call(send, request, name, request.scripted(id));
     }
 
-    /** Releases what this ID may have been granted: the same ID gets the same token. */
+    /** Releases what this ID may have been granted: the same ID gets the same token again. */
     public void cancel(Request request, byte[] id) {
         Send send = words -> router.call(request.key(), words, context.timeout());
         try {
@@ -143,7 +143,7 @@ public final class Portable {
         return reply;
     }
 
-    /** A volatile policy could evict a key with an expiry, so locks get none. The same if the policy is unknown. */
+    /** A volatile policy could evict a key with an expiry, so locks get none then, nor if the policy is unknown. */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
             if (hasAsked && context.now() < askedAt + POLICY_COUNTS) {
@@ -154,7 +154,7 @@ public final class Portable {
         try {
             info = Words.text(send.send(new Words(2).add("INFO").add("memory").done()));
         } catch (ReplyError notAllowed) {
-            // The policy is unknown.
+            // The policy stays unknown.
         }
         int at = info.indexOf("maxmemory_policy:");
         boolean isVolatile = at < 0 || info.startsWith("volatile", at + "maxmemory_policy:".length());

@@ -5,19 +5,19 @@ import dev.serverlock.internal.wire.Router;
 import dev.serverlock.spi.Connection;
 
 /**
- * The dedicated connection on which a lone wait of a manager blocks: one round trip, where NOTIFY takes two and a
- * message.
+ * The dedicated connection on which a lone wait of a manager blocks. That takes one round trip, where NOTIFY takes two
+ * and a message. Thread-safe.
  *
- * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all attempts wait
- * by NOTIFY. While this connection is open, commands use only one connection of the pool, so that there are never more
- * than three in all. If commands pile up there, this connection is closed as well.
+ * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all of them wait
+ * by NOTIFY. While this connection is open, commands use only one connection of the pool, so that there are at most
+ * three in all. If commands queue there, this connection is closed as well.
  */
 public final class Blocking {
     private final Context context;
     private final Router router;
     private Connection connection;
     private boolean isTaken;
-    /** Commands use only one connection meanwhile. */
+    /** Commands use only one connection until this ends. */
     private boolean isUsed;
     /** A second attempt has waited. */
     private boolean isOver;
@@ -27,7 +27,7 @@ public final class Blocking {
         this.router = router;
     }
 
-    /** Whether an attempt may begin on it: the connection is open, and no attempt waits on it. */
+    /** Whether an attempt may begin on it: the connection is open, and no attempt uses it. */
     public synchronized boolean isReady() {
         return !isTaken && !isOver && connection != null && connection.isOpen();
     }
@@ -74,7 +74,7 @@ public final class Blocking {
         }
     }
 
-    /** Other attempts wait, or commands pile up. An attempt that blocks on the connection finishes its piece. */
+    /** Ends it because other attempts wait, or commands queue. An attempt that blocks on it finishes its piece. */
     public void end() {
         Connection ended;
         boolean wasUsed;

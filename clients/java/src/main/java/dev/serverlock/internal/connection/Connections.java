@@ -10,7 +10,7 @@ import java.util.Deque;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/** A few dedicated connections, for blocking waits and for WAIT behind a grant. */
+/** A few dedicated connections, for blocking waits and for WAIT behind a grant. Thread-safe. */
 public final class Connections {
     private static final int MOST = 8;
 
@@ -36,14 +36,14 @@ public final class Connections {
         }
     }
 
-    public boolean isCrowded() {
+    public boolean hasWaiters() {
         return turns.hasQueuedThreads();
     }
 
     /** Takes a connection; null if none came free in time. */
     public Connection take(byte[] key, long timeout) throws InterruptedException {
         long end = Clock.after(context.now(), timeout);
-        // In short spans, to notice that the manager is closed.
+        // In short pieces, so that the end of the manager is noticed.
         while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - context.now())), TimeUnit.NANOSECONDS)) {
             if (context.now() >= end || context.isClosed()) {
                 return null;
@@ -51,7 +51,7 @@ public final class Connections {
         }
         Connection connection = null;
         try {
-            // In a cluster, an idle connection may lead to another server than that of the key.
+            // In a cluster, an idle connection may belong to another server than the key.
             connection = kept();
             if (connection == null) {
                 connection = router.dial(key, false, context.timeout());

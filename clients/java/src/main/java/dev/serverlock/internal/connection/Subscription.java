@@ -16,9 +16,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * How attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager, and the attempts that
- * its messages go to. Messages are hints: an attempt asks the server again after a message, and when the connection is
- * lost or open again.
+ * Waiting by NOTIFY: one connection that is subscribed to the channel of this manager, and the attempts that its
+ * messages are for. A message is only a hint. The attempt asks the server again after a message, and when the
+ * connection is lost or open again. Thread-safe.
  */
 public final class Subscription {
     private static final long PING_EVERY = 3 * Clock.SECOND;
@@ -94,7 +94,7 @@ public final class Subscription {
         return isRefused;
     }
 
-    /** Waits until the connection is subscribed, or the server has refused. */
+    /** Waits until the connection is subscribed, or the server has refused it. */
     public void awaitReady(Updates mine, long timeout) throws InterruptedException {
         long end = Clock.after(context.now(), timeout);
         while (!isUp() && !isRefused() && !context.isClosed()) {
@@ -161,7 +161,7 @@ public final class Subscription {
         return subscribed;
     }
 
-    /** Returns when the connection has ended. PING detects a network that swallows everything. */
+    /** Returns when the connection has ended. PING detects a network that drops everything. */
     private void watch(Connection open) throws InterruptedException {
         CountDownLatch ended = new CountDownLatch(1);
         open.onEnd(ended::countDown);
@@ -175,7 +175,7 @@ public final class Subscription {
         }
     }
 
-    /** Has all attempts sent again, spread over a second. */
+    /** Makes all attempts send again, spread over a second. */
     public synchronized void sendAgain() {
         for (Updates updates : byId.values()) {
             long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;

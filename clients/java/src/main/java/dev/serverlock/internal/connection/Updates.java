@@ -6,7 +6,7 @@ import java.util.Deque;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** The messages for one attempt. */
+/** The messages for one attempt, and changes of the connection. Thread-safe. */
 public final class Updates {
     private static final int MOST = 16;
 
@@ -14,13 +14,13 @@ public final class Updates {
     private final Condition changed = mutex.newCondition();
     private final Deque<String> messages = new ArrayDeque<>();
     private boolean isWoken;
-    /** When to send the attempt again after the connection is open again. */
+    /** When to send the attempt again, after the connection was opened again. */
     private long againAt = Clock.NEVER;
 
     public void add(String kind) {
         mutex.lock();
         try {
-            if (messages.size() < MOST) { // more would say nothing new
+            if (messages.size() < MOST) { // more would mean nothing new
                 messages.add(kind);
             }
             changed.signal();
@@ -29,7 +29,7 @@ public final class Updates {
         }
     }
 
-    /** The state of the connection, or of the manager, has changed. */
+    /** The connection or the manager has changed state. */
     public void wake() {
         askAgainAt(Clock.NEVER);
     }
@@ -54,7 +54,7 @@ public final class Updates {
         }
     }
 
-    /** Drops messages from before a new ACQUIRE, which say nothing about it. */
+    /** Drops messages from before a new ACQUIRE, which do not concern it. */
     public void forget() {
         mutex.lock();
         try {
@@ -65,7 +65,7 @@ public final class Updates {
         }
     }
 
-    /** Returns the next message; null: the time is over, or the state has changed. */
+    /** Returns the next message. Null: the time is over, or the connection or the manager has changed state. */
     public String await(long span) throws InterruptedException {
         mutex.lockInterruptibly();
         try {

@@ -6,7 +6,7 @@ import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
 import dev.serverlock.internal.wire.ReplyError;
 
-/** What could not be given back at once: attempts and grants that are no longer wanted, retried in the background. */
+/** Attempts and grants that are no longer wanted and could not be given back at once. Thread-safe. */
 public final class Debts {
     private static final long PAUSE = 250 * Clock.MILLISECOND;
 
@@ -24,7 +24,7 @@ public final class Debts {
         void pay();
     }
 
-    /** Retries in the background to give something back, until it succeeds or that time has come. */
+    /** Tries in the background to give something back, until it succeeds or that time has come. */
     public void owe(long until, Debt debt) {
         context.debts().execute(() -> {
             try {

@@ -11,17 +11,16 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One grant as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Renewal, loss
- * and release use it from several threads. It has no reference to the {@link Held} that users get, so that a dropped
- * one is noticed.
+ * One grant, as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Thread-safe.
+ * It does not refer to the {@link dev.serverlock.Held} that users get, so a dropped one is noticed.
  */
 public final class Hold {
-    /** What happens to a hold that ends without a release. Each is called at most once. */
+    /** Learns of a hold that ends without a release. Each method is called at most once. */
     public interface Watcher {
         void lost(Hold hold, LockLostException why);
 
-        /** Nobody refers to the Held any more. */
-        public void dropped(Hold hold);
+        /** The application no longer refers to the Held. */
+        void dropped(Hold hold);
     }
 
     private final Context context;
@@ -33,17 +32,17 @@ public final class Hold {
     private final long granted;
     private final Connection connection; // of a session
 
-    /** The number of its entry in the timer, guarded by the timer. */
+    /** The number of its newest entry in the timer, which guards it. */
     long entry;
 
-    private long sent; // what the lease counts from
+    private long sent; // when the lease began
     private long lease;
     private boolean isPortable;
     private boolean isEnded; // released
-    private boolean isDropped; // nobody refers to it any more
-    private boolean isGone; // the server replied that the grant is over
+    private boolean isDropped; // the application no longer refers to it
+    private boolean isGone; // the server no longer has the grant
     private boolean isRenewing;
-    private int onTheirWay; // EXTENDs
+    private int inFlight; // EXTENDs
     private long shortest; // the shortest lease of them
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
@@ -98,7 +97,7 @@ public final class Hold {
     /** The state of a lock at its release. */
     record End(boolean isFirst, boolean wasLost, boolean isGone) {}
 
-    /** What the timer has to do. */
+    /** What the timer has to do next. */
     record Due(boolean goesOn, boolean renews, long lostAt) {}
 
     /** A tenth of the lease before its end. */
@@ -114,7 +113,7 @@ public final class Hold {
         return sent + lease;
     }
 
-    /** Why the lock is lost; null while it is held, and after it was released in time. */
+    /** Why the lock is lost. Null while it is held, and after a release in time. */
     public LockLostException lost() {
         boolean isLate;
         synchronized (this) {
@@ -128,7 +127,7 @@ public final class Hold {
         }
     }
 
-    /** Why the lock may not be held; null: it is held for certain. */
+    /** Why the lock may not be held. Null: it is held for certain. */
     public LockLostException whyNotHeld() {
         LockLostException why = lost();
         synchronized (this) {
@@ -153,7 +152,9 @@ public final class Hold {
         return whyNotHeld() != null ? 0 : Math.max(0, lostAt() - context.now());
     }
 
-    /** The lock has ended without a release. Its user is notified once. */
+    /**
+     * Ends the lock without a release. isGone: the server no longer has the grant. The application is notified once.
+     */
     public void lose(String why, boolean isGone) {
         LockLostException reported;
         List<Runnable> notified;
@@ -175,7 +176,7 @@ public final class Hold {
         lose("somebody has taken it away", true);
     }
 
-    /** Runs the listener once when the lock is lost, or now if it was. It must be quick. */
+    /** Runs the listener once when the lock is lost, or now if it is. The listener must be quick. */
     public void onLost(Runnable listener) {
         synchronized (this) {
             if (lost == null) {
@@ -186,9 +187,9 @@ public final class Hold {
         listener.run();
     }
 
-    /** An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. */
+    /** An EXTEND is sent. Its reply may get lost, so a lease that ends earlier counts at once. */
     public synchronized void extending(long sent, long lease) {
-        shortest = onTheirWay++ == 0 ? lease : Math.min(shortest, lease);
+        shortest = inFlight++ == 0 ? lease : Math.min(shortest, lease);
         if (sent + lease < leaseEnds()) {
             this.sent = sent;
             this.lease = lease;
@@ -196,11 +197,11 @@ public final class Hold {
     }
 
     /**
-     * An EXTEND succeeded or failed. If several are on their way, the client cannot know which the server runs last, so
-     * the shortest of their leases counts, from when this one was sent.
+     * An EXTEND succeeded or failed. If several are in flight, the client cannot know which one the server runs last,
+     * so the shortest of their leases counts, from when this one was sent.
      */
     public synchronized void extended(long sent, long lease, boolean isDone) {
-        onTheirWay--;
+        inFlight--;
         long counts = Math.min(lease, shortest);
         if (isDone && lost == null && sent + counts > leaseEnds()) {
             this.sent = sent;
@@ -229,7 +230,7 @@ public final class Hold {
         }
     }
 
-    /** Called when the Held was dropped: the hold is not renewed any more, and its session ends. */
+    /** The Held was dropped: the hold is no longer renewed, and its session ends. */
     public void drop() {
         boolean wasEnded;
         synchronized (this) {

@@ -13,7 +13,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** Releases locks. Interrupts are deferred until that is done, which takes at most the time-out of one command. */
+/** Releases locks. Interrupts are deferred until then, for at most the time-out of one command. Thread-safe. */
 public final class Release {
     private static final long SHORTEST_PAUSE = 20 * Clock.MILLISECOND;
     private static final long LONGEST_PAUSE = 200 * Clock.MILLISECOND;
@@ -57,10 +57,7 @@ public final class Release {
         return wasHeld;
     }
 
-    /**
-     * Sends it until it gets a reply, for at most the time-out of one command; then in the background, until the lease
-     * ends.
-     */
+    /** Sends it until it gets a reply. After the time-out of one command it is retried in the background. */
     private boolean atOnce(Hold hold) {
         long lostAt = hold.lostAt();
         long end = Math.min(context.now() + context.timeout(), lostAt);
@@ -68,7 +65,7 @@ public final class Release {
         for (int tries = 1; ; tries++) {
             Call call = new Call(commands.releaseWords(hold));
             try {
-                Object reply = answer(hold, call, end);
+                Object reply = reply(hold, call, end);
                 if (hold.request().wasHeld(reply)) {
                     return true;
                 }
@@ -92,8 +89,8 @@ public final class Release {
         }
     }
 
-    /** The reply, even a late one on a shared connection. */
-    private Object answer(Hold hold, Call call, long end) {
+    /** Returns the reply, even a late one on a shared connection. */
+    private Object reply(Hold hold, Call call, long end) {
         router.send(hold.request().key(), call, context.timeout());
         if (call.error == null || call.late == null) {
             return Errors.result(call);
@@ -133,7 +130,7 @@ public final class Release {
         }
     }
 
-    /** Shortens the lease to what is left of atLeast; the timer releases the lock at its end. */
+    /** Shortens the lease to the delay; the timer then releases the lock. */
     private boolean later(Hold hold, long wait) {
         boolean wasHeld;
         try {
@@ -144,7 +141,7 @@ public final class Release {
                 throw Errors.typed(error, hold.request().name(), Errors.NO_WAIT);
             }
             context.warn("the lock " + hold.request().name() + " is released later, or ends with its lease", error);
-            wasHeld = true; // as far as anybody knows
+            wasHeld = true; // as far as the client knows
         }
         long at = context.now() + wait;
         long until = Math.max(at, hold.leaseEnds()) + Clock.SECOND;

@@ -17,8 +17,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds whose renewal is due. Those for one server are sent together, and no server delays
- * another: each has at most two threads, however many holds there are. A thread ends when nothing is due.
+ * Sends the EXTENDs of holds that are due. Those for one server are sent together, and no server delays another.
+ * However many holds there are, each server has at most two threads, which end when nothing is due. Thread-safe.
  */
 public final class Renewal {
     /** As many as a Pipeline uses connections. */
@@ -51,7 +51,7 @@ public final class Renewal {
             this.node = node;
         }
 
-        /** Returns the next holds to renew together; empty: the calling thread has to end. */
+        /** Returns the next holds to renew together. Empty: the calling thread has to end. */
         synchronized List<Hold> next() {
             List<Hold> some = new ArrayList<>();
             while (!holds.isEmpty() && some.size() < MOST_AT_ONCE) {
@@ -189,7 +189,7 @@ public final class Renewal {
         }
     }
 
-    /** Null: the result is unknown. */
+    /** reply: null if the result is unknown. */
     private void renewed(Hold hold, Object reply, long sent) {
         boolean isDone = Long.valueOf(1).equals(reply);
         hold.extended(sent, hold.request().lease(), isDone);

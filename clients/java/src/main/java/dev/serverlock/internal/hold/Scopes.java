@@ -5,11 +5,11 @@ import dev.serverlock.internal.command.Request;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Which thread is in the scopes of which holds. */
+/** The holds in whose scopes a thread is. Thread-safe. */
 public final class Scopes {
     private final ThreadLocal<List<Hold>> scopes = new ThreadLocal<>();
 
-    /** The current thread is in the scope of the hold until it leaves it. */
+    /** Puts the current thread into the scope of the hold, until it leaves it. */
     public void enter(Hold hold) {
         List<Hold> around = scopes.get();
         if (around == null) {
@@ -29,7 +29,7 @@ public final class Scopes {
         }
     }
 
-    /** A thread that acquires a lock within its own scope would wait for itself. */
+    /** Throws LockMisuseException in a scope of the same lock: the thread would wait for itself. */
     public void refuseAgain(Request request) {
         List<Hold> around = scopes.get();
         if (around == null) {

@@ -7,12 +7,10 @@ import java.util.List;
 import java.util.PriorityQueue;
 import java.util.function.Consumer;
 
-/**
- * One timer for all holds of a manager, and for what is due later. Its thread ends when it has been idle for a while.
- */
+/** One timer for all holds of a manager, and for later work. Its thread ends after some idle time. Thread-safe. */
 public final class Timer {
     private static final long IDLE = 5 * Clock.SECOND;
-    /** Timers do not run while the machine is suspended, so it never sleeps for long. */
+    /** It never sleeps longer, because timers stop while the machine is suspended. */
     private static final long LONGEST_SLEEP = Clock.SECOND;
 
     private static final int SWEEPS_AFTER = 1000;
@@ -53,7 +51,7 @@ public final class Timer {
         push(new Entry(at, ++count, null, work));
     }
 
-    /** A hold has ended before its entry was due. Old entries are removed once they are the majority. */
+    /** A hold has ended before its entry was due. Such entries are removed once they are the majority. */
     public synchronized void forget() {
         dead++;
         if (dead > SWEEPS_AFTER && dead * 2 > entries.size() || context.isClosed()) {
@@ -70,14 +68,14 @@ public final class Timer {
         }
     }
 
-    /** How many holds it serves. */
+    /** How many holds it has. */
     public synchronized int holds() {
         return (int) entries.stream()
                 .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver())
                 .count();
     }
 
-    /** Holds are not renewed any more; their loss is still reported. */
+    /** Stops renewals. Losses are still reported. */
     public synchronized void close() {
         entries.removeIf(entry -> entry.hold == null);
         sweep();
@@ -129,7 +127,7 @@ public final class Timer {
         renewals.accept(dueForRenewal);
     }
 
-    /** Waits for due entries; false: it was idle for a while, or the manager is closed. */
+    /** Waits for due entries. False: it was idle for a while, or the manager is closed. */
     private synchronized boolean awaitDue(List<Entry> due) {
         long idleSince = context.now();
         while (!context.isClosed() || !entries.isEmpty()) {

@@ -3,11 +3,11 @@ package dev.serverlock.internal.runtime;
 import java.time.Duration;
 
 /**
- * A clock in nanoseconds that runs on while the machine is suspended and never goes back: the monotonic clock, plus
- * what the wall clock has gained on it. Java has no access to a system clock that does both.
+ * A clock in nanoseconds that runs on while the machine is suspended and never goes back. It adds to the monotonic
+ * clock what the wall clock has gained on it, because Java has no access to a system clock that does both. Thread-safe.
  *
- * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend, so a loss may be reported
- * too early.
+ * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend: a loss may be reported
+ * early.
  */
 public final class Clock {
     /** A time that never comes. */
@@ -16,7 +16,7 @@ public final class Clock {
     public static final long MILLISECOND = 1_000_000;
     public static final long SECOND = 1_000 * MILLISECOND;
 
-    /** Two clocks cannot be read at the same moment: less than this counts as no difference. */
+    /** Smaller differences are ignored, because two clocks cannot be read at the same moment. */
     private static final long SLACK = 20 * MILLISECOND;
 
     private static final int MOST_READINGS = 100;
@@ -61,7 +61,7 @@ public final class Clock {
         return monotonic - start + missed;
     }
 
-    /** A thread that was stopped between two readings would see a difference that does not exist: it reads again. */
+    /** Reads again if its thread was stopped between two readings, because the difference is meaningless then. */
     private synchronized void compare() {
         for (int tries = 0; tries < MOST_READINGS; tries++) {
             long monotonic = source.monotonic();
@@ -76,7 +76,7 @@ public final class Clock {
         }
     }
 
-    /** base + span, or NEVER. */
+    /** Returns base + span, at most NEVER. */
     public static long after(long base, long span) {
         return span > Long.MAX_VALUE - base ? NEVER : base + span;
     }
@@ -89,7 +89,7 @@ public final class Clock {
         }
     }
 
-    /** In whole milliseconds, at least 1. */
+    /** Rounds to whole milliseconds, at least 1. */
     public static long milliseconds(long nanos) {
         return Math.max(1, nanos / MILLISECOND + (nanos % MILLISECOND >= MILLISECOND / 2 ? 1 : 0));
     }

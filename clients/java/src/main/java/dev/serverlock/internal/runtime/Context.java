@@ -7,9 +7,9 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/** What the parts of one manager share: clock, time-out, log, threads, and whether it is closed. Thread-safe. */
+/** Time-out, clock, log, threads and state of one manager, for all of its parts. Thread-safe. */
 public final class Context {
-    /** In each of the two pools. */
+    /** The size of each pool. */
     private static final int THREADS = 2;
 
     private final Clock clock;
@@ -50,7 +50,7 @@ public final class Context {
         return timeout;
     }
 
-    /** Gives back what could not be given back at once, without delaying renewals. */
+    /** For what could not be given back at once. These threads do not delay renewals. */
     public Executor debts() {
         return debts;
     }
@@ -60,7 +60,7 @@ public final class Context {
         return debts.getQueue().size() + debts.getActiveCount();
     }
 
-    /** Runs callbacks of the application, which may block. */
+    /** For callbacks of the application, which may block. */
     public Executor callbacks() {
         return callbacks;
     }
@@ -69,7 +69,7 @@ public final class Context {
     public void callBack(Runnable call) {
         try {
             call.run();
-        } catch (RuntimeException | Error error) { // as when a class of theirs is missing
+        } catch (RuntimeException | Error error) { // an Error: one of its classes is missing, for example
             log.log(System.Logger.Level.WARNING, "a hook or callback failed", error);
         }
     }
@@ -99,7 +99,7 @@ public final class Context {
         closed.countDown();
     }
 
-    /** Lets idle threads end at once. What is queued is still run. */
+    /** Ends idle threads at once. Queued work is still done. */
     public void endThreads() {
         debts.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
         callbacks.setKeepAliveTime(1, TimeUnit.MILLISECONDS);

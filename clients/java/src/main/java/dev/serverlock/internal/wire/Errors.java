@@ -37,7 +37,7 @@ public final class Errors {
     /** These begin like a passing error, but do not pass. */
     private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
 
-    /** Instead of a time waited: for an attempt without a wait, and for a command for a held lock. */
+    /** For an attempt without a wait, and for a command for a held lock. */
     public static final long NO_WAIT = -1;
 
     private Errors() {}
@@ -73,7 +73,7 @@ public final class Errors {
         return read(error, null);
     }
 
-    /** Whether to try again: while wait time remains, and in the background for what has to be given back. */
+    /** Whether to try again: an attempt while its wait lasts, and what has to be given back in the background. */
     public static boolean mayPass(RuntimeException error) {
         if (error instanceof ConnectionLost lost) {
             return !lost.isFinal();
@@ -83,7 +83,7 @@ public final class Errors {
                 && !LASTING.matcher(reply.getMessage()).find();
     }
 
-    /** The error as users get it. */
+    /** The error that users get. waited: in nanoseconds, or NO_WAIT. */
     public static LockException typed(RuntimeException error, String key, long waited) {
         if (error instanceof LockException ours) {
             return ours;

@@ -10,15 +10,15 @@ import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Sends the commands of many callers to one server, over two connections of the application's pool.
+ * Sends the commands of many callers to one server, over two connections of the application's pool. Thread-safe.
  *
- * <p>Up to two exchanges run at a time, each in the thread of its caller. Later callers wait in a queue. When an
- * exchange ends, the first of them sends the commands of all of them in one batch. A lone caller pays nothing for this,
- * and 1,000 callers behind a slow network need no more than two connections.
+ * <p>Up to two exchanges run at a time, each in the thread of its caller. Later callers queue. When an exchange ends,
+ * the first of them sends the commands of all of them in one batch. A lone caller pays nothing for this, and 1,000
+ * callers behind a slow network need no more than two connections.
  *
  * <p>With 1,000 callers over Jedis it completes 2 to 4 times as many locks as a semaphore for two or four connections,
  * with 0.6 to 0.75 of the client's CPU time and 0.14 to 0.22 of the server's (PipelineCost in the tests). An interrupt
- * does not end an exchange that has begun, so a batch always completes: the storms of clients/suite test that.
+ * does not end an exchange that has begun, so a batch always completes; the storms of clients/suite test that.
  */
 public final class Pipeline {
     private static final int AT_ONCE = 2;
@@ -31,7 +31,7 @@ public final class Pipeline {
     private boolean isNarrow;
 
     private boolean wasWide;
-    private Runnable crowded;
+    private Runnable onQueued;
 
     public Pipeline(Node node) {
         this.node = node;
@@ -42,7 +42,7 @@ public final class Pipeline {
         final List<Call> calls;
         final long timeout;
         final Thread caller = Thread.currentThread();
-        /** The batches that this caller has to send, its own included. */
+        /** The batches that this caller has to send, including its own. */
         volatile List<Batch> group;
 
         volatile boolean isDone;
@@ -54,23 +54,23 @@ public final class Pipeline {
     }
 
     /**
-     * Limits it to one exchange at a time, unless there were two before. Returns whether it did. Runs crowded when more
-     * than one caller waits.
+     * Allows only one exchange at a time, unless there were two before. Returns whether it did. It runs onQueued once
+     * more than one caller is queued.
      */
-    public synchronized boolean narrow(Runnable crowded) {
+    public synchronized boolean narrow(Runnable onQueued) {
         if (!wasWide) {
             isNarrow = true;
-            this.crowded = crowded;
+            this.onQueued = onQueued;
         }
         return !wasWide;
     }
 
     public synchronized void widen() {
         isNarrow = false;
-        crowded = null;
+        onQueued = null;
     }
 
-    /** Sends the commands and fills in their results; throws ConnectionLost if no connection comes free in time. */
+    /** Sends the commands and fills in their results. Throws ConnectionLost if no connection comes free in time. */
     public void exchange(List<Call> calls, long timeout) {
         if (node.isShared()) {
             node.exchange(calls, Clock.duration(timeout));
@@ -86,8 +86,8 @@ public final class Pipeline {
                 mine = new Batch(calls, timeout);
                 queue.add(mine);
                 if (queue.size() > 1) {
-                    notify = crowded;
-                    crowded = null;
+                    notify = onQueued;
+                    onQueued = null;
                 }
             }
         }
@@ -114,7 +114,7 @@ public final class Pipeline {
                 restore(wasInterrupted);
                 throw new ConnectionLost("no connection came free within " + mine.timeout / Clock.MILLISECOND + " ms");
             }
-            // Sent by another caller, or still in the queue: both end in time.
+            // Another caller is sending it, or it is still queued. Both end in time.
             LockSupport.parkNanos(this, left > 0 ? left : Clock.SECOND);
             wasInterrupted |= Thread.interrupted();
         }

@@ -20,7 +20,7 @@ public final class ReplyError extends RuntimeException {
         code = end > 0 && end < text.length() && text.charAt(end) == ' ' ? text.substring(0, end) : "ERR";
     }
 
-    /** Returns the first word of the text, ERR if it has none. */
+    /** The first word of the text, ERR if that is not a code. */
     public String code() {
         return code;
     }

@@ -99,9 +99,9 @@ public final class Router {
         return pipelines.computeIfAbsent(node, Pipeline::new);
     }
 
-    /** This and widen apply to a single server; a cluster cannot be narrowed. */
-    public boolean narrow(Runnable crowded) {
-        return cluster == null && pipeline(node(new byte[0])).narrow(crowded);
+    /** As Pipeline.narrow, for a single server. A cluster is never narrowed. */
+    public boolean narrow(Runnable onQueued) {
+        return cluster == null && pipeline(node(new byte[0])).narrow(onQueued);
     }
 
     public void widen() {

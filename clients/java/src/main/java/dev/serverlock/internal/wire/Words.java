@@ -6,7 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The words of commands as bytes, and keys as readable text. */
+/** Builds the words of a command as bytes. Also reads words of replies, and quotes keys. */
 public final class Words {
     private static final int LONGEST_SHOWN = 200;
 
@@ -52,7 +52,7 @@ public final class Words {
         return value == null ? "" : value.toString();
     }
 
-    /** Keys in quotes, cut to a readable length. */
+    /** Quotes keys, and cuts them to a readable length. */
     public static String shown(List<byte[]> keys) {
         StringBuilder text = new StringBuilder();
         for (byte[] key : keys) {

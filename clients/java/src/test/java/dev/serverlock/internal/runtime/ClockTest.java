@@ -4,9 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import org.junit.jupiter.api.Test;
 
-/** A clock that a suspend moves on, and that nothing sets back. */
+/** The clock counts a suspend, and never goes back. */
 class ClockTest {
-    /** A clock that does not go by itself. */
+    /** Clocks that the test moves. */
     private static final class Standing implements Clock.Source {
         long monotonic;
         long wall = 1_000_000 * Clock.SECOND;

@@ -12,7 +12,7 @@ import dev.serverlock.LockUnavailableException;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** What errors of the server mean. */
+/** Errors of the server become the errors that users get. */
 class ErrorsTest {
     @Test
     void errorsOfTheServerHaveAKind() {
@@ -43,13 +43,13 @@ class ErrorsTest {
                 "GRACE this",
                 "BUSYLOCKS lock.max-waiters",
                 "BUSYLOCKS attempts")) {
-            ReplyError reply = new ReplyError(passing + " says the server");
+            ReplyError reply = new ReplyError(passing + " of the server");
             assertTrue(Errors.mayPass(reply), passing);
             assertTrue(Errors.typed(reply, "a", 0) instanceof LockTimeoutException, passing);
             assertTrue(Errors.typed(reply, "a", Errors.NO_WAIT) instanceof LockUnavailableException, passing);
         }
         for (String lasting : List.of("GRACE lease", "BUSYLOCKS 64 waits", "CLOCK")) {
-            ReplyError reply = new ReplyError(lasting + " says the server");
+            ReplyError reply = new ReplyError(lasting + " of the server");
             assertFalse(Errors.mayPass(reply), lasting);
             assertTrue(Errors.typed(reply, "a", 0) instanceof LockUnavailableException, lasting);
         }

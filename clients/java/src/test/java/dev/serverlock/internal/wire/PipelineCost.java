@@ -17,9 +17,10 @@ import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
 /**
- * What a {@link Pipeline} gains over a plain semaphore for as many connections: throughput, CPU time of this process
- * and of the server, in alternating rounds. Run it with the number of callers, of rounds, and of locks that each caller
- * takes in a round: {@code java -cp ... dev.serverlock.PipelineCost 1000 7 20}, with SERVERLOCK_MODULE set.
+ * Compares a {@link Pipeline} with a plain semaphore for as many connections: throughput, CPU time of this process and
+ * of the server, in alternating rounds. Its arguments are the numbers of callers, of rounds, and of locks that each
+ * caller takes in a round: {@code java -cp ... dev.serverlock.internal.wire.PipelineCost 1000 7 20}, where
+ * SERVERLOCK_MODULE names the module.
  */
 public final class PipelineCost {
     private static final long TIMEOUT = 60 * Clock.SECOND;
@@ -63,7 +64,7 @@ public final class PipelineCost {
     }
 
     /**
-     * Measures and prints.
+     * Measures, and prints medians.
      *
      * @param args callers, rounds, locks
      * @throws Exception if the server cannot be started
@@ -150,7 +151,7 @@ public final class PipelineCost {
             Cost cost = median(costs);
             Cost ratio = median(ratios);
             System.out.printf(
-                    "%-20s %6.1f us for a lock (%.2f of the pipeline), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
+                    "%-20s per lock: %6.1f us (%.2f of the pipeline), client %5.1f us (%.2f), server %5.1f us (%.2f)%n",
                     name, cost.wall, ratio.wall, cost.client, ratio.client, cost.server, ratio.server);
         });
     }

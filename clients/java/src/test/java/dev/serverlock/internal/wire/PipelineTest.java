@@ -24,7 +24,7 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** How callers share two connections. */
+/** Callers share two connections. */
 class PipelineTest {
     private static final long LONG = 60 * Clock.SECOND;
 
@@ -35,7 +35,7 @@ class PipelineTest {
         callers.shutdownNow();
     }
 
-    /** A server that answers with the first word, once it is opened. */
+    /** A server that replies with the first word once it is opened. */
     private static final class Gate implements Node {
         final CountDownLatch opened = new CountDownLatch(1);
         final List<Integer> batches = Collections.synchronizedList(new ArrayList<>());
@@ -80,7 +80,7 @@ class PipelineTest {
     }
 
     @Test
-    void aCrowdIsSentTogetherOverTwoConnections() throws Exception {
+    void manyCallersAreSentTogetherOverTwoConnections() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
         List<Future<String>> all = new ArrayList<>();
@@ -111,19 +111,19 @@ class PipelineTest {
     }
 
     @Test
-    void aNarrowPipelineHasOneConnectionUntilThereIsACrowd() throws Exception {
+    void aNarrowPipelineHasOneConnectionUntilCallersQueue() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
-        CountDownLatch crowded = new CountDownLatch(1);
-        assertTrue(pipeline.narrow(crowded::countDown));
+        CountDownLatch onQueued = new CountDownLatch(1);
+        assertTrue(pipeline.narrow(onQueued::countDown));
         List<Future<String>> all = new ArrayList<>();
         all.add(begin(pipeline, "a", LONG));
         TestServer.until("it is taken", () -> gate.batches.size() == 1);
         all.add(begin(pipeline, "b", LONG));
         TestServer.until("one waits", () -> pipeline.queued() == 1);
-        assertEquals(1, crowded.getCount());
+        assertEquals(1, onQueued.getCount());
         all.add(begin(pipeline, "c", LONG));
-        assertTrue(crowded.await(60, TimeUnit.SECONDS));
+        assertTrue(onQueued.await(60, TimeUnit.SECONDS));
         gate.opened.countDown();
         for (Future<String> one : all) {
             one.get(60, TimeUnit.SECONDS);

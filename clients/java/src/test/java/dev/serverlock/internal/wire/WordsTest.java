@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** Keys in messages. */
+/** Keys in messages are quoted. */
 class WordsTest {
     @Test
     void keysAreShownSoThatTheyCanBeRead() {

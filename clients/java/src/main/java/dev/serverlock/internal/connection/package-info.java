@@ -1,0 +1,2 @@
+/** The manager's own connections, on which attempts wait. */
+package dev.serverlock.internal.connection;

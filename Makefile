@@ -177,7 +177,7 @@ bench-tables: ## Fill the tables and draw the plots of README.md and benches/REA
 	cargo bench --bench lock -- bounds --write
 
 pictures: ## Draw the pictures of the documents from the texts in docs/pictures
-	cargo run --quiet --example pictures
+	cargo xtask pictures
 
 ##@ Release
 

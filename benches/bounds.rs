@@ -10,12 +10,12 @@ mod tables;
 
 use crate::measure::runs::{cpu_us, number, Row, Run};
 use crate::measure::{median, print_table, root, Call, Ratio};
-use crate::support::server_binary;
 use list::{
     judged, verdict, Bound, Of, BARE_RELEASE, BOUNDS, CEILING, EXTEND, LIMIT, LIMIT_REFUSED, LONGEST_PAUSE_US,
     MANY_KEYS, OURS, PAIR, REFUSED, SHARED,
 };
 use std::process::Command;
+use testkit::server_binary;
 
 /// The measured ratio of a bound.
 struct Outcome {

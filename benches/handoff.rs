@@ -14,9 +14,9 @@ pub use worker::{arguments as worker_arguments, run as work};
 
 use crate::measure::state::{State, COLUMN};
 use crate::measure::{Call, Origin, ServerCpu};
-use crate::support::Server;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use testkit::Server;
 
 const ROUNDS: usize = 7;
 /// Hand-offs of each contender for each number of waiters in a round.

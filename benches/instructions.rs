@@ -11,9 +11,9 @@ use crate::measure::{median, print_table, root, Call, Origin, Settings};
 use crate::pair::lane::Lane;
 use crate::pair::work::{commands, Command};
 use crate::several;
-use crate::support::Server;
 use std::path::PathBuf;
 use std::process;
+use testkit::Server;
 
 /// N.
 const OPERATIONS: usize = 2_000;

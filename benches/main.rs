@@ -14,8 +14,6 @@
 
 mod bounds;
 mod handoff;
-#[path = "../tests/clients/install.rs"]
-mod install;
 mod instructions;
 mod measure;
 mod memory;
@@ -25,9 +23,6 @@ mod plots;
 mod portable;
 mod queued;
 mod several;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use measure::Call;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -81,7 +76,7 @@ fn main() -> ExitCode {
     };
     if !smoke {
         // The watch over tests is in benches too, which cargo builds as tests, and would end servers after minutes.
-        support::watch::allow(A_DAY);
+        testkit::watch::allow(A_DAY);
     }
     (bench.run)(&Call { arguments: arguments.to_vec(), smoke });
     ExitCode::SUCCESS

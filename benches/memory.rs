@@ -7,8 +7,8 @@
 use crate::bounds::list::{at_most, verdict, MEMORY, OURS};
 use crate::measure::state::State;
 use crate::measure::{argument, info, median, print_table, Call, Origin, Pipe, Ratio};
-use crate::support::{Conn, Reply, Server};
 use std::time::{Duration, Instant};
+use testkit::{Conn, Reply, Server};
 
 const ROUNDS: usize = 3;
 const KEYS: usize = 100_000;

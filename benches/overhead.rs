@@ -7,10 +7,10 @@
 
 use crate::bounds::list::judged;
 use crate::measure::{argument, median, print_table, sorted, turn, Call, Cost, Origin, Pipe, ServerCpu};
-use crate::support::{show, until, Server};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use testkit::{show, until, Server};
 
 /// Connections that take turns, and commands of each on their way: together less than a server reads at once.
 const LANES: usize = 8;

@@ -11,8 +11,8 @@ pub mod tables;
 pub mod work;
 
 use crate::measure::{Call, Origin, ServerCpu};
-use crate::support::Server;
 use lane::{side_by_side, COLUMNS};
+use testkit::Server;
 use work::workloads;
 
 /// Connections that take turns.

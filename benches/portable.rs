@@ -5,7 +5,7 @@ use crate::measure::{median, print_table, Call, Origin, Ratio};
 use crate::pair::lane::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};
 use crate::pair::work::{release, Contender, Workload, COMPARE_AND_DELETE, LEASE_MS};
 use crate::pair::{KEYS, LANES};
-use crate::support::{project_file, Conn, Reply, Server};
+use testkit::{project_file, Conn, Reply, Server};
 
 const ROUNDS: usize = 9;
 const OPERATIONS: usize = 200_000;

@@ -7,10 +7,10 @@
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::State;
 use crate::measure::{argument, info, print_table, Call, Origin, Pipe, ServerCpu, Settings};
-use crate::support::{until, Conn, Options, Server};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testkit::{until, Conn, Options, Server};
 
 const ROUNDS: usize = 1;
 /// Hand-offs that are measured.

@@ -7,7 +7,7 @@ use crate::measure::state::State;
 use crate::measure::{Call, Origin};
 use crate::pair::lane::{side_by_side, Stand, COLUMNS};
 use crate::pair::{tables, KEYS, LANES};
-use crate::support::Server;
+use testkit::Server;
 use work::{crowds, of_several};
 
 /// Keys of a lane where many hold each.

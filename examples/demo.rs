@@ -9,9 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-use support::{server_time_us, until, Conn, Reply, Server};
+use testkit::{server_time_us, until, Conn, Reply, Server};
 
 const LOCK: &str = "lock.foo";
 

@@ -6,14 +6,9 @@
 //! and releases a lock on those.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-#[path = "redlock/client.rs"]
-mod client;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
-use client::{NotLocked, Redlock, Settings};
+use redlock_example::{NotLocked, Redlock, Settings};
 use std::time::Duration;
-use support::Server;
+use testkit::Server;
 
 const LEASE: Duration = Duration::from_secs(10);
 

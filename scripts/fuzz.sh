@@ -10,7 +10,7 @@ cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: 'rustup toolchain inst
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-corpus() { cargo run --quiet --example corpus -- "$@"; }
+corpus() { cargo xtask corpus "$@"; }
 
 [ $# -gt 0 ] || set -- value arguments queue
 for target; do

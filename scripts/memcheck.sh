@@ -15,7 +15,7 @@ asan=$(${CC:-cc} -print-file-name=libasan.so)
 # are not instrumented. Everything is built from the copy that gets the mutants: cargo cannot tell two trees in one target
 # folder apart.
 build() {
-    tree=$(cargo run --quiet --example mutants -- plant "$@")
+    tree=$(cargo xtask mutants plant "$@")
     (cd "$tree" && RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address ${RUSTFLAGS:-}" \
         cargo build --release --lib --quiet --target "$host" --target-dir "$target")
 }
@@ -38,7 +38,7 @@ run() { cargo test --quiet --test integration -- "$@"; }
 # Only reports with the module in the stack; others are about the server alone.
 found() { grep -l "$1" "$reports"/report.* 2>/dev/null | xargs -r grep -l libredis_lock; }
 
-cargo run --quiet --example mutants -- memory >"$reports/mutants"
+cargo xtask mutants memory >"$reports/mutants"
 # shellcheck disable=SC2086 # Tests are words.
 while read -r mutant report tests; do
     build "$mutant" </dev/null

@@ -3,4 +3,4 @@
 # Takes some ten minutes. Arguments: only these mutants.
 set -eu
 cd "$(dirname "$0")/.."
-exec cargo run --quiet --example mutants -- run "$@"
+exec cargo xtask mutants run "$@"

@@ -1,9 +1,7 @@
 //! Replays the inputs that the fuzzers kept (`fuzz/corpus`) with the same checks, on any compiler, and checks that
-//! their packed form keeps the promises of `fuzz/pack.rs`.
+//! their packed form keeps the promises of `xtask/src/corpus/pack.rs`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
-#[path = "../fuzz/pack.rs"]
-mod pack;
 #[path = "../fuzz/properties/mod.rs"]
 mod properties;
 
@@ -18,6 +16,7 @@ use redis_lock::Command as _;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use xtask::corpus::pack;
 
 fn replay(target: &str, least: usize, check: fn(&[u8])) {
     let inputs = pack::read(target).unwrap();

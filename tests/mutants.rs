@@ -2,16 +2,11 @@
 //! each test that must catch a mutant exists. `make mutants` takes minutes and checks that the tests catch them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
-#[path = "mutants/mutant.rs"]
-#[allow(dead_code, reason = "the example that runs the tests uses the rest")]
-mod mutant;
-#[path = "mutants/tree.rs"]
-mod tree;
-
-use mutant::{Mutant, Suite, Test};
 use std::collections::BTreeMap;
 use std::process::Command;
-use tree::{root, said, target, Tree};
+use xtask::mutants::mutant::{Mutant, Suite, Test};
+use xtask::mutants::tree::{said, target, Tree};
+use xtask::root;
 
 fn read(file: &str) -> Option<String> {
     std::fs::read_to_string(root().join(file)).ok()

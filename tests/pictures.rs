@@ -2,11 +2,9 @@
 //! alternative text, and load nothing from elsewhere.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "pictures/picture.rs"]
-mod picture;
-
 use std::path::Path;
 use std::{fs, iter};
+use xtask::pictures as picture;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

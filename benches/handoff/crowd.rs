@@ -12,7 +12,7 @@ use crate::bounds::list::{at_most, judged, HAND_OFF, OURS, SINGLE};
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::State;
 use crate::measure::{info, median, print_table, Cost, ServerCpu, Settings};
-use crate::support::{until, Conn, Server};
+use testkit::{until, Conn, Server};
 
 const SIZES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 /// Files that this process and a server need besides the waiters.

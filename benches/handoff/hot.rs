@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::worker::{now_us, sleep_until, spawn};
 use super::Row;
 use crate::bounds::list::verdict;
-use crate::install;
 use crate::measure::state::State;
 use crate::measure::{info, median, print_table, root, sorted, turn, ServerCpu, Settings};
-use crate::support::{temp_dir, until, Conn, Server};
+use testkit::install;
+use testkit::{temp_dir, until, Conn, Server};
 
 const CLIENTS: [usize; 3] = [4, 16, 64];
 /// From the moment that all client processes are there.

@@ -12,7 +12,7 @@ use super::Row;
 use crate::bounds::list::{verdict, LONGEST_PAUSE_US};
 use crate::measure::state::State;
 use crate::measure::{info, median, print_table, Settings};
-use crate::support::{until, Conn, Server};
+use testkit::{until, Conn, Server};
 
 const PARTS: [&str; 3] = ["pause: join", "pause: disconnect", "pause: demotion"];
 /// The system delays a process of its own accord too: more rounds than these say little.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::told;
-use crate::support::Conn;
+use testkit::Conn;
 
 const MARK: &str = "--worker";
 pub const LEASE_MS: &str = "30000";

@@ -1,12 +1,12 @@
 //! A server under callgrind: its instructions are counted while something is done, and only then.
 
 use super::state::State;
-use crate::support::{server_binary, temp_dir, watch, Conn, Options, Server};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::{server_binary, temp_dir, watch, Conn, Options, Server};
 
 /// The server, and where callgrind writes.
 pub struct Callgrind {

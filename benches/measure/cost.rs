@@ -1,9 +1,9 @@
 //! The server's CPU time for some work.
 
 use super::info;
-use crate::support::{Conn, Server};
 use std::fs;
 use std::time::{Duration, Instant};
+use testkit::{Conn, Server};
 
 /// The CPU time that a server has used, all its threads together.
 pub struct ServerCpu {

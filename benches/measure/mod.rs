@@ -20,9 +20,9 @@ pub use settings::{Call, Settings};
 pub use stats::{median, sorted, Ratio};
 pub use table::{markdown, print_table};
 
-use crate::support::Conn;
 use std::path::Path;
 use std::str::FromStr;
+use testkit::Conn;
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

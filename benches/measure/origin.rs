@@ -1,12 +1,12 @@
 //! Raw files: the facts of a run and its rounds, as CSV in `benches/runs/`.
 
 use super::{field, root, Settings};
-use crate::support::Server;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use testkit::Server;
 
 /// The head of a raw file: where its numbers come from.
 pub struct Origin {

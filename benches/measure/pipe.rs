@@ -1,8 +1,8 @@
 //! A connection that sends many commands at once: the client has to be faster than the server.
 
-use crate::support::{Server, DEADLINE};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use testkit::{Server, DEADLINE};
 
 /// An argument of a command as it goes over the wire.
 pub fn argument(bytes: &[u8]) -> Vec<u8> {

@@ -3,8 +3,8 @@
 
 use super::info;
 use super::runs::Row;
-use crate::support::{until, Options, Server};
 use std::thread;
+use testkit::{until, Options, Server};
 
 /// The replication sinks of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

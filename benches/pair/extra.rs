@@ -6,8 +6,8 @@ use super::work::{pair, with_options, Workload};
 use super::{tables, KEYS, LANES};
 use crate::measure::state::State;
 use crate::measure::{Call, Origin, Pipe};
-use crate::support::Server;
 use std::fmt::Write as _;
+use testkit::Server;
 
 const ROUNDS: usize = 7;
 const OPERATIONS: usize = 50_000;

@@ -3,8 +3,8 @@
 use super::work::Workload;
 use crate::measure::state::State;
 use crate::measure::{argument, turn, Cost, Pipe, ServerCpu};
-use crate::support::{show, Conn, Server};
 use std::ops::Range;
+use testkit::{show, Conn, Server};
 
 /// As many keys as a command for several has here.
 pub const MANY: usize = 10;

@@ -3,7 +3,7 @@
 use super::lane::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
 use crate::bounds::list::{EXTEND, OURS, PAIR, REFUSED};
 use crate::measure::Cost;
-use crate::support::{Conn, Reply};
+use testkit::{Conn, Reply};
 
 /// The lease that all contenders ask for.
 pub const LEASE_MS: &str = "30000";

@@ -3,7 +3,7 @@
 use crate::bounds::list::{BARE_RELEASE, LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, OURS, SHARED};
 use crate::pair::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
 use crate::pair::work::{release, set, Command, Contender, Workload, LEASE_MS};
-use crate::support::Conn;
+use testkit::Conn;
 
 /// The lease of those that hold it all the time.
 const LONG_MS: &str = "600000";

@@ -6,7 +6,7 @@ mod scan;
 
 use crate::metadata::has_category;
 use crate::metrics::{moved, numbers};
-use crate::support::{until, Conn, Reply, Server};
+use testkit::{until, Conn, Reply, Server};
 
 const TOKEN: &str = "1763710031482913";
 

@@ -1,7 +1,7 @@
 //! `repl-diskless-load swapdb`: a replica keeps serving its data while it loads new data from its master. A module that
 //! does not declare support for that turns it off for the whole server.
 
-use crate::support::{until, Conn, Reply, Server};
+use testkit::{until, Conn, Reply, Server};
 
 /// Whether the server can serve while it loads: 7.0 and later.
 fn can_serve_while_loading(conn: &mut Conn) -> bool {

@@ -31,7 +31,6 @@ mod model {
     pub mod steps;
 }
 
-use crate::support::env_number;
 use clocks::Clocks;
 use command::{Answers, Command, Told, CONTROL};
 use mixes::Mix;
@@ -45,6 +44,7 @@ use redis_lock_core::lock::time::Micros;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tally::Tally;
+use testkit::env_number;
 
 /// Steps executed on one server.
 const STEPS: usize = 1_000;

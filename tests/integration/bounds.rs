@@ -1,13 +1,13 @@
-//! Bounds on time go through `support::bound`: no assertion compares a time with a limit of its own, and the list of the
+//! Bounds on time go through `testkit::bound`: no assertion compares a time with a limit of its own, and the list of the
 //! tests with a bound names tests that are there.
 
 use crate::documents::{has_test, sources_below};
-use crate::support::{project_file, root};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use syn::visit::{self, Visit};
+use testkit::{project_file, root};
 
 /// The folders of tests, each with its binary in the list.
 const TESTS: [(&str, &str); 3] =
@@ -107,7 +107,7 @@ fn no_assertion_compares_a_time_with_a_limit_of_its_own() {
     assert!(files.len() > 100, "{} files", files.len());
     let found = |file: &Path| bounds(&fs::read_to_string(file).unwrap());
     let found: Vec<_> = files.iter().flat_map(|file| found(file).into_iter().map(move |it| (file, it))).collect();
-    assert!(found.is_empty(), "use support::bound: {found:#?}");
+    assert!(found.is_empty(), "use testkit::bound: {found:#?}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::program::end_within;
-use crate::support::{bound, signal, temp_dir, until, write_program, Conn, Server};
+use testkit::program::end_within;
+use testkit::{bound, signal, temp_dir, until, write_program, Conn, Server};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
 const SERVERLOCK: &str = include_str!("../../clients/shell/serverlock");

@@ -17,12 +17,9 @@ mod slots;
 mod unserved;
 mod waiters;
 
-#[path = "../support/cluster.rs"]
-pub mod servers;
-
-use servers::{nodes, Cluster};
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use testkit::cluster::{nodes, Cluster};
 
 /// A shared cluster, for one test at a time.
 pub struct Turn(MutexGuard<'static, Option<Cluster>>);

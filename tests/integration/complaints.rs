@@ -7,7 +7,7 @@ mod failover;
 mod holder;
 mod line;
 
-use crate::support::{Conn, Reply};
+use testkit::{Conn, Reply};
 
 /// Compare and delete, as locks on SET NX PX release.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";

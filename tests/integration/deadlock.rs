@@ -5,8 +5,8 @@ mod bounds;
 mod kinds;
 
 use crate::kinds::Row;
-use crate::support::{until, Conn, Reply};
 use crate::waiting::{Locks, Waiter};
+use testkit::{until, Conn, Reply};
 
 const LEASE: [&str; 2] = ["PX", "600000"];
 const WAIT: [&str; 2] = ["WAIT", "600000"];

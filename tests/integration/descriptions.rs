@@ -1,10 +1,10 @@
 //! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits the
 //! schema there.
 
-use crate::support::{until, Reply, Server};
 use serde_json::{json, Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use testkit::{until, Reply, Server};
 
 /// The descriptions by their commands.
 pub fn descriptions() -> BTreeMap<String, Value> {

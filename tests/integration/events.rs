@@ -6,7 +6,7 @@ mod several;
 mod watch;
 
 use crate::metrics::number;
-use crate::support::{until, Conn, Server};
+use testkit::{until, Conn, Server};
 
 /// A server, a connection to it, and a subscriber to its keyspace events.
 struct Listener {
@@ -231,5 +231,5 @@ fn events_name_their_key_and_database_as_bytes() {
     listener.call(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
     assert!(all.conn.call(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"5"]).int() > 0);
     let message = listener.read();
-    assert_eq!(message.list()[2], crate::support::Reply::Text(name.to_vec()));
+    assert_eq!(message.list()[2], testkit::Reply::Text(name.to_vec()));
 }

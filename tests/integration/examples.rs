@@ -5,8 +5,8 @@
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use crate::factory::install;
-use crate::support::{bound, skipped, until_within, Server, DEADLINE};
+use testkit::install;
+use testkit::{bound, skipped, until_within, Server, DEADLINE};
 
 /// The output of an example at that server, with one step of work; None, with a message, without redis-py.
 fn run(text: &str, server: &Server) -> Option<Output> {

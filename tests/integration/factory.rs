@@ -13,11 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::program::end_within;
-use crate::support::{bound, skipped, until, Conn, Reply, Server, DEADLINE};
-
-#[path = "../clients/install.rs"]
-pub mod install;
+use testkit::program::end_within;
+use testkit::{bound, install, skipped, until, Conn, Reply, Server, DEADLINE};
 
 /// How long the lock has been held when the client comes.
 const HELD_BEFORE: Duration = Duration::from_secs(1);

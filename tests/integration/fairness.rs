@@ -4,13 +4,13 @@
 
 use crate::kinds::acquire;
 use crate::sessions::many::raise_limit;
-use crate::support::{bound, temp_dir, until, Conn, Iterations, Reply, Server};
 use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::{bound, temp_dir, until, Conn, Iterations, Reply, Server};
 
 const WAITERS: usize = 10_000;
 

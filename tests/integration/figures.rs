@@ -1,7 +1,7 @@
 //! Figures in the documents that can be counted or measured. Each is read from the document, so that neither it nor its
 //! subject changes alone.
 
-use crate::support::{project_file, until, Conn, Server};
+use testkit::{project_file, until, Conn, Server};
 
 /// The text of a document as one line, without the signs of comments.
 fn text(name: &str) -> String {
@@ -136,7 +136,7 @@ fn what_a_replica_answers_is_what_the_documents_say() {
     for call in calls {
         let name = format!("LOCK.{}", call[0]);
         match conn.call(&[&[name.as_str()], &call[1..]].concat()) {
-            crate::support::Reply::Error(error) => assert!(error.starts_with("READONLY "), "{name}: {error}"),
+            testkit::Reply::Error(error) => assert!(error.starts_with("READONLY "), "{name}: {error}"),
             _ => answered.push(call[0].to_string()),
         }
     }

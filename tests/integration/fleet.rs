@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::support::{Conn, Reply, Server};
+use testkit::{Conn, Reply, Server};
 
 /// One lease for all, in seconds, as docs/SEMANTICS.md demands of a fleet.
 const LEASE_S: i64 = 1;

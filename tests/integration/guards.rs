@@ -6,10 +6,10 @@ mod failover;
 mod grace;
 
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{server_time_us, temp_dir, until, Reply, Server};
 use crate::waiting::{is_silent, Locks, Waiter};
 use std::fs;
 use std::time::Duration;
+use testkit::{server_time_us, temp_dir, until, Reply, Server};
 
 /// A master whose AOF or replica makes a forbidden write fatal to it.
 fn with_aof() -> Locks {

@@ -6,8 +6,8 @@ mod foreign;
 mod moved;
 
 use crate::kinds::{acquire, Kind, Row};
-use crate::support::{server_time_us, until, Conn, Reply, Server};
 use crate::waiting::Locks;
+use testkit::{server_time_us, until, Conn, Reply, Server};
 
 fn members(conn: &mut Conn, key: &str) -> Vec<String> {
     conn.call(&["ZRANGE", key, "0", "-1"]).list().iter().map(Reply::text).collect()

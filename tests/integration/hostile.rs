@@ -4,7 +4,7 @@
 mod random;
 mod storm;
 
-use crate::support::{show, Conn, Reply, Server};
+use testkit::{show, Conn, Reply, Server};
 
 /// Every LOCK.* command with valid arguments, on a key with that name.
 fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {

@@ -1,9 +1,9 @@
 //! No iteration of the event loop takes long, however many locks are released or expire at one moment.
 
 use crate::notify::can_publish;
-use crate::support::clock::Clocks;
-use crate::support::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server};
 use std::time::Duration;
+use testkit::clock::Clocks;
+use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server};
 
 /// How many locks.
 const CROWD: usize = 200_000;

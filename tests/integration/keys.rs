@@ -7,8 +7,8 @@ mod pieces;
 
 use crate::cluster::in_memory;
 use crate::kinds::{acquire, acquire_all, Row};
-use crate::support::{server_time_us, until, Conn, Reply, Server};
 use crate::waiting::Locks;
+use testkit::{server_time_us, until, Conn, Reply, Server};
 
 #[test]
 fn several_locks_are_taken_extended_and_released_together() {

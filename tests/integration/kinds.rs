@@ -1,7 +1,7 @@
 //! The kinds of locks. A promise that holds for all of them is one test, with a row for each kind.
 
-use crate::support::Conn;
 use std::fmt::Debug;
+use testkit::Conn;
 
 /// How a lock is taken: alone, shared by any number, by two at most, or as one of two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 mod refused;
 mod unheard;
 
-use crate::support::{skipped, until, Conn};
+use testkit::{skipped, until, Conn};
 
 /// The number of writes that were not replicated.
 pub fn unheard(conn: &mut Conn) -> u64 {

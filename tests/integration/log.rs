@@ -1,7 +1,7 @@
 //! The lines that the module writes into the server's log: each with its name, and when a grace begins
 //! and ends, and what it refused.
 
-use crate::support::{until, Server};
+use testkit::{until, Server};
 
 /// The lines of the module, behind its name.
 fn lines(server: &Server) -> Vec<String> {
@@ -26,7 +26,7 @@ fn every_line_has_the_name_of_the_module() {
     assert!(!server.log().contains("<module>"), "{}", server.log());
     // Unloaded and loaded again, it has its name again.
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
-    let file = crate::support::module().to_str().unwrap();
+    let file = testkit::module().to_str().unwrap();
     conn.ok(&["MODULE", "LOAD", file]);
     assert_eq!(count(&server, "lock "), 2, "{}", server.log());
     assert!(!server.log().contains("<module>"), "{}", server.log());

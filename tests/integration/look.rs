@@ -7,8 +7,8 @@ mod holder;
 mod order;
 mod scan;
 
-use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter, QUIET};
+use testkit::{until, Conn, Reply, Server};
 
 /// The address of a client, as the server lists it.
 pub fn address(conn: &mut Conn, id: &str) -> String {

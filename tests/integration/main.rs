@@ -2,9 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod acl;
 mod async_load;
 mod beside;

@@ -7,8 +7,8 @@
 mod hints;
 
 use crate::descriptions::descriptions;
-use crate::support::{Conn, Reply, Server};
 use serde_json::Value;
+use testkit::{Conn, Reply, Server};
 
 /// The expected metadata of a command.
 struct Known {

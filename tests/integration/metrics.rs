@@ -8,10 +8,10 @@ mod oldest;
 pub mod overruns;
 mod waits;
 
-use crate::support::{until, Conn, Reply, Server};
 use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::{until, Conn, Reply, Server};
 
 /// The whole numbers of INFO lock, without the prefix of their names.
 pub fn numbers(conn: &mut Conn) -> BTreeMap<String, i64> {

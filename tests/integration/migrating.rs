@@ -11,9 +11,9 @@ mod queue;
 use std::collections::BTreeMap;
 use std::thread;
 
-use crate::support::{skipped, Server};
 use library::LIBRARIES;
 use observe::{Case, Row};
+use testkit::{skipped, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/MIGRATING.md");
 

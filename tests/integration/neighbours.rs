@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::support::{bound, expire_at_ms, server_time_us, until, Conn, Reply, Server};
+use testkit::{bound, expire_at_ms, server_time_us, until, Conn, Reply, Server};
 
 /// The time of a client, in nanoseconds.
 fn now_ns() -> u128 {

@@ -20,8 +20,8 @@ mod stream;
 mod told;
 mod unclaimed;
 
-use crate::support::{skipped, until, Conn, Reply, Server};
 use crate::waiting::{is_silent, Locks, QUIET};
+use testkit::{skipped, until, Conn, Reply, Server};
 
 /// The channel of the attempts.
 pub const CHANNEL: &str = "c";
@@ -154,6 +154,6 @@ pub fn can_publish(conn: &mut Conn) -> bool {
 
 /// Waits until so much time has passed on the server.
 pub fn pass(conn: &mut Conn, time_ms: i64) {
-    let end = crate::support::server_time_us(conn) + time_ms * 1000;
-    until("the time has passed", || (crate::support::server_time_us(conn) > end).then_some(()));
+    let end = testkit::server_time_us(conn) + time_ms * 1000;
+    until("the time has passed", || (testkit::server_time_us(conn) > end).then_some(()));
 }

@@ -14,9 +14,9 @@ mod tools;
 pub mod watching;
 
 use crate::pages::settings;
-use crate::support::{module, project_file, temp_dir, until, Conn, Options, Reply, Server};
 use std::fs;
 use std::path::{Path, PathBuf};
+use testkit::{module, project_file, temp_dir, until, Conn, Options, Reply, Server};
 
 fn setting(conn: &mut Conn, name: &str) -> String {
     conn.call(&["CONFIG", "GET", name]).field(name).text()

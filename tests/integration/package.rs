@@ -6,12 +6,12 @@
 mod containers;
 mod debian;
 
-use crate::support::{module, temp_dir, write_program, Reply, Server};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use testkit::{module, temp_dir, write_program, Reply, Server};
 
 const MODULE: &str = "usr/lib/redis/modules/libredis_lock.so";
 const CONF: &str = "etc/redis/redis.conf";

@@ -4,9 +4,9 @@
 mod codes;
 mod sessions;
 
-use crate::support::{Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use testkit::{Reply, Server};
 
 const README: &str = include_str!("../../README.md");
 const COMMANDS: &str = include_str!("../../docs/COMMANDS.md");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::kinds::{acquire, Kind, Row, KINDS};
 use crate::replication::{unwrapped, words};
-use crate::support::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn, Options, Reply, Server};
+use testkit::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn, Options, Reply, Server};
 
 const RETENTION_MS: i64 = 60_000;
 

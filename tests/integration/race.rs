@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kinds::acquire_all;
-use crate::support::dice::Dice;
-use crate::support::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
+use testkit::dice::Dice;
+use testkit::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
 
 const ROUNDS: usize = 50;
 const CONTENDERS: usize = 16;

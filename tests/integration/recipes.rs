@@ -6,9 +6,9 @@ pub mod machine;
 mod multiplexed;
 mod several;
 
-use crate::support::program::Program;
-use crate::support::{until, Server};
 use machine::{machines, python, start_with};
+use testkit::program::Program;
+use testkit::{until, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/RECIPES.md");
 
@@ -144,7 +144,7 @@ fn an_idempotency_key_has_one_result_whoever_asks() {
     let Some((_server, mut conn, [mut first, mut second])) = machines(PAYMENT) else { return };
     assert_eq!(first.ask("60"), "pays");
     second.say("60");
-    let info = |conn: &mut crate::support::Conn| conn.call(&["LOCK.INFO", "{order-7}:lock"]);
+    let info = |conn: &mut testkit::Conn| conn.call(&["LOCK.INFO", "{order-7}:lock"]);
     until("the second waits", || (info(&mut conn).field("waiters").int() == 1).then_some(()));
     assert_eq!(first.ask("receipt-1"), "receipt-1");
     assert_eq!(second.hear(), "receipt-1", "it did not pay again");
@@ -223,7 +223,7 @@ fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
         assert_eq!(worker.hear(), "True");
     }
     let log = conn.call(&["LRANGE", "log", "0", "-1"]);
-    let log: Vec<String> = log.list().iter().map(crate::support::Reply::text).collect();
+    let log: Vec<String> = log.list().iter().map(testkit::Reply::text).collect();
     assert_eq!(log, expected);
 }
 

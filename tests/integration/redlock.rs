@@ -1,16 +1,13 @@
 //! examples/redlock: one lock over five servers is granted while a majority answers and time is left, to one client at
 //! a time; otherwise to none, and partial grants are released at once.
 
-#[path = "../../examples/redlock/client.rs"]
-mod client;
-
 use crate::demo::tells;
-use crate::support::relay::{Loss, Relay};
-use crate::support::{until, Reply, Server};
-use client::{NotLocked, Redlock, Settings};
+use redlock_example::{NotLocked, Redlock, Settings};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::relay::{Loss, Relay};
+use testkit::{until, Reply, Server};
 
 /// Longer than any test: a lock that is free earlier was released.
 const LEASE: Duration = Duration::from_secs(60);

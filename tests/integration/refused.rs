@@ -1,7 +1,7 @@
 //! Commands of the server that the module cannot call: removed by rename-command, or refused by another module.
 
-use crate::support::{shared_object, skipped, Conn, Reply, Server};
 use crate::waiting::Locks;
+use testkit::{shared_object, skipped, Conn, Reply, Server};
 
 #[test]
 fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {

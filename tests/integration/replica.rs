@@ -2,8 +2,8 @@
 
 use crate::kinds::{acquire, acquire_all};
 use crate::replication::Stream;
-use crate::support::dice::Dice;
-use crate::support::{expire_at_ms, until, Conn, Options, Reply, Server};
+use testkit::dice::Dice;
+use testkit::{expire_at_ms, until, Conn, Options, Reply, Server};
 
 /// A master whose replicas need not wait for others to join before they get their RDB.
 fn master() -> Options {

@@ -3,7 +3,7 @@
 
 mod passing;
 
-use crate::support::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
+use testkit::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
 
 /// The retention that the module has by default.
 const RETENTION_MS: i64 = 60_000;

@@ -5,5 +5,4 @@ mod clients;
 mod conditions;
 pub mod failovers;
 mod gaps;
-pub mod group;
 pub mod holders;

@@ -10,8 +10,8 @@ mod refused;
 mod served;
 
 use crate::replication::Stream;
-use crate::support::{server_time_us, timestamp_us, until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter};
+use testkit::{server_time_us, timestamp_us, until, Conn, Reply, Server};
 
 /// The margin of the servers here, short enough to wait for.
 const MARGIN_MS: i64 = 200;

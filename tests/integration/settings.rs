@@ -1,6 +1,6 @@
 //! The settings: their defaults, how they are given, and what they change. Which values are refused: `operator.rs`.
 
-use crate::support::{expire_at_ms, module, server_time_us, timestamp_us, Conn, Options, Reply, Server};
+use testkit::{expire_at_ms, module, server_time_us, timestamp_us, Conn, Options, Reply, Server};
 
 /// The settings with their names in CONFIG, their argument names and their defaults.
 const SETTINGS: [(&str, &str, &str); 2] =

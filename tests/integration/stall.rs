@@ -2,10 +2,10 @@
 //! grace sets for a new master and for leases.
 
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::relay::Relay;
-use crate::support::{until, Conn, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::relay::Relay;
+use testkit::{until, Conn, Reply, Server};
 
 /// The longest lease is then 500 ms: 4500 less margin 1000, max-lag 1000 and 2000.
 pub const GRACE_MS: &str = "4500";

@@ -4,11 +4,11 @@
 //! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server the three look as after a suspend.
 
 use crate::metrics::number;
-use crate::support::clock::Clocks;
-use crate::support::relay::Relay;
-use crate::support::{bound, until, Conn, Options, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::clock::Clocks;
+use testkit::relay::Relay;
+use testkit::{bound, until, Conn, Options, Reply, Server};
 
 const SECOND_US: i64 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);

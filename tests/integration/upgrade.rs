@@ -8,10 +8,10 @@ mod cluster;
 mod group;
 mod removal;
 
-use crate::support::{module, temp_dir};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use testkit::{module, temp_dir};
 
 /// The file that servers load, which is replaced as an installation replaces it: by another one of the same name.
 pub struct ModuleFile {

@@ -10,8 +10,8 @@ mod places;
 mod silent;
 
 use crate::kinds::Kind;
-use crate::support::{encoded, until, Conn, Reply, Server};
 use std::time::Duration;
+use testkit::{encoded, until, Conn, Reply, Server};
 
 /// Long enough to see that no other client gets a reply: every due timer of the module has fired, but the periodic scan
 /// has not covered every lock.

@@ -12,10 +12,10 @@ mod places;
 mod streams;
 mod times;
 
-use crate::support::{Conn, Reply, Server};
 use fixture::{expires_at_ms, knows_maps, now_us, retained_ms, value, Case, Effect, Fixture, Snapshot};
 use holders::Holders;
 use std::collections::BTreeMap;
+use testkit::{Conn, Reply, Server};
 
 const RETENTION_MS: i64 = 60_000;
 

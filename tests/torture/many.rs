@@ -11,10 +11,10 @@ use super::plan::{Plan, Setup};
 use super::report;
 use super::run::{histories, run};
 use super::small::Budget;
-use super::support::{Server, SetAtEnd};
 use super::world::World;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::{Server, SetAtEnd};
 
 const MARGIN_US: i64 = 50_000;
 

@@ -2,8 +2,8 @@
 //!
 //! A plan also says what is promised under its faults; the rest is not judged.
 
-use crate::support::dice::Dice;
 use std::fmt::{self, Display, Formatter};
+use testkit::dice::Dice;
 
 /// What runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
 use super::small::Budget;
 use super::world::{StopOnPanic, World};
-use crate::support::{env_number, watch, SetAtEnd};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
+use testkit::{env_number, watch, SetAtEnd};
 
 /// After this time, commands without a reply are either executed or lost: the longest stall of a plan, and more.
 const LONGEST_STALL: i64 = 11_000_000;
@@ -195,7 +195,7 @@ const LONG: u64 = 60;
 /// Runs setups side by side; ends with an error if anything was promised and not kept.
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     // Built once, before all want it.
-    crate::support::module();
+    testkit::module();
     watch::allow(Duration::from_secs(2 * seconds + 180));
     let plans: Vec<Plan> = setups.iter().map(|setup| Plan::of(*setup, seed, seconds * 1_000)).collect();
     let reports: Vec<Report> = thread::scope(|scope| {
@@ -214,7 +214,7 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
         assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
     }
     // One that a run does without: a server before 7.0.
-    if crate::support::Server::start().conn().version() >= (false, 7, 0) {
+    if testkit::Server::start().conn().version() >= (false, 7, 0) {
         let claims: usize = reports.iter().map(|report| report.claims).sum();
         assert!(claims > 0, "nobody waited without a connection");
     }

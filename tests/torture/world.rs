@@ -2,12 +2,12 @@
 
 use super::history::{Effect, Event};
 use super::moment::{Clock, Moment, Step, Unix, Watch};
-use super::support::bound;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
+use testkit::bound;
 
 pub struct World {
     pub watch: Watch,

@@ -2,10 +2,10 @@
 
 use super::{commands, is_denied, tells_reading_from_writing, KEYLESS};
 use crate::metadata::has_category;
-use crate::support::{project_file, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use testkit::{project_file, Conn, Reply, Server};
 
 /// The page with the rules; no other page repeats them. (docs/PORTABLE.md has the rules for the script, which
 /// `portable::` tests.)

@@ -2,12 +2,12 @@
 //! users that are changed or deleted, and for commands without a user.
 
 use super::{is_denied, tells_reading_from_writing, user};
-use crate::support::{encoded, temp_dir, until, Conn, Reply, Server, DEADLINE};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use testkit::{encoded, temp_dir, until, Conn, Reply, Server, DEADLINE};
 
 /// The keys in the reply of one step.
 fn keys(reply: &Reply) -> BTreeSet<String> {

@@ -4,8 +4,8 @@ use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
 use super::model::fake::Settings;
 use super::model::steps::{Call, Share, CLIENTS, KEYS};
-use crate::support::{clock, server_time_us, Conn, Reply, Server};
 use redis_lock_core::lock::retention::Retention;
+use testkit::{clock, server_time_us, Conn, Reply, Server};
 
 pub struct Real {
     moved: clock::Clocks,
@@ -104,7 +104,7 @@ impl Real {
         let mut replies = 0;
         for command in commands {
             let mut add = |words: &Words| {
-                bytes.extend(crate::support::encoded(words));
+                bytes.extend(testkit::encoded(words));
                 replies += 1;
             };
             match command {

@@ -5,7 +5,7 @@
 use super::nodes::{slot_of, Node};
 use super::waiters::{Waiters, MANY};
 use super::{in_memory, Cluster};
-use crate::support::{until, Reply};
+use testkit::{until, Reply};
 
 /// Whether a node considers the cluster down.
 fn is_down(node: &Node) -> bool {

@@ -4,10 +4,10 @@
 
 use super::follower::{crowd, Work};
 use super::nodes::Node;
-use super::servers::WAYS;
 use super::waiters::{assert_came_whole, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
-use crate::support::{until, Conn, Reply};
+use testkit::cluster::WAYS;
+use testkit::{until, Conn, Reply};
 
 /// Waits until the replica has all writes of its master.
 pub fn until_replicated(master: &Node) {

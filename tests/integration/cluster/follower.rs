@@ -2,12 +2,12 @@
 //! Many of them share one lock, and each checks that it is the only holder.
 
 use super::Cluster;
-use crate::support::{until, Conn, Reply, SetAtEnd};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use testkit::{until, Conn, Reply, SetAtEnd};
 
 pub struct Follower {
     conns: HashMap<u16, Conn>,

@@ -7,12 +7,12 @@ use super::failover::until_replicated;
 use super::follower::Follower;
 use super::nodes::Node;
 use super::Cluster;
-use crate::support::relay::Relay;
-use crate::support::{env_number, until, watch, Reply, SetAtEnd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::relay::Relay;
+use testkit::{env_number, until, watch, Reply, SetAtEnd};
 
 /// The longest lease for the grace: that, the margin, the lag of a replica and two seconds.
 const LEASE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use super::follower::crowd;
 use super::in_memory;
 use super::nodes::{slot_of, Node};
 use super::waiters::{assert_came_whole, Waiters, MANY};
-use crate::support::{until, Reply};
+use testkit::{until, Reply};
 
 /// Whether the server can move slots by itself. If not, prints a message.
 fn moves_slots(node: &Node) -> bool {

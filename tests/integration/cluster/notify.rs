@@ -5,9 +5,9 @@
 use super::nodes::{slot_of, Move, Node};
 use super::{in_memory, Cluster};
 use crate::notify::{can_publish, waiting, Listener};
-use crate::support::{until, Conn, Reply};
 use crate::waiting::is_silent;
 use std::time::Duration;
+use testkit::{until, Conn, Reply};
 
 /// A cluster for a test, if modules can publish there.
 fn cluster() -> Option<super::Turn> {

@@ -5,8 +5,8 @@
 use super::failover::until_replicated;
 use super::nodes::Move;
 use super::{in_memory, Cluster};
-use crate::support::{temp_dir, until, Conn, Reply, Server};
 use std::fs;
+use testkit::{temp_dir, until, Conn, Reply, Server};
 
 /// Takes a lock for a minute that ends with the connection.
 fn session(conn: &mut Conn, key: &str) -> String {

@@ -5,7 +5,7 @@ use super::failover::until_replicated;
 use super::nodes::{Move, Node};
 use super::waiters::{fail_over, waiting, Ends, Waiters, MANY};
 use super::{in_memory, with_aof, Turn};
-use crate::support::{until, Conn, Reply};
+use testkit::{until, Conn, Reply};
 
 /// `{tag}k` has three holders, one of which allows two others; one client holds `{tag}a` and `{tag}b`.
 struct Held {

@@ -5,8 +5,8 @@ use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
 use super::waiters::{assert_came_whole, Ends, Waiters, MANY};
 use super::{in_memory, Cluster};
-use crate::support::{until, Conn, Reply};
 use std::time::Duration;
+use testkit::{until, Conn, Reply};
 
 /// Sends a command to a node that is importing its slot.
 fn asking(conn: &mut Conn, command: &[&str]) -> Reply {

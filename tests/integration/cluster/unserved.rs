@@ -2,7 +2,7 @@
 //! waiters in a slot that it no longer owns get MOVED within two seconds.
 
 use super::waiters::Waiters;
-use crate::support::{until, Conn, Server};
+use testkit::{until, Conn, Server};
 
 /// A cluster of one server: ten clients wait, it may no longer grant, and then it loses the slot.
 fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {

@@ -2,8 +2,8 @@
 
 use super::nodes::Node;
 use super::Cluster;
-use crate::support::{until, Conn, Reply};
 use std::time::Duration;
+use testkit::{until, Conn, Reply};
 
 /// How many wait.
 pub const MANY: usize = 100;

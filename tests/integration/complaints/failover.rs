@@ -2,8 +2,8 @@
 
 use super::take;
 use crate::stall::{pair, GRACE_MS};
-use crate::support::{until, Reply, Server, DEADLINE};
 use std::time::{Duration, Instant};
+use testkit::{until, Reply, Server, DEADLINE};
 
 /// The longest that the grace covers.
 const LEASE: [&str; 2] = ["PX", "500"];

@@ -1,8 +1,8 @@
 //! Complaints about a holder and its lock.
 
 use super::{acquire, take, RELEASE, RENEW};
-use crate::support::{until, Reply, Server};
 use crate::waiting::Locks;
+use testkit::{until, Reply, Server};
 
 /// A write that is made only while the lock is held.
 const GUARDED: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOST') end \
@@ -93,7 +93,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
 
     // A crash anywhere in what is sent: there is no lock, or one that ends.
     let sent = b"*4\r\n$12\r\nLOCK.ACQUIRE\r\n$4\r\nours\r\n$2\r\nPX\r\n$2\r\n80\r\n";
-    let client = |conn: &mut crate::support::Conn| conn.int(&["CLIENT", "ID"]).to_string();
+    let client = |conn: &mut testkit::Conn| conn.int(&["CLIENT", "ID"]).to_string();
     for length in 0..=sent.len() {
         let mut crashes = server.conn();
         let id = client(&mut crashes);

@@ -1,9 +1,9 @@
 //! Complaints about waiters, and about a lock that nobody gets although nobody uses it.
 
 use super::{acquire, take};
-use crate::support::{until, Conn, Reply};
 use crate::waiting::Locks;
 use std::time::Duration;
+use testkit::{until, Conn, Reply};
 
 const WAITERS: usize = 50;
 

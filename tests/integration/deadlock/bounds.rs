@@ -2,8 +2,8 @@
 //! `lock.deadlock-edges` it is made, beyond them the wait begins unchecked.
 
 use super::{LEASE, WAIT};
-use crate::support::{bound, until, Conn, Iterations, Server};
 use std::time::Duration;
+use testkit::{bound, until, Conn, Iterations, Server};
 
 const SESSIONS: usize = 2_400;
 const BOUND: Duration = Duration::from_millis(3);

@@ -4,8 +4,8 @@
 use super::{LEASE, WAIT};
 use crate::kinds::Row;
 use crate::metrics::number;
-use crate::support::{until, Conn, Reply};
 use crate::waiting::Locks;
+use testkit::{until, Conn, Reply};
 
 struct Clients(Locks);
 

@@ -3,7 +3,7 @@
 
 use super::Listener;
 use crate::metrics::number;
-use crate::support::until;
+use testkit::until;
 
 fn share(all: &mut Listener, options: &[&str]) -> String {
     all.conn.int(&[&["LOCK.ACQUIRE", "k"], options].concat()).to_string()

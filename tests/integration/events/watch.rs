@@ -2,8 +2,8 @@
 //! changes nothing (`hostile` checks that for refusals).
 
 use crate::kinds::{acquire, Kind, Row, KINDS};
-use crate::support::{until, Conn, Reply};
 use crate::waiting::Locks;
+use testkit::{until, Conn, Reply};
 
 /// A client that watches keys for a transaction, and one that caches what it reads.
 struct Watchers {

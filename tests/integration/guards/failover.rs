@@ -3,8 +3,8 @@
 
 use super::{shorten, with_aof, Line};
 use crate::kinds::Kind;
-use crate::support::{server_time_us, until, Reply, Server};
 use crate::waiting::{Locks, Waiter};
+use testkit::{server_time_us, until, Reply, Server};
 
 /// The replica, as soon as it is a master.
 fn promoted(replica: Server) -> Locks {

@@ -2,9 +2,9 @@
 //! is refused. Larger sets are not locks.
 
 use crate::kinds::acquire;
-use crate::support::{bound, encoded, server_time_us, until, Conn, Iterations, Reply, Server};
 use crate::waiting::Locks;
 use std::time::Duration;
+use testkit::{bound, encoded, server_time_us, until, Conn, Iterations, Reply, Server};
 
 const MOST: usize = 4_096;
 const BOUND: Duration = Duration::from_millis(5);

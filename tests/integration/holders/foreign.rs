@@ -3,8 +3,8 @@
 
 use super::members;
 use crate::kinds::{acquire, acquire_all, Row};
-use crate::support::{Reply, Server};
 use crate::waiting::Locks;
+use testkit::{Reply, Server};
 
 const MEMBER: &str = "1763710000482913";
 

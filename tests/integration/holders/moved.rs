@@ -2,9 +2,9 @@
 //! uses the memory of another set. The key itself is the reference.
 
 use crate::kinds::{acquire, Row};
-use crate::support::dice::Dice;
-use crate::support::{server_time_us, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
+use testkit::dice::Dice;
+use testkit::{server_time_us, Conn, Reply, Server};
 
 type Steps = &'static [&'static [&'static str]];
 

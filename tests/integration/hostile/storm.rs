@@ -11,9 +11,9 @@
 mod commands;
 
 use super::{hostile_arguments, run_id};
-use crate::support::dice::Dice;
-use crate::support::{encoded, env_number, show, until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
+use testkit::dice::Dice;
+use testkit::{encoded, env_number, show, until, Conn, Reply, Server};
 
 const SEED: u64 = 0x10C4_2026;
 const COMMANDS: usize = 20_000;

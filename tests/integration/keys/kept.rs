@@ -3,8 +3,8 @@
 
 use crate::kinds::{acquire, Row};
 use crate::notify::can_publish;
-use crate::support::{encoded, until, Conn, Reply, Server};
 use std::time::Duration;
+use testkit::{encoded, until, Conn, Reply, Server};
 
 /// How many names, and how long each of them is: together 120 MB.
 const NAMES: usize = 30_000;

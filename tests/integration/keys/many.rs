@@ -3,9 +3,9 @@
 
 use crate::holders::crowd::cost;
 use crate::kinds::acquire;
-use crate::support::{bound, until, Conn, Iterations, Reply, Server};
 use crate::waiting::{is_silent, Locks};
 use std::time::Duration;
+use testkit::{bound, until, Conn, Iterations, Reply, Server};
 
 /// The names of so many keys, all of one length.
 fn names(prefix: &str, count: usize) -> Vec<String> {

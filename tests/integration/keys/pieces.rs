@@ -2,9 +2,9 @@
 //! grows with its keys, and not with what else is left behind.
 
 use crate::notify::can_publish;
-use crate::support::clock::Clocks;
-use crate::support::{bound, encoded, until_within, Conn, Iterations, Options, Reply, Server};
 use std::time::Duration;
+use testkit::clock::Clocks;
+use testkit::{bound, encoded, until_within, Conn, Iterations, Options, Reply, Server};
 
 /// The longest iteration. Before these crowds left in pieces it took 20 ms and more for each of them.
 const LONGEST: Duration = Duration::from_millis(5);

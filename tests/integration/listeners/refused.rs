@@ -1,11 +1,11 @@
 //! A LOCK.* command that comes from a master or an AOF: none exists, unless somebody wrote it by hand or the module has
 //! a bug. It changes nothing, and an operator can see it.
 
-use crate::support::{encoded, temp_dir, until, Conn, Server};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use testkit::{encoded, temp_dir, until, Conn, Server};
 
 /// Each command that grants, and a plain one before and after.
 const FED: [&[&str]; 5] = [

@@ -3,8 +3,8 @@
 use super::{unheard, until_nobody_listens, write};
 use crate::kinds::Row;
 use crate::replication::Stream;
-use crate::support::{encoded, temp_dir, until, Conn, Reply, Server};
 use std::fs;
+use testkit::{encoded, temp_dir, until, Conn, Reply, Server};
 
 /// One tick each second: a sink that only the tick can detect is detected late.
 const SLOW: [&str; 6] = ["--hz", "1", "--dynamic-hz", "no", "--repl-diskless-sync-delay", "0"];

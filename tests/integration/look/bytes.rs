@@ -2,9 +2,9 @@
 //! parts five, six and eight of the fixture, in RESP2 and RESP3.
 
 use super::address;
-use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::{Locks, Waiter};
 use crate::wire::fixture::{Case, Fixture};
+use testkit::{until, Conn, Reply, Server};
 
 /// A connection in the protocol asked for.
 fn connect(server: &Server, resp3: bool) -> Conn {

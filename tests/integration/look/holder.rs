@@ -3,9 +3,9 @@
 
 use super::address;
 use crate::notify::Line;
-use crate::support::{until, Conn, Reply, Server};
 use crate::waiting::Locks;
 use std::collections::BTreeSet;
+use testkit::{until, Conn, Reply, Server};
 
 /// A new client, and its number.
 fn client(server: &Server) -> (Conn, String) {

@@ -3,9 +3,9 @@
 
 use super::wait;
 use crate::holders::crowd::cost;
-use crate::support::{bound, until, Iterations, Reply, Server};
 use crate::waiting::Locks;
 use std::time::Duration;
+use testkit::{bound, until, Iterations, Reply, Server};
 
 /// The keys of LOCK.TOP in their order.
 fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {

@@ -3,9 +3,9 @@
 
 use crate::kinds::acquire;
 use crate::notify::can_publish;
-use crate::support::{bound, Conn, Iterations, Reply, Server};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use testkit::{bound, Conn, Iterations, Reply, Server};
 
 /// The keys of a reply.
 fn keys(reply: &Reply) -> Vec<Vec<u8>> {

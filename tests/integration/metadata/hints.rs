@@ -1,9 +1,9 @@
 //! The hints that the command-line client shows while a command is typed, made from COMMAND DOCS.
 
 use super::describes;
-use crate::support::{server_binary, Server};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testkit::{server_binary, Server};
 
 /// A command-line client that can print the hint for a line: of those beside the server, in the
 /// PATH, and fetched for the tests.

@@ -2,10 +2,10 @@
 //! when there is no clock.
 
 use super::{moved, number, numbers};
-use crate::support::clock::Clocks;
-use crate::support::{bound, server_time_us, until, Conn, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use testkit::clock::Clocks;
+use testkit::{bound, server_time_us, until, Conn, Reply, Server};
 
 const HOUR_MS: i64 = 3_600_000;
 

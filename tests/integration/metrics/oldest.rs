@@ -2,10 +2,10 @@
 //! waits for count.
 
 use super::{number, Scene};
-use crate::support::{until, Conn};
 use crate::waiting::QUIET;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::{until, Conn};
 
 /// Waits until a number is at least that, and asserts that it is not more than what has passed since `start`.
 #[track_caller]
@@ -74,7 +74,7 @@ fn an_attempt_that_waits_in_pieces_has_waited_since_its_first_call() {
 #[test]
 fn a_lock_whose_holder_has_expired_is_not_held() {
     // In a grace nothing passes on.
-    let mut conn = crate::support::Server::with().module_args(&["margin-ms", "0"]).connected();
+    let mut conn = testkit::Server::with().module_args(&["margin-ms", "0"]).connected();
     conn.1.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
     let _waiter = conn.0.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     assert!(number(&mut conn.1, "waiters") == 1);

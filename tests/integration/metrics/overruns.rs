@@ -2,7 +2,7 @@
 //! nothing else.
 
 use super::{moved, number, numbers};
-use crate::support::{server_time_us, until, Conn, Server};
+use testkit::{server_time_us, until, Conn, Server};
 
 /// A server on which the margin outlasts every test.
 fn server() -> (Server, Conn) {

@@ -3,10 +3,10 @@
 
 use super::{number, percentile, Scene};
 use crate::notify::Line;
-use crate::support::{until, Conn};
 use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::{until, Conn};
 
 /// The buckets of a histogram and its sum.
 fn histogram(conn: &mut Conn, name: &str) -> BTreeMap<String, i64> {
@@ -92,7 +92,7 @@ fn an_attempt_in_pieces_counts_once_with_the_time_since_its_first_call() {
 
 #[test]
 fn an_attempt_has_failed_when_its_place_is_given_up() {
-    let (server, mut conn) = crate::support::Server::with().module_args(&["place-ms", "300"]).connected();
+    let (server, mut conn) = testkit::Server::with().module_args(&["place-ms", "300"]).connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let start = Instant::now();
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "50", "ID", "7"]);

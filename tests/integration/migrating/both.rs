@@ -5,9 +5,9 @@ use std::process::Command;
 
 use super::library::library;
 use super::DOCUMENT;
-use crate::factory::install;
-use crate::support::program::Program;
-use crate::support::{skipped, until, Server};
+use testkit::install;
+use testkit::program::Program;
+use testkit::{skipped, until, Server};
 
 const BOTH: &str = include_str!("../../clients/migrating/both.py");
 const LEASE_S: u64 = 60;

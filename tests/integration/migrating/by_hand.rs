@@ -1,7 +1,7 @@
 //! Libraries that are not run here: the commands that they send, as read in their sources, sent by hand.
 
 use crate::metrics::number;
-use crate::support::{server_time_us, until, Reply, Server};
+use testkit::{server_time_us, until, Reply, Server};
 
 #[test]
 fn redisson_and_lock_commands_refuse_each_others_keys() {
@@ -69,7 +69,7 @@ fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
 #[test]
 fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
     let (_server, mut conn) = Server::connected();
-    let seen = |conn: &mut crate::support::Conn| {
+    let seen = |conn: &mut testkit::Conn| {
         assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
         let info = conn.call(&["LOCK.INFO", "a"]);
         (info.field("state").text(), info.field("token").is_nil(), number(conn, "foreign_values_met"))

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::factory::install;
-use crate::support::program::Program;
-use crate::support::Server;
+use testkit::install;
+use testkit::program::Program;
+use testkit::Server;
 
 const REDIS_2: &str = include_str!("../../clients/migrating/redis-2.txt");
 const REDIS_5: &str = include_str!("../../clients/migrating/redis-5.txt");

@@ -1,7 +1,7 @@
 //! What happens to a key that a library and LOCK.* share, in the words of the document's table.
 
 use super::library::{Client, Library};
-use crate::support::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
+use testkit::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
 
 /// Longer than anything here takes.
 const LONG_S: u64 = 60;

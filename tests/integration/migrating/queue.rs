@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::library::{library, Client};
-use crate::support::{skipped, until, Conn, Server};
+use testkit::{skipped, until, Conn, Server};
 
 const LEASE_S: u64 = 60;
 

@@ -2,7 +2,7 @@
 
 use super::{waiting, Line, Listener};
 use crate::kinds::{Row, KINDS};
-use crate::support::{until, Reply};
+use testkit::{until, Reply};
 
 #[test]
 fn a_free_lock_is_granted_at_once_and_nobody_is_told() {
@@ -89,10 +89,10 @@ fn its_wait_counts_from_the_newest_call() {
     line.locks.hold();
     line.ask("7");
     let shorter = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "50", "ID", "7", "NOTIFY", "c"];
-    let begun = crate::support::server_time_us(&mut line.locks.conn);
+    let begun = testkit::server_time_us(&mut line.locks.conn);
     assert_eq!(line.call(&shorter), waiting());
     line.told.hears("timeout 7 k");
-    assert!(crate::support::server_time_us(&mut line.locks.conn) - begun >= 49_000);
+    assert!(testkit::server_time_us(&mut line.locks.conn) - begun >= 49_000);
     assert_eq!((line.locks.waiters(), line.info("lock_wait_timeouts")), (0, 1));
     // The next command gets its old place.
     line.ask("8");

@@ -1,7 +1,7 @@
 //! Transactions, scripts, functions and pipelines: nothing blocks, and a message comes after, never inside.
 
 use super::{waiting, Line, CHANNEL};
-use crate::support::{encoded, Reply};
+use testkit::{encoded, Reply};
 
 const ASK: [&str; 10] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", CHANNEL];
 const SCRIPT: &str = "return redis.call(unpack(ARGV))";

@@ -2,7 +2,7 @@
 
 use super::{pass, waiting, Line, Listener};
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{Reply, Server};
+use testkit::{Reply, Server};
 
 /// A late command of attempt 7 gets nil, in the shape of a grant.
 fn assert_barred(line: &mut Line) {
@@ -112,12 +112,12 @@ fn each_cancel_bars_its_id_anew() {
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut line.locks.conn, 200);
-    let begun = crate::support::server_time_us(&mut line.locks.conn);
+    let begun = testkit::server_time_us(&mut line.locks.conn);
     assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut line.locks.conn, 200);
     let reply = line.call(&ask);
     // A machine that was busy for longer shows nothing.
-    if crate::support::server_time_us(&mut line.locks.conn) < begun + 300_000 {
+    if testkit::server_time_us(&mut line.locks.conn) < begun + 300_000 {
         assert_eq!(reply, Reply::Nil);
     }
 }

@@ -1,8 +1,8 @@
 //! Claiming: until then the grant has no holder, and only this server knows its attempt.
 
 use super::{waiting, Line};
-use crate::support::{server_time_us, timestamp_us, Reply};
 use crate::wire::fixture::value;
+use testkit::{server_time_us, timestamp_us, Reply};
 
 /// An attempt that was notified. Returns the token of its grant.
 fn granted(line: &mut Line, more: &[&str]) -> i64 {
@@ -150,7 +150,7 @@ fn a_grant_whose_value_was_changed_is_not_passed_on_when_its_time_is_over() {
     value.replace_range(..17, &format!("{}.{:06}", end / 1_000_000, end % 1_000_000));
     line.locks.conn.ok(&["SET", "k", &value]);
     line.ask("8");
-    crate::support::until("its time is over", || (line.info("lock_unclaimed") == 1).then_some(()));
+    testkit::until("its time is over", || (line.info("lock_unclaimed") == 1).then_some(()));
     line.told.hears_nothing();
     assert_eq!(line.value(), value);
 }

@@ -2,8 +2,8 @@
 //! vanished without a word one `lock.claim-ms` for each channel.
 
 use super::{pass, waiting, Line, Listener};
-use crate::support::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
 use std::time::Duration;
+use testkit::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
 
 /// Many ask for `k`, each attempt on its own channel, which has no subscriber.
 fn crowd(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {

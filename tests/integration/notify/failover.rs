@@ -3,9 +3,9 @@
 
 use super::{waiting, Line, Listener};
 use crate::kinds::{Kind, Row};
-use crate::support::{until, Reply, Server};
 use crate::waiting::Locks;
 use crate::wire::fixture::Snapshot;
+use testkit::{until, Reply, Server};
 
 /// One that shares the lock could have it beside the unclaimed grant.
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
@@ -42,7 +42,7 @@ fn unclaimed(line: &mut Line, kind: Kind) -> i64 {
 fn after_a_restart_an_unclaimed_grant_ends_at_its_timestamp() {
     for kind in ALONE {
         let _row = Row::of(kind);
-        let dir = crate::support::temp_dir();
+        let dir = testkit::temp_dir();
         let start = || {
             let args = ["--appendonly", "yes", "--appendfsync", "always"];
             Server::with().args(&args).module_args(&["margin-ms", "0", "claim-ms", "1500"]).dir(&dir).start()

@@ -2,8 +2,8 @@
 //! unless this server granted it. And a grant whose reply was lost passes on only if the key still has its whole value.
 
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{server_time_us, skipped, timestamp_us, until, Reply, Server};
 use crate::waiting::Locks;
+use testkit::{server_time_us, skipped, timestamp_us, until, Reply, Server};
 
 /// 2 s for the lease, 1 for the lag, 2 as always, no margin.
 const GRACE: [&str; 4] = ["margin-ms", "0", "failover-grace-ms", "5000"];

@@ -2,8 +2,8 @@
 
 use super::{pass, Line};
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{until, Reply, Server};
 use crate::waiting::QUIET;
+use testkit::{until, Reply, Server};
 
 fn with_aof(module_args: &[&str]) -> Option<Line> {
     let args = ["--appendonly", "yes", "--repl-diskless-sync-delay", "0"];

@@ -1,7 +1,7 @@
 //! Bad input: an error that names the argument, no change, no message, nobody queued.
 
 use super::{can_publish, Line, Listener};
-use crate::support::{show, Conn, Server};
+use testkit::{show, Conn, Server};
 
 /// The state that must not change: the keys, the queue, the replication stream, and the published messages.
 struct Still {
@@ -107,10 +107,10 @@ fn channels_of_any_bytes_up_to_256_are_accepted() {
             [b"LOCK.ACQUIRE", &b"k"[..], b"PX", b"9000", b"WAIT", b"9000", b"ID", id.as_bytes(), b"NOTIFY", channel];
         assert_eq!(line.locks.conn.call(&ask), super::waiting());
         let queue = line.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
-        assert_eq!(queue.list()[0].field("channel"), crate::support::Reply::Text(channel.to_vec()));
+        assert_eq!(queue.list()[0].field("channel"), testkit::Reply::Text(channel.to_vec()));
         line.locks.release(token);
         let message = listener.read();
-        assert_eq!(message.list()[1], crate::support::Reply::Text(channel.to_vec()));
+        assert_eq!(message.list()[1], testkit::Reply::Text(channel.to_vec()));
         let token = line.claim(&id);
         line.locks.release(token);
     }

@@ -2,7 +2,7 @@
 
 use super::{Line, Listener};
 use crate::kinds::{acquire, Kind, Row, KINDS};
-use crate::support::{until, Reply};
+use testkit::{until, Reply};
 
 #[test]
 fn blocked_clients_and_attempts_are_served_in_one_order() {

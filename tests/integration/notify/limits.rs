@@ -1,7 +1,7 @@
 //! `lock.max-queued` counts keys; a queued attempt and a claim are never refused.
 
 use super::{waiting, Line};
-use crate::support::Reply;
+use testkit::Reply;
 
 const BUSY: &str = "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server";
 

@@ -1,7 +1,7 @@
 //! What INFO, LOCK.INFO FULL and LOCK.TOP show of attempts that wait without a connection.
 
 use super::{Line, Listener};
-use crate::support::{until, Reply};
+use testkit::{until, Reply};
 
 const FIELDS: [&str; 8] = ["id", "client", "addr", "name", "owner", "waited-ms", "left-ms", "channel"];
 

@@ -1,8 +1,8 @@
 //! ACL: the caller needs the right to the channel when it asks.
 
 use super::{waiting, Line};
-use crate::support::{Conn, Reply};
 use std::collections::BTreeMap;
+use testkit::{Conn, Reply};
 
 fn user(line: &mut Line, name: &str, rules: &[&str]) -> Conn {
     line.locks.conn.ok(&[&["ACL", "SETUSER", name, "on", "nopass", "~*", "+@all"], rules].concat());

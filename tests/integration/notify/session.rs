@@ -3,7 +3,7 @@
 
 use super::{waiting, Line};
 use crate::kinds::{Row, KINDS};
-use crate::support::{until, Conn, Reply};
+use testkit::{until, Conn, Reply};
 
 /// A connection on which the attempt 7 asks with SESSION.
 fn ask(line: &mut Line, command: &[&str]) -> Conn {

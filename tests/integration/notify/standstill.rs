@@ -2,10 +2,10 @@
 //! could not be heard is not passed over afterwards.
 
 use super::{Line, Listener};
-use crate::support::clock::Clocks;
-use crate::support::{until, Conn, Options, Reply, Server};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::clock::Clocks;
+use testkit::{until, Conn, Options, Reply, Server};
 
 /// Longer than the time for a claim; there is no margin.
 const STANDSTILL: Duration = Duration::from_millis(1_500);

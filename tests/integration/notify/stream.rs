@@ -3,8 +3,8 @@
 use super::{waiting, Line, Listener};
 use crate::kinds::Kind;
 use crate::replication::{words, Stream};
-use crate::support::{timestamp_us, until, Conn, Server};
 use std::fs;
+use testkit::{timestamp_us, until, Conn, Server};
 
 const RETENTION_MS: i64 = 60_000;
 
@@ -202,8 +202,7 @@ fn a_replica_without_the_module_and_the_aof_have_the_same() {
         .filter(|file| file.to_string_lossy().contains(".incr."))
         .map(|file| fs::read_to_string(file).unwrap())
         .collect();
-    let bytes: String =
-        expected.iter().map(|command| String::from_utf8(crate::support::encoded(command)).unwrap()).collect();
+    let bytes: String = expected.iter().map(|command| String::from_utf8(testkit::encoded(command)).unwrap()).collect();
     assert!(aof.ends_with(&bytes), "{aof}\n--- is not\n{bytes}");
     assert!(!aof.to_uppercase().contains("LOCK."), "no command of the module");
 }

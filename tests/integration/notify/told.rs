@@ -2,8 +2,8 @@
 
 use super::{Line, Listener};
 use crate::kinds::Row;
-use crate::support::{encoded, Server};
 use crate::waiting::QUIET;
+use testkit::{encoded, Server};
 
 /// A message as a subscriber gets it.
 fn message(kind: &str, text: &[u8]) -> Vec<u8> {

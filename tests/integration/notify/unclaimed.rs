@@ -3,7 +3,7 @@
 
 use super::{pass, waiting, Line, Listener};
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{server_time_us, until, Reply};
+use testkit::{server_time_us, until, Reply};
 
 /// How long an attempt has to claim, in these tests.
 const CLAIM: [&str; 2] = ["claim-ms", "150"];

@@ -2,11 +2,11 @@
 //! `docs/OPERATING.md` explains the same alerts, and their metrics exist.
 
 use super::watching::{exported, metrics_in, server_with_percentiles};
-use crate::factory::install;
-use crate::support::{project_file, skipped};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use testkit::install;
+use testkit::{project_file, skipped};
 
 pub const ALERTS: &str = "packaging/grafana/alerts.yml";
 const CASES: &str = "tests/fixtures/alerts.yml";

@@ -2,10 +2,10 @@
 
 use super::alerts::promtool;
 use super::watching::{exported, server_with_percentiles, values_of};
-use crate::factory::install;
-use crate::support::{project_file, skipped, temp_dir};
 use serde_json::{json, Value};
 use std::fs;
+use testkit::install;
+use testkit::{project_file, skipped, temp_dir};
 
 /// The expressions, with what Grafana puts in for its variables.
 pub fn expressions() -> Vec<String> {

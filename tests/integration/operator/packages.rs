@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::watching::page_user;
 use crate::recipes::machine::{machines, python, start_with};
-use crate::support::program::Program;
-use crate::support::{project_file, skipped, until, Conn, Server};
+use testkit::program::Program;
+use testkit::{project_file, skipped, until, Conn, Server};
 
 /// Executes one step per input line; `app` logs in as the user of the page.
 const APPLICATION: &str = r"

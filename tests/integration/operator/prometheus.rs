@@ -7,10 +7,7 @@
 use super::alerts::{lines_of, ALERTS};
 use super::dashboard::expressions;
 use super::watching::{exported, metrics_in};
-use crate::factory::install;
 use crate::metrics::{number, overruns::overrun};
-use crate::support::program::Program;
-use crate::support::{free_port, project_file, root, skipped, temp_dir, until, Conn, Server, DEADLINE};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use testkit::install;
+use testkit::program::Program;
+use testkit::{free_port, project_file, root, skipped, temp_dir, until, Conn, Server, DEADLINE};
 
 /// The body of a successful response, or of a request error.
 fn get(port: u16, path: &str) -> Result<String> {

@@ -1,8 +1,8 @@
 //! The server's own tools show locks and waiters.
 
 use crate::metrics::number;
-use crate::support::{bound, until, Conn, Reply, Server};
 use std::time::Duration;
+use testkit::{bound, until, Conn, Reply, Server};
 
 /// Longer than twice the time of any command on any machine.
 const WAIT_MS: u64 = 2_000;

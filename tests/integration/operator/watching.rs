@@ -1,10 +1,10 @@
 //! `docs/OPERATING.md` and `packaging/grafana/` describe INFO lock as the server reports it.
 
 use crate::metadata::has_category;
-use crate::support::{project_file, skipped, Conn, Reply, Server};
 use redis_lock_core::engine::waits::BOUNDS_MS;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use testkit::{project_file, skipped, Conn, Reply, Server};
 
 /// Every word of a text that begins with `lock_`, as a metric does.
 pub fn metrics_in(text: &str) -> BTreeSet<String> {

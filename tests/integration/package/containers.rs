@@ -4,9 +4,9 @@
 //! `tests/repository.rs` compares the files for Kubernetes with each other.
 
 use super::{command, module, run, temp_dir, Server, MODULE};
-use crate::support::{project_file, server_binary, skipped, Options};
 use std::fs;
 use std::path::{Path, PathBuf};
+use testkit::{project_file, server_binary, skipped, Options};
 
 const DOCKERFILE: &str = "packaging/container/Dockerfile";
 const STATEFUL_SET: &str = "packaging/kubernetes/statefulset.yaml";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::COMMANDS;
-use crate::support::{skipped, temp_dir, until, Conn, Reply, Server};
+use testkit::{skipped, temp_dir, until, Conn, Reply, Server};
 
 const ACQUIRE: [&str; 6] = ["LOCK.ACQUIRE", "door", "EX", "60", "ID", "4711"];
 

@@ -10,9 +10,9 @@
 //!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
 
 use super::{CLIENTS, COMMANDS, OPERATING, README};
-use crate::support::{until, Conn, Reply, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use testkit::{until, Conn, Reply, Server};
 
 /// The pages that show sessions.
 const PAGES: [(&str, &str); 4] = [

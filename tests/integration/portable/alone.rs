@@ -7,8 +7,8 @@ mod rights;
 mod table;
 
 use super::{client, load, Way};
-use crate::support::{Conn, Server};
 use crate::wire::fixture::{Case, Words};
+use testkit::{Conn, Server};
 
 /// A server without the module, a connection, and the ways to call the lock there.
 fn start() -> (Server, Conn, Vec<Way>) {
@@ -30,7 +30,7 @@ fn set_up(conn: &mut Conn, case: &Case, setup: &[&Words]) {
             None => (&args[..], None),
         };
         let reply = conn.call(set);
-        assert!(!matches!(reply, crate::support::Reply::Error(_)), "{set:?}: {reply:?}");
+        assert!(!matches!(reply, testkit::Reply::Error(_)), "{set:?}: {reply:?}");
         if let Some(expiry) = expiry {
             assert_eq!(conn.int(&["PEXPIREAT", &args[1], expiry]), 1);
         }

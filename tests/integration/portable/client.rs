@@ -1,6 +1,6 @@
 //! How a client calls the portable lock: what it loads, and how it sends a command.
 
-use crate::support::{project_file, Conn, Reply};
+use testkit::{project_file, Conn, Reply};
 
 /// The file as it is loaded as a library.
 pub fn library() -> String {

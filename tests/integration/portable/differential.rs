@@ -2,10 +2,10 @@
 //! and leave the same values, whatever came before.
 
 use super::{load, Way};
-use crate::support::clock::Clocks;
-use crate::support::dice::Dice;
-use crate::support::{env_number, expire_at_ms, skipped, Conn, Reply, Server};
 use crate::wire::fixture::{Case, Fixture, Kind, Words};
+use testkit::clock::Clocks;
+use testkit::dice::Dice;
+use testkit::{env_number, expire_at_ms, skipped, Conn, Reply, Server};
 
 /// Where the clock begins: far from a whole second.
 const START_US: i64 = 1_790_000_000_123_457;

@@ -2,12 +2,12 @@
 //! No two of them work at once, and the tokens of the key grow.
 
 use super::{load, Way};
-use crate::support::dice::Dice;
-use crate::support::{env_number, server_time_us, Conn, Reply, Server};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::dice::Dice;
+use testkit::{env_number, server_time_us, Conn, Reply, Server};
 
 /// Longer than this machine stands still; the margin covers it too.
 const LEASE: Duration = Duration::from_millis(250);

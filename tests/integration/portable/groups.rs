@@ -2,8 +2,8 @@
 
 use super::client::{load, Way};
 use crate::cluster;
-use crate::sentinel::group::{Group, Plan};
-use crate::support::{Conn, Reply};
+use testkit::sentinel::{Group, Plan};
+use testkit::{Conn, Reply};
 
 /// The script, on a server that has the module: unlike a function it does not call it.
 fn script(conn: &mut Conn) -> Way {
@@ -58,7 +58,7 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
 #[test]
 fn after_a_failover_of_sentinel_the_new_master_knows_the_holder_and_has_the_functions() {
     let group = Group::start(Plan::UNSAFE);
-    let old = crate::support::until("all agree on a master", || group.master());
+    let old = testkit::until("all agree on a master", || group.master());
     group.until_whole();
     let mut conn = group.conn(old);
     let ways = load(&mut conn);

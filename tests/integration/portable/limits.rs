@@ -2,8 +2,8 @@
 
 use super::client::{self, Way};
 use super::load;
-use crate::support::{skipped, timestamp_us, until, Conn, Reply, Server};
 use std::time::Duration;
+use testkit::{skipped, timestamp_us, until, Conn, Reply, Server};
 
 /// The script on this server.
 fn script(conn: &mut Conn) -> Way {
@@ -44,7 +44,7 @@ fn a_session_that_a_script_extends_ends_with_its_connection_all_the_same() {
     // The ID gives its token to the script too, and the session stays that of the first connection.
     assert_eq!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 ID 7"), Reply::Int(token));
     drop(holder);
-    let now_us = crate::support::server_time_us(&mut conn);
+    let now_us = testkit::server_time_us(&mut conn);
     until("the session has ended", || (timestamp_us(&conn.text(&["GET", "k"])) < now_us + 10_000_000).then_some(()));
 }
 
@@ -171,7 +171,7 @@ fn a_transaction_whose_clock_stands_gives_one_token_twice() {
 fn behind_a_token_of_the_module_that_was_ahead_of_the_clock_tokens_fall() {
     let (_server, mut conn) = Server::connected();
     let way = script(&mut conn);
-    let now_us = crate::support::server_time_us(&mut conn);
+    let now_us = testkit::server_time_us(&mut conn);
     // A day ahead, in the key: the next one is larger there. Then the key is gone.
     let ahead = now_us + 86_400_000_000;
     conn.ok(&["SET", "k", &format!("1763710031.000000{ahead}")]);

@@ -1,8 +1,8 @@
 //! A server that has the module: its functions call its commands, its scripts do not.
 
 use super::{load, Way};
-use crate::support::{bound, module, until, Conn, Reply, Server};
 use std::time::{Duration, Instant};
+use testkit::{bound, module, until, Conn, Reply, Server};
 
 /// The functions, on a server that has some.
 fn functions(conn: &mut Conn) -> Option<Way> {
@@ -16,7 +16,7 @@ fn a_function_calls_the_command_of_the_module() {
     let Some(way) = functions(&mut conn) else { return };
     let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 10000 ID 7 OWNER alice").int();
     // The margin of the module, not of the call.
-    assert_eq!(crate::support::timestamp_us(&conn.text(&["GET", "k"])), token + 15_000_000);
+    assert_eq!(testkit::timestamp_us(&conn.text(&["GET", "k"])), token + 15_000_000);
     let left = way.call(&mut conn, &format!("LOCK.CHECK k {token}")).int();
     assert!((5_000..=10_000).contains(&left), "{left}");
     assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 20000")), Reply::Int(1));

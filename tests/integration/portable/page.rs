@@ -1,8 +1,8 @@
 //! docs/PORTABLE.md and the file: what the page shows runs, the file stays short, and its texts are those of the module.
 
 use super::client::library;
-use crate::support::{project_file, skipped, Server};
 use std::process::Command;
+use testkit::{project_file, skipped, Server};
 
 /// The first block of the page in this language.
 fn block(language: &str) -> String {

@@ -8,8 +8,8 @@ mod order;
 mod several;
 
 use super::{load, Way};
-use crate::support::clock::Clocks;
-use crate::support::{Conn, Reply, Server};
+use testkit::clock::Clocks;
+use testkit::{Conn, Reply, Server};
 
 /// The queue of the lock `k`.
 const QUEUE: &str = "k:queue:{k}";

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::factory::install;
-use crate::support::program::Program;
-use crate::support::{skipped, Conn, Server};
+use testkit::install;
+use testkit::program::Program;
+use testkit::{skipped, Conn, Server};
 
 /// Before each program.
 const PRELUDE: &str = "

@@ -1,7 +1,7 @@
 //! The recipe that waits over a multiplexed connection.
 
 use super::machine::machines;
-use crate::support::{skipped, Conn};
+use testkit::{skipped, Conn};
 
 /// Starts the requested number of attempts. Each prints its number when it holds the lock, and releases it; or prints
 /// that it gave up.

@@ -3,8 +3,8 @@
 
 use super::Stream;
 use crate::kinds::{acquire, acquire_all, Row};
-use crate::support::{until, Conn, Server};
 use crate::waiting::{Locks, Waiter};
+use testkit::{until, Conn, Server};
 
 /// A server with its replication stream.
 struct Told {

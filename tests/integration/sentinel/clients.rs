@@ -1,10 +1,10 @@
 //! The effect of a failover on holders and waiters, under Sentinel.
 
-use super::group::{until_long, Group, Plan};
 use crate::notify::{waiting, Listener};
-use crate::support::{until, Conn, Reply};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
+use testkit::sentinel::{until_long, Group, Plan};
+use testkit::{until, Conn, Reply};
 
 /// Longer leases, so that a lock outlives the failover: 12 s less margin 1, max-lag 1 and 2.
 const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000 };

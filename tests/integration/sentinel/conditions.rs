@@ -4,12 +4,12 @@
 //! In each, the master grants a lock that never reaches its replica, and goes away; the replica is promoted, the master
 //! comes back as its replica, and a second client asks for the lock.
 
-use super::group::until_long;
 use super::holders::now_us;
-use crate::support::relay::Relay;
-use crate::support::{skipped, until, Conn, Reply, Server};
 use std::thread;
 use std::time::Duration;
+use testkit::relay::Relay;
+use testkit::sentinel::until_long;
+use testkit::{skipped, until, Conn, Reply, Server};
 
 const MAX_LAG: &str = "2";
 /// Margin 1 s, max-lag 2 s and 2 s: so much shorter than the grace are leases.

@@ -3,13 +3,13 @@
 //! `LOCK_FAILOVERS` sets how many, 2 by default, all kinds in turn; `LOCK_SEED` repeats the order of an earlier run.
 //! The results are printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
 
-use super::group::{until_long, Group, Plan};
 use super::holders::{double_holders, Client, Hold, Record};
-use crate::support::dice::Dice;
-use crate::support::{env_number, watch, SetAtEnd};
 use std::fmt::Write as _;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
+use testkit::dice::Dice;
+use testkit::sentinel::{until_long, Group, Plan};
+use testkit::{env_number, watch, SetAtEnd};
 
 const CLIENTS: usize = 10;
 

@@ -2,12 +2,12 @@
 //! loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
 
 use super::conditions::Pair;
-use crate::support::relay::Relay;
-use crate::support::{until, Conn, Reply, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::relay::Relay;
+use testkit::{until, Conn, Reply, Server};
 
 /// Margin 1 s, max-lag 1 s and 2 s: so long may a master grant after its replicas left it, and by
 /// so much are leases shorter than the grace.

@@ -5,15 +5,15 @@
 //! lease (the timestamp less the margin), or until the client sent its RELEASE. All servers and clients share one
 //! clock.
 
-use super::group::Group;
-use crate::support::dice::Dice;
-use crate::support::{Conn, Reply};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use testkit::dice::Dice;
+use testkit::sentinel::Group;
+use testkit::{Conn, Reply};
 
 /// A lock that a client held, in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]

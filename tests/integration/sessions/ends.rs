@@ -2,9 +2,9 @@
 
 use super::{assert_succeeds, Holder, Scene, MARGIN_US};
 use crate::kinds::{acquire, acquire_all, Row};
-use crate::support::{until, Conn, Reply, DEADLINE};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use testkit::{until, Conn, Reply, DEADLINE};
 
 /// A way to end the connection of a holder.
 type Way = fn(&mut Scene, Holder);

@@ -2,7 +2,7 @@
 //! longer.
 
 use super::{token_of, Scene, MARGIN_US};
-use crate::support::{timestamp_us, until, Conn};
+use testkit::{timestamp_us, until, Conn};
 
 /// A change of `k` before its holder disconnects, given the holder's token.
 type Change = fn(&mut Scene, &mut Conn, &str);

@@ -3,8 +3,8 @@
 
 use super::{assert_succeeds, token_of, Scene, MARGIN_US};
 use crate::kinds::Kind;
-use crate::support::{timestamp_us, until, Reply, Server};
 use crate::waiting::QUIET;
+use testkit::{timestamp_us, until, Reply, Server};
 
 fn end_while_paused(contended: bool) {
     let mut scene = Scene::start();
@@ -95,7 +95,7 @@ fn a_server_that_is_loading_ends_it_afterwards() {
             Reply::Error(text) if text.starts_with("LOADING") => Some(()),
             _ => None,
         });
-        let from = crate::support::server_time_us(&mut watcher);
+        let from = testkit::server_time_us(&mut watcher);
         drop(holder.conn);
         assert_eq!(scene.locks.conn.read(), Reply::Status("OK".into()));
         let timestamp = until("the lock has ended", || {

@@ -2,10 +2,10 @@
 //! its memory back.
 
 use crate::replication::words;
-use crate::support::{bound, server_time_us, timestamp_us, until, Conn, Iterations, Options, Reply, Server, DEADLINE};
 use crate::waiting::Locks;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
+use testkit::{bound, server_time_us, timestamp_us, until, Conn, Iterations, Options, Reply, Server, DEADLINE};
 
 /// How many sessions at most.
 const MANY: usize = 10_000;

@@ -3,7 +3,7 @@
 
 use super::{Scene, MARGIN_US};
 use crate::kinds::{Kind, Row};
-use crate::support::{timestamp_us, until, Conn};
+use testkit::{timestamp_us, until, Conn};
 
 const AGAIN: [&str; 7] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SESSION"];
 const AGAIN_UNBOUND: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];

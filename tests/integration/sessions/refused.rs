@@ -2,7 +2,7 @@
 
 use super::Scene;
 use crate::kinds::KINDS;
-use crate::support::Reply;
+use testkit::Reply;
 
 const TEXT: &str = "ERR SESSION needs a connection, not a script, a function or another module";
 

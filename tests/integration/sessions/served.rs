@@ -2,9 +2,9 @@
 
 use super::{assert_succeeds, Scene};
 use crate::kinds::Kind;
-use crate::support::{bound, until, Reply};
 use crate::waiting::Waiter;
 use std::time::Duration;
+use testkit::{bound, until, Reply};
 
 fn session_waiter(scene: &mut Scene, options: &[&str]) -> Waiter {
     scene.locks.wait(&[&["SESSION", "OWNER", "first"], options].concat())

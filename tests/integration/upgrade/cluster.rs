@@ -1,14 +1,14 @@
 //! A cluster: each master's replica first, then CLUSTER FAILOVER, which hands everything over. No lock has two holders.
 
 use super::{Build, ModuleFile};
-use crate::cluster::servers::nodes::Node;
-use crate::cluster::servers::Cluster;
 use crate::sentinel::holders::{double_holders, Hold};
-use crate::support::{until, watch, Conn, Reply, SetAtEnd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::thread::{self, sleep};
 use std::time::Duration;
+use testkit::cluster::nodes::Node;
+use testkit::cluster::Cluster;
+use testkit::{until, watch, Conn, Reply, SetAtEnd};
 
 const LEASE_MS: u64 = 300;
 const CLIENTS: usize = 3;

@@ -3,10 +3,10 @@
 
 use super::{Build, ModuleFile};
 use crate::sentinel::failovers::{judged, under_load};
-use crate::sentinel::group::{until_long, Group, Plan};
 use crate::sentinel::holders::Record;
-use crate::support::{env_number, until, watch, Conn, Reply};
 use std::time::{Duration, Instant};
+use testkit::sentinel::{until_long, Group, Plan};
+use testkit::{env_number, until, watch, Conn, Reply};
 
 /// The steps of docs/UPGRADING.md for a group, of which `lock.failover-grace-ms` is on.
 struct Upgrade<'a> {

@@ -2,7 +2,7 @@
 //! on with them, and holders release as if nothing had happened.
 
 use super::ModuleFile;
-use crate::support::{until, Server};
+use testkit::{until, Server};
 
 #[test]
 fn locks_that_are_held_survive_without_the_module_and_with_it_again() {

@@ -3,7 +3,7 @@
 
 use super::{Locks, Waiter};
 use crate::kinds::{acquire_all, Row, KINDS};
-use crate::support::{server_time_us, timestamp_us, until, Conn, Reply};
+use testkit::{server_time_us, timestamp_us, until, Conn, Reply};
 
 const WAIT: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
 

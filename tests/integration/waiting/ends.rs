@@ -3,8 +3,8 @@
 
 use super::{is_silent, Locks, Waiter, QUIET};
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{module, until, Reply};
 use std::time::{Duration, Instant};
+use testkit::{module, until, Reply};
 
 /// Each remaining waiter gets the lock, and then it is free.
 fn assert_line_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others: &mut [Waiter]) {

@@ -3,8 +3,8 @@
 
 use super::{is_silent, Locks};
 use crate::kinds::{Kind, Row, KINDS};
-use crate::support::{bound, server_time_us, timestamp_us, until, Reply, Server};
 use std::time::{Duration, Instant};
+use testkit::{bound, server_time_us, timestamp_us, until, Reply, Server};
 
 /// Three grants in less than this are not the work of the look at every lock that comes once in
 /// 0.9 s: that would take two whole periods at least.

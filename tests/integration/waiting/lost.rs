@@ -4,7 +4,7 @@
 
 use super::{is_silent, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
-use crate::support::{server_time_us, until, Reply, Server};
+use testkit::{server_time_us, until, Reply, Server};
 
 /// `k` is handed to a client that is killed in the same iteration; then these commands run. Returns their replies.
 fn lose(locks: &mut Locks, token: &str, dead: &mut Waiter, then: &[&[&str]]) -> Vec<Reply> {

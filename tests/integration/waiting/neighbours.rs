@@ -2,8 +2,8 @@
 //! shows late, or not at all if the scan of all queues finds it: it is counted.
 
 use super::{Locks, Waiter};
-use crate::support::server_time_us;
 use std::time::Duration;
+use testkit::server_time_us;
 
 /// As long as an iteration may take on a busy machine. A lost wake-up costs up to 0.9 s.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ fn a_wake_up_that_came_while_the_line_was_ready_is_not_lost() {
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(&["SHARED"])).collect();
     // In one iteration: the first is handed the lock, and it vanishes before the server tries to serve the others.
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["DEL", "k"]]);
-    assert_eq!(replies.iter().map(crate::support::Reply::int).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(replies.iter().map(testkit::Reply::int).collect::<Vec<_>>(), [1, 1]);
     for neighbour in &mut neighbours {
         neighbour.granted();
     }

@@ -3,8 +3,8 @@
 
 use super::{is_silent, Locks, Waiter};
 use crate::kinds::{acquire_all, Kind, Row};
-use crate::support::{server_time_us, until};
 use std::time::Duration;
+use testkit::{server_time_us, until};
 
 /// Waits for `time_ms` and a bit to pass on the server.
 fn pass(locks: &mut Locks, time_ms: i64) {

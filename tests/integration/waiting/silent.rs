@@ -3,8 +3,8 @@
 
 use super::Locks;
 use crate::kinds::Row;
-use crate::support::{bound, server_time_us};
 use std::time::{Duration, Instant};
+use testkit::{bound, server_time_us};
 
 /// Ten times the period of the scan, which covers all locks in 0.9 s.
 const SOON: Duration = Duration::from_secs(9);

@@ -3,7 +3,7 @@
 
 use super::connect;
 use super::fixture::{now_us, value, Case, Fixture, Kind, Number, Snapshot, Value, Words};
-use crate::support::{show, Conn, Reply, Server};
+use testkit::{show, Conn, Reply, Server};
 
 /// All orders of some options.
 fn orders<'a>(options: &[&'a [&'a str]]) -> Vec<Vec<&'a str>> {

@@ -2,7 +2,7 @@
 //! no harm. `neighbours.rs` checks that their timestamps differ from the tokens of SET NX PX.
 
 use super::fixture::{now_us, value, Snapshot};
-use crate::support::{Conn, Server};
+use testkit::{Conn, Server};
 
 #[test]
 fn clients_of_the_pattern_read_the_timestamp_as_a_number() {

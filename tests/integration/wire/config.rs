@@ -2,7 +2,7 @@
 //! them.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
-use crate::support::{Reply, Server};
+use testkit::{Reply, Server};
 
 #[test]
 fn extend_writes_the_expiry_of_the_retention_that_counts_now() {
@@ -42,7 +42,7 @@ fn a_takeover_writes_the_expiry_of_its_own_timestamp() {
 fn a_retention_of_zero_ends_the_key_with_its_timestamp() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]);
-    crate::support::until("the key is gone", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+    testkit::until("the key is gone", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     // Nothing is left to recover; SET NX PX clients can have it.
     assert!(conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]).is_nil());
     assert_eq!(conn.call(&["SET", "k", "token", "NX", "PX", "1000"]), Reply::Status("OK".into()));

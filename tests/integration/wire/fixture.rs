@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-pub use crate::support::{expire_at_ms as expires_at_ms, server_time_us as now_us};
-use crate::support::{show, Conn, Reply};
+pub use testkit::{expire_at_ms as expires_at_ms, server_time_us as now_us};
+use testkit::{show, Conn, Reply};
 
 /// The longest that one case may take; `{new}` is a time within it.
 const CASE_US: i64 = 60_000_000;

@@ -3,7 +3,7 @@
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value, Snapshot};
 use super::RETENTION_MS;
-use crate::support::{Conn, Reply, Server};
+use testkit::{Conn, Reply, Server};
 
 /// A value of ours that expired 5 s ago.
 fn expired(conn: &mut Conn, token: i64, rest: &str) -> String {
@@ -70,9 +70,7 @@ fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
 fn the_same_id_holds_within_the_margin() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "1000000"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]);
-    crate::support::until("the lease is over", || {
-        (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())
-    });
+    testkit::until("the lease is over", || (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(()));
     assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
     assert!(conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 20_000);
 }

@@ -2,8 +2,8 @@
 
 use super::fixture::{expires_at_ms, retained_ms};
 use super::RETENTION_MS;
-use crate::support::{Conn, Reply};
 use std::collections::BTreeMap;
+use testkit::{Conn, Reply};
 
 /// The members of a sorted set with their timestamps in microseconds; none of a key of another type.
 #[derive(Debug, PartialEq)]

@@ -4,7 +4,7 @@ use super::connect;
 use super::fixture::{Case, Fixture};
 use crate::look::address;
 use crate::notify::can_publish;
-use crate::support::{show, Conn, Server};
+use testkit::{show, Conn, Server};
 
 /// The subscriber of the scene.
 fn subscriber(server: &Server, resp3: bool) -> Conn {

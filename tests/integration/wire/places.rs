@@ -1,7 +1,7 @@
 //! The commands in scripts, in every database, and on keys of any length.
 
 use super::fixture::Snapshot;
-use crate::support::{Reply, Server};
+use testkit::{Reply, Server};
 
 const WRITE_IF_HELD: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) > 0 then \
      redis.call('SET', KEYS[2], ARGV[2]) return 1 end return 0";

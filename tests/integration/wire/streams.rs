@@ -4,7 +4,7 @@
 use super::fixture::{retained_ms, Case, Fixture, Words};
 use super::{Holders, RETENTION_MS};
 use crate::replication::Stream;
-use crate::support::{show, Conn, Server};
+use testkit::{show, Conn, Server};
 
 /// A timestamp as it stands in a key.
 fn text(timestamp_us: i64) -> String {

@@ -2,7 +2,7 @@
 //! holder and up for the others.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
-use crate::support::{until, Conn, Reply, Server};
+use testkit::{until, Conn, Reply, Server};
 
 const MARGIN_US: i64 = 1_000_000;
 

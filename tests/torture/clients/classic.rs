@@ -4,7 +4,7 @@
 use super::Client;
 use crate::history::{Call, Outcome};
 use crate::moment::Unix;
-use crate::support::Reply;
+use testkit::Reply;
 
 /// How long their leases are, and what the contenders wait beyond, as LOCK.* on the same key does.
 #[derive(Clone, Copy)]

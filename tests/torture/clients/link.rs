@@ -2,11 +2,11 @@
 //! is dead or a replica, and follows MOVED and ASK. Every second client learns about a new master, the others stay with
 //! the old one as long as it answers. A command is never resent automatically.
 
-use crate::support::{Conn, Reply};
 use crate::world::World;
 use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
+use testkit::{Conn, Reply};
 
 /// After so long without a reply a client gives the connection up: longer than any wait and any stall.
 const PATIENCE: Duration = Duration::from_secs(6);

@@ -11,10 +11,10 @@ pub mod told;
 
 use crate::history::{Call, Look, Op, Outcome};
 use crate::moment::Moment;
-use crate::support::dice::Dice;
-use crate::support::Reply;
 use crate::world::World;
 use link::Link;
+use testkit::dice::Dice;
+use testkit::Reply;
 
 /// How a client of LOCK.* takes and holds.
 #[derive(Clone, Copy)]

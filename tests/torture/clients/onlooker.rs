@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::history::Look;
-use crate::support::Reply;
+use testkit::Reply;
 
 pub fn work(client: &mut Client<'_>, keys: &[&str]) {
     while !client.world.is_over() {

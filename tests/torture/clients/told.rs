@@ -4,9 +4,9 @@
 use super::ask::{micros, Attempt};
 use super::{outcome, Client};
 use crate::history::{Call, Outcome};
-use crate::support::{Conn, Reply};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use testkit::{Conn, Reply};
 
 /// A subscriber to the channel of a client, for as long as the connection lasts.
 struct Listener(Option<Conn>);

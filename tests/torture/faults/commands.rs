@@ -3,8 +3,8 @@
 use super::ms;
 use crate::history::Effect;
 use crate::site::{tell, Site};
-use crate::support::Reply;
 use crate::world::World;
+use testkit::Reply;
 
 /// Of writes or of everything: waits that begin or are handed the lock meanwhile come later.
 pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {

@@ -7,9 +7,9 @@ use crate::history::Effect;
 use crate::plan::is_suspend;
 use crate::site::group::Group;
 use crate::site::{field, tell};
-use crate::support::until;
 use crate::world::World;
 use std::sync::atomic::Ordering;
+use testkit::until;
 
 /// Numbers of the old master and the new.
 fn old_and_new(group: &Group) -> (usize, usize) {

@@ -4,8 +4,8 @@ use super::ms;
 use crate::history::Effect;
 use crate::site::cluster::nodes::Move;
 use crate::site::cluster::{Cluster, WAYS};
-use crate::support::until;
 use crate::world::World;
+use testkit::until;
 
 /// The keys that all work with in a cluster, of four slots.
 fn key(number: usize) -> &'static str {

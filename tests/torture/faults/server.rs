@@ -5,8 +5,8 @@ use crate::history::Effect;
 use crate::plan::{is_suspend, Setup};
 use crate::site::group::Group;
 use crate::site::{field, tell};
-use crate::support::skipped;
 use crate::world::World;
+use testkit::skipped;
 
 /// kill -9 of the only server, and a new start with what it has on disk. What is promised across it depends on that.
 pub fn kill(world: &World, group: &Group, down_ms: u64) {

@@ -1,10 +1,10 @@
 //! Everything that a server holds, to compare it with another: every key with its value and its end, and the server's
 //! own digest.
 
-use crate::support::{until, Conn, Reply, Server};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use testkit::{until, Conn, Reply, Server};
 
 /// The databases that the clients use.
 const DATABASES: [&str; 2] = ["0", "1"];
@@ -80,7 +80,7 @@ pub fn assert_same(what: &str, master: &Content, other: &Server) {
 
 /// A server that has loaded a copy of the AOF of another.
 pub fn reloaded(aof: &Path) -> Server {
-    let dir = crate::support::temp_dir();
+    let dir = testkit::temp_dir();
     fs::create_dir(dir.join("appendonlydir")).unwrap();
     for file in fs::read_dir(aof.join("appendonlydir")).unwrap() {
         let file = file.unwrap();

@@ -1,11 +1,11 @@
 //! Clients that send every LOCK.* command that writes, plain, in transactions and in scripts, as fast as the server
 //! answers. Nothing is judged by the replies: the data of the servers is compared afterwards.
 
-use crate::support::dice::Dice;
-use crate::support::{encoded, Conn, Reply};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
+use testkit::dice::Dice;
+use testkit::{encoded, Conn, Reply};
 
 /// Commands that are sent at once.
 const BATCH: usize = 24;

@@ -9,13 +9,13 @@ mod content;
 mod load;
 mod way;
 
-use crate::support::dice::Dice;
-use crate::support::{env_number, skipped, until, watch, Conn, Options, Server, SetAtEnd};
 use content::{assert_same, reloaded, until_aof_is_complete, Content};
 use load::Load;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+use testkit::dice::Dice;
+use testkit::{env_number, skipped, until, watch, Conn, Options, Server, SetAtEnd};
 use way::{set, Scene, Way};
 
 /// Clients at a time.

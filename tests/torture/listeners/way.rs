@@ -3,10 +3,10 @@
 use super::content::until_aof_is_complete;
 use super::load::Load;
 use super::server;
-use crate::support::dice::Dice;
-use crate::support::{encoded, until, Conn, Server};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use testkit::dice::Dice;
+use testkit::{encoded, until, Conn, Server};
 
 /// How a sink attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

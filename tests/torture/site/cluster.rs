@@ -2,11 +2,7 @@
 
 use super::group::GRACE_MS;
 
-#[allow(dead_code)]
-#[path = "../../support/cluster.rs"]
-mod servers;
-
-pub use servers::{nodes, Cluster, WAYS};
+pub use testkit::cluster::{nodes, Cluster, WAYS};
 
 const SETTINGS: &str = "appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 1\nrepl-ping-replica-period 1";
 

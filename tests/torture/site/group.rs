@@ -2,14 +2,14 @@
 
 use super::{field, tell};
 use crate::plan::Setup;
-use crate::support::clock::Clocks;
-use crate::support::relay::Relay;
-use crate::support::{temp_dir, until, Options, Reply, Server};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
+use testkit::clock::Clocks;
+use testkit::relay::Relay;
+use testkit::{temp_dir, until, Options, Reply, Server};
 
 /// The same on all servers, and long enough for the leases to cover.
 pub const GRACE_MS: &str = "6000";

@@ -4,9 +4,9 @@ pub mod cluster;
 pub mod group;
 
 use crate::plan::Setup;
-use crate::support::{Conn, Reply};
 use crate::world::World;
 use std::time::Duration;
+use testkit::{Conn, Reply};
 
 pub enum Site {
     /// One server, or a master and a replica.

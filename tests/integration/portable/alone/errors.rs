@@ -1,8 +1,8 @@
 //! Bad input: the error texts of the commands, code word first, and no change. Options that need the module say so.
 
 use super::{set_up, start};
-use crate::support::Reply;
 use crate::wire::fixture::{Case, Fixture, Kind, Snapshot, Words};
+use testkit::Reply;
 
 /// The commands that the portable lock has.
 const OWN: [&str; 5] = ["LOCK.ACQUIRE", "LOCK.RECOVER", "LOCK.EXTEND", "LOCK.RELEASE", "LOCK.CHECK"];
@@ -69,7 +69,7 @@ fn numbers_are_refused_beyond_their_bounds_and_taken_up_to_them() {
                 } else if number.kind == Kind::Wait && n.bytes().any(|digit| digit != b'0') {
                     case.assert_reply("-ERR WAIT needs the lock module\r\n", &reply, &what);
                 } else {
-                    assert!(!reply.starts_with(b"-"), "{what}: {}", crate::support::show(&reply));
+                    assert!(!reply.starts_with(b"-"), "{what}: {}", testkit::show(&reply));
                     continue;
                 }
                 assert_eq!(Snapshot::take(&mut conn, "number"), before, "{what}");

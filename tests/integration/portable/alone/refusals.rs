@@ -1,8 +1,8 @@
 //! What the server refuses: the reply begins with the server's code word on every version, and nothing changes.
 
 use super::{started, Way};
-use crate::support::{Conn, Reply};
 use crate::wire::fixture::Snapshot;
+use testkit::{Conn, Reply};
 
 /// Commands that write, on the key `held` with this token, the expired key `over` and the free key `free`.
 fn writes(token: i64) -> [String; 5] {
@@ -73,7 +73,7 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
 fn a_master_that_misses_replicas_refuses_all_writes() {
     let (_server, mut conn, ways) = started(&[]);
     if conn.version() < (false, 6, 2) {
-        crate::support::skipped("NOREPLICAS in scripts", "before 6.2 scripts write all the same");
+        testkit::skipped("NOREPLICAS in scripts", "before 6.2 scripts write all the same");
         return;
     }
     for way in ways {

@@ -3,7 +3,7 @@
 
 use super::{client, load, Way};
 use crate::replication::Stream;
-use crate::support::{skipped, Conn, Reply, Server};
+use testkit::{skipped, Conn, Reply, Server};
 
 /// Every kind of write, in one way: taken, extended, taken over, released.
 fn writes(conn: &mut Conn, way: &Way) {

@@ -1,7 +1,7 @@
 //! What an ACL has to allow: docs/PORTABLE.md names it, each of it is needed, and no more.
 
 use super::{started, Way};
-use crate::support::{project_file, skipped, Conn, Reply, Server};
+use testkit::{project_file, skipped, Conn, Reply, Server};
 
 /// What the page gives a user for this way.
 fn documented(way: &Way) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! Every cell of the table of the wire fixture that is about one key with one holder, in RESP2 and RESP3.
 
 use super::{load, set_up};
-use crate::support::{Conn, Reply, Server};
 use crate::wire::fixture::{now_us, Case, Effect, Fixture, Outcome, Snapshot, State};
 use crate::wire::{assert_extended, assert_granted, before_value};
+use testkit::{Conn, Reply, Server};
 
 /// The commands of the table that the portable lock has.
 pub const COMMANDS: [&str; 9] = [

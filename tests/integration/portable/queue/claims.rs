@@ -1,7 +1,7 @@
 //! The time to claim: two seconds, which count only while the lock is free.
 
 use super::with_a_clock;
-use crate::support::Reply;
+use testkit::Reply;
 
 #[test]
 fn an_attempt_that_lets_its_time_pass_leaves_and_its_channel_is_skipped() {

@@ -1,7 +1,7 @@
 //! Attempts of processes that are gone: they cost a publish each, or none.
 
 use super::{in_each_way, QUEUE};
-use crate::support::{Conn, Reply};
+use testkit::{Conn, Reply};
 
 /// Puts attempts into the queue of `k` as they would have come, each with a channel.
 fn fill(conn: &mut Conn, ids: std::ops::Range<u32>, channel: impl Fn(u32) -> String) {

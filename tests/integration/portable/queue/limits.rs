@@ -2,8 +2,8 @@
 
 use super::super::{load, Way};
 use super::{in_each_way, with_a_clock, QUEUE};
-use crate::support::{project_file, until, Reply, Server};
 use crate::wire::fixture::Fixture;
+use testkit::{project_file, until, Reply, Server};
 
 #[test]
 fn a_wrong_queue_is_refused_and_changes_nothing() {
@@ -153,7 +153,7 @@ fn the_rights_of_the_page_are_enough_and_each_is_needed() {
         let rule: Vec<&str> = line.split(' ').collect();
         let needed: Vec<&str> = rule.iter().filter(|word| word.starts_with('+')).copied().collect();
         assert!(needed.len() > 12, "{line}");
-        let errors = |taken: Option<&str>, conn: &mut crate::support::Conn| {
+        let errors = |taken: Option<&str>, conn: &mut testkit::Conn| {
             conn.ok(&["FLUSHALL"]);
             conn.call(&["ACL", "DELUSER", rule[2]]);
             conn.ok(&rule);
@@ -178,7 +178,7 @@ fn the_rights_of_the_page_are_enough_and_each_is_needed() {
 }
 
 /// All functions with all of their writes; the errors. `conn` may do everything.
-fn everything(way: &Way, conn: &mut crate::support::Conn, user: &mut crate::support::Conn) -> Vec<String> {
+fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |args: Vec<String>| {
         let reply = user.call(&args);
@@ -224,7 +224,7 @@ fn a_function_calls_the_commands_of_a_module_that_is_loaded_and_leaves_the_queue
     let first = conn.int(&way.queued(&acquire(1)));
     conn.call(&way.queued(&acquire(2)));
     let queue = conn.call(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
-    conn.ok(&["MODULE", "LOAD", crate::support::module().to_str().unwrap()]);
+    conn.ok(&["MODULE", "LOAD", testkit::module().to_str().unwrap()]);
     // The attempt that waited in the key moves to the queue of the module with its next copy.
     until("the functions find the module", || {
         (conn.call(&way.queued(&acquire(2))) == Reply::Status("WAITING".into())).then_some(())

@@ -1,7 +1,7 @@
 //! Who is next: the order of the queue, the hand-off, and what ends a wait.
 
 use super::{in_each_way, with_a_clock, QUEUE};
-use crate::support::Reply;
+use testkit::Reply;
 
 #[test]
 fn released_locks_go_to_the_attempts_in_the_order_in_which_they_came() {

@@ -1,7 +1,7 @@
 //! Several holders of one lock, and several locks at once.
 
 use super::{in_each_way, with_a_clock, Place};
-use crate::support::{expire_at_ms, Reply};
+use testkit::{expire_at_ms, Reply};
 
 /// Sends a command for these locks, with their queues.
 fn all(place: &mut Place, name: &str, locks: &[&str], rest: &str) -> Reply {

@@ -3,17 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 
-#[path = "../../../../tests/support/mod.rs"]
-mod support;
-
-#[path = "../../../../tests/support/cluster.rs"]
-#[allow(dead_code)]
-mod cluster;
-
-#[path = "../../../../tests/integration/sentinel/group.rs"]
-#[allow(dead_code)]
-mod group;
-
 mod members;
 mod once;
 mod page;
@@ -25,7 +14,7 @@ mod trouble;
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
-use support::Server;
+use testkit::Server;
 
 /// The address of a server.
 fn address(server: &Server) -> String {

@@ -1,10 +1,10 @@
 //! Several servers in one view: those that are named, the masters of a cluster, the servers of a Sentinel group.
 
-use crate::cluster::Cluster;
-use crate::group::{Group, Plan};
 use crate::screen::Screen;
-use crate::support::{until, Conn, Server};
 use crate::{address, complaint, json, once};
+use testkit::cluster::Cluster;
+use testkit::sentinel::{Group, Plan};
+use testkit::{until, Conn, Server};
 
 #[test]
 fn locks_of_several_servers_are_one_list() {

@@ -1,8 +1,8 @@
 //! What `--once` and `--once --json` print.
 
-use crate::support::{Conn, Server};
 use crate::{address, json, once, program, run, text};
 use serde_json::Value;
+use testkit::{Conn, Server};
 
 /// Two clients that wait for each other. Without SESSION nothing ends their circle but their leases.
 pub fn circle(server: &Server) -> [Conn; 2] {
@@ -147,7 +147,7 @@ fn locks_of_other_databases_and_of_several_holders_are_shown() {
 fn attempts_without_a_connection_are_shown_with_their_channel() {
     let (server, mut holder) = Server::connected();
     if holder.is_before_7() {
-        return crate::support::skipped("attempts_without_a_connection", "NOTIFY needs 7.0");
+        return testkit::skipped("attempts_without_a_connection", "NOTIFY needs 7.0");
     }
     holder.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
     let ask = ["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "ID", "5", "NOTIFY", "locks:a1"];
@@ -165,9 +165,7 @@ fn nothing_that_a_client_sent_reaches_the_terminal_as_it_is() {
     let mut waiter = server.conn();
     waiter.send(&[b"LOCK.ACQUIRE", key, b"EX", b"60", b"WAIT", b"60000"]);
     let mut look = server.conn();
-    crate::support::until("it waits", || {
-        look.info("lock", "lock_waiters").filter(|waiters| waiters == "1").map(|_| ())
-    });
+    testkit::until("it waits", || look.info("lock", "lock_waiters").filter(|waiters| waiters == "1").map(|_| ()));
     let text = once(&[&address(&server)]);
     assert!(!text.contains('\x1b') && text.contains("a\\u{1b}[2J\\xff\\nb"), "{text}");
     assert_eq!(json(&[&address(&server)])["locks"][0]["key-hex"], "611b5b324aff0a62");

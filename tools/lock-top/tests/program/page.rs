@@ -3,8 +3,8 @@
 //! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new ones into the page.
 
 use crate::screen::Screen;
-use crate::support::{project_file, root, skipped, Conn, Server};
 use crate::{address, once};
+use testkit::{project_file, root, skipped, Conn, Server};
 
 const PAGE: &str = "docs/LOCK_TOP.md";
 

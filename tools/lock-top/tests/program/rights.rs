@@ -2,9 +2,9 @@
 //! fill.
 
 use crate::screen::Screen;
-use crate::support::{project_file, skipped, until, Conn, Server};
 use crate::{address, json, once};
 use serde_json::Value;
+use testkit::{project_file, skipped, until, Conn, Server};
 
 /// A lock with a waiter, and a user with these rules.
 fn server_with(user: &[&str]) -> (Server, Conn, Conn, [String; 5]) {

@@ -1,8 +1,8 @@
 //! A terminal of 80 columns in tmux, with lock-top in it. The tmux server is its own, on a socket of its own.
 
-use crate::support::{skipped, temp_dir, until};
 use std::path::PathBuf;
 use std::process::Command;
+use testkit::{skipped, temp_dir, until};
 
 pub struct Screen {
     dir: PathBuf,

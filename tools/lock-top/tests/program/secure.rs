@@ -1,9 +1,9 @@
 //! TLS: with the right certificate it works, with the wrong settings one line says which.
 
-use crate::support::{free_port, skipped, temp_dir, Server};
 use crate::{complaint, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testkit::{free_port, skipped, temp_dir, Server};
 
 /// An authority and a certificate for 127.0.0.1, made by openssl; nothing where that is missing.
 fn certificates(dir: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {

@@ -3,8 +3,8 @@
 use crate::address;
 use crate::once::circle;
 use crate::screen::Screen;
-use crate::support::{module, until, Server};
 use std::time::{Duration, Instant};
+use testkit::{module, until, Server};
 
 #[test]
 fn a_lock_its_line_and_the_picture_of_a_cycle() {
@@ -137,7 +137,7 @@ fn a_waiter_is_cancelled() {
 
 #[test]
 fn a_server_that_goes_away_is_named_and_comes_back() {
-    let dir = crate::support::temp_dir();
+    let dir = testkit::temp_dir();
     let socket = dir.join("s");
     let socket = socket.to_str().unwrap().to_string();
     let server = Server::with().args(&["--unixsocket", &socket]).start();
@@ -175,15 +175,13 @@ fn a_busy_server_is_asked_a_bounded_number_of_times_over_one_connection() {
         waiting.push(server.sent(&["LOCK.ACQUIRE", &key, "EX", "600", "WAIT", "600000"]));
     }
     until("all wait", || conn.info("lock", "lock_waiters").filter(|waiters| waiters == "60"));
-    let clients =
-        |conn: &mut crate::support::Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
-    let blocked =
-        |conn: &mut crate::support::Conn| conn.info("clients", "blocked_clients").unwrap().parse::<u64>().unwrap();
+    let clients = |conn: &mut testkit::Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
+    let blocked = |conn: &mut testkit::Conn| conn.info("clients", "blocked_clients").unwrap().parse::<u64>().unwrap();
     let before = clients(&mut conn) + blocked(&mut conn);
     let Some(screen) = Screen::start("load", 24, &["--all", "--interval", "0.5", &address(&server)]) else { return };
     screen.until_shows(&["k1"]);
     assert_eq!(clients(&mut conn) + blocked(&mut conn), before + 1);
-    let calls = |conn: &mut crate::support::Conn| {
+    let calls = |conn: &mut testkit::Conn| {
         let names = ["info", "lock.top", "lock.scan", "lock.info", "select", "config|get", "config"];
         names.iter().map(|name| conn.calls(name)).sum::<usize>()
     };

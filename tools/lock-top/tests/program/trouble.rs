@@ -1,9 +1,9 @@
 //! Servers that cannot be asked: each has one line that says why, and the others are shown.
 
-use crate::support::{free_port, Server};
 use crate::{address, complaint, json, server_of};
 use std::io::Write as _;
 use std::net::TcpListener;
+use testkit::{free_port, Server};
 
 #[test]
 fn a_server_that_is_not_there() {
@@ -77,7 +77,7 @@ fn a_server_that_stands_still_holds_up_no_other() {
 
 #[test]
 fn a_unix_socket_is_a_server_too() {
-    let dir = crate::support::temp_dir();
+    let dir = testkit::temp_dir();
     let socket = dir.join("s");
     let socket = socket.to_str().unwrap();
     let _server = Server::with().args(&["--unixsocket", socket]).start();

@@ -73,11 +73,6 @@ impl Relay {
     pub fn lose_reply_to(&self, command: &str, how: Loss) {
         *self.shared.to_lose.lock().unwrap() = Some((command.into(), how));
     }
-
-    /// Whether that reply is still to come.
-    pub fn has_reply_to_lose(&self) -> bool {
-        self.shared.to_lose.lock().unwrap().is_some()
-    }
 }
 
 impl Shared {

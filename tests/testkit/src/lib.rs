@@ -3,16 +3,23 @@
 //! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is ended by its
 //! process id when dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks
 //! raw RESP, so that a test can inspect the exact bytes. [`until`] waits with a deadline.
-#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::arithmetic_side_effects, missing_docs)]
+#![allow(clippy::should_implement_trait, reason = "`Dice::next` has no end")]
+#![allow(clippy::must_use_candidate, clippy::return_self_not_must_use, reason = "a test sees what it leaves unused")]
+#![allow(clippy::missing_panics_doc, clippy::missing_errors_doc, reason = "a test ends when anything goes wrong")]
 
 pub mod bound;
 pub mod clock;
+pub mod cluster;
 mod conn;
 pub mod dice;
+pub mod install;
 mod iterations;
 pub mod program;
 pub mod relay;
 mod reply;
+pub mod sentinel;
 mod server;
 pub mod watch;
 
@@ -36,10 +43,14 @@ use std::time::{Duration, Instant};
 /// How long anything may take that has no time of its own.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The folder of the project. The crates in `tools/` share these files, and have a folder of their own.
+/// The folder of the project.
 pub fn root() -> &'static Path {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().find(|folder| folder.join("tests/support").is_dir()).unwrap_or(own)
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate is in tests/testkit")
+}
+
+/// The folder in which cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// The module, built in release mode on first use, so that no test runs against a stale one.
@@ -51,15 +62,13 @@ pub fn module() -> &'static Path {
         if let Some(path) = std::env::var_os("LOCK_MODULE") {
             return PathBuf::from(path);
         }
-        let root = root();
         let status = Command::new(env!("CARGO"))
             .args(["build", "--release", "--lib", "--quiet"])
-            .current_dir(root)
+            .current_dir(root())
             .status()
             .expect("cargo runs");
         assert!(status.success(), "the module does not build");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        target.join("release/libredis_lock.so")
+        target().join("release/libredis_lock.so")
     })
 }
 
@@ -83,8 +92,9 @@ pub fn shared_object(name: &str) -> Option<&'static Path> {
 pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
-        let dir = option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let source = root().join(format!("tests/support/{name}.c"));
+        let dir = target().join("tmp");
+        fs::create_dir_all(&dir).ok()?;
+        let source = root().join(format!("tests/testkit/src/{name}.c"));
         let made = dir.join(format!("{name}-{}.so", std::process::id()));
         let status = Command::new("cc").args(options).arg("-o").arg(&made).arg(source).status().ok()?;
         assert!(status.success(), "{name}.c does not compile");

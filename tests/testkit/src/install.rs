@@ -1,12 +1,10 @@
-//! Installs the clients of other languages, in the versions that this folder pins, under `target/clients`.
+//! Installs the clients of other languages, in the versions that `tests/clients` pins, under `target/clients`.
 //! Run by root on Debian, it also installs the small runtimes (Python, PHP); not Node, which comes with hundreds of
 //! packages.
 //!
 //! Installed packages are reused; a folder is named after its content, and appears only when it is complete.
-#![allow(dead_code)]
-
-use crate::support::program::end_within;
-use crate::support::watch;
+use crate::program::end_within;
+use crate::watch;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,10 +16,10 @@ use std::time::Duration;
 /// How long an installation may take, with a slow network.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const REQUIREMENTS: &str = include_str!("requirements.txt");
-const PACKAGE: &str = include_str!("package.json");
+const REQUIREMENTS: &str = include_str!("../../clients/requirements.txt");
+const PACKAGE: &str = include_str!("../../clients/package.json");
 
-/// The folder of this file.
+/// The folder of the programs and of the versions.
 pub fn sources() -> PathBuf {
     root().join("tests/clients")
 }
@@ -96,7 +94,7 @@ pub fn go_redis() -> Result<PathBuf, String> {
 /// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there are
 /// none.
 pub fn java_waits() -> Result<Vec<String>, String> {
-    const POM: &str = include_str!("java_waits/pom.xml");
+    const POM: &str = include_str!("../../clients/java_waits/pom.xml");
     for tool in ["javac", "mvn"] {
         let hint = |error| format!("{error}; apt-get install default-jdk-headless maven");
         run(Command::new(tool).arg("-version")).map_err(hint)?;

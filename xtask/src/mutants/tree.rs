@@ -1,18 +1,15 @@
 //! A copy of the tree to which mutants are applied: the original never has one.
 
+use crate::root;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{env, fs, io};
-
-/// The top folder of the project.
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use std::{fs, io};
 
 /// The folder where everything is copied and built.
+#[must_use]
 pub fn target() -> PathBuf {
-    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("mutants")
+    crate::target().join("mutants")
 }
 
 /// A copy of the tree.

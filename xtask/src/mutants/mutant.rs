@@ -1,4 +1,4 @@
-//! A mutant, as described by a file in this folder: what is wrong, the edits that put it into the product, and the
+//! A mutant, as described by a file in `tests/mutants`: what is wrong, the edits that put it into the product, and the
 //! tests that have to find it. It is applied to a copy of the tree, never to the product itself.
 
 use serde::Deserialize;
@@ -97,9 +97,6 @@ impl Mutant {
         for entry in entries {
             let path = entry.map_err(|error| format!("{FOLDER}: {error}"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.ends_with(".rs") {
-                continue;
-            }
             let Some(name) = name.strip_suffix(".toml") else {
                 return Err(format!("{FOLDER}/{name}: it is not a .toml"));
             };

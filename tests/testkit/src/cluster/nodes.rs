@@ -1,7 +1,7 @@
 //! A node of a cluster: what it reports about itself and its slots, and control of its process.
 
 use super::read;
-use crate::support::{server_binary, signal, until, Conn, Reply};
+use crate::{server_binary, signal, until, Conn, Reply};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 

@@ -4,14 +4,15 @@
 //! bytes. Numbers are little-endian. Inputs are sorted and each is there once, so the same corpus gives the same file.
 //! A file that was changed or cut off is an error: no input is read from it.
 
+use crate::root;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MAGIC: &[u8] = b"redis-lock corpus 1\n";
 
 /// The file of a target.
 pub fn file(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fuzz/corpus/{target}.bin"))
+    root().join(format!("fuzz/corpus/{target}.bin"))
 }
 
 /// FNV-1a notices every change of a single byte.

@@ -1,55 +1,54 @@
-//! Checks that the tests catch the mutants in this folder: each test that a mutant names fails with it and passes
+//! Checks that the tests catch the mutants in `tests/mutants`: each test that a mutant names fails with it and passes
 //! without it.
 //!
 //! A mutant is applied to a copy of the tree, in `target/mutants`, which is built there and restored afterwards:
 //! nothing else changes. Exits non-zero if a mutant survives or does not build, or if a test fails without a mutant.
 
-#[path = "mutant.rs"]
-mod mutant;
-#[path = "tree.rs"]
-mod tree;
+pub mod mutant;
+pub mod tree;
 
+use crate::root;
 use mutant::{Mutant, Suite, Test};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::Instant;
-use std::{env, fs, thread};
-use tree::{root, said, target, Tree};
+use std::{fs, thread};
+use tree::{said, target, Tree};
 
-const USAGE: &str = "\
-usage: mutants run [MUTANT]...      run the tests of these mutants, or of all but the memory mutants
-       mutants memory               list the memory mutants: name, what is reported, tests
-       mutants plant [MUTANT]       copy the tree, with this mutant or none, and print its path";
+/// Runs the tests of the mutants with these names, or of all but the memory mutants.
+///
+/// # Errors
+/// The mutants that survive or do not build, the test that fails without a mutant.
+pub fn run(names: &[&str]) -> Result<(), String> {
+    run_tests(&chosen(&Mutant::all(root())?, names)?)
+}
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = Mutant::all(root()).and_then(|mutants| match words.as_slice() {
-        ["run", names @ ..] => run(&chosen(&mutants, names)?),
-        ["memory"] => {
-            for mutant in &mutants {
-                if let Some(report) = &mutant.report {
-                    let tests: Vec<&str> = mutant.tests.iter().map(|test| test.name.as_str()).collect();
-                    println!("{} {report} {}", mutant.name, tests.join(" "));
-                }
-            }
-            Ok(())
+/// Prints the memory mutants: name, report, tests.
+///
+/// # Errors
+/// The file that cannot be read.
+pub fn list_memory() -> Result<(), String> {
+    for mutant in &Mutant::all(root())? {
+        if let Some(report) = &mutant.report {
+            let tests: Vec<&str> = mutant.tests.iter().map(|test| test.name.as_str()).collect();
+            println!("{} {report} {}", mutant.name, tests.join(" "));
         }
-        ["plant"] | ["plant", _] => {
-            let mutant = words.get(1).map(|name| chosen(&mutants, &[name])).transpose()?;
-            let tree = Tree::copy(target().join("tree"))?;
-            println!("{}", tree.0.display());
-            mutant.iter().flatten().try_for_each(|mutant| tree.plant(mutant))
-        }
-        _ => Err(USAGE.into()),
-    });
-    if let Err(error) = done {
-        eprintln!("mutants: {error}");
-        return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    Ok(())
+}
+
+/// Copies the tree, with this mutant or none, and prints its path.
+///
+/// # Errors
+/// The file that cannot be copied, or the edit that does not fit.
+pub fn plant(name: Option<&str>) -> Result<(), String> {
+    let mutants = Mutant::all(root())?;
+    let mutant = name.map(|name| chosen(&mutants, &[name])).transpose()?;
+    let tree = Tree::copy(target().join("tree"))?;
+    println!("{}", tree.0.display());
+    mutant.iter().flatten().try_for_each(|mutant| tree.plant(mutant))
 }
 
 /// The mutants with these names, or all but the memory mutants.
@@ -61,7 +60,7 @@ fn chosen<'f>(mutants: &'f [Mutant], names: &[&str]) -> Result<Vec<&'f Mutant>, 
     names.iter().map(|name| find(name).ok_or_else(|| format!("there is no mutant {name}"))).collect()
 }
 
-fn run(mutants: &[&Mutant]) -> Result<(), String> {
+fn run_tests(mutants: &[&Mutant]) -> Result<(), String> {
     if let Some(mutant) = mutants.iter().find(|mutant| mutant.report.is_some()) {
         return Err(format!("{} is a memory mutant: scripts/memcheck.sh checks that it is found", mutant.name));
     }

@@ -1,7 +1,7 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and ended.
 
-use crate::support::watch::{watch, Watched};
-use crate::support::{module, root, server_binary, six_free_ports, temp_dir, until, until_within};
+use crate::watch::{watch, Watched};
+use crate::{module, root, server_binary, six_free_ports, temp_dir, until, until_within};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -268,14 +268,6 @@ impl Server {
         self.sent(&["SYNC"]).after_rdb()
     }
 
-    /// A connection of the crate redis.
-    pub fn client(&self) -> redis::Connection {
-        redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))
-            .unwrap()
-            .get_connection_with_timeout(DEADLINE)
-            .unwrap()
-    }
-
     /// Waits for the server to end by itself, after SHUTDOWN for example.
     pub fn wait_end(&mut self) {
         let child = &mut self.child;

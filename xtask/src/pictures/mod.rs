@@ -1,18 +1,28 @@
 //! The pictures of the documents, each made from a short text beside it in `docs/pictures`.
 
-#[path = "svg.rs"]
 mod svg;
-#[path = "terminal.rs"]
 mod terminal;
-#[path = "timeline.rs"]
 mod timeline;
 
+use crate::root;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Where the texts and the pictures are.
 pub const FOLDER: &str = "docs/pictures";
+
+/// Draws all pictures.
+///
+/// # Errors
+/// What is wrong with a text, or the file that cannot be read or written.
+pub fn draw_all() -> Result<()> {
+    for (name, picture) in all(root())? {
+        std::fs::write(root().join(FOLDER).join(&name), picture)?;
+        println!("{FOLDER}/{name}");
+    }
+    Ok(())
+}
 
 /// The pictures, by the names of their files.
 pub fn all(root: &Path) -> Result<BTreeMap<String, String>> {

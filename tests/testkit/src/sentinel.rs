@@ -2,10 +2,10 @@
 //!
 //! Servers and sentinels reach a server through its [`Relay`], so that one can be cut off.
 
-use crate::support::program::end_within;
-use crate::support::relay::Relay;
-use crate::support::watch::{watch, Watched};
-use crate::support::{
+use crate::program::end_within;
+use crate::relay::Relay;
+use crate::watch::{watch, Watched};
+use crate::{
     module, root, server_binary, signal, six_free_ports, temp_dir, until, until_within, Conn, Reply, DEADLINE,
 };
 use std::fmt::Write as _;

@@ -11,6 +11,7 @@
 //! `docs/DESIGN.md` has the states, the invariants and the rejected designs.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
+#![allow(missing_docs, reason = "only tests and fuzzers of this project call this crate")]
 
 pub use redis_lock_core::{driver, engine, lock};
 pub use server::entries::Command;

@@ -1,8 +1,8 @@
 //! `LOCK.CANCEL key id`, `LOCK.CANCEL key CHANNEL name`
 //!
-//! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it keeps a place in line, the place
-//! is gone. If it holds the lock, the lock passes on as in LOCK.RELEASE. Late copies of its calls get nil for
-//! `lock.place-ms`. With `CHANNEL`, ends all attempts in this line that are told on that channel.
+//! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it keeps a place in the queue,
+//! the place is gone. If it holds the lock, the lock passes on as in LOCK.RELEASE. Late copies of its calls get nil for
+//! `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on that channel.
 //!
 //! Reply: 1 if that ID waited, kept a place, or held the lock; else 0. With `CHANNEL`, the number of attempts that it
 //! ended. Errors: `ERR`, `WRONGTYPE`. O(log n) in the waiters.
@@ -16,7 +16,6 @@ use crate::server::entries::{Command, Entry};
 
 const NAME: &str = "LOCK.CANCEL";
 
-/// The command.
 pub struct Cancel;
 
 impl Command for Cancel {

@@ -12,7 +12,6 @@ use crate::server::api::args::Args;
 use crate::server::api::context::Context;
 use crate::server::entries::{Command, Entry};
 
-/// The command.
 pub struct Check;
 
 impl Command for Check {

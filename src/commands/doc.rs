@@ -2,11 +2,9 @@
 
 pub use crate::server::api::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 
-/// The key.
 pub const KEY: Arg = Arg { name: c"key", kind: Kind::Key, token: None, optional: false };
 /// How many keys there are.
 pub const NUMKEYS: Arg = Arg { name: c"numkeys", kind: Kind::Integer, token: None, optional: false };
-/// The keys.
 pub const KEYS: Arg = Arg { name: c"key", kind: Kind::Keys, token: None, optional: false };
 /// `[SHARED|LIMIT n]`
 pub const SHARE: Arg = Arg {

@@ -13,7 +13,6 @@ use crate::server::entries::{Command, Entry};
 
 const NAME: &str = "LOCK.EXTEND";
 
-/// The command.
 pub struct Extend;
 
 impl Command for Extend {

@@ -12,9 +12,9 @@ use std::ffi::CStr;
 const LINES: [&CStr; 34] = [
     c"LOCK.<command> <key> [<arg> ...]. A lock is a key; its lease is given with EX or PX. Commands are:",
     c"ACQUIRE <key> EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [DETAILS] [SHARED|LIMIT <n>] [NOTIFY <channel>|SNOTIFY <channel>]",
-    c"    Take the lock if nobody has it, or wait for it in line. Return its token, or nil.",
+    c"    Take the lock if nobody has it, or wait for it in a queue. Return its token, or nil.",
     c"    With SHARED, share it with others that share it too; with LIMIT <n>, with fewer than n others.",
-    c"    With NOTIFY, return WAITING and wait without a blocked connection. The channel is told",
+    c"    With NOTIFY, return WAITING and wait without a blocked connection. The channel gets",
     c"    'granted <id> <key>' when it is your turn: send the same call again to claim the lock.",
     c"RECOVER <key> EX <seconds>|PX <milliseconds> [ID <id>] [OWNER <name>] [SESSION]",
     c"    Take the lock over only if it has expired. Return the token, how many milliseconds ago it expired,",
@@ -29,7 +29,7 @@ const LINES: [&CStr; 34] = [
     c"CANCEL <key> <id>",
     c"    End an attempt that waits, keeps a place or holds the lock. Return 1, or 0 if there was none.",
     c"CANCEL <key> CHANNEL <name>",
-    c"    End all attempts in this line that are told on that channel. Return their number.",
+    c"    End all attempts for the key that are notified on that channel. Return their number.",
     c"MACQUIRE <numkeys> <key> [<key> ...] EX <seconds>|PX <milliseconds> [WAIT <milliseconds>] [ID <id>] [OWNER <name>] [SESSION] [NOTIFY <channel>|SNOTIFY <channel>]",
     c"    Take all of these locks, or wait for them. Return one token for all, or nil.",
     c"MEXTEND <numkeys> <key> [<key> ...] <token> EX <seconds>|PX <milliseconds>",
@@ -46,7 +46,6 @@ const LINES: [&CStr; 34] = [
     c"    Print this help.",
 ];
 
-/// The command.
 pub struct Help;
 
 impl Command for Help {

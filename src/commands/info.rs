@@ -3,15 +3,16 @@
 //! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
 //! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
 //! client, addr, waiters, oldest-wait-ms. A field without meaning is nil. client and addr are the connection that was
-//! granted the lock, while it is connected; without SESSION they are known of the last 10,000 grants. `FULL` adds queue: an array of at most 1000 maps of id,
-//! client, addr, name, owner, waited-ms, left-ms, channel. client, addr and name are nil for an attempt that waits
-//! without a connection, channel for one that is blocked. Read-only. A lock that was granted to such an attempt, but not
-//! claimed yet, is held; lease-ms is 0, and free-in-ms is what is left of its time to claim.
+//! granted the lock, while it is connected; without SESSION they are known of the last 10,000 grants. `FULL` adds
+//! queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client, addr and
+//! name are nil for an attempt that waits without a connection, channel for one that is blocked. Read-only. A lock that
+//! was granted to such an attempt, but not claimed yet, is held; lease-ms is 0, and free-in-ms is what is left of its
+//! time to claim.
 //!
 //! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
-//! lease-ms, overdue-ms, session, client, addr, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n) in
-//! the waiters and holders shown.
+//! lease-ms, overdue-ms, session, client, addr, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with
+//! `FULL` O(n) in the waiters and holders shown.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
@@ -37,7 +38,6 @@ use std::rc::Rc;
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
 
-/// The command.
 pub struct Info;
 
 impl Command for Info {
@@ -57,7 +57,7 @@ impl Command for Info {
             return Ok(());
         };
         let options = Options::parse(&args, 1, NAME, &[Name::Full])?;
-        let key = Key::look(context, name, clock::of_command())?;
+        let key = Key::inspect(context, name, clock::of_command())?;
         let lock = key.lock();
         let db = context.selected_db();
         let (waiters, oldest) = entry.engine().queues().length(db, name.as_bytes());
@@ -116,7 +116,7 @@ pub fn reply_grantee(context: &Context, grantee: Grantee) {
     field(context, "addr", |context| context.reply_bytes_or_nil(address.as_deref().map(str::as_bytes)));
 }
 
-/// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if nobody has to claim it.
+/// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if it needs no claim.
 fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
     let (engine, token) = (entry.engine(), token?);
     match engine.unclaimed(key, token) {

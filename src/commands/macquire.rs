@@ -25,7 +25,6 @@ const OPTIONS: [Name; 8] =
 /// `EX seconds`
 const BEHIND: usize = 2;
 
-/// The command.
 pub struct Macquire;
 
 impl Command for Macquire {
@@ -41,7 +40,7 @@ impl Command for Macquire {
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
         if context.is_asked_for_keys() {
-            context.tell_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
+            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
             return Ok(());
         }
         if args.count() < 4 {

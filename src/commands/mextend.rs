@@ -16,7 +16,6 @@ const NAME: &str = "LOCK.MEXTEND";
 /// `token EX seconds`
 const BEHIND: usize = 3;
 
-/// The command.
 pub struct Mextend;
 
 impl Command for Mextend {
@@ -32,7 +31,7 @@ impl Command for Mextend {
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
         if context.is_asked_for_keys() {
-            context.tell_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
+            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
             return Ok(());
         }
         if args.count() < 5 {

@@ -1,6 +1,6 @@
 //! `LOCK.MRELEASE numkeys key [key ...] token`
 //!
-//! Gives several locks back, as far as the grant still stands. Each passes on as in LOCK.RELEASE.
+//! Gives several locks back, those whose grant is still in force. Each passes on as in LOCK.RELEASE.
 //!
 //! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters, O(k log
 //! n) with n waiters each.
@@ -15,13 +15,12 @@ use crate::server::entries::{Command, Entry};
 /// `token`
 const BEHIND: usize = 1;
 
-/// The command.
 pub struct Mrelease;
 
 impl Command for Mrelease {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mrelease",
-        summary: c"Gives several locks back. The first client in line for each gets it.",
+        summary: c"Gives several locks back. The first waiter for each gets it.",
         complexity: c"O(K) in the keys, and O(log N) more for each that N wait for",
         arity: -4,
         flags: Flags::WriteSlow,
@@ -31,7 +30,7 @@ impl Command for Mrelease {
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
         if context.is_asked_for_keys() {
-            context.tell_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
+            context.report_keys(parse::keys(&args, BEHIND), &Self::DOC.keys);
             return Ok(());
         }
         if args.count() < 3 {

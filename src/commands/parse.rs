@@ -1,6 +1,6 @@
 //! Parses arguments, without a server, so that tests and fuzzers need none.
 //!
-//! The error names the first argument at fault, from left to right.
+//! The error names the first argument that is wrong, from left to right.
 
 use crate::driver::{Ask, ChannelName};
 use crate::engine::queue::{By, ReplyShape};
@@ -139,7 +139,7 @@ impl<'a> Options<'a> {
     /// Parses all arguments from `from` on as options of `command`, which accepts those in `known`.
     ///
     /// # Errors
-    /// The first argument at fault.
+    /// The first argument that is wrong.
     pub fn parse(args: &impl Arguments<'a>, from: usize, command: &'static str, known: &[Name]) -> Result<Self, Error> {
         let mut options = Self::default();
         let mut at = from;
@@ -216,7 +216,7 @@ impl<'a> Options<'a> {
         self.count
     }
 
-    /// The order of lines; without `BY`, the longest first.
+    /// The order of the queues; without `BY`, the longest first.
     #[must_use]
     pub fn by(&self) -> By {
         self.by.unwrap_or_default()
@@ -252,7 +252,7 @@ impl<'a> Options<'a> {
 /// The options from `from` on of a command that asks for a lock.
 ///
 /// # Errors
-/// The first argument at fault; [`Error::LeaseMissing`]
+/// The first argument that is wrong; [`Error::LeaseMissing`]
 #[inline]
 pub fn ask<'a>(
     args: &impl Arguments<'a>,
@@ -272,7 +272,7 @@ pub fn ask<'a>(
 /// The options from `from` on of a command that takes nothing but a lease.
 ///
 /// # Errors
-/// The first argument at fault; [`Error::LeaseMissing`]
+/// The first argument that is wrong; [`Error::LeaseMissing`]
 #[inline]
 pub fn lease_alone<'a>(args: &impl Arguments<'a>, from: usize, command: &'static str) -> Result<Micros, Error> {
     match only_lease(args, from) {
@@ -354,7 +354,7 @@ pub fn key_to_take(name: &[u8]) -> Result<(), Error> {
 pub fn keys_to_take<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
     let is_too_long = |at: &usize| args.at(*at).is_some_and(|name| name.len() > LONGEST_KEY);
     let too_long = keys.clone().find(is_too_long);
-    // The error names the first argument at fault, so keys after one that is too long are not compared.
+    // The error names the first argument that is wrong, so keys after one that is too long are not compared.
     different_keys(args, keys.start..too_long.unwrap_or(keys.end))?;
     too_long.map_or(Ok(()), |key| Err(Error::KeyLengthOf(key)))
 }

@@ -1,4 +1,4 @@
-//! Arguments are read as the contract says, and the first at fault is named.
+//! Arguments are read as the contract says, and the first that is wrong is named.
 
 use super::*;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn options_come_in_any_order_and_case() {
 }
 
 #[test]
-fn the_first_argument_at_fault_is_named() {
+fn the_first_wrong_argument_is_named() {
     let error = |args: &[&'static [u8]]| parse(args).and_then(|options| options.request()).unwrap_err();
     assert_eq!(error(&[]), Error::LeaseMissing);
     assert_eq!(error(&[b"EX", b"1", b"PX", b"x"]), Error::LeaseTwice);
@@ -50,7 +50,7 @@ fn a_wait_is_zero_to_ten_years() {
 }
 
 #[test]
-fn a_limit_is_one_to_the_most_holders_and_shared_has_none() {
+fn a_limit_has_bounds_and_shared_has_none() {
     let share = |args: &[&'static [u8]]| parse_all(args).and_then(|options| options.request()).map(|asks| asks.share);
     assert_eq!(share(&[b"EX", b"1"]), Ok(Share::Alone));
     assert_eq!(share(&[b"EX", b"1", b"shared"]), Ok(Share::Shared));
@@ -84,7 +84,7 @@ fn keys_are_counted_and_have_to_fit() {
 }
 
 #[test]
-fn a_key_that_is_too_long_is_named_unless_another_fault_comes_before_it() {
+fn a_long_key_is_named_after_earlier_errors() {
     let (longest, longer) = (vec![b'k'; 4_096], vec![b'k'; 4_097]);
     assert_eq!(key_to_take(&longest), Ok(()));
     assert_eq!(key_to_take(&longer), Err(Error::KeyLength));

@@ -18,7 +18,6 @@ use crate::server::entries::{Command, Entry};
 const NAME: &str = "LOCK.RECOVER";
 const OPTIONS: [Name; 5] = [Name::Ex, Name::Px, Name::Id, Name::Owner, Name::Session];
 
-/// The command.
 pub struct Recover;
 
 impl Command for Recover {

@@ -1,7 +1,7 @@
 //! `LOCK.RELEASE key token`
 //!
-//! Gives the lock back if that grant still stands: the token of another grant changes nothing. If clients wait, the
-//! same change of the key grants the lock to the first of them.
+//! Gives the lock back if that grant is still in force: the token of another grant changes nothing. If clients wait,
+//! the same change of the key grants the lock to the first of them.
 //!
 //! Reply: 1, released in time; -1, released after it had expired, but before anybody took it; 0, that grant had ended.
 //! Errors: `ERR`, `WRONGTYPE`. O(1) without waiters, O(log n) in the waiters.
@@ -14,13 +14,12 @@ use crate::server::api::args::Args;
 use crate::server::api::context::Context;
 use crate::server::entries::{Command, Entry};
 
-/// The command.
 pub struct Release;
 
 impl Command for Release {
     const DOC: &'static Doc = &Doc {
         name: c"lock.release",
-        summary: c"Gives the lock back. The first client in line gets it.",
+        summary: c"Gives the lock back. The first waiter gets it.",
         complexity: c"O(1) without waiters, O(log N) in them",
         arity: 3,
         flags: Flags::Write,

@@ -1,16 +1,16 @@
 //! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign] [CLIENT id]`
 //!
 //! Iterates over the locks of this database, as SCAN does: over locks that are held or expired, or over those in one
-//! state. Foreign is every string that is no timestamp. It returns only keys that the caller may read; servers before
-//! 7.0 cannot tell, and there it is a command for operators.
+//! state. Every string that is not a timestamp is foreign. It returns only keys that the caller may read; servers
+//! before 7.0 do not report them, and there it is a command for operators.
 //!
 //! With `CLIENT` it returns the locks that were granted to that connection and that it still holds: those with SESSION,
-//! and of the last 10,000 grants of the server those without. An unknown client has none. Of a lock with more than 64
-//! holders it finds only grants with SESSION and the holder that ends last.
+//! and those without among the server's last 10,000 grants. An unknown client has none. A lock with more than 64
+//! holders is found only by grants with SESSION, and by the holder that ends last.
 //!
-//! A call ends once it has done about as much as COUNT says: each key counts as one, and so does each holder that has to
-//! be read, and every 128 bytes of a name. With MATCH, so do each 4 microseconds that the server takes to compare names:
-//! those that do not match are not known here.
+//! A call ends once it has done about as much as COUNT says: each key counts as one, and so does each holder that has
+//! to be read, and every 128 bytes of a name. With MATCH, so do each 4 microseconds that the server takes to compare
+//! names: those that do not match are not known here.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
@@ -40,8 +40,8 @@ use crate::server::keys::scan;
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
-/// How many keys are asked of the server at once: a call can end only between two pieces, because a cursor of the server
-/// stands between them.
+/// How many keys are asked of the server at once: a call can end only between two pieces, because a cursor of the
+/// server stands between them.
 const PIECE: usize = 16;
 /// How many bytes of a name count as one key.
 const BYTES: usize = 128;
@@ -58,7 +58,6 @@ struct Row {
     holders: Option<u64>,
 }
 
-/// The command.
 pub struct Scan;
 
 impl Command for Scan {
@@ -93,7 +92,7 @@ impl Command for Scan {
             Some(_) => return Err(Error::StateName),
         };
         let count = options.count().unwrap_or(DEFAULT_COUNT);
-        // A client that is not connected has no locks: there is nothing to look for.
+        // A client that is not connected has no locks: there is nothing to find.
         let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
         let reader = Reader::of(context);
         let (mut next, mut rows, mut spent): (Box<[u8]>, Vec<Row>, usize) = (cursor.into(), Vec::new(), 0);
@@ -134,8 +133,8 @@ impl Command for Scan {
     }
 }
 
-/// A key as a lock; `None` if it is no lock, if this reader may not see it, or if that client does not hold it. Adds the
-/// holders that were read to `spent`.
+/// A key as a lock; `None` if it is not a lock, if this reader may not see it, or if that client does not hold it. Adds
+/// the holders that were read to `spent`.
 fn row(
     context: &Context,
     entry: &mut Entry<'_>,

@@ -1,13 +1,13 @@
 //! `LOCK.TOP [COUNT n] [BY waiters|wait|held]`
 //!
-//! Lists the locks that somebody waits for on this server, in all databases, at most n, by default 10: those with most
-//! waiters first; with `BY wait` those whose first in line has waited longest, with `BY held` those that have been held
-//! longest. A reply has about 1,600 units of work at most, and ends there, before the locks that come later in its order:
-//! a lock counts as one, with several holders as four, and each 512 bytes of its name as one more.
+//! Lists the locks with waiters on this server, in all databases, at most n, by default 10: those with most waiters
+//! first; with `BY wait` those whose first waiter has waited longest, with `BY held` those that have been held longest.
+//! A reply has about 1,600 units of work at most, and ends there, before the locks that come later in its order: a lock
+//! counts as one, with several holders as four, and each 512 bytes of its name as one more.
 //!
-//! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr. The
-//! owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k keys that
-//! have a queue, O(n log k) with `BY wait` and `BY held`.
+//! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr.
+//! The owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
+//! keys that have a queue, O(n log k) with `BY wait` and `BY held`.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::{field, grantee, reply_grantee, Grantee};
@@ -36,7 +36,6 @@ const BYTES: usize = 512;
 /// What a lock with several holders counts: reading two of them and counting the rest takes as much longer.
 const SEVERAL: usize = 4;
 
-/// The command.
 pub struct Top;
 
 /// A lock in the reply.
@@ -95,7 +94,7 @@ impl Command for Top {
     }
 }
 
-/// A line, and what its key says about the holder. Adds what was read to `spent`.
+/// A row of the reply: a queue, and what its key says about the holder. Adds what was read to `spent`.
 fn row(context: &Context, entry: &mut Entry<'_>, crowd: Crowd, spent: &mut usize) -> Row {
     let name = OwnString::in_db(context, crowd.db, &crowd.name);
     let holder = name.and_then(|name| holder(context, &name, spent));

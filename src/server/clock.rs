@@ -53,7 +53,7 @@ pub fn monotonic() -> MonotonicMicros {
     read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
 }
 
-/// Now, on a clock that is never set and stands still during suspend.
+/// Now, on a clock that is never set and stops during suspend.
 fn awake() -> MonotonicMicros {
     read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
 }

@@ -22,7 +22,7 @@ pub fn log(level: Level, text: &str) {
     unsafe { (api().log)(context, level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
 }
 
-/// Logs something that an operator should look into.
+/// Logs something that an operator should check.
 pub fn warning(text: &str) {
     log(Level::Warning, text);
 }
@@ -43,7 +43,7 @@ pub(super) fn open(context: &Context) {
 pub(super) fn close() {
     let own = OWN.swap(std::ptr::null_mut(), Ordering::Relaxed);
     if !own.is_null() {
-        // SAFETY: made by `open`, freed once.
+        // SAFETY: `open` created it, and it is freed once.
         unsafe { (api().free_thread_safe_context)(own) };
     }
 }

@@ -4,21 +4,16 @@
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// A command.
 pub struct Doc {
     /// Its name, in lower case.
     pub name: &'static CStr,
-    /// What it does, in a line.
+    /// What it does, in one sentence.
     pub summary: &'static CStr,
-    /// What it costs.
     pub complexity: &'static CStr,
     /// The number of arguments, the name included; if negative, the least number.
     pub arity: i32,
-    /// The server's flags.
     pub flags: Flags,
-    /// Its keys.
     pub keys: Keys,
-    /// Its arguments.
     pub args: &'static [Arg],
 }
 
@@ -33,12 +28,11 @@ pub enum Flags {
     Write,
     /// Like `Write`, for many keys or attempts.
     WriteSlow,
-    /// Reads.
     Read,
     /// Reads, and may have a long reply.
     ReadSlow,
-    /// Reads keys that it does not name: those that its caller may read. For operators if the server cannot tell which
-    /// those are.
+    /// Reads keys that it does not name: those that its caller may read. For operators if the server does not report
+    /// which those are.
     ReadUnnamed,
     /// Reads the state of the whole server: for operators.
     Admin,
@@ -60,7 +54,6 @@ impl Flags {
 /// Where the keys of a command are, and what it does to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// It has none.
     None,
     /// The first argument.
     First(KeyAccess),
@@ -81,11 +74,9 @@ pub enum KeyAccess {
     Access,
 }
 
-/// An argument.
 pub struct Arg {
     /// Its name, as COMMAND DOCS shows it.
     pub name: &'static CStr,
-    /// What it is.
     pub kind: Kind,
     /// The word before it, or the word that it is.
     pub token: Option<&'static CStr>,
@@ -95,7 +86,6 @@ pub struct Arg {
 
 /// What an argument is.
 pub enum Kind {
-    /// The key.
     Key,
     /// Keys, one or more.
     Keys,

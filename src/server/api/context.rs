@@ -60,13 +60,13 @@ impl Context {
     }
 
     /// Reports the positions of the keys, counted from 0 after the command name; none if they cannot be found.
-    pub fn tell_keys(&self, keys: Result<Range<usize>, Error>, access: &Keys) {
+    pub fn report_keys(&self, keys: Result<Range<usize>, Error>, access: &Keys) {
         for at in keys.into_iter().flatten().filter_map(|at| i32::try_from(at).ok()) {
             // The server counts the command name too.
             let at = at.saturating_add(1);
             match api().key_at_pos_with_flags {
                 // SAFETY: the context is that of a request for the positions of keys.
-                Some(tell) => unsafe { tell(self.0, at, access.flags()) },
+                Some(report) => unsafe { report(self.0, at, access.flags()) },
                 // SAFETY: as above.
                 None => unsafe { (api().key_at_pos)(self.0, at) },
             }
@@ -251,12 +251,11 @@ impl<'a> Arg<'a> {
         self.string
     }
 
-    /// The bytes.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         let mut length = 0;
-        // SAFETY: the string is an argument of the running call, which outlives 'a, and nobody
-        // changes it meanwhile; the server gives its address and length.
+        // SAFETY: the string is an argument of the running call, which outlives 'a, and does not
+        // change meanwhile; the server gives its address and length.
         unsafe {
             let bytes = (api().string_ptr_len)(self.string, &raw mut length);
             std::slice::from_raw_parts(bytes.cast(), length)
@@ -281,8 +280,8 @@ impl OwnString {
     /// A copy of bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: the server copies the bytes. Without a context the string is freed by nobody but
-        // this value.
+        // SAFETY: the server copies the bytes. Without a context only this value frees the
+        // string.
         let string = unsafe { (api().create_string)(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len()) };
         Self::not_null(string)
     }
@@ -313,7 +312,7 @@ impl OwnString {
 
 impl Drop for OwnString {
     fn drop(&mut self) {
-        // SAFETY: the string was made by this value and is freed once.
+        // SAFETY: this value created the string, and frees it once.
         unsafe { (api().free_string)(std::ptr::null_mut(), self.0) };
     }
 }

@@ -6,7 +6,6 @@ use redis_module::raw;
 #[derive(Debug)]
 pub struct Handle(pub(in crate::server) *mut raw::RedisModuleBlockedClient);
 
-/// A timer of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct TimerId(pub(in crate::server) raw::RedisModuleTimerID);
 

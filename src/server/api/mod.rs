@@ -167,7 +167,6 @@ pub unsafe fn init() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The table.
 pub fn api() -> &'static Api {
     // SAFETY: this runs only in callbacks, which exist only after `init` has succeeded.
     unsafe { (*TABLE.0.get()).assume_init_ref() }

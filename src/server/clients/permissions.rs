@@ -1,7 +1,7 @@
-//! What the caller of a command may do where the server does not check it: the keys that LOCK.SCAN finds, and the
-//! channels on which attempts are told.
+//! The permissions of a caller where the server does not check them: the keys that LOCK.SCAN finds, and the channels on
+//! which attempts are notified.
 //!
-//! The user is looked up once per call.
+//! The user is looked up once per command.
 
 use crate::server::api::context::{Arg, Context, OwnString};
 use crate::server::api::{api, Api};
@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 
 /// The caller of a command.
 pub enum Reader<'a> {
-    /// One that may do everything: the server cannot tell (before 7.0), or the call has no user, such as those of the master and of
-    /// other modules.
+    /// One that may do everything: the server does not report permissions (before 7.0), or the command has no user,
+    /// such as those of the master and of other modules.
     Everything,
     /// One that may do what its user may.
     User(User<'a>),
@@ -33,9 +33,9 @@ pub struct User<'a> {
 type Check = unsafe extern "C" fn(*mut raw::RedisModuleUser, *mut raw::RedisModuleString, libc::c_int) -> libc::c_int;
 
 impl<'a> Reader<'a> {
-    /// Whether the server can tell what a user may read.
+    /// Whether the server reports what a user may read.
     #[must_use]
-    pub fn can_be_told() -> bool {
+    pub fn can_be_known() -> bool {
         matches!(
             api(),
             Api {

@@ -9,7 +9,7 @@ use crate::server::clients::permissions::Reader;
 use crate::server::clients::slot;
 use redis_module::raw;
 
-/// Checks that an attempt can be told on a channel.
+/// Checks that an attempt can be notified on a channel.
 ///
 /// # Errors
 /// [`Error::ChannelVersion`], [`Error::NoPermission`], [`Error::ChannelSlot`].
@@ -31,7 +31,7 @@ pub fn check(context: &Context, key: &[u8], channel: ChannelName<'_>) -> Result<
 }
 
 /// Publishes a message to the subscribers of this server; in a cluster, on an ordinary channel, of all nodes. Returns
-/// whether anybody may have received it.
+/// whether a subscriber may have received it.
 #[must_use]
 pub fn publish(context: &Context, channel: &Channel, message: &[u8]) -> bool {
     let function = if channel.is_sharded { api().publish_message_shard } else { api().publish_message };

@@ -1,5 +1,5 @@
-//! The cluster slot of a name: of a key, or of a sharded channel. As the cluster specification has it: CRC16 (XMODEM) of
-//! the name, or of its hash tag if it has one, modulo 16,384.
+//! The cluster slot of a name: of a key, or of a sharded channel. As the cluster specification has it: CRC16 (XMODEM)
+//! of the name, or of its hash tag if it has one, modulo 16,384.
 
 const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;
@@ -10,7 +10,7 @@ pub fn of(name: &[u8]) -> u16 {
     crc16(tag(name).unwrap_or(name)) % SLOTS
 }
 
-/// What is between the first `{` and the next `}`, if that is not empty.
+/// The text between the first `{` and the next `}`, unless it is empty.
 fn tag(name: &[u8]) -> Option<&[u8]> {
     let open = name.iter().position(|byte| *byte == b'{')?;
     let rest = name.get(open.saturating_add(1)..)?;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_that_of_the_hash_tag_or_of_the_whole_name() {
+    fn a_slot_is_that_of_the_hash_tag_or_name() {
         assert_eq!(crc16(b"123456789"), 0x31C3, "the check value of the specification");
         for (name, same) in
             [(&b"{user1000}.following"[..], &b"user1000"[..]), (b"foo{{bar}}zap", b"{bar"), (b"foo{bar}{zap}", b"bar")]

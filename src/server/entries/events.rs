@@ -16,7 +16,7 @@ use crate::server::state::module;
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// Subscribes to events that cost nothing while nobody waits.
+/// Subscribes to events that cost nothing without waiters.
 ///
 /// # Errors
 /// The event that the server lacks.
@@ -139,8 +139,8 @@ c_event!(on_swap, |_: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_voi
     }
 });
 
-/// A fork, which can come in the middle of anything: it only changes a flag. The child may write a snapshot for a replica
-/// or an AOF, which has to be told of each later change.
+/// A fork, which can come in the middle of anything: it only changes a flag. The child may write a snapshot for a
+/// replica or an AOF, which needs each later change.
 unsafe extern "C" fn on_fork(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut libc::c_void) {
     module().sinks.may_come();
 }

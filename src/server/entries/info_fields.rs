@@ -35,7 +35,6 @@ unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _is_crash_repor
     });
 }
 
-/// The open section.
 struct Section(*mut raw::RedisModuleInfoCtx);
 
 impl Section {
@@ -62,8 +61,8 @@ impl Section {
         for (name, counter) in Counter::ALL {
             self.count(name, engine.counters().get(*counter));
         }
-        let (unheard, refused) = module.sinks.counts();
-        self.count(c"unreplicated_writes", unheard);
+        let (unreplicated, refused) = module.sinks.counts();
+        self.count(c"unreplicated_writes", unreplicated);
         self.count(c"replicated_refused", refused);
         let (gate, grace) = (engine.gate_ref(), module.settings.failover_grace());
         let left = if grace == Micros(0) {
@@ -89,7 +88,8 @@ impl Section {
         unsafe { (api().info_add_field_u_long_long)(self.0, name.as_ptr(), value) };
     }
 
-    /// Cumulative, as Prometheus has histograms: how many waits took no longer than each bound, and all of them together.
+    /// Cumulative, as Prometheus has histograms: how many waits took no longer than each bound, and all of them
+    /// together.
     fn histogram(&self, name: &CStr, histogram: &Histogram) {
         const INFINITE: &CStr = c"le_inf";
         const SUM: &CStr = c"sum";

@@ -26,8 +26,8 @@ const ERR: i32 = 1;
 /// up, not remembered. Redis has no such option, and uses the bit for something else.
 const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 
-/// Valkey 8.1 lets `RM_Replicate` skip the lookup of the command, for a module that replicates only commands that exist:
-/// `check_commands` has looked. Redis has no such option.
+/// Valkey 8.1 lets `RM_Replicate` skip the lookup of the command, for a module that replicates only commands that
+/// exist: `check_commands` has checked. Redis has no such option.
 const VALKEY_SKIP_COMMAND_VALIDATION: i32 = 1 << 4;
 
 /// Makes the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
@@ -139,7 +139,7 @@ const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PE
 /// replicas, and no waiter would be served.
 ///
 /// # Errors
-/// The missing ones.
+/// The missing commands.
 pub fn check_commands(context: &Context) -> Result<(), String> {
     let missing: Vec<_> = NEEDED
         .iter()
@@ -164,7 +164,7 @@ pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
 pub fn set_options(context: &Context) {
     let mut valkey = 0;
     if Version::of(context).is_valkey() {
-        // SAFETY: takes nothing, and tells which options the server knows.
+        // SAFETY: takes nothing, and returns the options the server knows.
         let known = api().get_module_options_all.map_or(0, |options| unsafe { options() });
         valkey = VALKEY_ATOMIC_SLOT_MIGRATION | (known & VALKEY_SKIP_COMMAND_VALIDATION);
     }

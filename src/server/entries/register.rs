@@ -43,7 +43,7 @@ impl Flags {
     /// The kind that applies on this server.
     fn here(self) -> Self {
         match self {
-            Self::ReadUnnamed if !Reader::can_be_told() => Self::Admin,
+            Self::ReadUnnamed if !Reader::can_be_known() => Self::Admin,
             kind => kind,
         }
     }

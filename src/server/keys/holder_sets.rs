@@ -1,7 +1,7 @@
 //! Reads the holders of a lock from a sorted set.
 //!
-//! The server cannot find a member by its token, so a set is read as a whole. `state/set_cache.rs` keeps sets with more than
-//! a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
+//! The server cannot find a member by its token, so a set is read as a whole. `state/set_cache.rs` keeps sets with more
+//! than a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
 //!
 //! - the key has as many members;
 //! - its last holder to end is in the key. Every fourth use also checks one other holder, each in turn: a change by
@@ -76,34 +76,34 @@ fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     Ok(Members { holders, ended: Vec::new() }.into())
 }
 
-/// Makes sure that what a caller expects is in the key, unless the key was just read: nobody is told that a grant is
+/// Makes sure that what a caller expects is in the key, unless the key was just read: no reply says that a grant is
 /// held unless the key says so.
 ///
 /// # Errors
 /// As [`read`].
 pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<Box<Set>, Unseen> {
     let holders = &set.members.holders;
-    let stands = match expected {
+    let is_there = match expected {
         _ if !set.was_kept() => true,
         Expected::Nothing | Expected::Attempt(None) => true,
         Expected::Grant(token) => holders.get(token).is_none_or(|holder| has(zset, holder)),
         // It is not known yet which of them are live: that depends on the clock.
         Expected::Attempt(Some(id)) => holders.of_attempt(id).all(|holder| has(zset, holder)),
     };
-    if stands {
+    if is_there {
         Ok(set)
     } else {
         load(zset)
     }
 }
 
-/// What is read of a set for one row of many.
+/// The part of a set that is read for one row of many.
 #[derive(Clone, Copy)]
 pub struct Glimpse<'b> {
-    /// All holders of a set with up to 64. Otherwise, and of a larger one, only the one that ends last, and how many are
-    /// live.
+    /// All holders of a set with up to 64. Otherwise, and of a larger one, only the one that ends last, and how many
+    /// are live.
     pub whole: bool,
-    /// These grants too, where they stand.
+    /// These grants too, if they are in the set.
     pub bindings: &'b [Binding],
 }
 

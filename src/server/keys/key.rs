@@ -76,7 +76,7 @@ impl<'a> Key<'a> {
     ///
     /// # Errors
     /// As [`Key::open`].
-    pub fn look(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
+    pub fn inspect(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
         // SAFETY: the key does not outlive the borrow of the call.
         Self::open(unsafe { context.copy() }, name, Mode::Read, Expected::Nothing, now)
     }
@@ -91,7 +91,7 @@ impl<'a> Key<'a> {
     ) -> Result<Self, Unseen> {
         // SAFETY: context and name are those of the running call.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode.bits()) };
-        // SAFETY: the handle is open; null stands for an absent key and is allowed.
+        // SAFETY: the handle is open; null means an absent key, and is allowed.
         let kind = unsafe { (api().key_type)(handle) };
         let kind = isize::try_from(kind).unwrap_or(raw::REDISMODULE_KEYTYPE_EMPTY);
         let mut key = Self { context, name, handle, kind, set: None, had_expiry: None, now };
@@ -113,7 +113,6 @@ impl<'a> Key<'a> {
         &self.context
     }
 
-    /// Its name.
     #[must_use]
     pub const fn name(&self) -> Arg<'a> {
         self.name
@@ -137,7 +136,7 @@ impl<'a> Key<'a> {
         }
         let mut length = 0;
         // SAFETY: the handle is an open string; the bytes stay in place until the key is written,
-        // which needs this key by value, or closed, which needs it borrowed by nobody.
+        // which needs this key by value, or closed, which needs it not to be borrowed.
         unsafe {
             let bytes = (api().string_dma)(self.handle, &raw mut length, raw::REDISMODULE_READ.cast_signed());
             Some(if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) })
@@ -158,7 +157,7 @@ impl<'a> Key<'a> {
 /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
 #[must_use]
 pub fn expires_in_ms(context: &Context, name: Arg<'_>) -> Option<u64> {
-    // SAFETY: context and name are those of the running call; null stands for an absent key. What was opened is closed
+    // SAFETY: context and name are those of the running call; null means an absent key. The handle is closed
     // once.
     unsafe {
         let handle = (api().open_key)(context.as_ptr(), name.as_ptr(), Mode::Read.bits());

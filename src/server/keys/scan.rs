@@ -15,7 +15,7 @@ pub fn scan(context: &Context, cursor: &[u8], pattern: Option<&[u8]>, count: usi
     let pattern = pattern.unwrap_or(b"*");
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     // SAFETY: the format takes two buffers with their lengths (size_t), C strings and a long long, as
-    // they follow. What is read of the reply is copied before that is freed, once.
+    // they follow. The text of the reply is copied before the reply is freed, once.
     unsafe {
         let reply = (api().call)(
             context.as_ptr(),

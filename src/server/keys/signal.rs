@@ -1,4 +1,4 @@
-//! Signals changes to WATCH, client tracking and listeners of keyspace events.
+//! Signals changes to WATCH, client tracking and subscribers of keyspace events.
 
 use crate::engine::grant::Event;
 use crate::server::api::api;
@@ -49,7 +49,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Signals a change to WATCH, client tracking and listeners of keyspace events.
+/// Signals a change to WATCH, client tracking and subscribers of keyspace events.
 pub fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
@@ -63,7 +63,6 @@ pub fn own_events(context: &Context, name: Arg<'_>, events: &[Event]) {
     }
 }
 
-/// Publishes one event.
 pub fn event(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
     // SAFETY: context and name are those of the running call, the event is a C string.
     unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
@@ -75,7 +74,7 @@ mod tests {
     use std::panic::catch_unwind;
 
     #[test]
-    fn a_key_is_being_written_also_within_another_one_and_no_longer_when_that_panics() {
+    fn a_nested_write_is_marked_until_it_ends_or_panics() {
         let (mut outer, mut inner) = (0_u8, 0_u8);
         let name = |byte: &mut u8| -> *mut raw::RedisModuleString { std::ptr::from_mut(byte).cast() };
         let (outer, inner) = (name(&mut outer), name(&mut inner));

@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// Whether a key can be changed in place. What the server's own commands would reply is known only once they are called.
+/// Whether a key can be changed in place. The replies of the server's own commands are known only once they are called.
 ///
 /// # Errors
 /// Why it would not be written.
@@ -124,7 +124,7 @@ pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
 }
 
 impl Written<'_> {
-    /// Signals the change to WATCH, client tracking and listeners, and publishes these events of our own too.
+    /// Signals the change to WATCH, client tracking and keyspace events, and publishes these events of our own too.
     pub fn signal(self, own: &[Event]) {
         let Self { context, name, events } = self;
         let _writing = Writing::of(name);
@@ -216,8 +216,8 @@ fn set_expiry(key: &Key<'_>, at_ms: Option<u64>) {
     unsafe { (api().set_abs_expire)(key.handle(), at_ms) };
 }
 
-/// Writes bytes to a key, in place if it holds as many: no object is made for the server to copy from, and the string
-/// never gets a compact encoding that the next read would have to unpack.
+/// Writes bytes to a key, in place if it holds as many: no object is created for the server to copy from, and the
+/// string never gets a compact encoding that the next read would have to unpack.
 fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
     // A value is usually as long as the one before it.
     if key.is_string() && fill(key, bytes) {
@@ -262,7 +262,8 @@ fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
 fn add(key: &Key<'_>, value: &Encoded) -> Result<(), WriteRefused> {
     let member = own_string(value.member())?;
     let (score, arg) = (value.timestamp().as_seconds(), member.as_arg());
-    // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies or retains the string.
+    // SAFETY: the handle is open for writing and holds a sorted set or nothing; the server copies or retains the
+    // string.
     succeeded(unsafe { (api().zset_add)(key.handle(), score, arg.as_ptr(), std::ptr::null_mut()) } == OK)?;
     effects::zadd(key.context(), key.name(), value.score(), arg);
     Ok(())

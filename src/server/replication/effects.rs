@@ -1,4 +1,5 @@
-//! Replicates the changes that a command made in place. With no AOF and no replica it builds no effects, and only counts.
+//! Replicates the changes that a command made in place. With no AOF and no replica it builds no effects, and only
+//! counts.
 
 use crate::driver::WriteRefused;
 use crate::lock::record::Encoded;
@@ -15,8 +16,8 @@ pub fn set(context: &Context, name: Arg<'_>, value: &Encoded, expire_at_ms: Opti
     let (context, set, name) = (context.as_ptr(), c"SET".as_ptr(), name.as_ptr());
     let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
     let Some(ms) = expire_at_ms else {
-        // SAFETY: the format matches what follows it: s a string of the server, b a buffer with its length (size_t). The
-        // server copies or retains all of them.
+        // SAFETY: the format matches what follows it: s a string of the server, b a buffer with its length (size_t).
+        // The server copies or retains all of them.
         unsafe { (api().replicate)(context, set, c"sb".as_ptr(), name, bytes, length) };
         return Ok(());
     };

@@ -12,7 +12,7 @@ pub fn may_write(context: &Context) -> bool {
         | raw::REDISMODULE_CTX_FLAGS_READONLY
         | raw::REDISMODULE_CTX_FLAGS_LOADING
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    // SAFETY: takes nothing, tells whether clients are paused.
+    // SAFETY: takes nothing, returns whether clients are paused.
     let is_paused = unsafe { (api().avoid_replica_traffic)() } != 0;
     !is_paused && !context.has_flags(never) && has_good_replicas(context)
 }
@@ -30,7 +30,7 @@ fn has_good_replicas(context: &Context) -> bool {
     }
 }
 
-/// Whether a waiter can be told that its slot is not served here: in a cluster, on a master that is not loading.
+/// Whether waiters can lose their slot: in a cluster, on a master that is not loading.
 pub fn may_lose_slots(context: &Context) -> bool {
     let not_here = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_LOADING

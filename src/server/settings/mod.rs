@@ -43,7 +43,6 @@ const HOUR_MS: i64 = 3_600_000;
 const RAREST_TICK: Micros = Micros(1_000_000);
 const TEN_YEARS_MS: i64 = 315_360_000_000;
 
-/// All settings.
 pub struct Settings {
     margin: Setting,
     retention: Setting,

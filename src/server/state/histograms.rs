@@ -21,7 +21,6 @@ impl Spans {
         Some(Self { waits: histogram()?, holds: histogram()? })
     }
 
-    /// Records a span.
     pub fn record(&mut self, span: Span, took: Micros) {
         let histogram = match span {
             Span::Wait => &mut self.waits,
@@ -30,7 +29,6 @@ impl Spans {
         histogram.saturating_record(took.0.clamp(1, LONGEST_US));
     }
 
-    /// Forgets all spans.
     pub fn reset(&mut self) {
         self.waits.reset();
         self.holds.reset();

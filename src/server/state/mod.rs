@@ -27,9 +27,7 @@ pub struct Module {
     pub driver: RefCell<Driver<Handle, TimerId>>,
     /// The module's callbacks; `None` while it is not loaded.
     pub callbacks: Cell<Option<Callbacks>>,
-    /// The operator's settings.
     pub settings: Settings,
-    /// The module's knowledge of the server.
     pub facts: Facts,
     /// The sets of holders in memory.
     pub sets: RefCell<Kept>,
@@ -64,7 +62,8 @@ pub struct Expiry {
 /// For the server's main thread alone.
 struct MainThread(Module);
 
-// SAFETY: the server calls the module's commands and callbacks on its main thread only, and the module starts no thread.
+// SAFETY: the server calls the module's commands and callbacks on its main thread only, and the module starts no
+// thread.
 unsafe impl Sync for MainThread {}
 // SAFETY: as above.
 unsafe impl Send for MainThread {}

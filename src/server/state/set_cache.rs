@@ -1,8 +1,8 @@
 //! A cache of sets of holders from one command to the next, the most recently used first.
 //!
-//! It is bounded: at most [`MOST`] holders in all of them, and long names count as holders do. A set that is not used is
-//! dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time. An
-//! empty cache returns all memory.
+//! It is bounded: at most [`MOST`] holders in all of them, and long names count as holders do. A set that is not used
+//! is dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time.
+//! An empty cache returns all memory.
 //!
 //! A set is found by the hash of its name, which is kept: a map that grew would hash all names anew, and with 4 kB each
 //! that stopped the server for 90 ms.
@@ -28,7 +28,6 @@ const BYTES: usize = 128;
 /// The holders in a sorted set.
 #[derive(Default)]
 pub struct Set {
-    /// The holders.
     pub members: Members,
     /// Whether the server has it in the form for many members, in which a change costs O(log n): see `keys/write.rs`.
     pub is_tree: bool,
@@ -83,7 +82,7 @@ pub struct Kept {
     /// Sets that were dropped all at once, still to be freed.
     given_up: Vec<Sets>,
     tick: u64,
-    /// Hashes places with a secret key, so that nobody can choose names with equal hashes.
+    /// Hashes places with a secret key, so that no client can choose names with equal hashes.
     hasher: RandomState,
 }
 
@@ -99,7 +98,6 @@ struct Sets {
 }
 
 impl Kept {
-    /// Drops all sets.
     pub fn clear(&mut self) {
         let sets = std::mem::take(&mut self.current);
         if sets.by_hash.is_some() {
@@ -145,7 +143,6 @@ impl Kept {
         self.current.take_if(hash, |place| place.db == db && *place.name == *name)
     }
 
-    /// Adds a set.
     pub fn put(&mut self, place: Place, mut set: Box<Set>) {
         set.used = self.tick;
         self.current.put(place, set);
@@ -263,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_nobody_uses_is_given_up_and_all_memory_returned() {
+    fn an_unused_cached_set_is_dropped() {
         let mut kept = Kept::default();
         put(&mut kept, 0, b"a", set(0..3));
         put(&mut kept, 0, b"b", set(10..13));
@@ -309,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_places_with_the_same_hash_the_newer_is_kept_and_no_other_is_found_by_it() {
+    fn colliding_hashes_keep_the_newer_set() {
         let mut kept = Kept::default();
         let at = |name: &[u8]| Place { hash: 7, db: 0, name: name.into() };
         kept.put(at(b"a"), set(0..3));
@@ -321,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_all_at_once_is_freed_a_part_at_a_time() {
+    fn dropped_sets_are_freed_in_parts() {
         let mut kept = Kept::default();
         for n in 0..10_u64 {
             put(&mut kept, 0, &n.to_ne_bytes()[..], set(n * 4_096..(n + 1) * 4_096));
@@ -341,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_is_read_under_another_name_is_given_up_under_its_own() {
+    fn a_renamed_set_leaves_the_cache_under_its_old_name() {
         let mut kept = Kept::default();
         put(&mut kept, 0, b"moved", set(0..5));
         put(&mut kept, 0, b"other", set(10..15));

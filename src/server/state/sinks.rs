@@ -1,9 +1,9 @@
-//! Whether anybody listens to what the server replicates: a replica, the backlog or an AOF.
+//! Whether the server has a replication sink: an AOF, a replica or the backlog.
 //!
-//! The answer "nobody" is never wrong about a change that a listener has to be told of. Flags of the server tell an AOF,
-//! a child, a cluster and a replica exactly, at each write. Replicas and a backlog are asked for in each tick. One that
-//! comes between two ticks needs a snapshot first, for which the server forks, and it announces the fork before any
-//! later command: so what was written before is in the snapshot. DESIGN.md has the whole proof.
+//! The answer "none" is never wrong about a change that a sink needs. At each write, flags of the server show an AOF, a
+//! child, a cluster and a replica exactly. Each tick checks for replicas and a backlog. A sink that comes between two
+//! ticks needs a snapshot first. The server forks for it, and announces the fork before any later command, so the
+//! snapshot has every earlier write. DESIGN.md has the whole proof.
 
 use crate::server::api::api;
 use crate::server::api::context::Context;
@@ -11,9 +11,10 @@ use crate::server::facts::version::Version;
 use redis_module::raw;
 use std::cell::Cell;
 
-/// With any of these flags somebody listens, or may. A child may be writing a snapshot, and a cluster can move slots. What
-/// a transaction, a script or another module wrote is replicated when they end: a fork can come in between.
-const SOMEBODY: u32 = raw::REDISMODULE_CTX_FLAGS_AOF
+/// Any of these flags means that there is a sink, or may be one. A child may be writing a snapshot, and a cluster can
+/// move slots. A transaction, a script or another module replicates its writes when it ends: a fork can come in
+/// between.
+const MAY_HAVE_SINK: u32 = raw::REDISMODULE_CTX_FLAGS_AOF
     | raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD
     | raw::REDISMODULE_CTX_FLAGS_CLUSTER
     | raw::REDISMODULE_CTX_FLAGS_SLAVE
@@ -27,48 +28,48 @@ const SOMEBODY: u32 = raw::REDISMODULE_CTX_FLAGS_AOF
 /// How many refused commands are logged one by one.
 const LOGGED: u64 = 10;
 
-/// The knowledge about sinks, from one tick to the next.
+/// What is known about sinks, from one tick to the next.
 #[derive(Default)]
 pub struct Sinks {
     /// The server announces forks, and its replication is known.
-    can_tell: Cell<bool>,
-    /// There was no listener in the last tick, and nothing has happened since that brings one.
+    can_know: Cell<bool>,
+    /// There was no sink in the last tick, and nothing has happened since that brings one.
     are_none: Cell<bool>,
     /// A command has written since the last tick.
     has_written: Cell<bool>,
-    /// Writes that nobody was told of.
-    unheard: Cell<u64>,
+    /// Writes that were not replicated.
+    unreplicated: Cell<u64>,
     /// LOCK.* commands that came from a master or an AOF.
     refused: Cell<u64>,
 }
 
 impl Sinks {
-    /// The server announces its forks. Whether nobody listens is known from the next tick on.
+    /// The server announces its forks. Whether there is a sink is known from the next tick on.
     pub fn begin(&self, version: Version) {
-        self.can_tell.set(version.has_known_sinks());
+        self.can_know.set(version.has_known_sinks());
     }
 
-    /// Somebody may listen from now on.
+    /// There may be a sink from now on.
     pub fn may_come(&self) {
         self.are_none.set(false);
     }
 
     /// Asks the server again, if a command has written since the last tick: an idle server is not asked.
     pub fn tick(&self, context: &Context) {
-        let is_asked = self.has_written.take() && self.can_tell.get();
-        self.are_none.set(is_asked && !context.has_flags(SOMEBODY) && has_none(context));
+        let is_asked = self.has_written.take() && self.can_know.get();
+        self.are_none.set(is_asked && !context.has_flags(MAY_HAVE_SINK) && has_none(context));
     }
 
-    /// Counts a write that nobody listens to, and returns whether that was all. It is as dirty for the save points as if
-    /// it had been replicated.
+    /// Counts a write without a sink, and returns whether that was all. The save points count it as if it had been
+    /// replicated.
     pub fn only_count(&self, context: &Context) -> bool {
         self.has_written.set(true);
-        if !self.are_none.get() || context.has_flags(SOMEBODY) {
+        if !self.are_none.get() || context.has_flags(MAY_HAVE_SINK) {
             return false;
         }
-        // SAFETY: the context is that of a command. Without a listener the server drops the command and counts a change.
+        // SAFETY: the context is that of a command. Without a sink the server drops the command and counts a change.
         unsafe { (api().replicate_verbatim)(context.as_ptr()) };
-        self.unheard.set(self.unheard.get().wrapping_add(1));
+        self.unreplicated.set(self.unreplicated.get().wrapping_add(1));
         true
     }
 
@@ -80,9 +81,9 @@ impl Sinks {
         (count <= LOGGED || count.is_power_of_two()).then_some(count)
     }
 
-    /// Writes that nobody was told of, and LOCK.* commands that were refused; for INFO.
+    /// Writes that were not replicated, and LOCK.* commands that were refused; for INFO.
     pub fn counts(&self) -> (u64, u64) {
-        (self.unheard.get(), self.refused.get())
+        (self.unreplicated.get(), self.refused.get())
     }
 }
 

@@ -1,13 +1,13 @@
 //! The cost of handing a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
 //!
-//! Its parts: one hot lock that 4, 16 and 64 client processes want again and again (`hot`); one hand-off with 1 to 10,000
-//! waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while a crowd
-//! comes or goes (`pause`); the memory of a waiter (`memory`).
+//! Its parts: one hot lock that 4, 16 and 64 client processes want again and again (`hot`); one hand-off with 1 to
+//! 10,000 waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while a
+//! crowd comes or goes (`pause`); the memory of a waiter (`memory`).
 
 mod crowd;
 mod hot;
+mod notified;
 mod pause;
-mod told;
 mod worker;
 
 pub use worker::{arguments as worker_arguments, run as work};

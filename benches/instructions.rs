@@ -2,8 +2,8 @@
 //!
 //! Unlike CPU time this can be repeated to a fraction of a percent. The server's whole work counts: reading, dispatch,
 //! the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection; the
-//! difference, divided by N, is one command. So no symbols are needed and what happens once falls out. All of it is done
-//! twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
+//! difference, divided by N, is one command. So no symbols are needed and what happens once falls out. All of it is
+//! done twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
 
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::{State, COLUMN};

@@ -1,5 +1,5 @@
-//! Measures LOCK.* beside what people use instead: `cargo bench --bench lock -- NAME` runs one of [`BENCHES`], without a
-//! name all of them.
+//! Measures LOCK.* beside what people use instead: `cargo bench --bench lock -- NAME` runs one of [`BENCHES`], without
+//! a name all of them.
 //!
 //! `cargo test --bench lock` only tries them out: one short round of each, and nothing is written. README.md in this
 //! folder says what each measures.

@@ -1,7 +1,7 @@
 //! Memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes; and what other
 //! things cost that the module remembers.
 //!
-//! Measured is by how much `used_memory` grows with 100,000 of them, all of the module's own memory included. Every
+//! Measures how much `used_memory` grows with 100,000 of them, including all of the module's own memory. Every
 //! measurement has a server of its own, so that nothing freed is used again.
 
 use crate::bounds::list::{at_most, verdict, MEMORY, OURS};

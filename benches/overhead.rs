@@ -1,9 +1,10 @@
 //! The cost of the loaded module for commands that have nothing to do with it.
 //!
 //! The same server binary without the module and with it, in three states: before the first client waits, after one
-//! has waited (keyspace events are on from then on), and after one has had a SESSION (the server reports connections that
-//! end). It measures the server's CPU time per command. Every round starts new servers, because two runs of the same
-//! binary differ by a few percent, depending on where it is loaded. A second server without the module shows how much.
+//! has waited (keyspace events are on from then on), and after one has had a SESSION (the server reports connections
+//! that end). It measures the server's CPU time per command. Every round starts new servers, because two runs of the
+//! same binary differ by a few percent, depending on where it is loaded. A second server without the module shows how
+//! much.
 
 use crate::bounds::list::judged;
 use crate::measure::{argument, median, print_table, sorted, turn, Call, Cost, Origin, Pipe, ServerCpu};
@@ -197,8 +198,8 @@ pub fn measure(call: &Call) {
     origin.keep("operation,state,round,place,operations,cpu_ns,wall_ns", &rows);
 }
 
-/// Prints the median cost of one operation, its ratio to a server without the module (the median of the rounds' ratios),
-/// and the range of the middle half of the ratios.
+/// Prints the median cost of one operation, its ratio to a server without the module (the median of the rounds'
+/// ratios), and the range of the middle half of the ratios.
 fn print_costs(measured: &[Operation]) {
     let mut rows = Vec::new();
     for Operation { name, times, costs } in measured {

@@ -1,7 +1,7 @@
 //! The cost of a lock for the server: LOCK.* against what people use instead, on one server in one run.
 //!
-//! Measured is the CPU time of the server per operation, with enough commands on their way that the server is what
-//! limits. ACQUIRE replies the token that RELEASE needs, so the commands of one step go out for many keys at once,
+//! Measures the CPU time of the server per operation, with enough commands on their way that the server is the limit.
+//! ACQUIRE replies the token that RELEASE needs, so the commands of one step go out for many keys at once,
 //! their replies are read, then those of the next step; the peers are measured in the same way. Several lanes do so
 //! in turn: while one is read, the server works for the others.
 

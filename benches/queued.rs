@@ -1,8 +1,8 @@
-//! A million waits without a connection: their memory, what they cost while nothing happens, a hand-off with all of them
-//! behind it, and the longest time for which the server answers nobody while they join, are cancelled, and end.
+//! A million waits without a connection: their memory, what they cost while nothing happens, a hand-off with all of
+//! them behind it, and the longest time for which the server answers nobody while they join, are cancelled, and end.
 //!
-//! Each size has a server of its own. A probe sends PING all the time; the slowest reply bounds the longest iteration of
-//! the event loop from above, because the probe waits for a CPU too.
+//! Each size has a server of its own. A probe sends PING all the time; the slowest reply bounds the longest iteration
+//! of the event loop from above, because the probe waits for a CPU too.
 
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::State;

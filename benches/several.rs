@@ -1,5 +1,5 @@
-//! The cost of several holders and several keys for the server: LOCK.* against scripts that do the same, on one server in
-//! one run, measured as in the bench pair. Then the growth of the cost with the number of holders.
+//! The cost of several holders and several keys for the server: LOCK.* against scripts that do the same, on one server
+//! in one run, measured as in the bench pair. Then the growth of the cost with the number of holders.
 
 pub mod work;
 

@@ -91,7 +91,7 @@ fn hand_made(server: &Server) {
     for reply in [c1_deleted, c1_has_it, c2_deleted, c2_has_it] {
         assert_eq!(reply, Reply::Int(1));
     }
-    println!("\n=> SETNX told both of them that they have it: C1 and C2 BOTH HOLD THE LOCK.");
+    println!("\n=> SETNX answered both that they have it: C1 and C2 BOTH HOLD THE LOCK.");
     c1.send(&format!("DEL {LOCK}"));
 }
 

@@ -26,14 +26,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let other = Redlock::new(&addresses, Settings::default())?;
     show(&one, "one client")?;
     let held = one.lock("door", LEASE)?;
-    println!("While one holds, the other is told: {}", other.lock("door", LEASE).err().ok_or("two hold")?);
+    println!("While one holds, the other gets: {}", other.lock("door", LEASE).err().ok_or("two hold")?);
     drop(held);
     servers.truncate(3);
     println!("Two servers are killed.");
     show(&other, "the other client")?;
     servers.truncate(2);
     println!("A third is killed.");
-    println!("Now anybody is told: {}", other.lock("door", LEASE).err().ok_or("a minority granted it")?);
+    println!("Now anybody gets: {}", other.lock("door", LEASE).err().ok_or("a minority granted it")?);
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 # failed. Exits non-zero if one did. It takes long: PIECE=2/5 runs the second of five pieces, and arguments select the
 # tests whose names contain one of them.
 #
-# tests/fixtures/bounds.txt lists these tests, and tests/testkit/src/bound.rs checks that it does. The last piece, or the
-# argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, in the
-# languages that `make test-clients` has prepared.
+# tests/fixtures/bounds.txt lists these tests, and tests/testkit/src/bound.rs checks that it does. The last piece, or
+# the argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, in
+# the languages that `make test-clients` has prepared.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

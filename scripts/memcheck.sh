@@ -12,8 +12,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 asan=$(${CC:-cc} -print-file-name=libasan.so)
 [ -e "$asan" ] || { echo "memcheck: the C compiler has no libasan" >&2; exit 1; }
 # A stable compiler has sanitizers too, but does not promise them. The target is named so that build scripts and macros
-# are not instrumented. Everything is built from the copy that gets the mutants: cargo cannot tell two trees in one target
-# folder apart.
+# are not instrumented. Everything is built from the copy that gets the mutants: cargo cannot tell two trees in one
+# target folder apart.
 build() {
     tree=$(cargo xtask mutants plant "$@")
     (cd "$tree" && RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address ${RUSTFLAGS:-}" \

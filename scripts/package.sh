@@ -110,8 +110,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# split: separates the debug information. Function names stay (perf, gdb and core dumps are readable at once; 0.2 MB); file
-# names and lines, 11 MB, go into a separate file, which gdb and addr2line find by the build ID.
+# split: separates the debug information. Function names stay (perf, gdb and core dumps are readable at once; 0.2 MB);
+# file names and lines, 11 MB, go into a separate file, which gdb and addr2line find by the build ID.
 split() {
     so=$work/$triple/libredis_lock.so
     mkdir "$work/$triple"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks subjects of commits, one per line on standard input: at most 72 characters, a capital letter first, no full stop,
-# imperative. Exits with 1 if one breaks a rule. It only finds the usual slips in the mood: Added, Fixes, Updating.
+# Checks subjects of commits, one per line on standard input: at most 72 characters, a capital letter first, no full
+# stop, imperative. Exits with 1 if one breaks a rule. It only finds the usual slips in the mood: Added, Fixes,
+# Updating.
 set -eu
 
 status=0

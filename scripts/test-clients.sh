@@ -5,7 +5,7 @@
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
 #
-# What the tests need of a language is installed under target/clients. A language that is not there, or is too old, is
+# The tests install what they need of a language under target/clients. A language that is not there, or is too old, is
 # installed from Debian's packages where root runs this; else one line says what is missing, and the script fails.
 set -euo pipefail
 
@@ -110,7 +110,8 @@ test_java() {
     java_is_new || { debian default-jdk-headless maven && hash -r && java_is_new; } ||
         { say "missing: Java 17 or later, with Maven"; return 1; }
     local built=$target/serverlock-java
-    # The repository of Maven is here as well: the package is installed there, and found by the empty projects of its test.
+    # The repository of Maven is here as well: the package is installed there, and found by the empty projects of its
+    # test.
     export SERVERLOCK_REPOSITORY=$target/maven SERVERLOCK_MODULE=$target/../release/libredis_lock.so
     local maven=(mvn --batch-mode --quiet --file clients/java/pom.xml -Dstyle.color=never
         "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
@@ -163,7 +164,8 @@ ruby_is_complete() {
         command -v rubocop >/dev/null
 }
 
-# Debian 12 has redis-rb 4.8, and the next release has version 5, written in Ruby alone: it is unpacked beside the first.
+# Debian 12 has redis-rb 4.8, and the next release has version 5, written in Ruby alone: it is unpacked beside the
+# first.
 redis_rb_5() {
     local folder=$target/redis-rb-5 work mirror package
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
@@ -242,8 +244,8 @@ play() {
     echo "== $1 $verdict after $((SECONDS - began)) s"
 }
 follow() { tail -n +1 --follow --pid="$2" --sleep-interval=0.2 "$target/$1.log" | sed -u "s/^/$1: /"; }
-# failures LANGUAGE: one line for each scenario and test that failed, in the words of clients/suite/run.py and of the test
-# runners of all languages. Without any, the last line of the log says why the language failed.
+# failures LANGUAGE: one line for each scenario and test that failed, in the words of clients/suite/run.py and of the
+# test runners of all languages. Without any, the last line of the log says why the language failed.
 failures() {
     awk -v language="$1" '
         function failed(name) { if (!seen[name]++) print language ": " name }

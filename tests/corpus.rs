@@ -42,7 +42,7 @@ fn arguments_of_the_corpus_are_read_as_the_contract_says() {
 
 /// The check has its own list of commands and options: it would not miss a new one.
 #[test]
-fn the_check_of_arguments_knows_all_options_that_the_server_is_told_of() {
+fn the_argument_check_knows_all_options() {
     fn tokens(args: &[Arg]) -> BTreeSet<String> {
         let own = args.iter().filter_map(|arg| Some(arg.token?.to_str().unwrap().to_owned()));
         let within =
@@ -67,7 +67,7 @@ fn the_check_of_arguments_knows_all_options_that_the_server_is_told_of() {
 }
 
 #[test]
-fn steps_of_the_corpus_leave_the_queue_as_a_plain_list() {
+fn the_queue_corpus_matches_a_plain_list() {
     replay("queue", 100, properties::queue::check);
 }
 
@@ -86,7 +86,7 @@ fn inputs_of_any_length_are_packed_or_refused() {
 }
 
 #[test]
-fn a_packed_corpus_that_was_changed_or_cut_off_is_an_error() {
+fn a_damaged_corpus_is_an_error() {
     let packed = pack::pack(&BTreeSet::from([vec![], b"a".to_vec(), b"LOCK.ACQUIRE".to_vec()])).unwrap();
     for place in 0..packed.len() {
         assert!(pack::unpack(&packed[..place]).is_err(), "{place} bytes are left");

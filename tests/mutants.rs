@@ -64,7 +64,7 @@ fn rot(mutant: &Mutant, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
 }
 
 #[test]
-fn every_mutant_fits_the_product_and_names_tests_that_are_there() {
+fn every_mutant_applies_and_names_existing_tests() {
     let mutants = Mutant::all(root()).unwrap();
     assert!(mutants.len() >= 40, "{} mutants are too few to be all", mutants.len());
     let rot: Vec<String> = mutants.iter().flat_map(|mutant| rot(mutant, read)).collect();

@@ -220,10 +220,10 @@ fn workflows_and_templates_are_what_their_reader_expects() {
     }
 }
 
-/// A tag can be moved by whoever owns the action, or has stolen it; a commit cannot. A token that may write is not left to
-/// what the project and its dependencies run.
+/// A tag can be moved by whoever owns the action, or has stolen it; a commit cannot. A token that may write is not left
+/// to what the project and its dependencies run.
 #[test]
-fn workflows_pin_their_actions_and_give_code_no_token_that_writes() {
+fn workflows_pin_actions_and_grant_no_write_token() {
     let files: Vec<_> = yaml_files().into_iter().filter(|file| file.parent().unwrap().ends_with("workflows")).collect();
     let mut pinned = 0;
     for file in &files {
@@ -261,7 +261,7 @@ fn workflows_pin_their_actions_and_give_code_no_token_that_writes() {
 }
 
 #[test]
-fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
+fn an_advisory_in_any_lock_file_fails() {
     let dir = std::env::temp_dir().join(format!("redis-lock-advisories-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let advisories = |cargo: &str| {
@@ -290,7 +290,7 @@ fn advisories_are_looked_up_for_each_lock_file_and_one_that_is_found_fails() {
 }
 
 #[test]
-fn dependabot_looks_where_something_is() {
+fn dependabot_watches_existing_folders() {
     let Some(yaml) = parsed(&[root().join(".github/dependabot.yml")]) else { return };
     for update in yaml[0]["updates"].as_array().unwrap() {
         let file = match update["package-ecosystem"].as_str().unwrap() {

@@ -366,7 +366,7 @@ fn queued() -> String {
     markdown(0, &header, &run.rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// What the commands of others cost on a server with the module, in times of what they cost without it.
+/// The cost of other commands on a server with the module, relative to a server without it.
 fn overhead() -> String {
     let Some(run) = Run::newest_of("overhead", MAIN) else { return "not measured\n".into() };
     let of = |operation: &str, state: &str| {

@@ -161,7 +161,7 @@ class Worker:
 
 
 class Rows:
-    """What was measured, as it will be kept."""
+    """The measurements, as they will be kept."""
 
     HEADER = ("part", "contender", "round", "place", "measure", "value")
 

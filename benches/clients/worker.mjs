@@ -1,4 +1,4 @@
-/** One process of the benchmark of the clients, in Node: worker.mjs CONTENDER PORT. run.py says what it is told. */
+/** One process of the benchmark of the clients, in Node: worker.mjs CONTENDER PORT. run.py says what it reads. */
 
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';

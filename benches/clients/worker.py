@@ -1,4 +1,4 @@
-"""One process of the benchmark of the clients, in Python: worker.py CONTENDER PORT. run.py says what it is told."""
+"""One process of the benchmark of the clients, in Python: worker.py CONTENDER PORT. run.py says what it reads."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# One process of the benchmark of the clients, in Ruby: worker.rb CONTENDER PORT. run.py says what it is told.
+# One process of the benchmark of the clients, in Ruby: worker.rb CONTENDER PORT. run.py says what it reads.
 
 $LOAD_PATH.unshift(File.expand_path("../../clients/ruby/lib", __dir__))
 require "digest"

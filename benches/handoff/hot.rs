@@ -44,7 +44,7 @@ const CONTENDERS: [Contender; 8] = [
     Contender { name: "python-redis-lock", language: Language::Python, way: "python-redis-lock" },
     Contender { name: "redis-py Lock", language: Language::Python, way: "redis-py" },
     Contender { name: "redis-py Lock, sleep=0.001", language: Language::Python, way: "redis-py-1ms" },
-    Contender { name: "LOCK.* NOTIFY, one connection", language: Language::Multiplexed, way: "told" },
+    Contender { name: "LOCK.* NOTIFY, one connection", language: Language::Multiplexed, way: "notified" },
 ];
 
 /// The result of one contender in one round.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::told;
+use super::notified;
 use testkit::Conn;
 
 const MARK: &str = "--worker";
@@ -37,7 +37,8 @@ impl Lock for Ours {
     }
 }
 
-/// The server's own queue of blocked clients, used as a lock without any safety: a client that dies takes the lock along.
+/// The server's own queue of blocked clients, used as a lock without any safety: a client that dies takes the lock
+/// along.
 struct Queue {
     conn: Conn,
     key: String,
@@ -135,8 +136,8 @@ pub fn await_start(port: u16, key: &str, clients: usize) -> (u64, u64) {
 /// Is one.
 pub fn run(arguments: &[String]) {
     let [way, port, key, dir, number] = arguments else { panic!("not a worker's arguments: {arguments:?}") };
-    if way == "told" {
-        return told::run(port.parse().unwrap(), key, Path::new(dir), number.parse().unwrap());
+    if way == "notified" {
+        return notified::run(port.parse().unwrap(), key, Path::new(dir), number.parse().unwrap());
     }
     let connect = || Conn::to(port.parse().unwrap()).unwrap();
     let mut lock: Box<dyn Lock> = match &**way {

@@ -1,5 +1,5 @@
-//! The two states in which everything is measured: a server without an AOF and a replica, and one with both. The cost of
-//! a change depends on them more than on the machine, so each contender runs in both.
+//! The two states in which everything is measured: a server without an AOF and a replica, and one with both. The cost
+//! of a change depends on them more than on the machine, so each contender runs in both.
 
 use super::info;
 use super::runs::Row;
@@ -69,8 +69,8 @@ impl State {
         (server, replica)
     }
 
-    /// After a measurement: waits for the replica, for which the server would buffer more and more, and makes a large AOF
-    /// small again. Otherwise the next contender would pay for both.
+    /// After a measurement: waits for the replica, for which the server would buffer more and more, and makes a large
+    /// AOF small again. Otherwise the next contender would pay for both.
     pub fn settle(self, server: &Server, replica: Option<&Server>) {
         const LARGE: u64 = 256 << 20;
         if let Some(replica) = replica {
@@ -85,8 +85,8 @@ impl State {
         }
     }
 
-    /// A replica for a server whose instructions are counted: it reads everything and never answers, since answers would
-    /// come by the clock.
+    /// A replica for a server whose instructions are counted: it reads everything and never answers, since answers
+    /// would come by the clock.
     pub fn attach_silent_replica(self, server: &Server) {
         if self == Self::AofAndReplica {
             let stream = server.replication_stream();

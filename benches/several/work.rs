@@ -5,7 +5,7 @@ use crate::pair::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN
 use crate::pair::work::{release, set, Command, Contender, Workload, LEASE_MS};
 use testkit::Conn;
 
-/// The lease of those that hold it all the time.
+/// The lease of permanent holders.
 const LONG_MS: &str = "600000";
 
 const CROWDS: [(&str, usize); 4] = [
@@ -28,7 +28,7 @@ const SEMAPHORE_RELEASE: &str = "local t=redis.call('time') local now=t[1]*1000+
 /// All or none of several keys, as a lock of one key is taken.
 const ALL_ACQUIRE: &str = "for i=1,#KEYS do if redis.call('exists',KEYS[i])==1 then return 0 end end \
     for i=1,#KEYS do redis.call('set',KEYS[i],ARGV[1],'px',ARGV[2]) end return 1";
-/// Those of them that are still the caller's.
+/// Releases those that the caller still holds.
 const ALL_RELEASE: &str = "local n=0 for i=1,#KEYS do if redis.call('get',KEYS[i])==ARGV[1] then \
     n=n+redis.call('del',KEYS[i]) end end return n";
 

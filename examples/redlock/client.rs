@@ -188,7 +188,6 @@ enum Answer {
     None,
 }
 
-/// One of the servers.
 struct Server {
     client: Client,
     connection: Mutex<Option<Connection>>,

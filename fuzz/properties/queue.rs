@@ -3,10 +3,10 @@
 
 #[path = "queue_list.rs"]
 mod list;
-#[path = "queue_told.rs"]
-mod told;
+#[path = "queue_notified.rs"]
+mod notified;
 
-use list::{channels, head, leave, position, put, Entry, Told};
+use list::{channels, head, leave, position, put, Entry, Notified};
 use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
     Channel, Gone, Handle, LineId, MostPlaces, Next, Of, Queues, ReplyShape, Ticket, Vacancy, Waiter,
@@ -61,7 +61,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         let keep = (step[2] >= 128).then_some(u64::from(step[2]));
         plain.steps += 1;
         if step[0] >= OF_TOLD {
-            told::step(&mut queues, &mut plain, step[0] % 8, who, keep);
+            notified::step(&mut queues, &mut plain, step[0] % 8, who, keep);
         } else {
             one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
         }
@@ -75,7 +75,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
     assert_eq!(gone, waiting);
     assert!(queues.is_empty() && queues.next_end().is_none() && queues.next_due().is_none());
     assert!(!queues.has_sessions() && !queues.has_leaving() && queues.queued() == 0);
-    assert!(queues.take_ready().is_none(), "a line that is gone is not looked at");
+    assert!(queues.take_ready().is_none(), "a queue that is gone is not ready");
 }
 
 /// Mostly one key; else two or all of them, in either order.
@@ -130,12 +130,12 @@ fn channel(number: u8) -> Rc<Channel> {
 }
 
 /// An attempt begins to wait: blocked, or notified on a channel.
-fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, told: Option<Told>) {
+fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<Notified>) {
     let Who { keys, at, attempt, client, share, time } = who;
     let at = at % keys.len();
-    let handle = match told {
+    let handle = match notified {
         None => Handle::Blocked { handle: client, client },
-        Some(Told { channel: number, session, .. }) => {
+        Some(Notified { channel: number, session, .. }) => {
             Handle::Channel { channel: channel(number), session, sent: MonotonicMicros(plain.steps) }
         }
     };
@@ -155,10 +155,10 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, told: Option<Told
     let found = (numbers(&joined.earlier), joined.resumed);
     let at = keys[at];
     let since = Some(plain.steps);
-    let entry = Entry { keys, at, attempt, client: Some(client), told, is_bar: false, share, since, until: time };
+    let entry = Entry { keys, at, attempt, client: Some(client), notified, is_bar: false, share, since, until: time };
     assert_eq!(found, put(&mut plain.all, entry));
-    if let Some(told) = told {
-        plain.silent.remove(&told.channel);
+    if let Some(notified) = notified {
+        plain.silent.remove(&notified.channel);
     }
 }
 
@@ -171,7 +171,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         };
     }
     if step == 8 {
-        return look(queues, plain, &who.keys, UnixMicros(who.time), keep.is_some());
+        return try_to_serve(queues, plain, &who.keys, UnixMicros(who.time), keep.is_some());
     }
     let plain = &mut plain.all;
     let Who { keys, attempt, client, share, time, .. } = who;
@@ -186,7 +186,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
                 keys,
                 attempt,
                 client: None,
-                told: None,
+                notified: None,
                 is_bar: false,
                 share,
                 since: None,
@@ -227,7 +227,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             }
             let gone = std::iter::from_fn(|| queues.next_lost()).filter(|(_, gone)| gone.is_some()).count();
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
-            plain.retain(|entry| !entry.is_in_line(key));
+            plain.retain(|entry| !entry.is_in_queue(key));
         }
     }
 }
@@ -245,7 +245,7 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
 
 /// Some queues are ready, by themselves or because it is time. All attempts in them are served, or parked elsewhere, in
 /// the order of tickets across queues.
-fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
+fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
     let Plain { all: plain, served, .. } = plain;
     let mut all = Budget::of(usize::MAX);
     queues.set_due_ready(UnixMicros(u64::MAX), &mut all);
@@ -303,7 +303,7 @@ fn look(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicr
             *served = (entry.attempt != 0).then_some((ticket, entry.keys, entry.attempt));
             assert_eq!(queues.park(ticket, 0), None, "it is gone");
         } else {
-            // It cannot have another one, which nobody looks at now.
+            // It cannot have another one, which nothing reads now.
             let other = plain[at].keys.iter().position(|other| !ready.iter().any(|(key, _)| key == other));
             let Some(other) = other else { continue };
             assert!(queues.park(ticket, other).is_some());
@@ -330,10 +330,10 @@ fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], line: LineId, key: u
 
 fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let Plain { all: plain, silent, .. } = plain;
-    let told = || plain.iter().filter_map(|entry| Some((entry, entry.told?)));
+    let notified = || plain.iter().filter_map(|entry| Some((entry, entry.notified?)));
     assert_eq!(queues.blocked(), plain.iter().filter(|entry| entry.is_blocked()).count());
-    assert_eq!(queues.queued(), told().map(|(entry, _)| entry.keys.len()).sum::<usize>());
-    assert_eq!(queues.has_sessions(), told().any(|(_, told)| told.session.is_some()));
+    assert_eq!(queues.queued(), notified().map(|(entry, _)| entry.keys.len()).sum::<usize>());
+    assert_eq!(queues.has_sessions(), notified().any(|(_, notified)| notified.session.is_some()));
     for number in 0..CHANNELS {
         assert_eq!(queues.is_silent(&channel(number)), silent.contains(&number));
     }
@@ -349,7 +349,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.since.0).collect();
         assert_eq!(found, since, "a call that was sent again is no newcomer");
         let opened = queues.line(0, name(key));
-        assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_line(key)));
+        assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_queue(key)));
         assert_eq!(opened.and_then(|line| queues.head(line)).map(number), line.first().copied());
         assert_eq!(queues.length(0, name(key)).0, line.len());
         assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 /// An attempt that is notified on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Notified {
     pub channel: u8,
     /// The connection whose end ends the wait.
     pub session: Option<u64>,
 }
 
-/// Who stands where.
+/// The attempts and their places.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub keys: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct Entry {
     pub attempt: u8,
     /// The number of the blocked client, or of the attempt to notify. None: only a place, or a bar.
     pub client: Option<u64>,
-    pub told: Option<Told>,
+    pub notified: Option<Notified>,
     /// It was cancelled: no place, but late copies of its commands get nothing.
     pub is_bar: bool,
     pub share: Share,
@@ -39,7 +39,7 @@ impl Entry {
     }
 
     /// Whether it is in the queue of this key; the place of an attempt for several keys is in none.
-    pub fn is_in_line(&self, key: u8) -> bool {
+    pub fn is_in_queue(&self, key: u8) -> bool {
         self.waits(key) || (self.client.is_none() && self.keys == [key])
     }
 
@@ -49,12 +49,12 @@ impl Entry {
     }
 
     pub fn is_blocked(&self) -> bool {
-        self.client.is_some() && self.told.is_none()
+        self.client.is_some() && self.notified.is_none()
     }
 
     /// Whether it is notified on that channel.
-    pub fn is_told_on(&self, channel: u8) -> bool {
-        self.told.is_some_and(|told| told.channel == channel)
+    pub fn is_notified_on(&self, channel: u8) -> bool {
+        self.notified.is_some_and(|notified| notified.channel == channel)
     }
 
     fn same_keys(&self, other: &Self) -> bool {
@@ -62,7 +62,6 @@ impl Entry {
     }
 }
 
-/// The entry of an attempt for a key.
 pub fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
     plain.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
 }
@@ -76,7 +75,7 @@ pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
         let Some(at) = position(plain, key, entry.attempt) else { continue };
         if plain[at].same_keys(&entry) {
             entry.since = plain[at].since.or(entry.since);
-            if plain[at].told.is_none() || entry.told.is_none() {
+            if plain[at].notified.is_none() || entry.notified.is_none() {
                 earlier.extend(plain[at].client);
             }
             std::mem::swap(&mut plain[at], &mut entry);
@@ -95,7 +94,7 @@ pub fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64
     match keep {
         Some(until) if plain[at].attempt != 0 => {
             plain[at].until = until;
-            plain[at].told = None;
+            plain[at].notified = None;
             plain[at].client.take()
         }
         _ => plain.remove(at).client,
@@ -109,5 +108,5 @@ pub fn head(plain: &[Entry], key: u8) -> Option<usize> {
 
 /// The channels of some attempts.
 pub fn channels<'p>(plain: impl Iterator<Item = &'p Entry>) -> BTreeSet<u8> {
-    plain.filter_map(|entry| entry.told).map(|told| told.channel).collect()
+    plain.filter_map(|entry| entry.notified).map(|notified| notified.channel).collect()
 }

@@ -1,6 +1,7 @@
 -- Exports INFO lock: redis_exporter --script packaging/grafana/redis_exporter.lua
--- A field becomes redis_script_values{key="lock_grants"} and so on. A field of several parts becomes one value for each:
--- redis_script_values{key="lock_wait_percentiles_usec_p99"}, redis_script_values{key="lock_wait_histogram_ms_le_10"}.
+-- A field becomes redis_script_values{key="lock_grants"} and so on. A field of several parts becomes one value for
+-- each: redis_script_values{key="lock_wait_percentiles_usec_p99"},
+-- redis_script_values{key="lock_wait_histogram_ms_le_10"}.
 local values = {}
 local function add(name, value)
     values[#values + 1] = name

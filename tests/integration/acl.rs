@@ -82,7 +82,7 @@ fn a_user_of_some_keys_has_no_locks_on_others() {
 }
 
 #[test]
-fn each_command_needs_only_the_access_that_it_makes_use_of() {
+fn each_command_needs_only_the_access_it_uses() {
     let server = Server::start();
     if !tells_reading_from_writing(&server, "access to keys") {
         return;
@@ -167,7 +167,7 @@ fn scripts_and_transactions_have_the_rights_of_their_user() {
 }
 
 #[test]
-fn a_user_that_is_deleted_waits_no_longer_and_its_session_ends() {
+fn deleting_a_user_ends_its_waits_and_sessions() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut admin = server.conn();
     admin.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);

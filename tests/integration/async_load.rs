@@ -13,7 +13,7 @@ fn can_serve_while_loading(conn: &mut Conn) -> bool {
 }
 
 #[test]
-fn a_replica_that_loads_anew_tells_of_locks_meanwhile_and_grants_none() {
+fn a_loading_replica_shows_locks_and_grants_none() {
     let quick = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16384"];
     let load = ["--repl-diskless-load", "swapdb", "--replica-read-only", "no"];
     let (master, replica) = (Server::with().args(&quick).start(), Server::with().args(&quick).args(&load).start());

@@ -32,7 +32,7 @@ mod model {
 }
 
 use clocks::Clocks;
-use command::{Answers, Command, Told, CONTROL};
+use command::{Answers, Command, Received, CONTROL};
 use mixes::Mix;
 use model::fake::{Fault, Settings};
 use model::steps::{Random, Step, Time, KEYS};
@@ -172,7 +172,7 @@ impl Run {
             }
         }
         self.tally.done += 1;
-        self.look();
+        self.inspect();
     }
 
     fn set_clocks(&mut self) {
@@ -215,7 +215,7 @@ impl Run {
         let mut commands = vec![command];
         // The server may read the commands of two connections in two iterations.
         let loses = loses && commands[0].is_of_control();
-        if let Some(conn) = self.pretended.is_told_now().filter(|conn| loses && !killed.contains(conn)) {
+        if let Some(conn) = self.pretended.is_answered_now().filter(|conn| loses && !killed.contains(conn)) {
             let lose = Command::Kill { conn };
             self.pretended.execute(&lose);
             commands.push(lose);
@@ -223,7 +223,7 @@ impl Run {
             self.tally.lost += 1;
         }
         let at_once = self.real.execute(&commands);
-        let has_moved = matches!(commands[0], Command::Rename { .. }) && at_once.contains(&(CONTROL, Told::Done));
+        let has_moved = matches!(commands[0], Command::Rename { .. }) && at_once.contains(&(CONTROL, Received::Done));
         self.compare_answers(&text, at_once);
         if let Command::Rename { from, to } = commands[0] {
             if has_moved {
@@ -265,20 +265,20 @@ impl Run {
             self.context.steps.pop_front();
         }
         assert_eq!(found, expected, "the server (left) tells other things than the fake (right)");
-        for (conn, told) in &expected {
-            self.count(*conn, told, what);
+        for (conn, answer) in &expected {
+            self.count(*conn, answer, what);
         }
     }
 
-    fn count(&mut self, conn: u64, told: &Told, what: &str) {
-        let token = match told {
-            Told::Details(token, ..) => *token,
-            Told::Number(token) if *token > 1_000_000_000 && conn != CONTROL => u64::try_from(*token).unwrap(),
-            Told::Error(_) => {
+    fn count(&mut self, conn: u64, answer: &Received, what: &str) {
+        let token = match answer {
+            Received::Details(token, ..) => *token,
+            Received::Number(token) if *token > 1_000_000_000 && conn != CONTROL => u64::try_from(*token).unwrap(),
+            Received::Error(_) => {
                 self.tally.errors += 1;
                 return;
             }
-            Told::Nil if !what.contains(&format!("conn: {conn},")) => {
+            Received::Nil if !what.contains(&format!("conn: {conn},")) => {
                 self.tally.time_outs += 1;
                 return;
             }
@@ -299,7 +299,7 @@ impl Run {
     /// All keys hold the same, and the same wait for them in the same order. A read deletes a key whose native expiry
     /// has passed, so keys are not compared after every step. Nor are holders and queues: that way the module's memory
     /// of a key stays as it was.
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         for key in 0..KEYS {
             if self.pretended.is_past_expiry(key) && self.random.below(4) == 0 {
                 self.tally.expired += 1;
@@ -309,7 +309,7 @@ impl Run {
         let full = self.random.below(if self.context.mix == Mix::Crowd { 8 } else { 2 }) == 0;
         for key in 0..KEYS {
             if !self.pretended.is_past_expiry(key) {
-                let (found, expected) = (self.real.look(key, full), self.pretended.look(key, full));
+                let (found, expected) = (self.real.inspect(key, full), self.pretended.inspect(key, full));
                 assert_eq!(
                     found,
                     expected,
@@ -332,7 +332,7 @@ fn run(mix: Mix, seed: u64) -> Option<Tally> {
 }
 
 #[test]
-fn random_steps_come_to_the_same_on_the_fake_and_on_a_server() {
+fn random_steps_agree_on_the_fake_and_a_server() {
     let mut sum = Tally::default();
     for seed in 0..4 {
         let mix = if seed % 2 == 0 { Mix::Calm } else { Mix::Rough };

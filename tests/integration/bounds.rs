@@ -1,5 +1,5 @@
-//! Bounds on time go through `testkit::bound`: no assertion compares a time with a limit of its own, and the list of the
-//! tests with a bound names tests that are there.
+//! Bounds on time go through `testkit::bound`: no assertion compares a time with a limit of its own, and the list of
+//! the tests with a bound names tests that are there.
 
 use crate::documents::{has_test, sources_below};
 use proc_macro2::{TokenStream, TokenTree};
@@ -100,7 +100,7 @@ fn bounds(source: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_assertion_compares_a_time_with_a_limit_of_its_own() {
+fn no_assertion_has_a_time_limit_of_its_own() {
     let folders = TESTS.iter().map(|(_, folder)| *folder).chain(["core/tests", "tests/clients"]);
     let files = folders.flat_map(|folder| sources_below(&root().join(folder)));
     let files: Vec<_> = files.filter(|file| file.extension().is_some_and(|it| it == "rs")).collect();
@@ -132,7 +132,7 @@ fn an_upper_bound_on_a_time_is_found() {
 }
 
 #[test]
-fn the_list_of_tests_with_a_bound_names_tests_in_their_order() {
+fn the_list_of_bounded_tests_is_sorted() {
     let list = project_file("tests/fixtures/bounds.txt");
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines.is_sorted_by(|one, next| one < next), "sort it: LC_ALL=C sort -u");

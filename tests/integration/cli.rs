@@ -141,7 +141,7 @@ fn every_block_is_run_below() {
 }
 
 #[test]
-fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
+fn a_try_gets_a_free_lock_only() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let output = shell.run(block("Try"));
     let said_of_a_free_one = said(&output);
@@ -157,7 +157,7 @@ fn a_try_takes_a_free_lock_and_is_refused_a_held_one() {
 }
 
 #[test]
-fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
+fn a_wait_is_granted_in_order_or_cancelled() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let cancelled = shell.start(block("Wait for a lock"));
@@ -173,7 +173,7 @@ fn a_wait_is_granted_in_its_turn_and_ends_when_it_is_cancelled() {
 }
 
 #[test]
-fn a_renewal_extends_the_lease_or_says_that_the_lock_is_lost() {
+fn a_renewal_extends_or_reports_a_lost_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "20"]);
     let renew = |token: i64| said(&shell.run(&format!("token={token}\n{}", block("Renew"))));
@@ -183,7 +183,7 @@ fn a_renewal_extends_the_lease_or_says_that_the_lock_is_lost() {
 }
 
 #[test]
-fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
+fn a_command_under_a_lock_gets_its_token_and_input() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let mut script = shell.start(block("Run a command under a lock"));
     let token = until_held(&mut conn);
@@ -196,7 +196,7 @@ fn a_command_under_a_lock_has_its_token_and_its_input_and_gives_it_back() {
 }
 
 #[test]
-fn serverlock_says_how_to_use_it_and_takes_no_wrong_arguments() {
+fn serverlock_explains_its_usage() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let help = shell.run("serverlock -h");
     assert!(help.status.success() && said(&help).starts_with("usage: serverlock "), "{help:?}");
@@ -231,7 +231,7 @@ fn a_renewal_that_misses_its_signal_ends_by_itself() {
 }
 
 #[test]
-fn a_signal_in_the_moment_of_the_start_frees_no_lock_of_a_command_that_runs() {
+fn an_early_signal_frees_no_lock_in_use() {
     let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("setsid \"$@\"", "sh -c 'touch early; sleep 1; exec setsid \"$@\"' sh \"$@\"")]);
     let script = shell.start("exec serverlock report touch begun");
@@ -244,7 +244,7 @@ fn a_signal_in_the_moment_of_the_start_frees_no_lock_of_a_command_that_runs() {
 }
 
 #[test]
-fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
+fn after_sigkill_the_lock_lasts_as_its_command() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
@@ -262,7 +262,7 @@ fn killed_by_signal_9_it_leaves_the_lock_to_its_command_and_no_longer() {
 }
 
 #[test]
-fn a_command_waits_in_its_place_and_a_signal_ends_the_wait() {
+fn a_signal_ends_the_wait_of_a_command() {
     let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let script = shell.start("exec serverlock report true");

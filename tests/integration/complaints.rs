@@ -5,7 +5,7 @@
 
 mod failover;
 mod holder;
-mod line;
+mod queue;
 
 use testkit::{Conn, Reply};
 

@@ -91,7 +91,7 @@ fn circles_of_any_length_are_refused() {
 }
 
 #[test]
-fn a_circle_over_several_databases_is_refused_and_leaves_the_database_selected() {
+fn a_cycle_over_databases_is_refused_and_keeps_the_selection() {
     let mut clients = Clients::start(2);
     clients.all[0].conn.ok(&["SELECT", "3"]);
     clients.all[1].conn.ok(&["SELECT", "5"]);
@@ -158,7 +158,7 @@ fn half_a_circle() -> (Clients, i64) {
 }
 
 #[test]
-fn a_lock_that_is_not_the_waiters_any_more_closes_no_circle() {
+fn a_lost_lock_closes_no_cycle() {
     let changes: [fn(&mut Clients, i64); 5] = [
         |clients, _| clients.locks.conn.ok(&["SET", "k0", "foreign"]),
         |clients, token| {
@@ -240,7 +240,7 @@ fn a_circle_that_opens_is_one_no_longer() {
 }
 
 #[test]
-fn a_lock_that_was_handed_on_with_session_closes_a_circle() {
+fn a_handed_off_session_lock_closes_a_cycle() {
     let mut clients = Clients::start(2);
     let token = clients.locks.conn.int(&["LOCK.ACQUIRE", "k0", "PX", "600000"]);
     clients.send(0, 0, &["SESSION"]);

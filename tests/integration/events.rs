@@ -9,13 +9,13 @@ use crate::metrics::number;
 use testkit::{until, Conn, Server};
 
 /// A server, a connection to it, and a subscriber to its keyspace events.
-struct Listener {
+struct Subscriber {
     conn: Conn,
     events: Conn,
     server: Server,
 }
 
-impl Listener {
+impl Subscriber {
     /// Subscribes to these classes of events.
     fn to(classes: &str) -> Self {
         Self::with(classes, &["margin-ms", "0"])
@@ -32,27 +32,27 @@ impl Listener {
     }
 
     /// The events since the last call, each after its key.
-    fn told(&mut self) -> Vec<String> {
+    fn received(&mut self) -> Vec<String> {
         assert_eq!(self.conn.int(&["PUBLISH", "enough", ""]), 1);
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         loop {
             let message = self.events.read();
             match message.list() {
                 [_, _, channel, event] => {
                     let channel = channel.text();
                     let (_, key) = channel.split_once(':').expect("the channel names the key");
-                    told.push(format!("{key} {}", event.text()));
+                    received.push(format!("{key} {}", event.text()));
                 }
-                _ => return told,
+                _ => return received,
             }
         }
     }
 
     /// Asserts which events of the key `k` came since the last call.
     #[track_caller]
-    fn tells(&mut self, events: &[&str]) {
+    fn gets(&mut self, events: &[&str]) {
         let expected: Vec<_> = events.iter().map(|event| format!("k {event}")).collect();
-        assert_eq!(self.told(), expected);
+        assert_eq!(self.received(), expected);
     }
 
     /// Takes `k` for a minute; its token.
@@ -75,132 +75,132 @@ impl Listener {
 
 #[test]
 fn each_command_that_changes_a_lock() {
-    let mut all = Listener::to("KA");
+    let mut all = Subscriber::to("KA");
     let token = all.hold();
-    all.tells(&["set", "expire", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.acquire"]);
     assert_eq!(all.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
-    all.tells(&["set", "expire", "lock.extend"]);
+    all.gets(&["set", "expire", "lock.extend"]);
     assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-    all.tells(&["del", "lock.release"]);
+    all.gets(&["del", "lock.release"]);
 
     all.let_expire();
-    all.tells(&["set", "expire", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.acquire"]);
     all.hold();
-    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.lapse", "lock.acquire"]);
     all.conn.int(&["DEL", "k"]);
     all.let_expire();
-    all.told();
+    all.received();
     let token = all.conn.call(&["LOCK.RECOVER", "k", "PX", "1"]).list()[0].int().to_string();
-    all.tells(&["set", "expire", "lock.lapse", "lock.recover"]);
+    all.gets(&["set", "expire", "lock.lapse", "lock.recover"]);
     until("it is late", || (all.conn.state("k") == "expired").then_some(()));
     assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), -1);
-    all.tells(&["del", "lock.release"]);
+    all.gets(&["del", "lock.release"]);
 }
 
 #[test]
 fn an_attempt_that_is_sent_again_or_cancelled() {
-    let mut all = Listener::to("KA");
+    let mut all = Subscriber::to("KA");
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
-    all.tells(&["set", "expire", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.acquire"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "5"]);
-    all.tells(&["set", "expire", "lock.extend"]);
+    all.gets(&["set", "expire", "lock.extend"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
-    all.tells(&[]);
+    all.gets(&[]);
     assert_eq!(all.conn.int(&["LOCK.CANCEL", "k", "5"]), 1);
-    all.tells(&["del", "lock.release"]);
+    all.gets(&["del", "lock.release"]);
 }
 
 #[test]
 fn without_a_native_expiry_there_is_no_event_of_one() {
-    let mut all = Listener::with("KA", &["retention-ms", "-1"]);
+    let mut all = Subscriber::with("KA", &["retention-ms", "-1"]);
     let token = all.hold();
-    all.tells(&["set", "lock.acquire"]);
+    all.gets(&["set", "lock.acquire"]);
     assert_eq!(all.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
-    all.tells(&["set", "lock.extend"]);
+    all.gets(&["set", "lock.extend"]);
 }
 
 #[test]
 fn a_lock_that_passes_on_is_never_seen_free() {
-    let mut all = Listener::to("KA");
+    let mut all = Subscriber::to("KA");
     let token = all.hold();
-    all.told();
+    all.received();
     let mut waiter = all.waiter(&[]);
-    all.tells(&[]);
+    all.gets(&[]);
     assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
     waiter.read().int();
-    all.tells(&["set", "expire", "lock.release", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.release", "lock.acquire"]);
 
     // By LOCK.CANCEL with the holder's ID.
     all.conn.int(&["DEL", "k"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
     let mut waiter = all.waiter(&[]);
-    all.told();
+    all.received();
     assert_eq!(all.conn.int(&["LOCK.CANCEL", "k", "5"]), 1);
     waiter.read().int();
-    all.tells(&["set", "expire", "lock.release", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.release", "lock.acquire"]);
 }
 
 #[test]
 fn a_lock_that_came_free_by_itself_or_by_others() {
-    let mut all = Listener::to("KA");
+    let mut all = Subscriber::to("KA");
     all.hold();
     let mut waiter = all.waiter(&[]);
-    all.told();
+    all.received();
     all.conn.int(&["DEL", "k"]);
     waiter.read().int();
-    all.tells(&["del", "set", "expire", "lock.acquire"]);
+    all.gets(&["del", "set", "expire", "lock.acquire"]);
 
     all.conn.int(&["DEL", "k"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200"]);
     let mut waiter = all.waiter(&[]);
-    all.told();
+    all.received();
     waiter.read().int();
-    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.lapse", "lock.acquire"]);
 }
 
 #[test]
 fn a_grant_that_nobody_received_is_given_back() {
-    let mut all = Listener::to("KA");
+    let mut all = Subscriber::to("KA");
     let token = all.hold();
     let mut gone = all.server.conn();
     let client = gone.int(&["CLIENT", "ID"]).to_string();
     gone.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));
-    all.told();
+    all.received();
     // In one iteration: no reply can leave in between.
     all.conn.ok(&["MULTI"]);
     all.conn.text(&["LOCK.RELEASE", "k", &token]);
     all.conn.text(&["CLIENT", "KILL", "ID", &client]);
     assert_eq!(all.conn.call(&["EXEC"]).list().len(), 2);
     until("the lock is free again", || (all.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
-    all.tells(&["set", "expire", "lock.release", "lock.acquire", "del", "lock.release"]);
+    all.gets(&["set", "expire", "lock.release", "lock.acquire", "del", "lock.release"]);
 }
 
 #[test]
 fn the_end_of_a_session_sets_the_time_anew() {
-    let mut all = Listener::with("KA", &["margin-ms", "400"]);
+    let mut all = Subscriber::with("KA", &["margin-ms", "400"]);
     let mut holder = all.server.conn();
     holder.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SESSION"]);
     let mut waiter = all.waiter(&["DETAILS"]);
-    all.told();
+    all.received();
     drop(holder);
     until("the session has ended", || (number(&mut all.conn, "sessions_ended") == 1).then_some(()));
-    all.tells(&["set", "expire"]);
+    all.gets(&["set", "expire"]);
     // Its successor finds it expired after the margin.
     assert!(!waiter.read().list()[1].is_nil());
-    all.tells(&["set", "expire", "lock.lapse", "lock.acquire"]);
+    all.gets(&["set", "expire", "lock.lapse", "lock.acquire"]);
 }
 
 /// Every refusal is in `hostile`.
 #[test]
-fn a_wait_a_place_and_a_look_tell_nothing() {
-    let mut all = Listener::to("KA");
+fn waits_places_and_inspections_publish_nothing() {
+    let mut all = Subscriber::to("KA");
     all.hold();
-    all.told();
+    all.received();
     let wait = ["LOCK.ACQUIRE", "k", "EX", "5", "WAIT", "20", "ID", "8"];
     for args in [&wait[..], &["LOCK.CANCEL", "k", "8"], &["LOCK.TOP"], &["LOCK.INFO", "k", "FULL"]] {
         all.conn.call(args);
-        assert_eq!(all.told(), [""; 0], "{args:?}");
+        assert_eq!(all.received(), [""; 0], "{args:?}");
     }
 }
 
@@ -213,23 +213,23 @@ fn each_event_is_of_the_class_that_it_has_elsewhere() {
         ("Kxe", &[]),
         ("", &[]),
     ] {
-        let mut some = Listener::to(classes);
+        let mut some = Subscriber::to(classes);
         some.let_expire();
         let token = some.hold();
         assert_eq!(some.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
         assert_eq!(some.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-        some.tells(expected);
+        some.gets(expected);
     }
 }
 
 #[test]
 fn events_name_their_key_and_database_as_bytes() {
-    let mut all = Listener::to("EA");
+    let mut all = Subscriber::to("EA");
     let name = b"a\0b \xff";
     all.conn.ok(&["SELECT", "3"]);
-    let mut listener = all.server.conn();
-    listener.call(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
+    let mut subscriber = all.server.conn();
+    subscriber.call(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
     assert!(all.conn.call(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"5"]).int() > 0);
-    let message = listener.read();
+    let message = subscriber.read();
     assert_eq!(message.list()[2], testkit::Reply::Text(name.to_vec()));
 }

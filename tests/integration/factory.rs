@@ -154,7 +154,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn clients_as_they_come_get_a_lock_that_is_held_for_fifteen_seconds() {
+fn default_clients_wait_fifteen_seconds_for_a_lock() {
     let cases = cases();
     // A server that streams to its replicas waits for more of them before it begins.
     let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();

@@ -35,7 +35,7 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
 }
 
 #[test]
-fn an_expired_lock_is_granted_in_the_order_of_arrival_too() {
+fn expired_locks_are_granted_in_order_too() {
     let mut locks = Locks::start();
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
     let mut line: Vec<_> =
@@ -93,7 +93,7 @@ fn work(mut conn: Conn, client: usize, held: &[AtomicBool], done: &AtomicUsize) 
 }
 
 #[test]
-fn after_ten_thousand_hand_offs_replica_and_aof_equal_the_master() {
+fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     let dir = temp_dir();
     let start = || Server::with().args(&["--appendonly", "yes", "--repl-diskless-sync-delay", "0"]).dir(&dir).start();
     let (mut master, replica) = (start(), Server::start());
@@ -247,7 +247,7 @@ fn ten_thousand_waiters_for_as_many_locks_come_and_go() {
 }
 
 #[test]
-fn ten_thousand_waiters_for_one_lock_are_all_served_in_order() {
+fn ten_thousand_waiters_are_served_in_order() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((mut locks, _, count)) = crowd_server() else { return };
     let waiting = crowd(&mut locks, count, true);
@@ -271,7 +271,7 @@ fn ten_thousand_waiters_for_one_lock_are_all_served_in_order() {
 const FLUSH: Duration = Duration::from_millis(20);
 
 #[test]
-fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
+fn a_flush_serves_ten_thousand_queues_in_pieces() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((mut locks, iterations, count)) = crowd_server() else { return };
     let (mut waiting, mut tokens) = (Vec::new(), Vec::new());
@@ -296,7 +296,7 @@ fn a_flush_with_ten_thousand_locks_waited_for_serves_all_in_small_turns() {
 /// Waits end at their time, also where the server may not write and locks wait to be passed on: replying to all of them
 /// takes less than a second of CPU.
 #[test]
-fn a_crowd_whose_waits_end_in_a_pause_is_told_within_a_second() {
+fn waits_that_end_in_a_pause_are_answered_within_a_second() {
     let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
     bound::cpu("a crowd whose waits end", Duration::from_secs(1), || {
         let (mut locks, iterations, count) = crowd_server()?;

@@ -248,12 +248,12 @@ fn run_fleet(module_args: &[&str]) {
 }
 
 #[test]
-fn a_mixed_fleet_never_holds_a_lock_twice_with_the_default_retention() {
+fn a_mixed_fleet_is_exclusive_with_the_default_retention() {
     run_fleet(&[]);
 }
 
 #[test]
-fn a_mixed_fleet_never_holds_a_lock_twice_with_a_short_retention() {
+fn a_mixed_fleet_is_exclusive_with_a_short_retention() {
     run_fleet(&["retention-ms", "200"]);
 }
 

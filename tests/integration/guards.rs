@@ -24,9 +24,9 @@ fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
 }
 
 /// The waiters for `k`: exclusive, with an ID, with a limit of two, shared, and one that wants `l` too.
-struct Line([Waiter; 5]);
+struct Queue([Waiter; 5]);
 
-impl Line {
+impl Queue {
     fn of(locks: &mut Locks) -> Self {
         let [alone, id] = [&["DETAILS"], &["ID", "7"][..]].map(|options| locks.wait(options));
         Self([alone, id, locks.wait(&["LIMIT", "2"]), locks.wait(&["SHARED"]), locks.wait_as(Kind::Several, &[])])
@@ -70,7 +70,7 @@ fn nothing_is_granted_while_clients_are_paused() {
         let _row = Row::of((mode, kind));
         let mut locks = with_aof();
         let token = kind.take(&mut locks.conn, &["EX", "60"]);
-        let mut line = Line::of(&mut locks);
+        let mut queue = Queue::of(&mut locks);
         let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "300"]);
         let timestamp = shorten(&mut locks, kind, &token, 250);
         let from = server_time_us(&mut locks.conn);
@@ -79,11 +79,11 @@ fn nothing_is_granted_while_clients_are_paused() {
             // A busy machine: it was over before.
             continue;
         }
-        let first = line.0[0].granted();
+        let first = queue.0[0].granted();
         // The server counts the pause from its clock in whole milliseconds: up to one is missing.
         assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
         brief.refused();
-        line.serve_after(&mut locks, first);
+        queue.serve_after(&mut locks, first);
     }
 }
 
@@ -91,14 +91,14 @@ fn nothing_is_granted_while_clients_are_paused() {
 fn a_deleted_lock_is_not_granted_before_an_unpause() {
     let mut locks = with_aof();
     locks.hold();
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     // In one iteration: the timer that would serve the queue fires when clients are already paused.
     let replies = locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
     assert_eq!(replies[0], Reply::Int(1));
-    line.assert_waits();
+    queue.assert_waits();
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
     locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-    line.serve(&mut locks);
+    queue.serve(&mut locks);
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn a_grant_that_nobody_received_passes_on_after_a_pause() {
         let mut locks = with_aof();
         let token = locks.hold();
         let mut dead = locks.wait_as(kind, &[]);
-        let mut line = Line::of(&mut locks);
+        let mut queue = Queue::of(&mut locks);
         let id = dead.id.clone();
         let pause = ["CLIENT", "PAUSE", "60000", "WRITE"];
         locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &pause]);
         dead.closed();
-        line.assert_waits();
+        queue.assert_waits();
         locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-        line.serve(&mut locks);
+        queue.serve(&mut locks);
     }
 }
 
@@ -162,7 +162,7 @@ fn what_was_granted_after_a_pause_is_in_the_aof() {
 }
 
 #[test]
-fn a_demotion_in_the_turn_of_a_release_grants_to_nobody_else() {
+fn a_demotion_right_after_a_release_grants_to_nobody() {
     let mut locks = with_aof();
     let token = locks.hold();
     let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
@@ -207,7 +207,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
     // Where the server raises no event, the module's copy of the setting may be a second old.
     let (lease_ms, wait) = if tells_of_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait]);
     shorten(&mut locks, Kind::Shared, &token, lease_ms);
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -218,11 +218,11 @@ fn short_of_good_replicas_timers_grant_nothing() {
     // Long after the lease is over.
     brief.refused();
     assert_eq!(locks.conn.state("k"), "expired");
-    line.assert_waits();
+    queue.assert_waits();
     // With a replica it goes on.
     let replica = Server::start();
     replica.replicate(&locks.server);
-    line.serve(&mut locks);
+    queue.serve(&mut locks);
 }
 
 #[test]
@@ -230,16 +230,16 @@ fn a_grant_that_nobody_received_waits_for_good_replicas() {
     let mut locks = with_aof();
     let token = locks.hold();
     let mut dead = locks.wait(&[]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let id = dead.id.clone();
     let short = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &short]);
     dead.closed();
     if tells_of_settings(&mut locks) {
-        line.assert_waits();
+        queue.assert_waits();
     }
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    line.serve(&mut locks);
+    queue.serve(&mut locks);
 }
 
 #[test]
@@ -250,27 +250,27 @@ fn a_reload_frees_no_lock_and_no_place_among_several() {
         let token = kind.take(&mut locks.conn, &["EX", "60"]);
         let other = (kind == Kind::Limit).then(|| kind.take(&mut locks.conn, &["EX", "60"]));
         let mut next = locks.wait_as(if kind == Kind::Limit { kind } else { Kind::Alone }, &[]);
-        let mut line = Line::of(&mut locks);
+        let mut queue = Queue::of(&mut locks);
         for _ in 0..3 {
             locks.conn.ok(&["DEBUG", command]);
         }
         next.assert_waits();
-        line.assert_waits();
+        queue.assert_waits();
         locks.assert_holds(token.parse().unwrap());
         kind.release(&mut locks.conn, &token);
         let token = next.granted();
-        line.assert_waits();
+        queue.assert_waits();
         locks.release(token);
         if let Some(other) = other {
-            line.assert_waits();
+            queue.assert_waits();
             locks.release(other);
         }
-        line.serve(&mut locks);
+        queue.serve(&mut locks);
     }
 }
 
 #[test]
-fn a_lease_that_runs_out_while_the_server_loads_is_granted_afterwards() {
+fn a_lease_that_ends_while_loading_is_granted_afterwards() {
     let mut locks = with_aof();
     let keys: Vec<String> = (0..400).map(|n| format!("filler{n}")).collect();
     for key in &keys {
@@ -281,29 +281,29 @@ fn a_lease_that_runs_out_while_the_server_loads_is_granted_afterwards() {
     let _ = locks.conn.call(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let timestamp = shorten(&mut locks, Kind::Shared, &token, 300);
     locks.conn.ok(&["DEBUG", "RELOAD"]);
     assert_eq!(locks.conn.int(&["EXISTS", "filler399"]), 1);
-    let first = line.0[0].granted();
+    let first = queue.0[0].granted();
     assert!(first >= timestamp);
-    line.serve_after(&mut locks, first);
+    queue.serve_after(&mut locks, first);
 }
 
 #[test]
 fn a_server_that_stood_still_goes_on() {
     let mut locks = with_aof();
     let token = Kind::Several.take(&mut locks.conn, &["EX", "60"]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "150"]);
     let timestamp = shorten(&mut locks, Kind::Several, &token, 200);
     locks.server.signal("STOP");
-    assert!(is_silent(&mut line.0[0].conn, Duration::from_millis(500)), "a stopped server");
+    assert!(is_silent(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server");
     locks.server.signal("CONT");
     brief.refused();
-    let first = line.0[0].granted();
+    let first = queue.0[0].granted();
     assert!(first >= timestamp);
-    line.serve_after(&mut locks, first);
+    queue.serve_after(&mut locks, first);
 }
 
 #[test]

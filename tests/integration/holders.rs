@@ -34,7 +34,7 @@ fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
 }
 
 #[test]
-fn each_holder_has_a_lease_and_an_attempt_of_its_own() {
+fn each_holder_has_its_own_lease_and_id() {
     let server = Server::start();
     let mut conn = server.conn();
     let long = acquire(&mut conn, &["k", "EX", "60", "SHARED", "ID", "1"]);
@@ -52,7 +52,7 @@ fn each_holder_has_a_lease_and_an_attempt_of_its_own() {
 }
 
 #[test]
-fn a_caller_that_needs_a_slot_replaces_the_holder_that_expired_first() {
+fn a_caller_that_needs_a_slot_replaces_the_first_expired() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
     let first = acquire(&mut conn, &["k", "PX", "1", "LIMIT", "3", "OWNER", "first"]);
@@ -125,7 +125,7 @@ fn an_id_that_waits_may_change_its_mind() {
 }
 
 #[test]
-fn a_set_of_three_is_in_the_form_for_many_and_of_nobody_else() {
+fn only_small_sets_keep_the_compact_form() {
     let server = Server::start();
     let mut conn = server.conn();
     let mut tokens = Vec::new();
@@ -153,7 +153,7 @@ fn lapsed(conn: &mut Conn, count: i64, ms_ago: i64) -> Vec<String> {
 const VOLATILE: &[&str] = &["--maxmemory-policy", "volatile-lru"];
 
 #[test]
-fn without_a_native_expiry_an_expired_holder_stays_for_its_retention_and_no_longer() {
+fn an_expired_holder_stays_for_its_retention() {
     // Where locks stay for ever, an expired holder among others stays for a minute.
     for (args, retention, stays_ms) in [(VOLATILE, "5000", 5_000), (&[], "-1", 60_000), (VOLATILE, "-1", 60_000)] {
         let _row = Row::of((args, retention));
@@ -171,7 +171,7 @@ fn without_a_native_expiry_an_expired_holder_stays_for_its_retention_and_no_long
 }
 
 #[test]
-fn leases_that_lapse_all_the_time_leave_a_set_that_stays_small() {
+fn lapsing_leases_leave_a_small_set() {
     for args in [VOLATILE, &[]] {
         let _row = Row::of(args);
         let server = Server::with().args(args).module_args(&["margin-ms", "0", "retention-ms", "0"]).start();

@@ -46,7 +46,7 @@ fn hold(holder: &mut Conn, many: usize) {
 }
 
 #[test]
-fn a_connection_that_ends_with_a_crowd_of_locks_keeps_nobody_waiting() {
+fn the_end_of_a_connection_with_many_locks_delays_nobody() {
     assert_short("the end of a connection with many locks", || {
         let (server, iterations) = Iterations::start(Server::with())?;
         let (mut holder, mut conn) = (server.conn(), server.conn());
@@ -61,7 +61,7 @@ fn a_connection_that_ends_with_a_crowd_of_locks_keeps_nobody_waiting() {
 
 /// A replica drops the server's own state of the locks that it granted.
 #[test]
-fn a_server_that_becomes_a_replica_forgets_a_crowd_of_sessions_in_pieces() {
+fn a_demotion_forgets_many_sessions_in_pieces() {
     assert_short("a demotion with many sessions", || {
         let (server, iterations) = Iterations::start(Server::with())?;
         let (mut holder, mut conn) = (server.conn(), server.conn());
@@ -77,7 +77,7 @@ fn a_server_that_becomes_a_replica_forgets_a_crowd_of_sessions_in_pieces() {
 }
 
 #[test]
-fn a_crowd_of_locks_that_expire_at_one_moment_keeps_nobody_waiting() {
+fn many_locks_that_expire_at_once_delay_nobody() {
     let Some(clocks) = Clocks::new(&[0]) else { return };
     let settings = ["max-queued", "400000", "claim-ms", "3600000", "retention-ms", "-1"];
     assert_short("many locks that expire together", || {
@@ -100,7 +100,7 @@ fn a_crowd_of_locks_that_expire_at_one_moment_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_crowd_of_places_that_end_at_one_moment_keeps_nobody_waiting() {
+fn many_reserved_places_that_end_at_once_delay_nobody() {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     assert_short("many places that end together", || {
         clocks.set(0, &[0; 3]);
@@ -120,7 +120,7 @@ fn a_crowd_of_places_that_end_at_one_moment_keeps_nobody_waiting() {
 }
 
 #[test]
-fn the_count_has_the_cpu_time_of_one_iteration_and_no_sleep() {
+fn an_iteration_counts_cpu_time_without_sleep() {
     let Some((server, iterations)) = Iterations::start(Server::with()) else { return };
     let mut conn = server.conn();
     conn.int(&["EVAL", "local n = 0 for i = 1, 5000000 do n = n + i end return n", "0"]);

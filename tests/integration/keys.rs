@@ -82,7 +82,7 @@ fn each_of_several_locks_has_a_predecessor_of_its_own() {
 }
 
 #[test]
-fn who_waits_for_several_locks_gets_them_when_all_are_free_and_holds_nobody_up() {
+fn several_locks_are_granted_when_all_are_free() {
     let mut locks = Locks::start();
     let [a, b] = ["a", "b"].map(|key| acquire(&mut locks.conn, &[key, "EX", "60"]));
     let mut all = locks.wait_with(&["LOCK.MACQUIRE", "3", "a", "b", "c", "EX", "60", "WAIT", "60000"]);
@@ -102,7 +102,7 @@ fn who_waits_for_several_locks_gets_them_when_all_are_free_and_holds_nobody_up()
 }
 
 #[test]
-fn who_waits_for_several_locks_comes_behind_those_who_came_before() {
+fn a_waiter_for_several_locks_queues_behind_earlier_ones() {
     let mut locks = Locks::start();
     let held = acquire_all(&mut locks.conn, &["a", "b"], &["EX", "60"]);
     let single = ["LOCK.ACQUIRE", "b", "EX", "60", "WAIT", "60000"];
@@ -121,7 +121,7 @@ fn who_waits_for_several_locks_comes_behind_those_who_came_before() {
 }
 
 #[test]
-fn whichever_of_several_locks_comes_free_last_they_are_granted_in_that_turn_of_the_loop() {
+fn the_last_free_key_grants_several_at_once() {
     const ROUNDS: usize = 15;
     let mut locks = Locks::start();
     let mut delay = |last: usize, round: usize| {
@@ -152,7 +152,7 @@ const CALLS: [&[&str]; 3] = [
 ];
 
 #[test]
-fn the_server_finds_all_keys_and_refuses_all_where_one_is_not_the_users() {
+fn one_forbidden_key_refuses_the_command() {
     let server = Server::start();
     let mut admin = server.conn();
     admin.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "+@all"]);

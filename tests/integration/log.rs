@@ -36,7 +36,7 @@ const BEGUN: &str = "a grace has begun: no lock is granted for the next ";
 const ENDED: &str = "the grace has ended: locks are granted";
 
 #[test]
-fn the_begin_and_the_end_of_a_grace_are_logged_once_each() {
+fn a_grace_is_logged_at_its_begin_and_end() {
     let master = Server::start();
     let server = Server::with().module_args(&["failover-grace-ms", "1500"]).start();
     until("the grace of the start has ended", || (count(&server, ENDED) == 1).then_some(()));
@@ -87,7 +87,7 @@ fn the_end_of_a_grace_says_what_it_refused() {
 }
 
 #[test]
-fn a_grace_that_ends_because_the_server_becomes_a_replica_says_so() {
+fn a_grace_that_a_demotion_ends_is_logged() {
     let server = in_grace();
     until("the grace has begun", || (count(&server, BEGUN) == 1).then_some(()));
     server.conn().ok(&["REPLICAOF", "127.0.0.1", "1"]);

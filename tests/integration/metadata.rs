@@ -146,7 +146,7 @@ fn sorted(words: impl IntoIterator<Item = impl ToString>) -> Vec<String> {
 }
 
 #[test]
-fn command_info_tells_arity_flags_and_the_place_of_the_key() {
+fn command_info_has_arity_flags_and_key_position() {
     let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "arity, and the flags module and blocking");
     for known in &KNOWN {
@@ -175,7 +175,7 @@ fn command_info_tells_arity_flags_and_the_place_of_the_key() {
 }
 
 #[test]
-fn getkeys_finds_the_key_and_getkeysandflags_what_is_done_to_it() {
+fn getkeys_and_getkeysandflags_find_the_keys() {
     let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "COMMAND GETKEYSANDFLAGS");
     for known in &KNOWN {
@@ -235,7 +235,7 @@ fn help_shows_every_command_with_the_options_of_its_documentation() {
 }
 
 #[test]
-fn acl_categories_are_those_of_the_servers_own_commands_and_lock() {
+fn acl_categories_match_those_of_the_server_and_lock() {
     let (_server, mut conn) = Server::connected();
     if !has_category(&mut conn, "ACL categories") {
         return;

@@ -61,7 +61,7 @@ impl Scene {
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
         // Where the module does not listen to events of keys, each DEL is a wake-up that was missed.
-        let tells = self.conn.tells_of_keys();
+        let tells = self.conn.has_key_events();
         let counts = |name: &str| tells || name != "missed_wakeups";
         let moved: Vec<_> =
             moved.iter().map(|(name, by)| (name.as_str(), *by)).filter(|(name, _)| counts(name)).collect();
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     /// Reads the counters again, whatever moved.
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         self.before = numbers(&mut self.conn);
     }
 
@@ -134,7 +134,7 @@ fn releases_late_releases_and_stale_tokens() {
     let mut scene = Scene::new();
     let token = scene.hold("k");
     let late = scene.let_expire("late");
-    scene.look();
+    scene.inspect();
     assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", "1"]), 0);
     scene.moves(&[("stale_tokens", 1)]);
     assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", "1", "EX", "5"]), 0);
@@ -152,7 +152,7 @@ fn recoveries_by_either_command_are_grants_too() {
     let mut scene = Scene::new();
     scene.let_expire("a");
     scene.let_expire("b");
-    scene.look();
+    scene.inspect();
     scene.conn.int(&["LOCK.ACQUIRE", "a", "EX", "5"]);
     scene.moves(&[("grants", 1), ("recoveries", 1)]);
     assert_eq!(scene.conn.call(&["LOCK.RECOVER", "b", "EX", "5"]).list().len(), 4);
@@ -177,7 +177,7 @@ fn hand_offs_and_those_who_wait_now() {
     let mut scene = Scene::new();
     let token = scene.hold("a");
     scene.hold("b");
-    scene.look();
+    scene.inspect();
     let mut first = scene.waiter(&["a", "EX", "60", "WAIT", "60000"]);
     scene.moves(&[("blocked", 1), ("longest_queue", 1), ("refusals", 1), ("waiters", 1)]);
     let _b = scene.waiter(&["b", "EX", "60", "WAIT", "60000"]);
@@ -222,7 +222,7 @@ fn grants_that_nobody_received() {
         let client = gone.int(&["CLIENT", "ID"]).to_string();
         gone.send(&[&["LOCK.ACQUIRE"], &args[..if id.is_empty() { 5 } else { 7 }]].concat());
         until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
-        scene.look();
+        scene.inspect();
         // In one iteration: no reply can leave in between.
         scene.conn.ok(&["MULTI"]);
         scene.conn.text(&["LOCK.RELEASE", "k", &token]);
@@ -241,7 +241,7 @@ fn grants_that_nobody_received() {
 fn time_outs_and_places_that_are_kept_and_resumed() {
     let mut scene = Scene::new();
     scene.hold("k");
-    scene.look();
+    scene.inspect();
     let mut waiter = scene.waiter(&["k", "EX", "5", "WAIT", "30"]);
     assert!(waiter.read().is_nil());
     scene.moves(&[("refusals", 1), ("wait_timeouts", 1)]);
@@ -266,7 +266,7 @@ fn cancels_wherever_the_attempt_stands() {
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "1"]);
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);
     scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
-    scene.look();
+    scene.inspect();
     // Each ID is barred for a while, which counts as a place.
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "99"]), 0);
     scene.moves(&[("places", 1)]);
@@ -289,7 +289,7 @@ fn deadlocks_and_sessions_that_ended() {
     scene.moves(&[("grants", 2), ("sessions", 2)]);
     a.send(&["LOCK.ACQUIRE", "b", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
-    scene.look();
+    scene.inspect();
     let reply = b.call(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
     assert!(reply.error().starts_with("DEADLOCK "), "{reply:?}");
     scene.moves(&[("deadlocks", 1), ("refusals", 1)]);
@@ -353,7 +353,7 @@ fn config_resetstat_leaves_the_counters_alone() {
     let token = scene.hold("k");
     scene.hold("other");
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
-    scene.look();
+    scene.inspect();
     scene.conn.ok(&["CONFIG", "RESETSTAT"]);
     scene.moves(&[]);
     assert_eq!(scene.conn.int(&["LOCK.RELEASE", "k", &token]), 1);
@@ -372,7 +372,7 @@ fn config_resetstat_leaves_the_counters_alone() {
 const EVICTION: &str = "maxmemory-policy evicts any key";
 
 #[test]
-fn the_risk_of_eviction_is_shown_and_logged_once_for_each_change() {
+fn the_eviction_risk_is_logged_once_per_change() {
     let (server, mut conn) = Server::connected();
     let lines = |server: &Server| server.log().lines().filter(|line| line.contains(EVICTION)).count();
     assert_eq!((number(&mut conn, "eviction_risk"), lines(&server)), (0, 0));
@@ -395,14 +395,14 @@ fn the_risk_of_eviction_is_shown_and_logged_once_for_each_change() {
 }
 
 #[test]
-fn the_risk_of_eviction_is_logged_when_the_module_is_loaded() {
+fn the_eviction_risk_is_logged_at_load() {
     let server = Server::with().args(&["--maxmemory-policy", "allkeys-random"]).start();
     assert_eq!(number(&mut server.conn(), "eviction_risk"), 1);
     assert!(server.log().contains(EVICTION), "{}", server.log_tail(10));
 }
 
 #[test]
-fn the_grace_that_is_left_and_what_is_wrong_with_it() {
+fn info_shows_the_grace_and_its_misconfiguration() {
     let (_server, mut conn) = Server::with().module_args(&["failover-grace-ms", "5000"]).connected();
     let left = number(&mut conn, "grace_left_ms");
     assert!((1..=5000).contains(&left), "{left}");

@@ -30,7 +30,7 @@ fn tokens_like_times() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
+fn a_numeric_token_with_an_expiry_is_never_stolen() {
     let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.call(&["DEL", "a"]);
@@ -51,7 +51,7 @@ fn a_token_with_an_expiry_is_never_stolen_whatever_number_it_is() {
 }
 
 #[test]
-fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
+fn a_past_timestamp_without_expiry_is_taken_over() {
     // The other half of the test above: it is the expiry that tells the two apart.
     let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
@@ -64,7 +64,7 @@ fn without_an_expiry_a_time_that_has_passed_is_taken_over() {
 }
 
 #[test]
-fn a_classic_lock_is_held_until_its_timestamp_in_every_unit() {
+fn a_classic_lock_ends_at_its_timestamp_in_every_unit() {
     let (_server, mut conn) = Server::connected();
     for unit_ns in [1, 1000, 1_000_000, 1_000_000_000] {
         let timestamp = (now_ns() + 60_000_000_000) / unit_ns;
@@ -82,7 +82,7 @@ fn number(value: &str) -> f64 {
 }
 
 #[test]
-fn a_classic_client_with_a_clock_in_milliseconds_steals_as_documented() {
+fn a_classic_client_in_milliseconds_steals_as_documented() {
     let server = Server::start();
     let (mut holder, mut thief) = (server.conn(), server.conn());
     let token = holder.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();

@@ -10,14 +10,14 @@ mod failover;
 mod grace;
 mod guards;
 mod input;
+mod inspect;
 mod kinds;
 mod limits;
-mod look;
+mod messages;
 mod rights;
 mod session;
 mod standstill;
 mod stream;
-mod told;
 mod unclaimed;
 
 use crate::waiting::{is_silent, Locks, QUIET};
@@ -27,11 +27,11 @@ use testkit::{skipped, until, Conn, Reply, Server};
 pub const CHANNEL: &str = "c";
 
 /// A subscriber to a channel.
-pub struct Listener {
+pub struct Subscriber {
     pub conn: Conn,
 }
 
-impl Listener {
+impl Subscriber {
     pub fn of(server: &Server, channel: &str) -> Self {
         Self::on(server.conn(), "SUBSCRIBE", channel)
     }
@@ -50,24 +50,24 @@ impl Listener {
     }
 
     #[track_caller]
-    pub fn hears(&mut self, message: &str) {
+    pub fn gets(&mut self, message: &str) {
         assert_eq!(self.next(), message);
     }
 
     /// Asserts that no message comes.
     #[track_caller]
-    pub fn hears_nothing(&mut self) {
+    pub fn gets_nothing(&mut self) {
         assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }
 }
 
 /// A server with locks, and a subscriber to [`CHANNEL`].
-pub struct Line {
+pub struct Queue {
     pub locks: Locks,
-    pub told: Listener,
+    pub subscriber: Subscriber,
 }
 
-impl Line {
+impl Queue {
     /// Without a margin. Nothing if a module cannot publish.
     pub fn start() -> Option<Self> {
         Self::with(&[])
@@ -82,8 +82,8 @@ impl Line {
         if !can_publish(&mut locks.server.conn()) {
             return None;
         }
-        let told = Listener::of(&locks.server, CHANNEL);
-        Some(Self { locks, told })
+        let subscriber = Subscriber::of(&locks.server, CHANNEL);
+        Some(Self { locks, subscriber })
     }
 
     /// Sends a command on the controlling connection.
@@ -115,7 +115,7 @@ impl Line {
     /// The attempt is notified, claims `k`, and releases it.
     #[track_caller]
     pub fn takes_its_turn(&mut self, id: &str) {
-        self.told.hears(&format!("granted {id} k"));
+        self.subscriber.gets(&format!("granted {id} k"));
         let token = self.claim(id);
         self.locks.release(token);
     }

@@ -27,8 +27,8 @@ fn all(conn: &mut Conn) -> Vec<String> {
     settings().iter().map(|[name, ..]| setting(conn, name)).collect()
 }
 
-/// A server where a module can have settings of its own (7.0), and a connection to it; if it cannot, says that `what` is
-/// skipped.
+/// A server where a module can have settings of its own (7.0), and a connection to it; if it cannot, says that `what`
+/// is skipped.
 fn with_settings(what: &str) -> Option<(Server, Conn)> {
     let (server, mut conn) = Server::connected();
     if conn.is_before_7() {
@@ -39,7 +39,7 @@ fn with_settings(what: &str) -> Option<(Server, Conn)> {
 }
 
 #[test]
-fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
+fn config_set_accepts_exactly_the_bounds() {
     let Some((_server, mut conn)) = with_settings("CONFIG SET") else { return };
     for [name, default, least, most] in settings() {
         for value in [least, most, default] {
@@ -70,7 +70,7 @@ fn config_set_takes_the_bounds_and_refuses_what_is_beyond_with_the_reason() {
 }
 
 #[test]
-fn wrong_module_arguments_are_named_with_the_reason_in_one_line() {
+fn wrong_module_arguments_are_named_with_the_reason() {
     for (args, reason) in [
         (&["max-waiters", "-1"][..], "'max-waiters' is not a whole number between 0 and 1000000"),
         (&["max-waiters", "1000001"], "'max-waiters' is not a whole number between 0 and 1000000"),
@@ -159,7 +159,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
 }
 
 #[test]
-fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
+fn a_wrong_configuration_line_is_named_at_start() {
     if with_settings("lock.* in the configuration file").is_none() {
         return;
     }
@@ -179,7 +179,7 @@ fn a_wrong_line_in_the_configuration_file_is_named_at_the_start() {
 }
 
 #[test]
-fn the_configuration_file_of_the_project_explains_each_setting_and_has_its_default() {
+fn redis_conf_explains_each_setting() {
     let text = project_file("redis.conf");
     for [name, default, ..] in settings() {
         let at = text.lines().position(|line| line == format!("{name} {default}"));
@@ -213,7 +213,7 @@ fn the_configuration_file_of_the_project_works() {
 }
 
 #[test]
-fn on_a_server_that_is_too_old_the_load_fails_with_one_clear_line() {
+fn an_old_server_fails_to_load_with_one_line() {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join(".servers/redis-6.0.16/server");
     if !old.exists() {
         eprintln!("skipped: there is no server that is too old; make servers fetches one");
@@ -244,7 +244,7 @@ fn module_list_and_the_log_have_the_version() {
 }
 
 #[test]
-fn the_module_can_be_taken_out_and_put_back_while_nobody_waits() {
+fn the_module_unloads_and_loads_without_waiters() {
     let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let value = conn.text(&["GET", "k"]);

@@ -109,7 +109,7 @@ fn loads(file: &Path) -> Server {
 }
 
 #[test]
-fn install_adds_one_line_and_uninstall_gives_back_the_bytes_from_before() {
+fn uninstall_restores_the_configuration_byte_for_byte() {
     let root = Root::new();
     said(&root.make("install"));
     assert_eq!(fs::read(root.path(MODULE)).unwrap(), fs::read(module()).unwrap());
@@ -150,7 +150,7 @@ fn install_goes_where_moduledir_and_conf_say() {
 
 /// Debian's units let servers run code from there, and from neither /usr/local nor /opt.
 #[test]
-fn the_documents_name_a_path_that_debians_unit_can_load_from() {
+fn documented_paths_work_with_debians_unit() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("redis.conf"), root.join("README.md"), root.join("SECURITY.md")];
     let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
@@ -169,7 +169,7 @@ fn the_documents_name_a_path_that_debians_unit_can_load_from() {
 }
 
 #[test]
-fn the_port_that_make_is_given_is_that_of_the_cluster() {
+fn make_passes_its_port_to_the_cluster() {
     // Nothing is built: it is refused before a server is started.
     let make = |args: &[&str], port: Option<&str>| {
         let mut make = command("make");
@@ -184,7 +184,7 @@ fn the_port_that_make_is_given_is_that_of_the_cluster() {
 }
 
 #[test]
-fn without_rustup_the_check_for_arm64_is_skipped_in_one_line() {
+fn a_missing_rustup_skips_arm64_in_one_line() {
     let dir = temp_dir();
     for tool in ["dirname", "sh"] {
         let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
@@ -205,7 +205,7 @@ fn without_rustup_the_check_for_arm64_is_skipped_in_one_line() {
 }
 
 #[test]
-fn where_arm64_cannot_be_tested_that_is_skipped_at_home_and_fails_in_ci() {
+fn missing_arm64_is_skipped_at_home_and_fails_in_ci() {
     let dir = temp_dir();
     for tool in ["make", "dirname", "sh", "nproc", "expr"] {
         let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
@@ -225,7 +225,7 @@ fn where_arm64_cannot_be_tested_that_is_skipped_at_home_and_fails_in_ci() {
 }
 
 #[test]
-fn who_is_not_root_is_told_so_in_one_line() {
+fn without_root_one_line_says_so() {
     let root = Root::new();
     let bin = temp_dir();
     // A user other than the one that runs the tests; if that were ignored, everything would still go into this folder.
@@ -246,7 +246,7 @@ fn who_is_not_root_is_told_so_in_one_line() {
 }
 
 #[test]
-fn a_server_goes_on_while_the_file_that_it_loaded_is_replaced() {
+fn a_server_survives_a_replaced_module_file() {
     let root = Root::new();
     said(&root.make("install"));
     let server = loads(&root.path(MODULE));
@@ -321,7 +321,7 @@ fn a_module_that_is_loaded_already_is_not_loaded_twice() {
 }
 
 #[test]
-fn a_configuration_that_is_a_link_or_that_would_break_the_server_is_left_alone() {
+fn a_linked_or_broken_configuration_is_left_alone() {
     let root = Root::new();
     assert!(refused(&root.line(&["enable"])).contains("is not there"), "the module is not");
     assert_eq!(root.conf(), CONF_TEXT);
@@ -340,7 +340,7 @@ fn a_configuration_that_is_a_link_or_that_would_break_the_server_is_left_alone()
 }
 
 #[test]
-fn the_missing_cargo_is_asked_for_in_the_version_of_the_manifest() {
+fn a_missing_cargo_is_named_with_its_version() {
     let dir = temp_dir();
     for tool in ["make", "cc", "sed", "dirname", "id"] {
         let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));

@@ -113,7 +113,7 @@ fn is_text(quoted: &str, pieces: &[&str]) -> bool {
 }
 
 #[test]
-fn errors_that_are_quoted_exist_and_the_design_has_them_all() {
+fn quoted_errors_exist_and_the_design_has_all() {
     let texts = error_texts();
     let quoted = |document: &'static str| -> Vec<&'static str> {
         document.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|text| has_code(text)).collect()
@@ -175,7 +175,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn the_readme_can_be_read_in_two_minutes_and_leads_to_every_page() {
+fn the_readme_is_short_and_links_every_page() {
     assert!(README.lines().count() <= 250, "the README has {} lines", README.lines().count());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for page in pages() {

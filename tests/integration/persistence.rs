@@ -107,7 +107,7 @@ fn rewrite(conn: &mut Conn) {
 }
 
 #[test]
-fn a_rewritten_aof_holds_the_lock_as_a_plain_string_with_its_expiry() {
+fn a_rewritten_aof_has_the_lock_as_a_string() {
     let data = Data::new();
     let server = data.with_aof().args(&["--aof-use-rdb-preamble", "no"]).start();
     let mut conn = server.conn();
@@ -137,8 +137,8 @@ fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     all
 }
 
-/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and looks at the locks on the
-/// next server.
+/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and looks at the locks on
+/// the next server.
 fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
     let options = options.clone().module_args(&["margin-ms", "0"]);
     let server = options.clone().start();
@@ -193,12 +193,12 @@ fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Co
 }
 
 #[test]
-fn locks_are_still_held_by_their_tokens_after_a_restart_from_the_aof() {
+fn locks_survive_a_restart_from_the_aof() {
     still_held_after_a_restart(&Data::new().with_aof(), |_| {});
 }
 
 #[test]
-fn locks_are_still_held_by_their_tokens_after_a_restart_from_a_rewritten_aof() {
+fn locks_survive_a_restart_from_a_rewritten_aof() {
     for preamble in ["yes", "no"] {
         let _row = Row::of(("aof-use-rdb-preamble", preamble));
         let data = Data::new();
@@ -213,12 +213,12 @@ fn locks_are_still_held_by_their_tokens_after_a_restart_from_a_rewritten_aof() {
 }
 
 #[test]
-fn locks_are_still_held_by_their_tokens_after_a_restart_from_the_rdb() {
+fn locks_survive_a_restart_from_the_rdb() {
     still_held_after_a_restart(&Data::new().server(), |conn| conn.ok(&["SAVE"]));
 }
 
 #[test]
-fn a_lock_whose_retention_ends_while_the_server_is_down_is_free_afterwards() {
+fn a_retention_can_end_while_the_server_is_down() {
     for aof in [true, false] {
         let data = Data::new();
         let options = if aof { data.with_aof() } else { data.server() };
@@ -266,7 +266,7 @@ fn a_lock_can_be_dumped_restored_copied_and_renamed() {
 }
 
 #[test]
-fn a_server_without_the_module_loads_and_reads_what_the_module_wrote() {
+fn the_data_is_readable_without_the_module() {
     for aof in [true, false] {
         let data = Data::new();
         let options = if aof { data.with_aof() } else { data.server() };
@@ -307,7 +307,7 @@ fn a_server_without_the_module_loads_and_reads_what_the_module_wrote() {
 }
 
 #[test]
-fn tokens_grow_past_the_one_in_the_key_after_a_restart() {
+fn tokens_grow_past_the_key_after_a_restart() {
     let data = Data::new();
     let options = data.with_aof().module_args(&["margin-ms", "0"]);
     let server = options.clone().start();
@@ -333,7 +333,7 @@ fn tokens_grow_past_the_one_in_the_key_after_a_restart() {
 }
 
 #[test]
-fn a_lock_goes_away_when_its_retention_is_over_and_not_before() {
+fn a_lock_vanishes_exactly_when_its_retention_ends() {
     let server = Server::with().module_args(&["margin-ms", "100", "retention-ms", "700"]).start();
     let mut conn = server.conn();
     acquire(&mut conn, &["a", "PX", "100"]);

@@ -32,7 +32,7 @@ fn contend(conn: &mut Conn, round: usize) -> Option<Vec<Reply>> {
 }
 
 #[test]
-fn of_sixteen_that_find_an_expired_lock_exactly_one_gets_it() {
+fn one_of_sixteen_takes_an_expired_lock() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let start = Arc::new(Barrier::new(CONTENDERS + 1));
     let (report, reports) = mpsc::channel();

@@ -42,7 +42,7 @@ while period := hear():
 ";
 
 #[test]
-fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
+fn a_cron_job_runs_once_unless_it_failed() {
     let Some((_server, _conn, mut machines)) = machines::<4>(CRON) else { return };
     // All at once: one runs it.
     for machine in &mut machines {
@@ -65,7 +65,7 @@ fn a_cron_job_runs_once_in_a_period_and_again_only_if_it_failed() {
 }
 
 #[test]
-fn a_cron_job_whose_machine_died_or_was_too_slow_is_taken_over() {
+fn a_dead_or_slow_cron_job_is_taken_over() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(CRON) else { return };
     assert_eq!(dies.ask("1"), "runs False");
     drop(dies); // kill -9
@@ -94,7 +94,7 @@ say('follows')
 ";
 
 #[test]
-fn a_leader_that_steps_down_dies_or_stands_still_is_followed_and_never_has_two_terms_beside_it() {
+fn every_lost_leader_has_one_successor() {
     let Some(python) = python() else { return };
     let (server, mut conn) = Server::connected();
     let mut nodes = Vec::new();
@@ -152,7 +152,7 @@ fn an_idempotency_key_has_one_result_whoever_asks() {
 }
 
 #[test]
-fn a_payment_that_was_too_slow_does_not_write_over_the_result_of_its_successor() {
+fn a_slow_payment_is_fenced_off() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(PAYMENT) else { return };
     assert_eq!(dies.ask("1"), "pays");
     drop(dies); // kill -9
@@ -175,7 +175,7 @@ while line := hear():
 ";
 
 #[test]
-fn the_writes_of_an_earlier_holder_are_refused_by_redis_and_by_sql() {
+fn redis_and_sql_fence_an_earlier_holder() {
     let Some(python) = python() else { return };
     let server = Server::start();
     let file = server.dir().join("items.db");
@@ -209,7 +209,7 @@ while line := hear():
 ";
 
 #[test]
-fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
+fn jobs_of_a_customer_run_one_by_one_in_order() {
     let Some((_server, mut conn, mut workers)) = machines::<3>(CUSTOMER) else { return };
     let mut expected = Vec::new();
     for job in (0..60).map(|number| format!("job-{number}")) {
@@ -228,7 +228,7 @@ fn jobs_of_a_customer_are_done_in_order_one_at_a_time_by_many_workers() {
 }
 
 #[test]
-fn a_job_whose_worker_died_is_done_again_and_a_slow_worker_takes_no_job_of_its_successor() {
+fn a_dead_workers_job_is_redone_and_a_slow_one_fenced() {
     let Some((_server, mut conn, [mut dies, mut slow, mut last])) = machines(CUSTOMER) else { return };
     for job in ["slow-1", "slow-2", "fast-3"] {
         assert_eq!(last.ask(format!("submit a {job}")), "None");

@@ -59,7 +59,7 @@ fn two_of_five_servers_may_be_dead() {
 }
 
 #[test]
-fn with_three_of_five_servers_dead_nobody_holds_and_nothing_is_left_behind() {
+fn three_dead_servers_of_five_grant_nothing() {
     let mut servers = five();
     let redlock = redlock(&ports(&servers), Settings { attempts: 3, ..PATIENT });
     servers.truncate(2);
@@ -71,7 +71,7 @@ fn with_three_of_five_servers_dead_nobody_holds_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn a_lock_that_most_servers_gave_to_others_is_not_held_and_theirs_is_left_alone() {
+fn a_minority_lock_is_released_and_others_are_left_alone() {
     let servers = five();
     let redlock = redlock(&ports(&servers), PATIENT);
     let theirs: Vec<i64> =
@@ -85,7 +85,7 @@ fn a_lock_that_most_servers_gave_to_others_is_not_held_and_theirs_is_left_alone(
 }
 
 #[test]
-fn what_a_server_granted_that_did_not_answer_is_given_back_when_it_runs_again() {
+fn an_unanswered_grant_is_released_when_the_server_returns() {
     let servers = five();
     let redlock = redlock(&ports(&servers), Settings { timeout: Duration::from_secs(1), ..PATIENT });
     // So that it is connected to all.
@@ -106,7 +106,7 @@ fn what_a_server_granted_that_did_not_answer_is_given_back_when_it_runs_again() 
 }
 
 #[test]
-fn a_reply_that_was_lost_is_had_by_asking_again_with_the_same_id() {
+fn a_lost_reply_is_repeated_for_the_same_id() {
     let mut servers = five();
     let mut ports = ports(&servers);
     let relay = Relay::to(ports[0]);
@@ -124,7 +124,7 @@ fn a_reply_that_was_lost_is_had_by_asking_again_with_the_same_id() {
 }
 
 #[test]
-fn the_time_that_is_left_is_the_lease_less_the_time_it_took_and_the_drift() {
+fn validity_is_the_lease_less_delay_and_drift() {
     let servers = five();
     // Less one in a hundred and two milliseconds.
     let most = LEASE.mul_f64(0.99).saturating_sub(Duration::from_millis(2));

@@ -4,7 +4,7 @@ use crate::waiting::Locks;
 use testkit::{shared_object, skipped, Conn, Reply, Server};
 
 #[test]
-fn without_a_command_that_it_needs_the_module_is_not_loaded_and_says_which() {
+fn a_missing_server_command_stops_the_load() {
     for (command, name) in [
         ("SET", ""),
         ("set", "xset"),
@@ -58,7 +58,7 @@ fn refusals_logged(locks: &Locks) -> usize {
 }
 
 #[test]
-fn a_lock_that_can_never_be_written_holds_up_no_other_and_is_logged_once() {
+fn an_unwritable_lock_delays_no_other_and_is_logged_once() {
     let Some(mut locks) = refusing() else { return };
     for key in ["a-refused", "b-fine"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "200"]);
@@ -79,7 +79,7 @@ fn a_lock_that_can_never_be_written_holds_up_no_other_and_is_logged_once() {
 }
 
 #[test]
-fn a_session_whose_end_can_never_be_written_holds_up_no_other() {
+fn an_unwritable_session_end_delays_no_other() {
     let Some(mut locks) = refusing() else { return };
     let mut sessions = locks.server.conn();
     for key in ["a-refused", "b-fine", "c-fine"] {
@@ -95,7 +95,7 @@ fn a_session_whose_end_can_never_be_written_holds_up_no_other() {
 }
 
 #[test]
-fn a_lost_grant_that_can_never_be_passed_on_holds_up_no_other() {
+fn a_stuck_lost_grant_delays_no_other() {
     let Some(mut locks) = refusing() else { return };
     let mut dead = Vec::new();
     let mut commands: Vec<Vec<String>> = Vec::new();

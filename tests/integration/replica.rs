@@ -48,7 +48,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
 }
 
 #[test]
-fn a_replica_has_the_same_holders_and_sees_what_changes_in_the_middle() {
+fn a_replica_has_the_same_holders() {
     let (master, replica) = (master().start(), Server::start());
     replica.replicate(&master);
     let (mut conn, mut there) = (master.conn(), replica.conn());
@@ -140,7 +140,7 @@ fn a_server_that_starts_as_a_writable_replica_grants_nothing() {
 }
 
 #[test]
-fn a_lock_past_its_retention_is_free_on_a_replica_whose_master_is_silent() {
+fn a_replica_frees_a_lock_past_its_retention() {
     let (master, replica) = (master().module_args(&["margin-ms", "0", "retention-ms", "200"]).start(), Server::start());
     replica.replicate(&master);
     let (mut conn, mut read) = (master.conn(), replica.conn());
@@ -154,7 +154,7 @@ fn a_lock_past_its_retention_is_free_on_a_replica_whose_master_is_silent() {
 }
 
 #[test]
-fn a_replica_is_equal_to_its_master_after_any_mix_of_commands() {
+fn a_replica_equals_its_master_after_any_commands() {
     // The replica has other settings: they must not matter.
     let (master, replica) = (
         master().module_args(&["margin-ms", "0"]).start(),

@@ -81,7 +81,7 @@ fn set_of(conn: &mut Conn, key: &str, retention_ms: Option<i64>) -> Vec<String> 
 }
 
 #[test]
-fn every_write_replicates_as_set_with_an_absolute_expiry_or_as_del() {
+fn every_write_replicates_as_an_effect() {
     let server = Server::start();
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
 
@@ -109,7 +109,7 @@ fn every_write_replicates_as_set_with_an_absolute_expiry_or_as_del() {
 }
 
 #[test]
-fn a_takeover_and_a_late_release_replicate_as_set_and_del() {
+fn takeovers_and_late_releases_replicate_as_effects() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
     conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
@@ -144,7 +144,7 @@ fn the_expiry_is_the_timestamp_rounded_up_plus_the_retention() {
 }
 
 #[test]
-fn a_lock_whose_retention_is_over_replicates_as_del_before_its_successor() {
+fn a_retained_lock_replicates_as_del_before_its_successor() {
     let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
     // So that the key is still in memory when ACQUIRE comes upon it.

@@ -22,7 +22,7 @@ struct Scene {
     locks: Locks,
     stream: Stream,
     /// The stream since the last [`Scene::forget`].
-    told: Vec<Vec<String>>,
+    sent: Vec<Vec<String>>,
     margin_us: i64,
 }
 
@@ -42,7 +42,7 @@ impl Scene {
     fn with_margin(margin_ms: i64) -> Self {
         let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
-        Scene { locks: Locks::on(server), stream, told: Vec::new(), margin_us: margin_ms * 1000 }
+        Scene { locks: Locks::on(server), stream, sent: Vec::new(), margin_us: margin_ms * 1000 }
     }
 
     /// A client takes `k` for half a minute, with SESSION.
@@ -80,14 +80,14 @@ impl Scene {
 
     fn forget(&mut self) {
         self.stream.take();
-        self.told.clear();
+        self.sent.clear();
     }
 
     /// The values that were replicated for `key`, in order.
-    fn told_of(&mut self, key: &str) -> Vec<Vec<String>> {
+    fn sent_for(&mut self, key: &str) -> Vec<Vec<String>> {
         let news = self.stream.take();
-        self.told.extend(news);
-        self.told.iter().filter(|command| command[0] == "SET" && command[1] == key).cloned().collect()
+        self.sent.extend(news);
+        self.sent.iter().filter(|command| command[0] == "SET" && command[1] == key).cloned().collect()
     }
 
     /// Waits until the server no longer knows a client.
@@ -112,12 +112,12 @@ impl Scene {
     /// Waits until the end of the connection of `k`, between `from` and now, has been replicated: the same grant, its
     /// timestamp a margin later, absolute. Returns the timestamp.
     fn until_ended(&mut self, token: i64, from: i64) -> i64 {
-        let told = until("the end of the session is told", || self.told_of("k").into_iter().next());
+        let sent = until("the end of the session is replicated", || self.sent_for("k").into_iter().next());
         let to = self.now_us();
-        let timestamp = timestamp_us(&told[2]);
-        assert_eq!(token_of(&told[2]), token, "{told:?}");
-        assert!((from + self.margin_us..=to + self.margin_us).contains(&timestamp), "{told:?}, {from} to {to}");
-        assert_eq!(told[3..], ["PXAT".to_string(), expiry_ms(timestamp).to_string()], "{told:?}");
+        let timestamp = timestamp_us(&sent[2]);
+        assert_eq!(token_of(&sent[2]), token, "{sent:?}");
+        assert!((from + self.margin_us..=to + self.margin_us).contains(&timestamp), "{sent:?}, {from} to {to}");
+        assert_eq!(sent[3..], ["PXAT".to_string(), expiry_ms(timestamp).to_string()], "{sent:?}");
         timestamp
     }
 }

@@ -24,7 +24,7 @@ fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
 }
 
 #[test]
-fn the_defaults_are_a_second_of_margin_and_a_minute_of_retention() {
+fn the_default_margin_and_retention_hold() {
     let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
     if conn.is_before_7() {
@@ -98,7 +98,7 @@ fn falls_logged(server: &Server) -> usize {
 }
 
 #[test]
-fn settings_that_are_lost_by_unloading_are_warned_of_and_loadex_keeps_them() {
+fn an_unload_warns_of_lost_settings() {
     let grace = "lock.failover-grace-ms";
     let (server, mut conn) = Server::connected();
     assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
@@ -140,7 +140,7 @@ fn wants_of_room(server: &Server) -> usize {
 }
 
 #[test]
-fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
+fn the_default_waiter_limit_leaves_half_of_maxclients() {
     let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
     assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
     if !conn.is_before_7() {
@@ -150,7 +150,7 @@ fn by_default_half_of_all_connections_are_left_for_those_who_do_not_wait() {
 }
 
 #[test]
-fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
+fn a_waiter_limit_near_maxclients_is_warned_of() {
     // At load.
     let server = Server::with().args(&["--maxclients", "1000"]).start();
     assert_eq!(wants_of_room(&server), 1, "{}", server.log());
@@ -175,7 +175,7 @@ fn a_limit_of_waiters_that_leaves_no_connection_for_others_is_warned_of() {
 
 /// The contract: too many waiters get BUSYLOCKS, and an operator can still connect.
 #[test]
-fn a_crowd_that_waits_gets_busylocks_before_the_operator_is_locked_out() {
+fn many_waiters_get_busylocks_before_the_operator_is_locked_out() {
     let server = Server::with().args(&["--maxclients", "60"]).module_args(&["max-waiters", "30"]).start();
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();

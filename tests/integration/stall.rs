@@ -66,7 +66,7 @@ fn without_a_grace_a_replaced_master_that_stood_still_grants() {
 }
 
 #[test]
-fn a_master_that_stood_still_and_was_not_replaced_grants_again() {
+fn a_stalled_master_that_was_kept_grants_again() {
     let (master, _replica, _relay) = pair(GRACE_MS);
     let mut conn = master.conn();
     // The server's own PING to its replicas moves the offset, if nothing else does.
@@ -202,7 +202,7 @@ fn more_replicas_than_have_to_answer_are_warned_of() {
 }
 
 #[test]
-fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
+fn an_older_lease_is_warned_of_until_it_ends() {
     let (master, _replica, _relay) = pair("0");
     let mut conn = master.conn();
     if !matches!(conn.call(&["CONFIG", "GET", "lock.failover-grace-ms"]), Reply::List(found) if !found.is_empty()) {
@@ -218,7 +218,7 @@ fn a_lease_from_before_the_grace_is_warned_of_until_it_ends() {
 /// The same, but the master is busy instead of stopped: one turn of its loop is made of many commands that are slow,
 /// none of them slower than the margin, with commands for locks in between.
 #[test]
-fn a_replaced_master_whose_turn_of_the_loop_took_long_grants_nothing() {
+fn a_replaced_master_after_a_long_iteration_grants_nothing() {
     let (master, replica, relay) = pair(GRACE_MS);
     let mut conns: Vec<Conn> = (0..10).map(|_| master.conn()).collect();
     for (number, conn) in conns.iter_mut().enumerate() {

@@ -17,7 +17,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct Machine {
     server: Server,
     clocks: Clocks,
-    /// The wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: by how many microseconds they are ahead of the machine's.
+    /// The wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: by how many microseconds they are ahead of the
+    /// machine's.
     ahead_us: [i64; 3],
 }
 
@@ -137,7 +138,7 @@ fn a_replaced_master_that_was_suspended_grants_and_extends_nothing() {
 }
 
 #[test]
-fn without_a_grace_a_replaced_master_that_was_suspended_grants_and_extends() {
+fn a_suspended_master_without_a_grace_still_grants() {
     let Some(answers) = replaced_master_answers("0") else { return };
     for name in ["ACQUIRE", "RECOVER", "EXTEND", "MACQUIRE", "MEXTEND", "hand-off"] {
         let answer = answers.iter().find(|(asked, _)| *asked == name).map(|(_, answer)| answer);
@@ -160,7 +161,7 @@ fn a_master_that_was_suspended_and_not_replaced_grants_again() {
 }
 
 #[test]
-fn a_suspend_is_logged_and_is_no_step_of_the_wall_clock() {
+fn a_suspend_is_logged_apart_from_clock_steps() {
     let Some(mut machine) = Machine::start(Server::with()) else { return };
     let mut conn = machine.server.conn();
     for count in 1..=2 {

@@ -7,7 +7,7 @@ mod frees;
 mod lost;
 mod neighbours;
 mod places;
-mod silent;
+mod unreported;
 
 use crate::kinds::Kind;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Locks {
     /// An event passed on every freed lock: the scan of all queues found nothing. Not on servers where keyspace events
     /// are off.
     pub fn assert_no_missed_wakeups(&mut self) {
-        if self.conn.tells_of_keys() {
+        if self.conn.has_key_events() {
             assert_eq!(self.info("lock", "lock_missed_wakeups"), 0);
         }
     }

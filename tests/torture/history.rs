@@ -77,7 +77,6 @@ impl Call {
     }
 }
 
-/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The lock; the token of LOCK.*, else 0.
@@ -125,7 +124,7 @@ impl Display for Op {
 
 /// What LOCK.INFO FULL said of a key.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Inspection {
     pub from: Moment,
     pub until: Moment,
     /// The IDs of those who hold it, overdue or not; without those that have none.
@@ -152,7 +151,7 @@ pub struct KeyHistory {
     pub company: Company,
     pub ops: Vec<Op>,
     /// In their order.
-    pub looks: Vec<Look>,
+    pub inspections: Vec<Inspection>,
 }
 
 impl KeyHistory {

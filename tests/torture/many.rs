@@ -72,7 +72,7 @@ fn has_order(history: &KeyHistory, terms: &Terms, clock: &Clock) -> bool {
 }
 
 #[test]
-fn small_histories_of_a_server_are_those_of_a_mutex_with_leases_and_broken_ones_are_not() {
+fn small_histories_are_linearizable() {
     let (histories, terms, clock) = small_histories(6);
     let operations: usize = histories.iter().map(|history| history.ops.len()).sum();
     println!("{} histories, {operations} operations", histories.len());
@@ -122,7 +122,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
     }),
     ("a release in time said to be late", 100, |ops| answer(ops, 1, -1)),
     ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
-    ("a grant that nobody was told of", 80, |ops| {
+    ("a grant without a reply", 80, |ops| {
         // A client releases, in time, a grant that nobody got.
         let released = ops.iter().find_map(|op| match (op.call, op.outcome) {
             (Call::Release { token }, Outcome::Answer(1)) => Some(token),
@@ -164,17 +164,17 @@ fn two_holders(is_wrong: bool, until_found: bool) -> usize {
 }
 
 #[test]
-fn clients_that_delete_an_expired_lock_and_take_it_anew_are_found_to_hold_it_together() {
+fn del_and_setnx_over_an_expired_lock_is_found() {
     assert!(two_holders(true, true) > 0);
 }
 
 #[test]
-fn clients_that_take_an_expired_lock_over_with_getset_are_not() {
+fn getset_over_an_expired_lock_is_accepted() {
     assert_eq!(two_holders(false, false), 0);
 }
 
 #[test]
-fn two_holders_are_found_where_a_failover_without_a_grace_makes_them() {
+fn two_holders_without_a_grace_are_found() {
     let are_found = |seed| {
         let report = run(&Plan::of(Setup::Bare, seed, 6_000));
         println!("{}", report::text(std::slice::from_ref(&report)));

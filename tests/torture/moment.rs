@@ -30,13 +30,13 @@ pub struct Watch {
 
 impl Watch {
     pub fn start() -> Self {
-        // The wall clock between two looks at the other: the closest of some tries.
-        let look = |_| {
+        // The wall clock between two readings of the other: the closest of some tries.
+        let read = |_| {
             let before = Instant::now();
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             (before.elapsed(), Self { begin: before, unix_at_begin: micros(unix) })
         };
-        (0..100).map(look).min_by_key(|(took, _)| *took).unwrap().1
+        (0..100).map(read).min_by_key(|(took, _)| *took).unwrap().1
     }
 
     pub fn now(&self) -> Moment {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_reached_sooner_when_the_clock_is_set_ahead_and_later_when_back() {
+    fn a_clock_step_moves_when_a_time_is_reached() {
         let time = |clock: &Clock, at| clock.watch.unix(at);
         let steady = clock(&[]);
         assert_eq!(steady.first_at(time(&steady, 5_000), 100), 5_000);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_a_moment_unless_the_clock_was_set_or_is_behind_its_tokens() {
+    fn a_token_is_the_time_unless_the_clock_lags() {
         let clock = clock(&[(100_000, 50_000), (200_000, 0)]);
         let unix = |at| clock.watch.unix(at);
         assert_eq!(clock.moment_of(unix(50_000), 40_000, 60_000), Some(50_000));

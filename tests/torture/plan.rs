@@ -63,7 +63,7 @@ impl Setup {
     }
 }
 
-/// What goes wrong; each ends what it does before the next of its lane.
+/// What goes wrong; each ends what it does before the next of its track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     /// kill -9, and a new start after a while.
@@ -126,9 +126,9 @@ impl Fault {
     }
 }
 
-/// Two things can go wrong at once, one of each lane.
+/// Two things can go wrong at once, one of each track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
+pub enum Track {
     Servers,
     Rest,
 }
@@ -137,7 +137,7 @@ pub enum Lane {
 pub struct Planned {
     /// Milliseconds since the run began; later if what was before it takes longer.
     pub at_ms: u64,
-    pub lane: Lane,
+    pub track: Track,
     pub fault: Fault,
 }
 
@@ -155,15 +155,15 @@ const CALM_MS: u64 = 1_000;
 impl Plan {
     pub fn of(setup: Setup, seed: u64, for_ms: u64) -> Self {
         let mut faults = Vec::new();
-        for lane in [Lane::Servers, Lane::Rest] {
-            // A lane has dice of its own, so that a fault more in one does not change the other.
+        for track in [Track::Servers, Track::Rest] {
+            // A track has dice of its own, so that a fault more in one does not change the other.
             let number = Setup::ALL.iter().position(|other| *other == setup).unwrap_or(Setup::ALL.len());
-            let salt = number * 2 + usize::from(lane == Lane::Rest);
+            let salt = number * 2 + usize::from(track == Track::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
             while at_ms + CALM_MS < for_ms {
-                let fault = draw(setup, lane, &mut dice);
-                faults.push(Planned { at_ms, lane, fault });
+                let fault = draw(setup, track, &mut dice);
+                faults.push(Planned { at_ms, track, fault });
                 at_ms += lasts_ms(setup, fault) + dice.between(200, 1_500);
             }
         }
@@ -177,16 +177,16 @@ pub const fn is_suspend(for_ms: u64) -> bool {
     for_ms.is_multiple_of(2)
 }
 
-fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
-    match (lane, setup) {
-        (Lane::Servers, Setup::Always | Setup::Everysec | Setup::Nothing) => match dice.below(8) {
+fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
+    match (track, setup) {
+        (Track::Servers, Setup::Always | Setup::Everysec | Setup::Nothing) => match dice.below(8) {
             0..=2 => Fault::Kill { down_ms: dice.between(0, 400) },
             3 | 4 => Fault::Stop { for_ms: dice.between(20, 1_800) },
             5 | 6 => Fault::Partition { for_ms: dice.between(50, 1_500) },
             _ => Fault::Evict { all_keys: setup != Setup::Always },
         },
-        (Lane::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
-        (Lane::Servers, Setup::Pair) => match dice.below(6) {
+        (Track::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
+        (Track::Servers, Setup::Pair) => match dice.below(6) {
             0 => Fault::Failover,
             // Some of them until the grace of the new master is over.
             1 | 2 => Fault::CutAndPromote { for_ms: dice.between(500, 10_000) },
@@ -194,7 +194,7 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
             4 => Fault::KillAndPromote,
             _ => Fault::Stop { for_ms: dice.between(20, 2_500) },
         },
-        (Lane::Servers, Setup::Cluster) => {
+        (Track::Servers, Setup::Cluster) => {
             let key = dice.index(4);
             match dice.below(7) {
                 0 | 1 => Fault::NodeFailover { key, way: dice.index(3) },
@@ -203,7 +203,7 @@ fn draw(setup: Setup, lane: Lane, dice: &mut Dice) -> Fault {
                 _ => Fault::StopNode { key, for_ms: dice.between(50, 4_000) },
             }
         }
-        (Lane::Rest, _) => match (dice.below(6), setup) {
+        (Track::Rest, _) => match (dice.below(6), setup) {
             (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
             (2 | 3, _) => Fault::KillClients,
             (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
@@ -247,8 +247,8 @@ impl Plan {
 impl Display for Plan {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         writeln!(out, "{}", self.title())?;
-        for Planned { at_ms, lane, fault } in &self.faults {
-            writeln!(out, "{at_ms:>8} {lane:?}: {fault:?}")?;
+        for Planned { at_ms, track, fault } in &self.faults {
+            writeln!(out, "{at_ms:>8} {track:?}: {fault:?}")?;
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_same_seed_gives_the_same_plan_and_another_a_different_one() {
+    fn a_seed_determines_the_plan() {
         for setup in Setup::ALL {
             let plan = Plan::of(setup, 7, 60_000);
             assert_eq!(plan, Plan::of(setup, 7, 60_000));
@@ -272,9 +272,9 @@ mod tests {
     fn a_longer_run_begins_as_a_shorter_one() {
         for setup in Setup::ALL {
             let (short, long) = (Plan::of(setup, 7, 20_000), Plan::of(setup, 7, 90_000));
-            for lane in [Lane::Servers, Lane::Rest] {
+            for track in [Track::Servers, Track::Rest] {
                 let of = |plan: &Plan| {
-                    plan.faults.iter().filter(|planned| planned.lane == lane).copied().collect::<Vec<_>>()
+                    plan.faults.iter().filter(|planned| planned.track == track).copied().collect::<Vec<_>>()
                 };
                 assert!(of(&long).starts_with(&of(&short)), "{setup:?}");
                 assert!(of(&long).len() > of(&short).len());

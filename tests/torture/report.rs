@@ -26,7 +26,7 @@ pub struct Report {
     pub tokens_waived: usize,
     pub longest_overtime_ms: i64,
     /// What LOCK.INFO showed of lines, pairs of them whose order was judged, and neighbours who share.
-    pub looks: usize,
+    pub inspections: usize,
     pub in_line: usize,
     pub neighbours: usize,
     /// Answers for several keys that were judged.
@@ -52,7 +52,7 @@ pub fn judge(plan: &Plan, histories: &[KeyHistory], terms: &Terms, clock: &Clock
         report.longest_overtime_ms = report.longest_overtime_ms.max(found.longest_overtime / 1_000);
         report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
         let found = order::check(history, terms, clock);
-        report.looks += history.looks.len();
+        report.inspections += history.inspections.len();
         report.in_line += found.pairs;
         report.neighbours += found.neighbours;
         report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
@@ -119,7 +119,7 @@ pub fn text(reports: &[Report]) -> String {
     row("seed", &|report| report.seed.to_string());
     row("operations", &|report| report.operations.to_string());
     row("grants", &|report| report.grants.to_string());
-    row("  to those who were told", &|report| report.claims.to_string());
+    row("  of notified attempts", &|report| report.claims.to_string());
     row("refused", &|report| report.refused.to_string());
     row("errors", &|report| report.errors.values().sum::<usize>().to_string());
     let codes: BTreeSet<&str> = reports.iter().flat_map(|report| report.errors.keys().copied()).collect();
@@ -137,7 +137,7 @@ pub fn text(reports: &[Report]) -> String {
     row("  pairs whose order was judged", &|report| report.pairs.to_string());
     row("tokens that went back, permitted", &|report| report.tokens_waived.to_string());
     row("longest overtime of a wait, ms", &|report| report.longest_overtime_ms.to_string());
-    row("looks at a line", &|report| report.looks.to_string());
+    row("inspected queues", &|report| report.inspections.to_string());
     row("  pairs whose order was judged", &|report| report.in_line.to_string());
     row("  neighbours who share", &|report| report.neighbours.to_string());
     row("answers for several keys", &|report| report.answers.to_string());

@@ -1,10 +1,10 @@
 //! A run: servers, clients, faults, and the judgement.
 
 use super::clients::classic::Pattern;
-use super::clients::{classic, locks, onlooker, plain, several, Client, Habits, Log};
+use super::clients::{classic, inspector, locks, plain, several, Client, Habits, Log};
 use super::faults;
-use super::history::{Company, KeyHistory, Look, Op, Terms};
-use super::plan::{Lane, Plan, Setup};
+use super::history::{Company, Inspection, KeyHistory, Op, Terms};
+use super::plan::{Plan, Setup, Track};
 use super::report::{judge, text, Report};
 use super::site::group::LEASE_UNDER_GRACE_MS;
 use super::site::{assert_work_goes_on, Site};
@@ -64,14 +64,14 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
             })
         };
         let workers: Vec<_> = crew(plan).into_iter().enumerate().map(worker).collect();
-        let lanes = [Lane::Servers, Lane::Rest].map(|lane| {
+        let tracks = [Track::Servers, Track::Rest].map(|track| {
             scope.spawn(move || {
                 let _stop = StopOnPanic(world);
-                faults::carry_out(world, site, plan, lane);
+                faults::carry_out(world, site, plan, track);
             })
         });
-        for lane in lanes {
-            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        for track in tracks {
+            track.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
         let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
         world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
@@ -91,13 +91,13 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
 
 /// What was done with each key.
 pub fn histories(logs: Vec<Log>) -> Vec<KeyHistory> {
-    let mut keys: BTreeMap<String, (Vec<Op>, Vec<Look>)> = BTreeMap::new();
+    let mut keys: BTreeMap<String, (Vec<Op>, Vec<Inspection>)> = BTreeMap::new();
     for log in logs {
         for (key, op) in log.ops {
             keys.entry(key).or_default().0.push(op);
         }
-        for (key, look) in log.looks {
-            keys.entry(key).or_default().1.push(look);
+        for (key, inspection) in log.inspections {
+            keys.entry(key).or_default().1.push(inspection);
         }
     }
     let company = |key: &str| match key.split(':').next() {
@@ -105,7 +105,7 @@ pub fn histories(logs: Vec<Log>) -> Vec<KeyHistory> {
         Some("lock") => Company::Alone,
         _ => Company::Mixed,
     };
-    let history = |(key, (ops, looks)): (String, _)| KeyHistory { company: company(&key), key, ops, looks };
+    let history = |(key, (ops, inspections)): (String, _)| KeyHistory { company: company(&key), key, ops, inspections };
     keys.into_iter().map(history).collect()
 }
 
@@ -150,8 +150,8 @@ fn several(keys: &'static [&'static str], lease_ms: (u64, u64), sessions: bool) 
 }
 
 /// Inspects the queues of keys.
-fn onlooker(keys: &'static [&'static str]) -> Role {
-    Box::new(move |client, _| onlooker::work(client, keys))
+fn inspector(keys: &'static [&'static str]) -> Role {
+    Box::new(move |client, _| inspector::work(client, keys))
 }
 
 /// Who works in a run.
@@ -180,11 +180,11 @@ fn crew(plan: &Plan) -> Vec<Role> {
         crew.extend([shared("all"), classic("all"), plain("all")]);
         let [_, one, other] = BESIDE_OTHERS;
         crew.extend((0..3).map(|_| several(&BESIDE_OTHERS, (lease_ms, lease_ms), false)));
-        crew.extend([classic(one), plain(other), onlooker(&BESIDE_OTHERS)]);
+        crew.extend([classic(one), plain(other), inspector(&BESIDE_OTHERS)]);
     }
     if plan.setup != Setup::Bare {
         crew.extend([400, long, 400, long, 400, 300].map(|most| several(&SEVERAL, (50, most), true)));
-        crew.push(onlooker(&SEVERAL));
+        crew.push(inspector(&SEVERAL));
     }
     crew
 }

@@ -1,4 +1,4 @@
-// One process of the benchmark of the clients, in Go: bench CONTENDER PORT. run.py says what it is told.
+// One process of the benchmark of the clients, in Go: bench CONTENDER PORT. run.py says what it reads.
 package main
 
 import (

@@ -105,7 +105,7 @@ fn places(node: &Node) -> usize {
 }
 
 #[test]
-fn an_attempt_stands_in_line_is_told_and_claims_the_lock_with_its_whole_lease() {
+fn an_attempt_is_queued_notified_and_claims_its_lease() {
     for names in [K, K_AND_X] {
         let (node, token) = held();
         queue(&node, names, &attempt(7));

@@ -135,7 +135,7 @@ fn one_page_shows_these_rules_and_no_others() {
 }
 
 #[test]
-fn each_rule_allows_what_it_is_for_and_denies_all_else() {
+fn each_acl_rule_allows_only_its_purpose() {
     let server = Server::start();
     let mut admin = server.conn();
     let filters = tells_reading_from_writing(&server, "the keys of LOCK.SCAN");
@@ -173,7 +173,7 @@ fn each_rule_allows_what_it_is_for_and_denies_all_else() {
 }
 
 #[test]
-fn the_table_of_rights_has_every_command_and_what_it_needs() {
+fn the_rights_table_has_every_command() {
     let text = project_file(PAGE);
     let mut table = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with("| LOCK.")) {

@@ -42,7 +42,7 @@ fn fill(conn: &mut Conn) {
 const HELD: [&str; 4] = ["app:a", "other:a", "other:shared", "third:a"];
 
 #[test]
-fn it_returns_the_keys_that_its_caller_may_read_and_no_others() {
+fn it_returns_only_keys_its_caller_may_read() {
     let Some(server) = with_tenants() else { return };
     assert_eq!(scan(&mut server.conn()), set(&HELD));
     for (rules, expected) in [
@@ -123,7 +123,7 @@ fn the_default_user_is_a_user_like_any_other() {
 }
 
 #[test]
-fn a_right_that_is_given_or_taken_counts_from_the_next_call() {
+fn changed_rights_count_from_the_next_command() {
     let Some(server) = with_tenants() else { return };
     let mut admin = server.conn();
     admin.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "+lock.scan"]);
@@ -224,7 +224,7 @@ fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn a_call_by_the_master_which_has_no_user_does_not_end_the_server() {
+fn a_command_of_the_master_has_no_user() {
     let (_server, mut conn) = Server::connected();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     conn.ok(&["REPLICAOF", "127.0.0.1", &listener.local_addr().unwrap().port().to_string()]);
@@ -242,7 +242,7 @@ impl Drop for Dir {
 }
 
 #[test]
-fn a_call_in_an_aof_does_not_keep_the_server_from_starting() {
+fn a_lock_command_in_an_aof_is_skipped_at_start() {
     let dir = Dir(temp_dir());
     fs::write(dir.0.join("appendonly.aof"), stream()).unwrap();
     let server = Server::with().dir(&dir.0).args(&["--appendonly", "yes"]).start();
@@ -250,7 +250,7 @@ fn a_call_in_an_aof_does_not_keep_the_server_from_starting() {
 }
 
 #[test]
-fn who_may_call_it_depends_on_what_the_server_can_tell() {
+fn the_required_rights_depend_on_the_server_version() {
     let (server, mut conn) = Server::connected();
     fill(&mut conn);
     let flags: Vec<_> = conn.call(&["COMMAND", "INFO", "LOCK.SCAN"]).list()[0].list()[2].list().to_vec();

@@ -51,7 +51,7 @@ impl Command {
 
 /// A reply to a client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub enum Received {
     Done,
     Nil,
     Number(i64),
@@ -61,9 +61,8 @@ pub enum Told {
 }
 
 /// A client and its reply.
-pub type Answers = Vec<(u64, Told)>;
+pub type Answers = Vec<(u64, Received)>;
 
-/// The name of a key.
 pub fn name(key: u8) -> Vec<u8> {
     vec![b'a' + key]
 }

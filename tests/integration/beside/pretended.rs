@@ -2,7 +2,7 @@
 #![allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
 
 use super::clocks::Clocks;
-use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
+use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
 use super::model::fake::{self, Blocked, Node, Place, Settings, Stored};
 use super::model::steps::{Call, Share, KEYS};
 use redis_lock_core::driver::{Ask, Outcome};
@@ -20,8 +20,8 @@ use redis_lock_core::lock::token::Token;
 /// Between two runs of a server's cron.
 const TICK: u64 = 100_000;
 
-/// The timer of the module, as a server keeps it: it looks at it when its event loop says so, which goes by a clock that
-/// is never set, and fires it then if the wall clock has come as far.
+/// The timer of the module, as a server keeps it: it looks at it when its event loop says so, which goes by a clock
+/// that is never set, and fires it then if the wall clock has come as far.
 #[derive(Clone, Copy, Debug)]
 struct Alarm {
     number: u64,
@@ -56,17 +56,17 @@ fn us(ms: u32) -> Micros {
     Micros(u64::from(ms) * 1_000)
 }
 
-fn number(value: impl TryInto<i64>) -> Told {
-    Told::Number(value.try_into().unwrap_or_else(|_| panic!("a number that does not fit a reply")))
+fn number(value: impl TryInto<i64>) -> Received {
+    Received::Number(value.try_into().unwrap_or_else(|_| panic!("a number that does not fit a reply")))
 }
 
-fn told(granted: &Granted, shape: ReplyShape) -> Told {
+fn received(granted: &Granted, shape: ReplyShape) -> Received {
     match shape {
         ReplyShape::Token => number(granted.token.get()),
         ReplyShape::Details => {
             let before = granted.before(0);
             let token = before.and_then(|before| before.token).map(Token::get);
-            Told::Details(granted.token.get(), before.map(|before| before.overdue_ms), token)
+            Received::Details(granted.token.get(), before.map(|before| before.overdue_ms), token)
         }
     }
 }
@@ -106,7 +106,7 @@ impl Pretended {
     }
 
     /// A connection with a reply on its way.
-    pub fn is_told_now(&self) -> Option<u64> {
+    pub fn is_answered_now(&self) -> Option<u64> {
         self.node.world.borrow().letters.last().map(|(Blocked(conn), _)| *conn)
     }
 
@@ -183,13 +183,13 @@ impl Pretended {
         let has_any = !letters.is_empty();
         for (Blocked(conn), answer) in letters {
             let is_there = self.conns.contains(&conn);
-            let told = match &answer {
-                Answer::Granted(grant) => told(&grant.granted, grant.shape),
-                Answer::NotGranted(_) => Told::Nil,
-                Answer::Failed(error) => Told::Error(error.to_string()),
+            let sent = match &answer {
+                Answer::Granted(grant) => received(&grant.granted, grant.shape),
+                Answer::NotGranted(_) => Received::Nil,
+                Answer::Failed(error) => Received::Error(error.to_string()),
             };
             if is_there {
-                self.answers.push((conn, told));
+                self.answers.push((conn, sent));
             }
             self.node.event(|entry| match answer {
                 Answer::Granted(grant) if is_there => entry.delivered(grant.granted.token),
@@ -202,17 +202,17 @@ impl Pretended {
 
     /// Executes a command as a server does.
     pub fn execute(&mut self, command: &Command) {
-        let (who, told) = match command {
+        let (who, answer) = match command {
             Command::Acquire { conn, call, several } => {
-                let Some(told) = self.acquire(*conn, call, *several) else { return };
-                (*conn, told)
+                let Some(answer) = self.acquire(*conn, call, *several) else { return };
+                (*conn, answer)
             }
             Command::Recover { conn, key, lease, id } => {
                 let id = id.map(id_of);
                 let request = Request { share: request::Share::Alone, lease: us(*lease), id, owner: None };
                 let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
                 let outcome = self.node.command(*conn, |entry| entry.recover(&name(*key), &ask));
-                (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Told::Nil, |it| details(&it))))
+                (*conn, outcome.map_or_else(failed, |granted| granted.map_or(Received::Nil, |it| details(&it))))
             }
             Command::Extend { token, keys, lease, several } => {
                 let names = names(keys);
@@ -230,12 +230,12 @@ impl Pretended {
             Command::Release { token, key } => {
                 let token = Token::new(*token).unwrap();
                 let outcome = self.node.command(CONTROL, |entry| entry.release(&name(*key), token));
-                let told = |release| match release {
+                let number = |release| match release {
                     Release::InTime => 1,
                     Release::Late => -1,
                     Release::Over => 0,
                 };
-                (CONTROL, outcome.map_or_else(failed, |release| Told::Number(told(release))))
+                (CONTROL, outcome.map_or_else(failed, |release| Received::Number(number(release))))
             }
             Command::ReleaseAll { token, keys } => {
                 let names = names(keys);
@@ -255,11 +255,11 @@ impl Pretended {
             }
             other => (CONTROL, self.do_otherwise(other)),
         };
-        self.answers.push((who, told));
+        self.answers.push((who, answer));
     }
 
     /// The immediate reply, if any.
-    fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Told> {
+    fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Received> {
         let share = match call.share {
             Share::Alone => request::Share::Alone,
             Share::Shared => request::Share::Shared,
@@ -281,8 +281,8 @@ impl Pretended {
         });
         self.node.world.borrow_mut().is_transaction = false;
         match outcome {
-            Ok(Outcome::Granted(granted)) => Some(told(&granted, shape)),
-            Ok(Outcome::NotGranted) => Some(Told::Nil),
+            Ok(Outcome::Granted(granted)) => Some(received(&granted, shape)),
+            Ok(Outcome::NotGranted) => Some(Received::Nil),
             Ok(Outcome::Waits) => None,
             Ok(Outcome::Queued) => panic!("no step asks for that"),
             Err(error) => Some(failed(error)),
@@ -290,18 +290,18 @@ impl Pretended {
     }
 
     /// Commands unrelated to locks.
-    fn do_otherwise(&mut self, command: &Command) -> Told {
+    fn do_otherwise(&mut self, command: &Command) -> Received {
         match command {
             Command::Kill { conn } => {
                 self.conns.retain(|own| own != conn);
                 self.node.disconnect(*conn);
-                Told::Number(1)
+                Received::Number(1)
             }
             Command::Unblock { conn } => {
                 let is_blocked = self.is_blocked(*conn);
                 if is_blocked {
                     self.node.event(|entry| entry.client_left(*conn));
-                    self.answers.push((*conn, Told::Nil));
+                    self.answers.push((*conn, Received::Nil));
                 }
                 number(is_blocked)
             }
@@ -319,30 +319,30 @@ impl Pretended {
                     // A server raises an event for the expiry.
                     self.node.tell_of_key(&place(*key), KeyChange::Gone);
                 }
-                Told::Done
+                Received::Done
             }
             Command::Rename { from, to } => {
-                let Some(stored) = self.stored(*from) else { return Told::Error("ERR no such key".into()) };
+                let Some(stored) = self.stored(*from) else { return Received::Error("ERR no such key".into()) };
                 self.stored(*to);
                 self.node.put(&place(*to), Some(stored));
                 self.node.put(&place(*from), None);
                 self.node.tell_of_key(&place(*from), KeyChange::Gone);
                 self.node.tell_of_key(&place(*to), KeyChange::Gone);
-                Told::Done
+                Received::Done
             }
             Command::Copy { from, to } => {
-                let Some(stored) = self.stored(*from) else { return Told::Number(0) };
+                let Some(stored) = self.stored(*from) else { return Received::Number(0) };
                 self.stored(*to);
                 self.node.put(&place(*to), Some(stored));
                 self.node.tell_of_key(&place(*to), KeyChange::Gone);
-                Told::Number(1)
+                Received::Number(1)
             }
             Command::Flush => {
                 for key in 0..KEYS {
                     self.node.put(&place(key), None);
                 }
                 self.node.event(|entry| entry.database_changed(Some(0)));
-                Told::Done
+                Received::Done
             }
             Command::Swap => {
                 let stored: Vec<Option<Stored>> = (0..KEYS).map(|key| self.stored(key)).collect();
@@ -350,7 +350,7 @@ impl Pretended {
                     self.node.put(&place(key), stored);
                 }
                 self.node.event(|entry| entry.database_changed(Some(0)));
-                Told::Done
+                Received::Done
             }
             Command::Notice { key } => number(self.stored(*key).is_some()),
             other => panic!("{other:?} is a command of the module"),
@@ -373,7 +373,7 @@ impl Pretended {
     }
 
     /// The current content of a key.
-    pub fn look(&self, key: u8, full: bool) -> Seen {
+    pub fn inspect(&self, key: u8, full: bool) -> Seen {
         let world = self.node.world.borrow();
         let stored = world.keys.get(&place(key));
         let now_ms = self.clocks.wall() / 1_000;
@@ -408,13 +408,13 @@ impl Pretended {
     }
 }
 
-fn details(granted: &Granted) -> Told {
-    told(granted, ReplyShape::Details)
+fn details(granted: &Granted) -> Received {
+    received(granted, ReplyShape::Details)
 }
 
 #[allow(clippy::needless_pass_by_value)]
-fn failed(error: Error) -> Told {
-    Told::Error(error.to_string())
+fn failed(error: Error) -> Received {
+    Received::Error(error.to_string())
 }
 
 fn names(keys: &[u8]) -> Vec<Vec<u8>> {

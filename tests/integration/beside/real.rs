@@ -1,7 +1,7 @@
 //! A server whose clocks stand still during a step, and are set in between.
 
 use super::clocks::Clocks;
-use super::command::{name, Answers, Command, Content, Seen, Told, CONTROL};
+use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
 use super::model::fake::Settings;
 use super::model::steps::{Call, Share, CLIENTS, KEYS};
 use redis_lock_core::lock::retention::Retention;
@@ -128,7 +128,7 @@ impl Real {
             }
         }
         self.control.send_bytes(&bytes);
-        (0..replies).map(|_| (CONTROL, told(&self.control.read()))).collect()
+        (0..replies).map(|_| (CONTROL, received(&self.control.read()))).collect()
     }
 
     fn ask(&mut self, conn: u64, command: &Words, in_transaction: bool) {
@@ -147,14 +147,14 @@ impl Real {
         let mut answers = Vec::new();
         for (number, conn) in &mut self.clients {
             while conn.has_reply() {
-                answers.push((*number, told(&conn.read())));
+                answers.push((*number, received(&conn.read())));
             }
         }
         answers
     }
 
     /// The current content of a key.
-    pub fn look(&mut self, key: u8, full: bool) -> Seen {
+    pub fn inspect(&mut self, key: u8, full: bool) -> Seen {
         let name = text(key);
         self.control.send(&["PTTL", &name]);
         self.control.send(&["GET", &name]);
@@ -260,17 +260,17 @@ fn plain(command: &Command) -> Words {
     }
 }
 
-fn told(reply: &Reply) -> Told {
+fn received(reply: &Reply) -> Received {
     let count = |reply: &Reply| Some(reply).filter(|it| !it.is_nil()).map(|it| u64::try_from(it.int()).unwrap());
     match reply {
-        Reply::Nil => Told::Nil,
-        Reply::Int(number) => Told::Number(*number),
-        Reply::Status(_) => Told::Done,
-        Reply::Error(text) => Told::Error(text.clone()),
+        Reply::Nil => Received::Nil,
+        Reply::Int(number) => Received::Number(*number),
+        Reply::Status(_) => Received::Done,
+        Reply::Error(text) => Received::Error(text.clone()),
         Reply::List(list) => match &list[..] {
             // EXEC
-            [only] => told(only),
-            [token, overdue, before, _] => Told::Details(count(token).unwrap(), count(overdue), count(before)),
+            [only] => received(only),
+            [token, overdue, before, _] => Received::Details(count(token).unwrap(), count(overdue), count(before)),
             other => panic!("an unexpected list: {other:?}"),
         },
         other => panic!("an unexpected reply: {other:?}"),

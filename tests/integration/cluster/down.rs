@@ -21,7 +21,7 @@ fn assert_refuses(node: &Node, key: &str) {
 }
 
 #[test]
-fn a_slot_that_is_nobodys_takes_the_cluster_down_and_ends_all_waits() {
+fn an_unassigned_slot_ends_all_waits() {
     let cluster = in_memory();
     let key = "{covered}lock";
     let node = cluster.master_of(key);
@@ -65,7 +65,7 @@ fn owns(node: &Node, slot: i64) -> bool {
 }
 
 #[test]
-fn a_master_that_sees_no_majority_any_more_ends_all_waits() {
+fn a_master_without_a_majority_ends_all_waits() {
     let cluster = Cluster::start("appendonly no", "margin-ms 0");
     let key = "lock";
     let node = cluster.master_of(key);

@@ -36,12 +36,12 @@ fn failover_with_waiters(cluster: &Turn) {
 }
 
 #[test]
-fn a_failover_ends_the_waits_and_the_holder_goes_on_at_the_new_master() {
+fn a_failover_ends_waits_and_holders_go_on() {
     failover_with_waiters(&in_memory());
 }
 
 #[test]
-fn a_failover_ends_the_waits_and_the_holder_goes_on_at_the_new_master_with_an_aof() {
+fn a_failover_ends_waits_and_holders_go_on_with_an_aof() {
     failover_with_waiters(&with_aof());
 }
 
@@ -98,12 +98,12 @@ fn digest(node: &Node) -> Vec<Option<String>> {
 }
 
 #[test]
-fn timers_that_grant_all_the_time_do_no_harm_in_a_failover() {
+fn busy_timers_are_safe_in_a_failover() {
     failover_with_busy_timers(&in_memory());
 }
 
 #[test]
-fn timers_that_grant_all_the_time_do_no_harm_in_a_failover_with_an_aof() {
+fn busy_timers_are_safe_in_a_failover_with_an_aof() {
     failover_with_busy_timers(&with_aof());
 }
 
@@ -124,18 +124,18 @@ fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
 }
 
 #[test]
-fn a_master_that_is_changed_by_agreement_loses_no_lock_and_gives_none_to_two() {
+fn a_planned_failover_keeps_every_lock_exclusive() {
     work_while_masters_change(60_000, &[WAYS[0], WAYS[0]]).assert_exclusive();
 }
 
 #[test]
-fn work_goes_on_after_a_lease_when_a_replica_takes_over_what_it_has() {
+fn a_replica_takes_over_expired_leases() {
     // The old master's last grant or release can be lost: then the lease ends the lock.
     work_while_masters_change(1_000, &[WAYS[1], WAYS[2]]);
 }
 
 #[test]
-fn when_a_master_dies_its_replica_has_the_lock_and_the_dead_one_comes_back_as_a_replica() {
+fn a_dead_masters_locks_are_on_its_replica() {
     // A cluster of its own: Redis 8.10 can count the votes of an earlier failover, and promotes a node that did not
     // win.
     let cluster = Cluster::start("appendonly yes", "margin-ms 0");

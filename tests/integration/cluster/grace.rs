@@ -74,14 +74,14 @@ fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
 }
 
 #[test]
-fn without_a_grace_locks_that_a_failover_loses_have_two_holders() {
+fn a_failover_without_a_grace_can_double_holders() {
     let doubles = locks_with_two_holders(WITHOUT_GRACE, Duration::from_secs(15));
     println!("{doubles} of 20 locks had two holders at once");
     assert!(doubles > 0, "this is what the grace is for");
 }
 
 #[test]
-fn with_a_grace_locks_that_a_failover_loses_are_over_before_they_are_granted_again() {
+fn the_grace_outlasts_locks_lost_in_a_failover() {
     assert_eq!(locks_with_two_holders(WITH_GRACE, LEASE), 0);
 }
 
@@ -171,7 +171,7 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
 }
 
 #[test]
-fn with_a_grace_no_lock_has_two_holders_however_masters_change() {
+fn a_grace_keeps_locks_exclusive_across_failovers() {
     let rounds = env_number("LOCK_FAILOVERS").unwrap_or(1);
     watch::allow(Duration::from_secs(60 * rounds));
     let cluster = start(WITH_GRACE);

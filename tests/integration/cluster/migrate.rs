@@ -43,7 +43,7 @@ fn migrate(from: &Node, to: &Node, slot: i64) {
 }
 
 #[test]
-fn those_who_wait_in_a_slot_that_the_server_moves_are_told_and_the_lock_moves_whole() {
+fn an_atomic_slot_move_redirects_waiters() {
     let cluster = in_memory();
     if !moves_slots(&cluster.nodes[0]) {
         return;
@@ -65,7 +65,7 @@ fn those_who_wait_in_a_slot_that_the_server_moves_are_told_and_the_lock_moves_wh
 }
 
 #[test]
-fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_the_server_moves_its_slot() {
+fn a_busy_lock_has_one_holder_in_an_atomic_move() {
     let cluster = in_memory();
     if !moves_slots(&cluster.nodes[0]) {
         return;

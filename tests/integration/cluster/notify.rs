@@ -4,7 +4,7 @@
 
 use super::nodes::{slot_of, Move, Node};
 use super::{in_memory, Cluster};
-use crate::notify::{can_publish, waiting, Listener};
+use crate::notify::{can_publish, waiting, Subscriber};
 use crate::waiting::is_silent;
 use std::time::Duration;
 use testkit::{until, Conn, Reply};
@@ -15,8 +15,8 @@ fn cluster() -> Option<super::Turn> {
     can_publish(&mut cluster.nodes[0].conn()).then_some(cluster)
 }
 
-fn listen(node: &Node, subscribe: &str, channel: &str) -> Listener {
-    Listener::on(node.conn(), subscribe, channel)
+fn subscribe(node: &Node, command: &str, channel: &str) -> Subscriber {
+    Subscriber::on(node.conn(), command, channel)
 }
 
 fn hold(node: &Node, key: &str) -> String {
@@ -36,7 +36,7 @@ fn queued(node: &Node) -> Option<i64> {
 }
 
 #[test]
-fn a_sharded_channel_has_to_hash_to_the_slot_of_the_key() {
+fn a_sharded_channel_needs_the_slot_of_the_key() {
     let Some(cluster) = cluster() else { return };
     let (key, other) = ("{notify}lock", "{notify}more");
     let node = cluster.master_of(key);
@@ -57,15 +57,15 @@ fn a_sharded_channel_has_to_hash_to_the_slot_of_the_key() {
         }
     }
     let token = conn.lock(key, "token").int();
-    let mut told = listen(node, "SSUBSCRIBE", "notify");
-    let mut tagged = listen(node, "SSUBSCRIBE", "{notify}:channel");
+    let mut subscriber = subscribe(node, "SSUBSCRIBE", "notify");
+    let mut tagged = subscribe(node, "SSUBSCRIBE", "{notify}:channel");
     assert_eq!(ask(&mut conn, key, "7", "SNOTIFY", "notify"), waiting());
     assert_eq!(ask(&mut conn, key, "8", "SNOTIFY", "{notify}:channel"), waiting());
     release(node, key, &token);
-    told.hears(&format!("granted 7 {key}"));
+    subscriber.gets(&format!("granted 7 {key}"));
     let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "ID", "7"]);
     release(node, key, &token);
-    tagged.hears(&format!("granted 8 {key}"));
+    tagged.gets(&format!("granted 8 {key}"));
     let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "ID", "8"]);
     release(node, key, &token);
     node.assert_sound();
@@ -77,7 +77,7 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
     let key = "{shard}lock";
     let node = cluster.master_of(key);
     let replica = cluster.replica_of(node);
-    let mut there = listen(replica, "SSUBSCRIBE", "shard");
+    let mut there = subscribe(replica, "SSUBSCRIBE", "shard");
     // The bus loses messages while a link between two nodes is being set up.
     until("the bus carries messages to the replica", || {
         node.conn().int(&["SPUBLISH", "shard", "probe"]);
@@ -95,25 +95,25 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
 }
 
 #[test]
-fn another_channel_reaches_every_node_and_somebody_there_is_taken_for_granted() {
+fn a_plain_channel_in_a_cluster_counts_as_subscribed() {
     let Some(cluster) = cluster() else { return };
     let key = "{bus}lock";
     let node = cluster.master_of(key);
     let mut conn = node.conn();
     conn.ok(&["CONFIG", "SET", "lock.claim-ms", "300"]);
-    let mut everywhere: Vec<Listener> = cluster
+    let mut everywhere: Vec<Subscriber> = cluster
         .nodes
         .iter()
         .filter(|other| other.port != node.port)
-        .map(|node| listen(node, "SUBSCRIBE", "any"))
+        .map(|node| subscribe(node, "SUBSCRIBE", "any"))
         .collect();
     let token = hold(node, key);
     assert_eq!(ask(&mut conn, key, "7", "NOTIFY", "any"), waiting());
     // Old enough to be skipped if the channel had no subscriber here.
     crate::notify::pass(&mut conn, 350);
     release(node, key, &token);
-    for listener in &mut everywhere {
-        listener.hears(&format!("granted 7 {key}"));
+    for subscriber in &mut everywhere {
+        subscriber.gets(&format!("granted 7 {key}"));
     }
     let claim = ["LOCK.ACQUIRE", key, "PX", "60000", "ID", "7"];
     // On a busy machine it may come too late for its first grant.
@@ -130,7 +130,7 @@ fn another_channel_reaches_every_node_and_somebody_there_is_taken_for_granted() 
 fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let (key, unclaimed) = (format!("{{{tag}}}lock"), format!("{{{tag}}}unclaimed"));
     let old = cluster.master_of(&key);
-    let mut told = listen(old, "SUBSCRIBE", tag);
+    let mut subscriber = subscribe(old, "SUBSCRIBE", tag);
     let mut conn = old.conn();
     let token = hold(old, &key);
     for (id, option) in [("1", "NOTIFY"), ("2", "SNOTIFY"), ("3", "NOTIFY")] {
@@ -139,14 +139,14 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let given = hold(old, &unclaimed);
     assert_eq!(ask(&mut conn, &unclaimed, "4", "NOTIFY", tag), waiting());
     release(old, &unclaimed, &given);
-    told.hears(&format!("granted 4 {unclaimed}"));
+    subscriber.gets(&format!("granted 4 {unclaimed}"));
     let granted = conn.lock(&unclaimed, "token").int();
     super::failover::until_replicated(old);
 
     change(&key);
     // Best effort: a replica and a node without the slot publish too.
     for id in ["1", "3"] {
-        told.hears(&format!("unblocked {id} {key}"));
+        subscriber.gets(&format!("unblocked {id} {key}"));
     }
     until("nobody waits there", || (queued(old) == Some(0)).then_some(()));
     let new = cluster.master_of(&key);
@@ -156,25 +156,25 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     assert!(reply.error().starts_with("MOVED "), "{reply:?}");
     // On a channel of their own: the bus may still carry messages of the old master.
     let again = &format!("{{{tag}}}again");
-    let mut told = listen(new, "SUBSCRIBE", again);
-    let mut sharded = listen(new, "SSUBSCRIBE", again);
+    let mut subscriber = subscribe(new, "SUBSCRIBE", again);
+    let mut sharded = subscribe(new, "SSUBSCRIBE", again);
     for (id, option) in [("2", "SNOTIFY"), ("1", "NOTIFY")] {
         assert_eq!(ask(&mut conn, &key, id, option, again), waiting());
     }
     // Nobody can claim the other one: it ends like a predecessor that never released.
     let mut grant = ask(&mut conn, &unclaimed, "4", "NOTIFY", again);
     if grant == waiting() {
-        told.hears(&format!("granted 4 {unclaimed}"));
+        subscriber.gets(&format!("granted 4 {unclaimed}"));
         grant = ask(&mut conn, &unclaimed, "4", "NOTIFY", again);
     }
     assert!(grant.int() > granted, "{grant:?}");
     release(new, &unclaimed, &grant.int());
     // The new queue has the order in which they arrived at the new master.
     release(new, &key, &token);
-    sharded.hears(&format!("granted 2 {key}"));
+    sharded.gets(&format!("granted 2 {key}"));
     let token = conn.int(&["LOCK.ACQUIRE", &key, "PX", "60000", "ID", "2"]);
     release(new, &key, &token);
-    told.hears(&format!("granted 1 {key}"));
+    subscriber.gets(&format!("granted 1 {key}"));
     let token = conn.int(&["LOCK.ACQUIRE", &key, "PX", "60000", "ID", "1"]);
     release(new, &key, &token);
     assert_eq!(conn.int(&["LOCK.CANCEL", &key, "3"]), 0);
@@ -185,7 +185,7 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
 }
 
 #[test]
-fn when_their_slot_moves_attempts_are_told_and_go_on_at_the_new_master() {
+fn a_slot_move_notifies_attempts_which_go_on() {
     let Some(cluster) = cluster() else { return };
     go_on_after(&cluster, "notify-slot", |key| {
         let (from, to) = (cluster.master_of(key), cluster.other_master(key));
@@ -195,7 +195,7 @@ fn when_their_slot_moves_attempts_are_told_and_go_on_at_the_new_master() {
 }
 
 #[test]
-fn when_their_master_is_replaced_attempts_are_told_and_go_on_at_the_new_one() {
+fn a_failover_notifies_attempts_which_go_on() {
     let Some(cluster) = cluster() else { return };
     go_on_after(&cluster, "notify-failover", |key| {
         cluster.fail_over(key, &[]);

@@ -7,7 +7,7 @@ use redis::cluster::ClusterClient;
 use std::process::Command;
 
 #[test]
-fn the_cluster_client_of_the_redis_crate_finds_the_node_of_a_lock() {
+fn the_redis_crate_finds_the_node_of_a_lock() {
     let cluster = in_memory();
     let addresses = cluster.nodes.iter().map(|node| format!("redis://127.0.0.1:{}/", node.port));
     let mut conn = ClusterClient::new(addresses).unwrap().get_connection().unwrap();

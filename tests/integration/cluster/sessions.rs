@@ -44,7 +44,7 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
 }
 
 #[test]
-fn a_session_that_ended_before_a_failover_has_ended_at_the_new_master() {
+fn an_ended_session_stays_ended_after_a_failover() {
     let cluster = in_memory();
     sessions_through(&cluster, "session-failover", |key| {
         let (old, _) = cluster.fail_over(key, &[]);
@@ -61,7 +61,7 @@ fn a_session_does_not_move_with_its_slot() {
 }
 
 #[test]
-fn a_holder_that_asks_again_at_the_new_master_with_its_id_has_its_session_there() {
+fn an_id_renews_its_session_at_the_new_master() {
     let cluster = in_memory();
     let key = "{session-again}lock";
     let take = ["LOCK.ACQUIRE", key, "PX", "60000", "SESSION", "ID", "7"];
@@ -79,7 +79,7 @@ fn a_holder_that_asks_again_at_the_new_master_with_its_id_has_its_session_there(
 }
 
 #[test]
-fn a_session_does_not_outlive_a_restart_and_its_lock_does() {
+fn a_restart_ends_a_session_and_keeps_its_lock() {
     for (name, settings) in [("AOF", ["--appendonly", "yes"]), ("RDB", ["--save", "900 1"])] {
         let dir = temp_dir();
         let start = || Server::with().args(&settings).module_args(&["margin-ms", "0"]).dir(&dir).start();

@@ -105,7 +105,7 @@ fn crowd(node: &Node, held: &Held, tag: &str) -> Waiters {
 }
 
 #[test]
-fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
+fn a_moving_slot_redirects_waiters_and_keeps_all_holders() {
     let cluster = in_memory();
     let tag = "several-move";
     let from = cluster.master_of(&format!("{{{tag}}}"));
@@ -138,7 +138,7 @@ fn whoever_waits_in_a_slot_that_moves_is_told_and_all_holders_move_whole() {
 }
 
 #[test]
-fn while_a_slot_is_migrating_several_keys_are_had_only_where_all_of_them_are() {
+fn a_migrating_slot_grants_several_keys_only_together() {
     let cluster = in_memory();
     let tag = "several-migrating";
     let [a, b] = ["a", "b"].map(|name| format!("{{{tag}}}{name}"));
@@ -192,11 +192,11 @@ fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
 }
 
 #[test]
-fn a_replica_that_becomes_master_has_all_holders_their_leases_and_limits() {
+fn a_promoted_replica_has_all_holders() {
     failover_with_several(&in_memory(), &[&[], &["TAKEOVER"]]);
 }
 
 #[test]
-fn a_replica_with_an_aof_that_becomes_master_has_all_holders_their_leases_and_limits() {
+fn a_promoted_replica_with_an_aof_has_all_holders() {
     failover_with_several(&with_aof(), &[&[]]);
 }

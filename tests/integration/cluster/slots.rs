@@ -22,7 +22,7 @@ fn hold(cluster: &Cluster, key: &str) -> (String, String) {
 }
 
 #[test]
-fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
+fn a_moving_slot_redirects_waiters_and_keeps_the_lock() {
     let cluster = in_memory();
     let key = "{whole}lock";
     let (token, value) = hold(&cluster, key);
@@ -46,7 +46,7 @@ fn those_who_wait_in_a_slot_that_moves_are_told_and_the_lock_moves_whole() {
 }
 
 #[test]
-fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
+fn a_migrating_slot_serves_the_queue_beside_its_lock() {
     let cluster = in_memory();
     let key = "{migrating}lock";
     let (token, _) = hold(&cluster, key);
@@ -88,7 +88,7 @@ fn in_a_slot_that_is_migrating_the_line_is_served_where_the_lock_is() {
 }
 
 #[test]
-fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon() {
+fn waiters_in_an_importing_slot_are_granted_or_redirected() {
     let cluster = in_memory();
     let key = "{importing}lock";
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
@@ -125,7 +125,7 @@ fn who_waits_where_a_slot_is_being_imported_is_granted_by_a_release_or_told_soon
 }
 
 #[test]
-fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
+fn a_slot_claimed_elsewhere_is_granted_to_nobody() {
     let cluster = in_memory();
     let key = "{claimed}lock";
     hold(&cluster, key);
@@ -142,7 +142,7 @@ fn a_slot_that_another_master_claims_is_granted_to_nobody_here() {
 }
 
 #[test]
-fn a_lock_that_changes_hands_all_the_time_has_one_holder_while_its_slot_moves() {
+fn a_busy_lock_has_one_holder_while_its_slot_moves() {
     let cluster = in_memory();
     let key = "{busy}lock";
     let work = crowd(&cluster, key, 60_000, |work| {

@@ -42,7 +42,7 @@ fn a_slot_that_leaves_in_the_grace_ends_its_waits() {
 }
 
 #[test]
-fn a_slot_that_leaves_a_server_short_of_good_replicas_ends_its_waits() {
+fn waits_end_when_the_slot_leaves_a_refusing_server() {
     told_although(&[], |conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]));
 }
 

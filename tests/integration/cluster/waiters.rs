@@ -51,7 +51,8 @@ impl Waiters {
         }
     }
 
-    /// All waits end, none of them with the lock: long before their time, since a connection waits for a reply for 20 s.
+    /// All waits end, none of them with the lock: long before their time, since a connection waits for a reply for 20
+    /// s.
     pub fn end(self) -> Ends {
         let mut ends = Ends::default();
         for mut conn in self.0 {

@@ -46,7 +46,7 @@ fn is_deadlock(reply: &Reply) -> bool {
 }
 
 #[test]
-fn a_writer_behind_readers_closes_a_circle_with_any_of_them() {
+fn a_writer_behind_readers_closes_a_cycle_with_any() {
     let mut clients = Clients::start();
     let mut first = clients.holds("k", &["SHARED"]);
     let mut second = clients.holds("k", &["SHARED"]);
@@ -75,7 +75,7 @@ fn one_place_that_can_come_free_is_enough() {
 }
 
 #[test]
-fn all_places_held_by_those_who_wait_for_the_caller_are_a_circle() {
+fn slots_held_by_waiters_for_the_caller_are_a_cycle() {
     let mut clients = Clients::start();
     let mut caller = clients.holds("callers", &[]);
     let mut stuck = [(); 2].map(|()| clients.holds("k", &["LIMIT", "2"]));
@@ -88,7 +88,7 @@ fn all_places_held_by_those_who_wait_for_the_caller_are_a_circle() {
 }
 
 #[test]
-fn a_reader_behind_a_writer_waits_for_all_readers_before_that() {
+fn a_reader_behind_a_writer_waits_for_earlier_readers() {
     let mut clients = Clients::start();
     let mut reader = clients.holds("k", &["SHARED"]);
     let mut caller = clients.holds("callers", &[]);
@@ -141,7 +141,7 @@ fn one_chain_through_every_kind_of_wait_closes() {
 }
 
 #[test]
-fn who_holds_one_of_several_locks_that_it_wants_is_behind_itself() {
+fn a_holder_that_wants_its_own_lock_again_is_a_cycle() {
     let mut clients = Clients::start();
     let all = wants_all(&["a", "b"]);
     let mut caller = clients.holds("a", &[]);
@@ -155,7 +155,7 @@ fn who_holds_one_of_several_locks_that_it_wants_is_behind_itself() {
 }
 
 #[test]
-fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circle_by_that() {
+fn a_waiter_for_several_locks_blocks_none_of_them() {
     let mut clients = Clients::start();
     let _holder = clients.holds("taken", &[]);
     let mut first = clients.holds("firsts", &[]);
@@ -171,7 +171,7 @@ fn who_waits_for_several_locks_keeps_nobody_from_one_of_them_and_closes_no_circl
 
 /// An exclusive holder must release before anybody can share the lock.
 #[test]
-fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
+fn a_sharing_caller_waits_for_an_exclusive_holder() {
     for share in [&["SHARED"][..], &["LIMIT", "2"]] {
         let _row = Row::of(share);
         let mut clients = Clients::start();
@@ -186,7 +186,7 @@ fn a_caller_that_would_share_waits_for_one_who_holds_alone_all_the_same() {
 
 /// A search inspects at most this many edges; beyond them the wait begins unchecked, and is counted.
 #[test]
-fn a_search_that_is_too_long_is_given_up_and_counted() {
+fn a_long_deadlock_search_is_given_up_and_counted() {
     let start = |edges: &str| Clients(Locks::with(&["deadlock-edges", edges]));
     let unchecked = |clients: &mut Clients| number(&mut clients.0.conn, "deadlocks_unchecked");
     // Each waits for what the next holds: two edges for each of them, inspected once to see whether they lead back, and
@@ -211,7 +211,7 @@ fn a_search_that_is_too_long_is_given_up_and_counted() {
 
 /// Holders without a session cannot wait, but have to be read: a hundred locks with 4,000 of them took 0.8 s.
 #[test]
-fn every_holder_that_is_read_counts_towards_the_length_of_a_search() {
+fn every_holder_counts_in_a_deadlock_search() {
     let others = "for n = 1, 1000 do redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 600000, 'SHARED') end";
     for (edges, is_found) in [("900", false), ("1100", true)] {
         let mut clients = Clients(Locks::with(&["deadlock-edges", edges]));
@@ -230,7 +230,7 @@ fn every_holder_that_is_read_counts_towards_the_length_of_a_search() {
 }
 
 #[test]
-fn nothing_is_inspected_for_a_client_that_holds_nothing_by_its_session() {
+fn a_client_without_session_locks_costs_nothing() {
     let mut clients = Clients(Locks::with(&["deadlock-edges", "0"]));
     let mut holder = clients.holds("k", &[]);
     let mut stranger = clients.0.server.conn();

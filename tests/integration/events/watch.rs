@@ -68,7 +68,7 @@ fn every_change_is_seen() {
 }
 
 #[test]
-fn a_wait_for_several_keys_and_a_look_at_all_locks_are_no_change() {
+fn waits_and_inspections_change_no_key() {
     let mut locks = Locks::start();
     let mut watchers = Watchers::of(&locks);
     locks.hold();

@@ -1,7 +1,7 @@
 //! FAILOVER: nothing is granted while it lasts. Afterwards the queue moves on, or the waits end and the lock is at the
 //! new master.
 
-use super::{shorten, with_aof, Line};
+use super::{shorten, with_aof, Queue};
 use crate::kinds::Kind;
 use crate::waiting::{Locks, Waiter};
 use testkit::{server_time_us, until, Reply, Server};
@@ -24,10 +24,10 @@ fn pair() -> (Locks, Server) {
 }
 
 #[test]
-fn a_failover_that_fails_grants_nothing_meanwhile_and_the_line_moves_on() {
+fn a_failed_failover_grants_nothing_and_the_queue_moves_on() {
     let (mut locks, replica) = pair();
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let timestamp = shorten(&mut locks, Kind::Shared, &token, 600);
     // A replica that does not answer: the master waits for it to catch up, paused.
     replica.signal("STOP");
@@ -36,10 +36,10 @@ fn a_failover_that_fails_grants_nothing_meanwhile_and_the_line_moves_on() {
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "1200"]);
     let in_time = from < timestamp;
-    let first = line.0[0].granted();
+    let first = queue.0[0].granted();
     replica.signal("CONT");
     assert!(!in_time || first >= from + 1_200_000, "granted {} us after it began", first - from);
-    line.serve_after(&mut locks, first);
+    queue.serve_after(&mut locks, first);
     assert_eq!(locks.conn.call(&["ROLE"]).list()[0].text(), "master");
     locks.server.wait_offset(&replica);
     let digest = locks.conn.text(&["DEBUG", "DIGEST"]);
@@ -47,14 +47,14 @@ fn a_failover_that_fails_grants_nothing_meanwhile_and_the_line_moves_on() {
 }
 
 #[test]
-fn a_failover_ends_the_waits_and_the_lock_goes_with_it() {
+fn a_failover_ends_waits_and_moves_the_lock() {
     let (mut locks, replica) = pair();
     locks.hold();
     let value = locks.conn.text(&["GET", "k"]);
-    let mut line = Line::of(&mut locks);
+    let mut queue = Queue::of(&mut locks);
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    line.0.iter_mut().for_each(Waiter::demoted);
+    queue.0.iter_mut().for_each(Waiter::demoted);
     let mut new = promoted(replica);
     assert_eq!(new.conn.text(&["GET", "k"]), value);
     let mut next = new.wait(&[]);
@@ -64,7 +64,7 @@ fn a_failover_ends_the_waits_and_the_lock_goes_with_it() {
 }
 
 #[test]
-fn a_lease_that_runs_out_in_a_failover_that_succeeds_is_granted_once() {
+fn a_lease_that_ends_in_a_failover_is_granted_once() {
     let (mut locks, replica) = pair();
     let token = locks.hold();
     let mut waiter = locks.wait(&[]);

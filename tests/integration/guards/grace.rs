@@ -15,7 +15,7 @@ fn has_settings(locks: &mut Locks) -> bool {
 /// A grace that is set while clients wait: every waiter whose lease it does not cover gets an error, at any place in
 /// the queue.
 #[test]
-fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
+fn a_grace_ends_all_waits_for_longer_leases() {
     let mut locks = Locks::start();
     if !has_settings(&mut locks) {
         return;
@@ -42,7 +42,7 @@ fn a_grace_ends_the_waits_for_longer_leases_wherever_they_stand() {
 
 /// More of them than the replies that leave in one event-loop iteration.
 #[test]
-fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_meanwhile() {
+fn waits_ended_by_one_command_are_answered_once() {
     let mut locks = Locks::start();
     if !has_settings(&mut locks) {
         return;
@@ -70,7 +70,7 @@ fn a_crowd_whose_waits_end_in_one_command_is_answered_once_whoever_is_killed_mea
 
 /// The same if the lock is handed over before the module has inspected all of them.
 #[test]
-fn no_lease_is_handed_over_that_a_grace_does_not_cover() {
+fn no_hand_off_exceeds_the_grace() {
     let mut locks = Locks::start();
     if !has_settings(&mut locks) {
         return;

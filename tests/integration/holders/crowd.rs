@@ -57,7 +57,7 @@ fn cost_of(iterations: &Iterations, conn: &mut Conn, call: &[impl AsRef<str>]) -
 }
 
 #[test]
-fn no_command_takes_5_ms_on_a_set_that_is_not_in_memory() {
+fn an_uncached_set_costs_no_command_5_ms() {
     let Some((server, iterations)) = Iterations::start(Server::with()) else { return };
     let mut conn = server.conn();
     let tokens = fill(&mut conn, "k", MOST, (600_000, 900_000));
@@ -142,7 +142,7 @@ fn one_more_is_refused_and_waits_for_a_slot() {
 }
 
 #[test]
-fn at_the_most_a_shared_caller_replaces_the_holder_that_expired_first() {
+fn a_full_set_replaces_the_first_expired_holder() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
     let over = fill(&mut conn, "k", 2, (-2_000, -1_000));

@@ -22,7 +22,7 @@ const FOREIGN: [&[&str]; 9] = [
 ];
 
 #[test]
-fn what_is_no_set_of_holders_is_of_the_wrong_type_and_stays() {
+fn a_foreign_set_is_wrongtype_and_stays() {
     let mut locks = Locks::start();
     let conn = &mut locks.conn;
     for set in FOREIGN {
@@ -55,7 +55,7 @@ fn what_is_no_set_of_holders_is_of_the_wrong_type_and_stays() {
 }
 
 #[test]
-fn a_set_of_others_that_comes_while_several_locks_are_waited_for_is_waited_for() {
+fn a_new_foreign_set_is_waited_for_too() {
     for foreign in FOREIGN {
         let _row = Row::of(foreign);
         let mut locks = Locks::start();
@@ -75,7 +75,7 @@ fn a_set_of_others_that_comes_while_several_locks_are_waited_for_is_waited_for()
 }
 
 #[test]
-fn a_member_of_others_among_the_holders_stops_the_line_until_it_goes() {
+fn a_foreign_member_stops_the_queue() {
     let mut locks = Locks::start();
     let held = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"]);
     let (mut alone, mut shared) = (locks.wait(&[]), locks.wait(&["SHARED"]));

@@ -196,7 +196,7 @@ fn play(count: usize, mut step: impl FnMut(&mut Account) -> (Vec<String>, bool),
 }
 
 #[test]
-fn whichever_way_keys_move_what_is_said_of_a_grant_is_what_the_key_says() {
+fn replies_match_the_key_however_it_moves() {
     let step = |account: &mut Account| {
         let what = if account.below(3) == 0 { account.move_one() } else { account.lock() };
         (what, account.below(8) == 0)
@@ -205,7 +205,7 @@ fn whichever_way_keys_move_what_is_said_of_a_grant_is_what_the_key_says() {
 }
 
 #[test]
-fn whoever_else_writes_no_grant_is_held_that_is_not_in_the_key_and_others_are_seen_soon() {
+fn foreign_writes_to_a_set_are_noticed() {
     let step = |account: &mut Account| {
         let what = match account.below(4) {
             0 => account.move_one(),

@@ -45,8 +45,8 @@ impl Storm {
     fn start(seed: u64, width: usize) -> Self {
         let args = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"];
         let settings = ["margin-ms", "1", "retention-ms", "500", "place-ms", "300", "max-waiters", "200"];
-        let told = ["claim-ms", "15", "max-queued", "60"];
-        let server = Server::with().args(&args).module_args(&settings).module_args(&told).start();
+        let more = ["claim-ms", "15", "max-queued", "60"];
+        let server = Server::with().args(&args).module_args(&settings).module_args(&more).start();
         // SET, ZADD and the like change locks without an event that the module receives.
         server.allow_silent_changes();
         let clients = (0..width).map(|_| server.conn()).collect();
@@ -282,7 +282,7 @@ const WAYS: &[&str] = &[
 const WAYS_OF_MANY: &[&str] = &["LOCK.ACQUIRE QUEUED", "EVAL value", "EXEC value", "CONFIG OK"];
 
 /// Those that need a module that can publish.
-const WAYS_OF_TOLD: &[&str] = &["LOCK.ACQUIRE WAITING", "LOCK.MACQUIRE WAITING"];
+const WAYS_OF_NOTIFIED: &[&str] = &["LOCK.ACQUIRE WAITING", "LOCK.MACQUIRE WAITING"];
 
 /// Those that a long run is sure to see.
 const RARE_WAYS: &[&str] =
@@ -305,7 +305,7 @@ impl Storm {
 }
 
 #[test]
-fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
+fn random_commands_leak_nothing() {
     let count = env_number("LOCK_COMMANDS").map_or(COMMANDS, |count| usize::try_from(count).unwrap());
     let seed = env_number("LOCK_SEED").unwrap_or(SEED);
     println!("LOCK_SEED={seed} LOCK_COMMANDS={count}");
@@ -323,8 +323,8 @@ fn random_commands_of_all_kinds_leave_the_same_server_and_no_memory() {
     println!("sent {}, memory {warm} then {end}", storm.sent);
     println!("{:#?}\n{}\n{}", storm.replies, conn.text(&["INFO", "errorstats"]), conn.text(&["INFO", "lock"]));
     let rare = if count >= 10 * COMMANDS { RARE_WAYS } else { &[] };
-    let told = if conn.is_before_7() { &[] } else { WAYS_OF_TOLD };
-    storm.assert_over(&id, &[WAYS, WAYS_OF_MANY, told, rare]);
+    let notified = if conn.is_before_7() { &[] } else { WAYS_OF_NOTIFIED };
+    storm.assert_over(&id, &[WAYS, WAYS_OF_MANY, notified, rare]);
     assert!(end < warm + ROOM, "{} bytes stay", end - warm);
 }
 

@@ -54,9 +54,9 @@ fn time_out(_: &Server, conn: &mut Conn) {
 
 /// They get a grant that nobody claims.
 fn leave_unclaimed(server: &Server, conn: &mut Conn) {
-    let mut listener = server.conn();
-    listener.call(&["SUBSCRIBE", "c"]);
-    let reader = std::thread::spawn(move || while listener.try_read().is_ok() {});
+    let mut subscriber = server.conn();
+    subscriber.call(&["SUBSCRIBE", "c"]);
+    let reader = std::thread::spawn(move || while subscriber.try_read().is_ok() {});
     conn.ok(&["CONFIG", "SET", "lock.claim-ms", "1"]);
     queue(conn, 600_000);
     for_each_name(conn, "redis.call('DEL', key)");
@@ -106,7 +106,7 @@ fn leave_several(server: &Server, conn: &mut Conn) {
 }
 
 #[test]
-fn names_that_are_kept_for_clients_that_are_gone_take_at_most_64_mb() {
+fn names_of_reserved_places_take_at_most_64_mb() {
     type Way = (&'static str, fn(&Server, &mut Conn));
     let ways: [Way; 6] = [
         ("cancel", cancel),
@@ -137,7 +137,7 @@ fn names_that_are_kept_for_clients_that_are_gone_take_at_most_64_mb() {
 }
 
 #[test]
-fn out_of_memory_an_attempt_that_never_was_there_is_not_kept_and_one_that_was_is() {
+fn cancel_without_memory_keeps_only_known_attempts() {
     let (server, mut conn) = Server::connected();
     acquire(&mut conn, &["held", "EX", "600"]);
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "held", "EX", "600", "WAIT", "600000", "ID", "7"]);

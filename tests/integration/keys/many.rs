@@ -46,7 +46,7 @@ fn counted() -> Option<(Locks, Iterations)> {
 }
 
 #[test]
-fn free_keys_that_hundreds_wait_for_besides_a_held_one_go_to_whoever_asks() {
+fn a_free_key_of_blocked_wide_waits_goes_to_a_newcomer() {
     let Some((mut locks, iterations)) = counted() else { return };
     let keys = names("k", 100);
     let held = acquire(&mut locks.conn, &[&keys[50], "EX", "600"]);
@@ -78,7 +78,7 @@ fn free_keys_that_hundreds_wait_for_besides_a_held_one_go_to_whoever_asks() {
 }
 
 #[test]
-fn a_lock_is_free_to_others_right_after_a_release_that_no_waiter_for_several_can_use() {
+fn a_release_no_waiter_can_use_frees_the_lock() {
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["b", "EX", "600"]);
     let a = acquire(&mut locks.conn, &["a", "EX", "600"]);
@@ -90,7 +90,7 @@ fn a_lock_is_free_to_others_right_after_a_release_that_no_waiter_for_several_can
 }
 
 #[test]
-fn so_many_waiters_for_several_locks_are_tried_and_those_behind_them_are_served() {
+fn waiters_behind_many_parked_ones_are_served() {
     let mut locks = Locks::start();
     let x = acquire(&mut locks.conn, &["x", "EX", "600"]);
     acquire(&mut locks.conn, &["y", "EX", "600"]);
@@ -108,7 +108,7 @@ fn so_many_waiters_for_several_locks_are_tried_and_those_behind_them_are_served(
 }
 
 #[test]
-fn the_wait_of_one_who_waited_ahead_ends_and_those_parked_behind_it_are_tried() {
+fn a_timeout_ahead_tries_those_parked_behind() {
     let mut locks = Locks::start();
     let a = acquire(&mut locks.conn, &["a", "EX", "600"]);
     let b = acquire(&mut locks.conn, &["b", "EX", "600"]);
@@ -127,7 +127,7 @@ fn the_wait_of_one_who_waited_ahead_ends_and_those_parked_behind_it_are_tried() 
 }
 
 #[test]
-fn a_waiter_for_a_thousand_keys_costs_its_names_and_gives_them_back() {
+fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     const WAITERS: usize = 40;
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["k00500", "EX", "600"]);
@@ -236,7 +236,7 @@ fn one_id_for_many_attempts_costs_no_5_ms() {
 }
 
 #[test]
-fn as_many_keys_as_a_command_may_have_are_one_grant() {
+fn the_most_keys_of_a_command_are_one_grant() {
     let mut locks = Locks::start();
     let all = names("k", 1_025);
     let (keys, more) = (&all[..1_024], &all[..]);

@@ -102,7 +102,7 @@ fn waits_for_long_keys_that_end_together_leave_in_pieces() {
 }
 
 #[test]
-fn grants_of_many_keys_that_expire_together_pass_on_in_pieces() {
+fn wide_grants_that_expire_together_pass_on_in_pieces() {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     bound::cpu("97 unclaimed grants of 1,024 keys expire", LONGEST, || {
         clocks.set(0, &[0; 3]);
@@ -140,8 +140,8 @@ fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
 }
 
 #[test]
-fn waits_for_long_keys_that_time_out_together_end_in_pieces() {
-    time_out("97 waits for 1,024 keys of 4 kB time out, told on a channel", |server, call| {
+fn long_key_waits_that_time_out_end_in_pieces() {
+    time_out("97 waits for 1,024 keys of 4 kB time out, notified on a channel", |server, call| {
         let call = [call, &["NOTIFY".to_string(), "c".to_string()]].concat();
         assert_eq!(server.conn().call(&call), Reply::Status("WAITING".into()));
         None
@@ -149,7 +149,7 @@ fn waits_for_long_keys_that_time_out_together_end_in_pieces() {
 }
 
 #[test]
-fn blocked_waits_for_long_keys_that_time_out_together_end_in_pieces() {
+fn long_blocked_waits_that_time_out_together_end_in_pieces() {
     time_out("97 waits for 1,024 keys of 4 kB time out, blocked", |server, call| {
         let mut conn = server.conn();
         conn.set_patience(Duration::from_secs(60));
@@ -169,7 +169,7 @@ fn session(server: &Server, locks: usize) -> Conn {
 }
 
 #[test]
-fn a_demotion_after_the_end_of_a_big_session_forgets_the_rest_in_pieces() {
+fn a_demotion_forgets_a_big_ended_session_in_pieces() {
     const LOCKS: usize = 400_000;
     bound::cpu("the end of a session with 400,000 locks, then a demotion", LONGEST, || {
         let (server, iterations, mut conn) = start("2000")?;
@@ -188,7 +188,7 @@ fn a_demotion_after_the_end_of_a_big_session_forgets_the_rest_in_pieces() {
 }
 
 #[test]
-fn unclaimed_grants_of_a_connection_that_ends_pass_on_in_pieces() {
+fn unclaimed_grants_of_an_ended_connection_pass_on_in_pieces() {
     bound::cpu("the end of a connection with 256 unclaimed grants of 1,024 keys", LONGEST, || {
         let (server, iterations, mut conn) = start("3600000")?;
         let mut by = server.conn();
@@ -257,7 +257,7 @@ fn given_up_grants_are_forgotten_in_pieces() {
 }
 
 #[test]
-fn an_id_with_many_unclaimed_grants_takes_a_free_lock_as_fast_as_any() {
+fn many_unclaimed_grants_do_not_slow_an_id() {
     bound::cpu("200 ACQUIREs of an ID with 20,000 unclaimed grants", Duration::from_millis(20), || {
         let (server, iterations, mut conn) = start("3600000")?;
         let script = "for n = 1, 20000 do local key = KEYS[1] .. n redis.call('SET', key, 'x') \
@@ -280,7 +280,7 @@ fn an_id_with_many_unclaimed_grants_takes_a_free_lock_as_fast_as_any() {
 }
 
 #[test]
-fn a_claim_and_a_release_of_many_long_keys_take_as_long_as_any_call_with_them() {
+fn claims_and_releases_of_long_keys_cost_no_extra() {
     bound::cpu("MACQUIRE claims, and MRELEASE ends, grants of 1,024 keys of 4 kB", Duration::from_millis(40), || {
         let (server, iterations, mut conn) = start("3600000")?;
         let mut caller = server.conn();

@@ -23,7 +23,7 @@ fn hint(client: &Path, port: u16, line: &str) -> Option<String> {
 }
 
 #[test]
-fn the_command_line_client_hints_what_is_still_to_be_typed() {
+fn redis_cli_hints_the_remaining_arguments() {
     let server = Server::start();
     if !describes(&mut server.conn(), "hints of redis-cli") {
         return;

@@ -1,5 +1,5 @@
-//! The oldest wait and the oldest hold of INFO lock: an attempt counts from its first call, and only locks that somebody
-//! waits for count.
+//! The oldest wait and the oldest hold of INFO lock: an attempt counts from its first call, and only locks that
+//! somebody waits for count.
 
 use super::{number, Scene};
 use crate::waiting::QUIET;
@@ -55,7 +55,7 @@ fn the_oldest_of_many_counts_and_then_the_next() {
 }
 
 #[test]
-fn an_attempt_that_waits_in_pieces_has_waited_since_its_first_call() {
+fn waits_in_pieces_count_from_the_first() {
     let mut scene = Scene::new();
     scene.hold("k");
     let start = Instant::now();

@@ -16,8 +16,8 @@ pub fn overrun(conn: &mut Conn, take: &[&str]) -> String {
     token.to_string()
 }
 
-/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would say 0 too early: it rounds
-/// down.
+/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would say 0 too early: it
+/// rounds down.
 fn lease_is_over(conn: &mut Conn) {
     let end = server_time_us(conn) + 1_000;
     until("the lease is over", || (server_time_us(conn) >= end).then_some(()));
@@ -32,7 +32,7 @@ fn counts(conn: &mut Conn, command: &[&str], reply: i64, overruns: i64) {
 }
 
 #[test]
-fn a_release_within_the_margin_is_an_overrun_and_one_within_the_lease_is_none() {
+fn only_a_release_past_the_lease_is_an_overrun() {
     let (_server, mut conn) = server();
     let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1"]);
     let before = numbers(&mut conn);
@@ -74,7 +74,7 @@ fn each_of_several_holders_counts_for_itself() {
 }
 
 #[test]
-fn what_the_holder_did_not_do_or_did_too_late_is_no_overrun() {
+fn only_late_holder_actions_are_overruns() {
     let (_server, mut conn) = server();
     let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "ID", "7"]);
     counts(&mut conn, &["LOCK.RELEASE", "k", "1"], 0, 0);
@@ -114,7 +114,7 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
 
 /// The key does not show it, and this server did not see it. docs/OPERATING.md says so.
 #[test]
-fn after_a_failover_the_end_of_a_session_counts_as_an_overrun() {
+fn a_session_end_after_a_failover_is_an_overrun() {
     let ((master, mut conn), (replica, mut promoted)) = (server(), server());
     replica.replicate(&master);
     let token = ended_session(&master, &mut conn);

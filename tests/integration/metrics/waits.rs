@@ -1,8 +1,8 @@
-//! The histograms of waits in INFO lock: each attempt counts once, with what it waited in all, where it ended; and CONFIG
-//! RESETSTAT resets them.
+//! The histograms of waits in INFO lock: each attempt counts once, with what it waited in all, where it ended; and
+//! CONFIG RESETSTAT resets them.
 
 use super::{number, percentile, Scene};
-use crate::notify::Line;
+use crate::notify::Queue;
 use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn counts(conn: &mut Conn) -> [i64; 2] {
 }
 
 #[test]
-fn a_histogram_is_cumulative_and_has_every_bucket_from_the_start() {
+fn a_histogram_is_cumulative_and_has_every_bucket() {
     let mut scene = Scene::new();
     let empty = histogram(&mut scene.conn, "wait");
     assert_eq!((empty.len(), empty.values().sum::<i64>()), (17, 0));
@@ -68,7 +68,7 @@ fn waits_that_failed_count_beside_however_they_ended() {
 }
 
 #[test]
-fn an_attempt_in_pieces_counts_once_with_the_time_since_its_first_call() {
+fn an_attempt_in_pieces_counts_once() {
     let mut scene = Scene::new();
     let token = scene.hold("k");
     for _ in 0..3 {
@@ -107,17 +107,17 @@ fn an_attempt_has_failed_when_its_place_is_given_up() {
 
 #[test]
 fn an_attempt_with_notify_counts_when_it_claims_or_ends() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
-    line.ask("1");
-    line.ask("2");
-    line.locks.release(token);
-    line.told.hears("granted 1 k");
-    assert_eq!(counts(&mut line.locks.conn), [0, 0]);
-    line.claim("1");
-    assert_eq!(counts(&mut line.locks.conn), [1, 0]);
-    assert_eq!(line.call(&["LOCK.CANCEL", "k", "2"]).int(), 1);
-    assert_eq!(counts(&mut line.locks.conn), [1, 1]);
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
+    queue.ask("1");
+    queue.ask("2");
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 1 k");
+    assert_eq!(counts(&mut queue.locks.conn), [0, 0]);
+    queue.claim("1");
+    assert_eq!(counts(&mut queue.locks.conn), [1, 0]);
+    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "2"]).int(), 1);
+    assert_eq!(counts(&mut queue.locks.conn), [1, 1]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn config_resetstat_resets_what_was_measured_and_no_counter() {
     while start.elapsed() < Duration::from_millis(1_500) {
         scene.conn.text(&["PING", &"x".repeat(10_000)]);
     }
-    scene.look();
+    scene.inspect();
     scene.conn.ok(&["CONFIG", "RESETSTAT"]);
     until("it is noticed", || {
         sleep(Duration::from_millis(50));

@@ -27,7 +27,7 @@ fn redisson_and_lock_commands_refuse_each_others_keys() {
 }
 
 #[test]
-fn shedlock_without_safe_update_writes_over_and_deletes_the_lock_of_its_successor() {
+fn shedlock_without_safe_update_harms_its_successor() {
     let (server, mut conn) = Server::connected();
     let value = "ADDED:2026-11-21T12:00:00.000Z@worker-1:0b1c3a6e-7d5a-4f0e-9a51-2f6d3a1b9c77";
     let taken = |key: &str| {
@@ -53,7 +53,7 @@ fn shedlock_without_safe_update_writes_over_and_deletes_the_lock_of_its_successo
 }
 
 #[test]
-fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
+fn redsync_setnx_extension_takes_only_a_free_lock() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]).to_string();
     // WithSetNXOnExtend: compare, else SET NX.
@@ -67,7 +67,7 @@ fn redsync_that_extends_by_setnx_takes_a_free_lock_and_no_other() {
 }
 
 #[test]
-fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
+fn info_shows_the_owner_and_counts_foreign_values() {
     let (_server, mut conn) = Server::connected();
     let seen = |conn: &mut testkit::Conn| {
         assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
@@ -84,7 +84,7 @@ fn info_tells_whose_lock_it_is_and_foreign_values_are_counted() {
 }
 
 #[test]
-fn a_getset_behind_the_end_of_a_key_makes_a_lock_that_nobody_has_until_its_time() {
+fn a_late_getset_creates_a_lock_without_a_holder() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "20"]).to_string();
     let seen = conn.text(&["GET", "k"]);

@@ -169,7 +169,8 @@ impl Case<'_> {
         let mut conn = self.ends.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
         let end_us = timestamp_us(&conn.text(&["GET", key]));
-        // One that takes over by GETSET can take it in the very moment in which the key ends, and not know: see by_hand.
+        // One that takes over by GETSET can take it in the very moment in which the key ends, and not know: see
+        // by_hand.
         until("the library has it", || (client.ask("try", name, SOME_S) == "held").then_some(()));
         if !steals {
             assert!(server_time_us(&mut conn) >= end_us, "{what}: too early");

@@ -36,7 +36,7 @@ fn waiter(server: &Server, key: &str) -> Conn {
 }
 
 #[test]
-fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
+fn a_polling_library_starves_beside_a_full_queue() {
     let server = &Server::start();
     let name = "redis-py 8.1.0";
     let mut polls = match library(name).start(server) {
@@ -67,7 +67,7 @@ fn a_library_that_polls_starves_beside_a_queue_that_is_never_empty() {
 }
 
 #[test]
-fn one_who_waits_in_line_goes_before_all_who_poll() {
+fn a_waiter_goes_before_pollers() {
     let server = &Server::start();
     let mut conn = server.conn();
     let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
@@ -83,7 +83,7 @@ fn one_who_waits_in_line_goes_before_all_who_poll() {
 }
 
 #[test]
-fn waiters_of_python_redis_lock_are_woken_by_their_signal_only() {
+fn python_redis_lock_waiters_need_their_signal() {
     let server = &Server::start();
     let mut conn = server.conn();
     let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };

@@ -1,112 +1,112 @@
 //! Claiming: until then the grant has no holder, and only this server knows its attempt.
 
-use super::{waiting, Line};
+use super::{waiting, Queue};
 use crate::wire::fixture::value;
 use testkit::{server_time_us, timestamp_us, Reply};
 
 /// An attempt that was notified. Returns the token of its grant.
-fn granted(line: &mut Line, more: &[&str]) -> i64 {
-    let token = line.locks.hold();
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", more);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    line.locks.conn.lock("k", "token").int()
+fn granted(queue: &mut Queue, more: &[&str]) -> i64 {
+    let token = queue.locks.hold();
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", more);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    queue.locks.conn.lock("k", "token").int()
 }
 
 #[test]
-fn the_value_names_the_attempt_and_its_lease_counts_only_from_the_claim() {
-    let Some(mut line) = Line::with(&["claim-ms", "5000"]) else { return };
-    let before = server_time_us(&mut line.locks.conn);
-    let token = granted(&mut line, &["OWNER", "alice"]);
-    let unclaimed = value(&mut line.locks.conn, "k");
+fn a_lease_counts_from_the_claim() {
+    let Some(mut queue) = Queue::with(&["claim-ms", "5000"]) else { return };
+    let before = server_time_us(&mut queue.locks.conn);
+    let token = granted(&mut queue, &["OWNER", "alice"]);
+    let unclaimed = value(&mut queue.locks.conn, "k");
     assert_eq!((unclaimed.token, unclaimed.rest.as_str()), (token, ""), "no ID and no owner");
     let end = unclaimed.timestamp_us - 5_000_000;
-    assert!((before..=server_time_us(&mut line.locks.conn)).contains(&end), "{end}");
-    super::pass(&mut line.locks.conn, 50);
-    let from = server_time_us(&mut line.locks.conn);
+    assert!((before..=server_time_us(&mut queue.locks.conn)).contains(&end), "{end}");
+    super::pass(&mut queue.locks.conn, 50);
+    let from = server_time_us(&mut queue.locks.conn);
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "OWNER", "alice", "NOTIFY", "c"];
-    assert_eq!(line.call(&ask).int(), token);
-    let claimed = value(&mut line.locks.conn, "k");
+    assert_eq!(queue.call(&ask).int(), token);
+    let claimed = value(&mut queue.locks.conn, "k");
     assert_eq!((claimed.token, claimed.rest.as_str()), (token, "0000000000000000007 alice"));
     let start = claimed.timestamp_us - 30_000_000;
-    assert!((from..=server_time_us(&mut line.locks.conn)).contains(&start), "{start}");
-    line.locks.assert_holds(token);
+    assert!((from..=server_time_us(&mut queue.locks.conn)).contains(&start), "{start}");
+    queue.locks.assert_holds(token);
     // Sending it again gets the same reply.
-    assert_eq!(line.call(&ask).int(), token);
-    assert_eq!((line.info("lock_claims"), line.info("lock_unclaimed"), line.locks.waiters()), (1, 0, 0));
+    assert_eq!(queue.call(&ask).int(), token);
+    assert_eq!((queue.info("lock_claims"), queue.info("lock_unclaimed"), queue.locks.waiters()), (1, 0, 0));
     // Its time to claim is over, and the lock is still its own.
-    line.told.hears_nothing();
-    line.locks.release(token);
+    queue.subscriber.gets_nothing();
+    queue.locks.release(token);
 }
 
 #[test]
 fn any_call_with_its_id_is_a_claim() {
     let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     for more in [&[][..], &["WAIT", "30000"], &["WAIT", "1", "NOTIFY", "another"], &["SESSION"], &["OWNER", "bob"]] {
-        let Some(mut line) = Line::start() else { return };
-        let token = granted(&mut line, &[]);
-        let mut other = line.locks.server.conn();
+        let Some(mut queue) = Queue::start() else { return };
+        let token = granted(&mut queue, &[]);
+        let mut other = queue.locks.server.conn();
         assert_eq!(other.call(&[&claim[..], more].concat()), Reply::Int(token), "{more:?}");
-        line.locks.assert_holds(token);
+        queue.locks.assert_holds(token);
     }
-    let Some(mut line) = Line::start() else { return };
-    let token = granted(&mut line, &[]);
-    let replies = line.locks.in_one_turn(&[&["MULTI"], &claim, &["EXEC"]]);
+    let Some(mut queue) = Queue::start() else { return };
+    let token = granted(&mut queue, &[]);
+    let replies = queue.locks.in_one_turn(&[&["MULTI"], &claim, &["EXEC"]]);
     assert_eq!(replies[2], Reply::List(vec![Reply::Int(token)]));
-    let Some(mut line) = Line::start() else { return };
-    let token = granted(&mut line, &[]);
+    let Some(mut queue) = Queue::start() else { return };
+    let token = granted(&mut queue, &[]);
     let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'ID', 7)";
-    assert_eq!(line.call(&["EVAL", script, "1", "k"]), Reply::Int(token));
+    assert_eq!(queue.call(&["EVAL", script, "1", "k"]), Reply::Int(token));
 }
 
 #[test]
 fn its_details_name_the_predecessor_of_the_grant() {
-    let Some(mut line) = Line::start() else { return };
-    let dead = line.hold_until(&["OWNER", "bob"], |line| line.ask("7"));
-    line.told.hears("granted 7 k");
+    let Some(mut queue) = Queue::start() else { return };
+    let dead = queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("7"));
+    queue.subscriber.gets("granted 7 k");
     for _ in 0..2 {
-        let details = line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "DETAILS"]);
+        let details = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "DETAILS"]);
         let [token, overdue, previous, owner] = details.list() else { panic!("{details:?}") };
         assert!(token.int() > dead);
         assert!((0..5_000).contains(&overdue.int()), "{details:?}");
         assert_eq!((previous, owner), (&Reply::Int(dead), &Reply::Text(b"bob".into())));
     }
-    assert_eq!(line.info("lock_recoveries"), 1);
+    assert_eq!(queue.info("lock_recoveries"), 1);
 }
 
 #[test]
 fn before_the_claim_nobody_holds_anything() {
-    let Some(mut line) = Line::with(&["claim-ms", "20000"]) else { return };
-    let token = granted(&mut line, &["OWNER", "alice"]).to_string();
-    let before = line.value();
-    assert_eq!(line.call(&["LOCK.CHECK", "k", &token]).int(), 0);
-    assert_eq!(line.call(&["LOCK.EXTEND", "k", &token, "PX", "60000"]).int(), 0);
-    assert_eq!(line.call(&["LOCK.MEXTEND", "1", "k", &token, "PX", "60000"]).int(), 0);
-    let info = line.call(&["LOCK.INFO", "k"]);
+    let Some(mut queue) = Queue::with(&["claim-ms", "20000"]) else { return };
+    let token = granted(&mut queue, &["OWNER", "alice"]).to_string();
+    let before = queue.value();
+    assert_eq!(queue.call(&["LOCK.CHECK", "k", &token]).int(), 0);
+    assert_eq!(queue.call(&["LOCK.EXTEND", "k", &token, "PX", "60000"]).int(), 0);
+    assert_eq!(queue.call(&["LOCK.MEXTEND", "1", "k", &token, "PX", "60000"]).int(), 0);
+    let info = queue.call(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("state").text(), "held");
     assert_eq!([info.field("id"), info.field("owner"), info.field("session")], [Reply::Nil, Reply::Nil, Reply::Nil]);
     assert_eq!(info.field("lease-ms").int(), 0);
     assert!((10_000..=20_000).contains(&info.field("free-in-ms").int()), "{info:?}");
     // A stranger, and a forged ID that no attempt has.
-    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
-    assert!(line.call(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
-    assert_eq!(line.value(), before);
-    assert_eq!(line.claim("7").to_string(), token);
+    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
+    assert!(queue.call(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
+    assert_eq!(queue.value(), before);
+    assert_eq!(queue.claim("7").to_string(), token);
 }
 
 #[test]
 fn an_unclaimed_grant_can_be_released_by_its_token() {
     for command in [&["LOCK.RELEASE", "k"][..], &["LOCK.MRELEASE", "1", "k"]] {
-        let Some(mut line) = Line::start() else { return };
-        let token = granted(&mut line, &[]).to_string();
-        line.ask("8");
-        assert_eq!(line.call(&[command, &[&token]].concat()).int(), 1);
-        line.told.hears("granted 8 k");
-        line.told.hears("cancelled 7 k");
-        let token = line.claim("8");
-        line.locks.release(token);
-        assert_eq!(line.call(&["EXISTS", "k"]).int(), 0, "{command:?}");
+        let Some(mut queue) = Queue::start() else { return };
+        let token = granted(&mut queue, &[]).to_string();
+        queue.ask("8");
+        assert_eq!(queue.call(&[command, &[&token]].concat()).int(), 1);
+        queue.subscriber.gets("granted 8 k");
+        queue.subscriber.gets("cancelled 7 k");
+        let token = queue.claim("8");
+        queue.locks.release(token);
+        assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0, "{command:?}");
     }
 }
 
@@ -120,50 +120,50 @@ const CHANGES: [&[&str]; 5] = [
 ];
 
 #[test]
-fn a_grant_whose_value_was_changed_is_over_and_the_attempt_keeps_its_place() {
+fn a_changed_grant_is_over_and_its_attempt_keeps_its_place() {
     for change in CHANGES {
-        let Some(mut line) = Line::start() else { return };
-        line.locks.server.allow_silent_changes();
-        granted(&mut line, &[]);
+        let Some(mut queue) = Queue::start() else { return };
+        queue.locks.server.allow_silent_changes();
+        granted(&mut queue, &[]);
         // In one iteration, so that nobody is served in between; then another client has it.
         let taken = ["SET", "k", "foreign"];
         let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
-        let replies = line.locks.in_one_turn(&[change, &taken, &ask]);
+        let replies = queue.locks.in_one_turn(&[change, &taken, &ask]);
         assert_eq!(replies[2], waiting(), "{change:?}");
-        assert_eq!(line.value(), "foreign", "{change:?}");
-        line.ask("8");
-        line.told.hears_nothing();
-        assert_eq!(line.call(&["DEL", "k"]).int(), 1);
-        line.takes_its_turn("7");
-        line.takes_its_turn("8");
+        assert_eq!(queue.value(), "foreign", "{change:?}");
+        queue.ask("8");
+        queue.subscriber.gets_nothing();
+        assert_eq!(queue.call(&["DEL", "k"]).int(), 1);
+        queue.takes_its_turn("7");
+        queue.takes_its_turn("8");
     }
 }
 
 #[test]
-fn a_grant_whose_value_was_changed_is_not_passed_on_when_its_time_is_over() {
-    let Some(mut line) = Line::with(&["claim-ms", "100"]) else { return };
-    line.locks.server.allow_silent_changes();
-    granted(&mut line, &[]);
-    let mut value = line.value();
+fn a_changed_unclaimed_grant_does_not_pass_on() {
+    let Some(mut queue) = Queue::with(&["claim-ms", "100"]) else { return };
+    queue.locks.server.allow_silent_changes();
+    granted(&mut queue, &[]);
+    let mut value = queue.value();
     // The same token, until another moment.
     let end = timestamp_us(&value) + 60_000_000;
     value.replace_range(..17, &format!("{}.{:06}", end / 1_000_000, end % 1_000_000));
-    line.locks.conn.ok(&["SET", "k", &value]);
-    line.ask("8");
-    testkit::until("its time is over", || (line.info("lock_unclaimed") == 1).then_some(()));
-    line.told.hears_nothing();
-    assert_eq!(line.value(), value);
+    queue.locks.conn.ok(&["SET", "k", &value]);
+    queue.ask("8");
+    testkit::until("its time is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
+    queue.subscriber.gets_nothing();
+    assert_eq!(queue.value(), value);
 }
 
 #[test]
-fn a_claim_of_another_kind_is_an_error_and_the_grant_stays() {
-    let Some(mut line) = Line::start() else { return };
-    let token = granted(&mut line, &[]);
-    let before = line.value();
+fn a_claim_of_another_kind_is_an_error() {
+    let Some(mut queue) = Queue::start() else { return };
+    let token = granted(&mut queue, &[]);
+    let before = queue.value();
     for share in [&["SHARED"][..], &["LIMIT", "3"]] {
-        let reply = line.call(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], share].concat());
+        let reply = queue.call(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], share].concat());
         assert!(reply.error().starts_with("ERR id holds this lock without SHARED and LIMIT"), "{reply:?}");
     }
-    assert_eq!(line.value(), before);
-    assert_eq!(line.claim("7"), token);
+    assert_eq!(queue.value(), before);
+    assert_eq!(queue.claim("7"), token);
 }

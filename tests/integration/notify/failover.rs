@@ -1,7 +1,7 @@
 //! Restart, demotion and promotion: nobody can claim a grant at another server or after a restart. It ends at its
 //! timestamp, like a predecessor that never released.
 
-use super::{waiting, Line, Listener};
+use super::{waiting, Queue, Subscriber};
 use crate::kinds::{Kind, Row};
 use crate::waiting::Locks;
 use crate::wire::fixture::Snapshot;
@@ -13,12 +13,12 @@ const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 /// Attempt 7 asks another server for the lock that it was notified of: it is granted the lock once the earlier grant is
 /// over.
 fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
-    let mut told = Listener::of(&locks.server, "c");
+    let mut subscriber = Subscriber::of(&locks.server, "c");
     let before = Snapshot::take(&mut locks.conn, "k");
     let ask = kind.acquire(&["PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"]);
     assert_eq!(locks.conn.call(&ask), waiting());
     assert_eq!(Snapshot::take(&mut locks.conn, "k"), before);
-    told.hears("granted 7 k");
+    subscriber.gets("granted 7 k");
     let claim = kind.acquire(&["PX", "30000", "ID", "7"]);
     if kind == Kind::Several {
         assert!(locks.conn.call(&claim).int() > token);
@@ -30,12 +30,12 @@ fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
 }
 
 /// An attempt that was notified, and did not claim its grant.
-fn unclaimed(line: &mut Line, kind: Kind) -> i64 {
-    let token = line.locks.hold();
-    line.ask_with(&kind.acquire(&[]), "7", &[]);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    line.locks.conn.lock("k", "token").int()
+fn unclaimed(queue: &mut Queue, kind: Kind) -> i64 {
+    let token = queue.locks.hold();
+    queue.ask_with(&kind.acquire(&[]), "7", &[]);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    queue.locks.conn.lock("k", "token").int()
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn after_a_restart_an_unclaimed_grant_ends_at_its_timestamp() {
             let args = ["--appendonly", "yes", "--appendfsync", "always"];
             Server::with().args(&args).module_args(&["margin-ms", "0", "claim-ms", "1500"]).dir(&dir).start()
         };
-        let Some(mut line) = Line::on(start()) else { return };
-        let token = unclaimed(&mut line, kind);
-        let value = line.call(&["DUMP", "k"]);
-        drop(line);
+        let Some(mut queue) = Queue::on(start()) else { return };
+        let token = unclaimed(&mut queue, kind);
+        let value = queue.call(&["DUMP", "k"]);
+        drop(queue);
         let mut locks = Locks::on(start());
         assert_eq!(locks.conn.call(&["DUMP", "k"]), value);
         assert_eq!(locks.info("lock", "lock_queued"), 0);
@@ -63,14 +63,14 @@ fn after_a_restart_an_unclaimed_grant_ends_at_its_timestamp() {
 }
 
 #[test]
-fn at_the_new_master_an_unclaimed_grant_ends_at_its_timestamp() {
+fn an_unclaimed_grant_ends_by_timestamp_after_a_failover() {
     for kind in ALONE {
         let _row = Row::of(kind);
-        let Some(mut line) = Line::with(&["claim-ms", "1500"]) else { return };
+        let Some(mut queue) = Queue::with(&["claim-ms", "1500"]) else { return };
         let replica = Server::with().module_args(&["margin-ms", "0"]).start();
-        replica.replicate(&line.locks.server);
-        let token = unclaimed(&mut line, kind);
-        line.locks.server.wait_offset(&replica);
+        replica.replicate(&queue.locks.server);
+        let token = unclaimed(&mut queue, kind);
+        queue.locks.server.wait_offset(&replica);
         let mut new = Locks::on(replica);
         new.conn.ok(&["REPLICAOF", "NO", "ONE"]);
         if new.conn.state("k") == "held" {
@@ -81,44 +81,44 @@ fn at_the_new_master_an_unclaimed_grant_ends_at_its_timestamp() {
 
 #[test]
 fn a_demotion_ends_all_waits_and_says_so() {
-    let Some(mut line) = Line::with(&["claim-ms", "60000"]) else { return };
+    let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
     let master = Server::with().module_args(&["margin-ms", "0"]).start();
-    let mut sharded = Listener::on(line.locks.server.conn(), "SSUBSCRIBE", "c");
-    let token = line.locks.hold();
+    let mut sharded = Subscriber::on(queue.locks.server.conn(), "SSUBSCRIBE", "c");
+    let token = queue.locks.hold();
     for id in ["1", "2"] {
-        line.ask(id);
+        queue.ask(id);
     }
-    line.ask_with(&["LOCK.MACQUIRE", "2", "l", "k"], "3", &[]);
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "4", &["SNOTIFY", "c"]);
-    line.locks.release(token);
-    line.told.hears("granted 1 k");
-    line.locks.conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    line.told.hears("unblocked 2 k");
-    line.told.hears("unblocked 3 l");
-    sharded.hears("unblocked 4 k");
-    assert_eq!((line.info("lock_queued"), line.info("lock_waiters"), line.info("lock_places")), (0, 0, 0));
-    let reply = line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "9", "ID", "1", "NOTIFY", "c"]);
+    queue.ask_with(&["LOCK.MACQUIRE", "2", "l", "k"], "3", &[]);
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "4", &["SNOTIFY", "c"]);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 1 k");
+    queue.locks.conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    queue.subscriber.gets("unblocked 2 k");
+    queue.subscriber.gets("unblocked 3 l");
+    sharded.gets("unblocked 4 k");
+    assert_eq!((queue.info("lock_queued"), queue.info("lock_waiters"), queue.info("lock_places")), (0, 0, 0));
+    let reply = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "9", "ID", "1", "NOTIFY", "c"]);
     assert!(reply.error().starts_with("READONLY "), "{reply:?}");
-    let info = line.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = queue.call(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!([info.field("waiters"), info.field("queue")], [Reply::Nil, Reply::Nil]);
     // It is master again, and knows none of them.
-    line.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
-    line.told.hears_nothing();
-    assert_eq!(line.info("lock_queued"), 0);
+    queue.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
+    queue.subscriber.gets_nothing();
+    assert_eq!(queue.info("lock_queued"), 0);
 }
 
 #[test]
-fn a_crowd_is_told_of_a_demotion_while_the_server_answers_others() {
-    let Some(mut line) = Line::start() else { return };
+fn a_demotion_with_many_waiters_delays_nobody() {
+    let Some(mut queue) = Queue::start() else { return };
     let master = Server::start();
-    line.locks.hold();
+    queue.locks.hold();
     for n in 0..3_000 {
-        line.ask(&n.to_string());
+        queue.ask(&n.to_string());
     }
-    line.locks.conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    assert_eq!(line.locks.server.conn().text(&["PING"]), "PONG");
+    queue.locks.conn.ok(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    assert_eq!(queue.locks.server.conn().text(&["PING"]), "PONG");
     for n in 0..3_000 {
-        line.told.hears(&format!("unblocked {n} k"));
+        queue.subscriber.gets(&format!("unblocked {n} k"));
     }
-    until("all have left", || (line.info("lock_queued") == 0).then_some(()));
+    until("all have left", || (queue.info("lock_queued") == 0).then_some(()));
 }

@@ -22,7 +22,7 @@ fn replaced(then: impl FnOnce(&mut Locks)) -> (Locks, Locks) {
 }
 
 #[test]
-fn an_id_that_is_sent_to_the_new_master_gets_the_error_and_no_longer_lease() {
+fn a_repeated_id_gets_no_longer_lease_at_the_new_master() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let (_old, mut new) = replaced(|old| {
@@ -46,7 +46,7 @@ fn an_id_that_is_sent_to_the_new_master_gets_the_error_and_no_longer_lease() {
 }
 
 #[test]
-fn in_a_grace_an_attempt_is_told_of_the_grant_that_this_server_made() {
+fn a_grace_repeats_the_grants_of_this_server() {
     let mut locks = Locks::on(Server::with().args(&["--min-replicas-max-lag", "1"]).module_args(&GRACE).start());
     if locks.conn.is_before_7() {
         return skipped("a longer grace", "this server has no settings of modules that can be changed");
@@ -67,7 +67,7 @@ fn in_a_grace_an_attempt_is_told_of_the_grant_that_this_server_made() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
+fn an_undelivered_grant_passes_on_only_if_unchanged() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = Locks::start();
@@ -102,16 +102,16 @@ fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
 }
 
 #[test]
-fn a_cancel_of_an_unclaimed_grant_leaves_a_changed_value_alone() {
-    let Some(mut line) = super::Line::with(&["claim-ms", "60000"]) else { return };
-    let token = line.locks.hold();
-    line.ask("7");
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    let mut value = line.value();
+fn cancelling_an_unclaimed_grant_keeps_a_changed_value() {
+    let Some(mut queue) = super::Queue::with(&["claim-ms", "60000"]) else { return };
+    let token = queue.locks.hold();
+    queue.ask("7");
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    let mut value = queue.value();
     value.replace_range(..17, "9999999999.500000");
-    line.locks.conn.ok(&["SET", "k", &value]);
-    assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-    line.told.hears("cancelled 7 k");
-    assert_eq!(line.value(), value);
+    queue.locks.conn.ok(&["SET", "k", &value]);
+    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    queue.subscriber.gets("cancelled 7 k");
+    assert_eq!(queue.value(), value);
 }

@@ -1,18 +1,18 @@
 //! Bad input: an error that names the argument, no change, no message, nobody queued.
 
-use super::{can_publish, Line, Listener};
+use super::{can_publish, Queue, Subscriber};
 use testkit::{show, Conn, Server};
 
 /// The state that must not change: the keys, the queue, the replication stream, and the published messages.
 struct Still {
     digest: String,
     numbers: Vec<Option<String>>,
-    all: Listener,
+    all: Subscriber,
 }
 
 impl Still {
     fn of(server: &Server, conn: &mut Conn) -> Self {
-        let all = Listener::on(server.conn(), "PSUBSCRIBE", "*");
+        let all = Subscriber::on(server.conn(), "PSUBSCRIBE", "*");
         Self { digest: conn.text(&["DEBUG", "DIGEST"]), numbers: Self::numbers(conn), all }
     }
 
@@ -34,9 +34,9 @@ impl Still {
 
 #[test]
 fn every_bad_argument_is_named_and_changes_nothing() {
-    let Some(mut line) = Line::start() else { return };
-    line.locks.hold();
-    let mut still = Still::of(&line.locks.server, &mut line.locks.conn);
+    let Some(mut queue) = Queue::start() else { return };
+    queue.locks.hold();
+    let mut still = Still::of(&queue.locks.server, &mut queue.locks.conn);
     let (long, longest) = ("c".repeat(257), "c".repeat(1 << 20));
     let wait = ["WAIT", "30000", "ID", "7"];
     for (options, error) in [
@@ -74,13 +74,13 @@ fn every_bad_argument_is_named_and_changes_nothing() {
     ] {
         for command in [&["LOCK.ACQUIRE", "k", "PX", "30000"][..], &["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000"]] {
             for resp in ["2", "3"] {
-                line.call(&["HELLO", resp]);
+                queue.call(&["HELLO", resp]);
                 let args = [command, options].concat();
                 let what =
                     args.iter().map(|arg| show(&arg.as_bytes()[..arg.len().min(40)])).collect::<Vec<_>>().join(" ");
-                assert_eq!(line.locks.conn.raw(&args), format!("-{error}\r\n").into_bytes(), "{what}");
-                line.call(&["HELLO", "2"]);
-                still.assert(&mut line.locks.conn, &what);
+                assert_eq!(queue.locks.conn.raw(&args), format!("-{error}\r\n").into_bytes(), "{what}");
+                queue.call(&["HELLO", "2"]);
+                still.assert(&mut queue.locks.conn, &what);
             }
         }
     }
@@ -90,44 +90,44 @@ fn every_bad_argument_is_named_and_changes_nothing() {
         &["LOCK.EXTEND", "k", "7", "PX", "1", "NOTIFY", "c"],
         &["LOCK.INFO", "k", "NOTIFY"],
     ] {
-        assert!(line.call(args).error().starts_with("ERR "), "{args:?}");
+        assert!(queue.call(args).error().starts_with("ERR "), "{args:?}");
     }
-    still.assert(&mut line.locks.conn, "other commands");
+    still.assert(&mut queue.locks.conn, "other commands");
 }
 
 #[test]
 fn channels_of_any_bytes_up_to_256_are_accepted() {
-    let Some(mut line) = Line::start() else { return };
+    let Some(mut queue) = Queue::start() else { return };
     for (n, channel) in [&b"\0"[..], b" ", b"\xff\xfe\r\n", &[b'c'; 256], b"*", b"{}"].into_iter().enumerate() {
-        let mut listener = line.locks.server.conn();
-        listener.call(&[b"SUBSCRIBE", channel]);
-        let token = line.locks.hold();
+        let mut subscriber = queue.locks.server.conn();
+        subscriber.call(&[b"SUBSCRIBE", channel]);
+        let token = queue.locks.hold();
         let id = n.to_string();
         let ask =
             [b"LOCK.ACQUIRE", &b"k"[..], b"PX", b"9000", b"WAIT", b"9000", b"ID", id.as_bytes(), b"NOTIFY", channel];
-        assert_eq!(line.locks.conn.call(&ask), super::waiting());
-        let queue = line.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
-        assert_eq!(queue.list()[0].field("channel"), testkit::Reply::Text(channel.to_vec()));
-        line.locks.release(token);
-        let message = listener.read();
+        assert_eq!(queue.locks.conn.call(&ask), super::waiting());
+        let rows = queue.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+        assert_eq!(rows.list()[0].field("channel"), testkit::Reply::Text(channel.to_vec()));
+        queue.locks.release(token);
+        let message = subscriber.read();
         assert_eq!(message.list()[1], testkit::Reply::Text(channel.to_vec()));
-        let token = line.claim(&id);
-        line.locks.release(token);
+        let token = queue.claim(&id);
+        queue.locks.release(token);
     }
 }
 
 #[test]
-fn without_a_cluster_a_sharded_channel_of_any_slot_will_do() {
-    let Some(mut line) = Line::start() else { return };
-    let mut sharded = Listener::on(line.locks.server.conn(), "SSUBSCRIBE", "{another}slot");
-    let token = line.locks.hold();
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["SNOTIFY", "{another}slot"]);
-    line.locks.release(token);
-    sharded.hears("granted 7 k");
+fn a_single_server_accepts_any_sharded_channel() {
+    let Some(mut queue) = Queue::start() else { return };
+    let mut sharded = Subscriber::on(queue.locks.server.conn(), "SSUBSCRIBE", "{another}slot");
+    let token = queue.locks.hold();
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["SNOTIFY", "{another}slot"]);
+    queue.locks.release(token);
+    sharded.gets("granted 7 k");
 }
 
 #[test]
-fn a_server_that_cannot_publish_for_a_module_says_which_version_can() {
+fn notify_names_the_version_that_it_needs() {
     let (server, mut conn) = Server::connected();
     if can_publish(&mut conn) {
         return;

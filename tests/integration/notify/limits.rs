@@ -1,6 +1,6 @@
 //! `lock.max-queued` counts keys; a queued attempt and a claim are never refused.
 
-use super::{waiting, Line};
+use super::{waiting, Queue};
 use testkit::Reply;
 
 const BUSY: &str = "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server";
@@ -10,72 +10,72 @@ fn ask(id: &str) -> Vec<&str> {
 }
 
 #[test]
-fn one_more_is_refused_and_one_that_stands_there_is_not() {
-    let Some(mut line) = Line::with(&["max-queued", "4", "max-waiters", "1"]) else { return };
-    let token = line.locks.hold();
-    line.ask("1");
-    line.ask("2");
-    line.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "3", &[]);
-    assert_eq!(line.info("lock_queued"), 4);
+fn only_a_new_waiter_beyond_the_limit_is_refused() {
+    let Some(mut queue) = Queue::with(&["max-queued", "4", "max-waiters", "1"]) else { return };
+    let token = queue.locks.hold();
+    queue.ask("1");
+    queue.ask("2");
+    queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "3", &[]);
+    assert_eq!(queue.info("lock_queued"), 4);
     for command in [ask("4"), vec!["LOCK.MACQUIRE", "2", "m", "k", "PX", "9", "WAIT", "9", "ID", "4", "NOTIFY", "c"]] {
-        assert_eq!(line.call(&command).error(), BUSY);
+        assert_eq!(queue.call(&command).error(), BUSY);
     }
     // A blocked client counts against a limit of its own.
-    let mut blocked = line.locks.wait(&[]);
-    let mut second = line.locks.server.conn();
+    let mut blocked = queue.locks.wait(&[]);
+    let mut second = queue.locks.server.conn();
     let reply = second.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
     assert!(reply.error().starts_with("BUSYLOCKS lock.max-waiters would be exceeded"), "{reply:?}");
     // Sent again, and one that does not wait.
-    assert_eq!(line.call(&ask("1")), waiting());
-    assert_eq!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]), Reply::Nil);
+    assert_eq!(queue.call(&ask("1")), waiting());
+    assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]), Reply::Nil);
     let free = ["LOCK.ACQUIRE", "free", "PX", "30000", "WAIT", "30000", "ID", "6", "NOTIFY", "c"];
-    assert!(line.call(&free).int() > 0);
-    assert_eq!(line.info("lock_queued"), 4);
+    assert!(queue.call(&free).int() > 0);
+    assert_eq!(queue.info("lock_queued"), 4);
     // Attempts that leave make room, and so do notified ones; a claim needs none.
-    line.locks.release(token);
-    line.told.hears("granted 1 k");
-    assert_eq!(line.call(&ask("7")), waiting());
-    assert_eq!(line.call(&ask("8")).error(), BUSY);
-    let token = line.claim("1");
-    line.locks.release(token);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 1 k");
+    assert_eq!(queue.call(&ask("7")), waiting());
+    assert_eq!(queue.call(&ask("8")).error(), BUSY);
+    let token = queue.claim("1");
+    queue.locks.release(token);
     for id in ["2", "3"] {
-        assert_eq!(line.told.next(), format!("granted {id} k"));
+        assert_eq!(queue.subscriber.next(), format!("granted {id} k"));
         let token = if id == "2" {
-            line.claim(id)
+            queue.claim(id)
         } else {
-            line.call(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", id]).int()
+            queue.call(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", id]).int()
         };
-        line.locks.release(token);
+        queue.locks.release(token);
     }
     blocked.granted();
-    assert_eq!(line.info("lock_queued"), 1);
+    assert_eq!(queue.info("lock_queued"), 1);
 }
 
 #[test]
 fn a_limit_that_is_lowered_counts_for_newcomers_alone() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
     for id in ["1", "2", "3"] {
-        line.ask(id);
+        queue.ask(id);
     }
-    line.locks.conn.ok(&["CONFIG", "SET", "lock.max-queued", "0"]);
-    assert_eq!(line.call(&ask("4")).error(), BUSY);
-    line.locks.release(token);
+    queue.locks.conn.ok(&["CONFIG", "SET", "lock.max-queued", "0"]);
+    assert_eq!(queue.call(&ask("4")).error(), BUSY);
+    queue.locks.release(token);
     for id in ["1", "2", "3"] {
-        line.takes_its_turn(id);
+        queue.takes_its_turn(id);
     }
 }
 
 #[test]
 fn places_of_both_kinds_of_waits_are_bounded_together() {
-    let Some(mut line) = Line::with(&["max-queued", "3", "max-waiters", "2"]) else { return };
-    line.locks.hold();
+    let Some(mut queue) = Queue::with(&["max-queued", "3", "max-waiters", "2"]) else { return };
+    queue.locks.hold();
     for id in 0..20 {
-        assert_eq!(line.call(&["LOCK.CANCEL", "k", &id.to_string()]).int(), 0);
+        assert_eq!(queue.call(&["LOCK.CANCEL", "k", &id.to_string()]).int(), 0);
     }
-    assert_eq!(line.info("lock_places"), 5, "cancelled attempts count");
+    assert_eq!(queue.info("lock_places"), 5, "cancelled attempts count");
     for id in 20..30 {
-        assert_eq!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id.to_string()]), Reply::Nil);
+        assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id.to_string()]), Reply::Nil);
     }
-    assert_eq!(line.info("lock_places"), 5);
+    assert_eq!(queue.info("lock_places"), 5);
 }

@@ -1,12 +1,12 @@
 //! ACL: the caller needs the right to the channel when it asks.
 
-use super::{waiting, Line};
+use super::{waiting, Queue};
 use std::collections::BTreeMap;
 use testkit::{Conn, Reply};
 
-fn user(line: &mut Line, name: &str, rules: &[&str]) -> Conn {
-    line.locks.conn.ok(&[&["ACL", "SETUSER", name, "on", "nopass", "~*", "+@all"], rules].concat());
-    let mut conn = line.locks.server.conn();
+fn user(queue: &mut Queue, name: &str, rules: &[&str]) -> Conn {
+    queue.locks.conn.ok(&[&["ACL", "SETUSER", name, "on", "nopass", "~*", "+@all"], rules].concat());
+    let mut conn = queue.locks.server.conn();
     conn.ok(&["AUTH", name, "any"]);
     conn
 }
@@ -17,9 +17,9 @@ fn ask<'a>(command: &[&'a str], id: &'a str, option: &'a str, channel: &'a str) 
 
 #[test]
 fn a_user_asks_with_the_channels_that_it_may_use() {
-    let Some(mut line) = Line::start() else { return };
-    line.locks.hold();
-    let digest = line.locks.conn.text(&["DEBUG", "DIGEST"]);
+    let Some(mut queue) = Queue::start() else { return };
+    queue.locks.hold();
+    let digest = queue.locks.conn.text(&["DEBUG", "DIGEST"]);
     let mut users = BTreeMap::new();
     let rules: [(&str, &[&str]); 3] = [
         ("nobody", &["resetchannels"]),
@@ -27,7 +27,7 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
         ("all", &["resetchannels", "&*"]),
     ];
     for (name, rules) in rules {
-        users.insert(name, user(&mut line, name, rules));
+        users.insert(name, user(&mut queue, name, rules));
     }
     for (option, id) in [("NOTIFY", "7"), ("SNOTIFY", "8")] {
         for (user, channel) in
@@ -39,8 +39,8 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
                 assert_eq!(reply.error(), expected, "{user} {command:?} {option} {channel}");
             }
         }
-        assert_eq!((line.info("lock_queued"), line.info("lock_places")), (0, 0));
-        assert_eq!(line.locks.conn.text(&["DEBUG", "DIGEST"]), digest);
+        assert_eq!((queue.info("lock_queued"), queue.info("lock_places")), (0, 0));
+        assert_eq!(queue.locks.conn.text(&["DEBUG", "DIGEST"]), digest);
     }
     for (option, id) in [("NOTIFY", "7"), ("SNOTIFY", "8")] {
         for (user, channel) in [("some", "jobs:1"), ("some", "one"), ("all", "anything")] {
@@ -48,16 +48,16 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
             assert_eq!(reply, waiting(), "{user} {option} {channel}");
         }
     }
-    assert_eq!(line.locks.waiters(), 2);
+    assert_eq!(queue.locks.waiters(), 2);
 }
 
 #[test]
 fn a_refused_channel_is_in_the_acl_log() {
-    let Some(mut line) = Line::start() else { return };
-    let mut some = user(&mut line, "some", &["resetchannels", "&jobs:*"]);
+    let Some(mut queue) = Queue::start() else { return };
+    let mut some = user(&mut queue, "some", &["resetchannels", "&jobs:*"]);
     let calls: [&[&str]; 3] = [&["LOCK.ACQUIRE", "k"], &["LOCK.MACQUIRE", "2", "k", "l"], &["EVAL"]];
     for (number, call) in calls.into_iter().enumerate() {
-        line.locks.conn.ok(&["ACL", "LOG", "RESET"]);
+        queue.locks.conn.ok(&["ACL", "LOG", "RESET"]);
         let channel = format!("other:{number}");
         let reply = match call {
             ["EVAL"] => {
@@ -69,22 +69,22 @@ fn a_refused_channel_is_in_the_acl_log() {
             call => some.call(&ask(call, "7", "SNOTIFY", &channel)),
         };
         assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
-        let log = line.locks.conn.call(&["ACL", "LOG"]);
+        let log = queue.locks.conn.call(&["ACL", "LOG"]);
         let [entry] = log.list() else { panic!("{log:?}") };
         let field = |name: &str| entry.field(name).text();
         assert_eq!(["reason", "object", "username"].map(field), ["channel", &channel, "some"], "{call:?}");
     }
-    // What is allowed is not noted.
-    line.locks.conn.ok(&["ACL", "LOG", "RESET"]);
+    // The log has no entry for what is allowed.
+    queue.locks.conn.ok(&["ACL", "LOG", "RESET"]);
     some.int(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "jobs:1"));
-    assert_eq!(line.locks.conn.call(&["ACL", "LOG"]).list().len(), 0);
+    assert_eq!(queue.locks.conn.call(&["ACL", "LOG"]).list().len(), 0);
 }
 
 #[test]
 fn the_same_holds_in_transactions_and_scripts() {
-    let Some(mut line) = Line::start() else { return };
-    line.locks.hold();
-    let mut some = user(&mut line, "some", &["resetchannels", "&jobs:*"]);
+    let Some(mut queue) = Queue::start() else { return };
+    queue.locks.hold();
+    let mut some = user(&mut queue, "some", &["resetchannels", "&jobs:*"]);
     let script = "return redis.pcall(unpack(ARGV))";
     for (channel, may) in [("c", false), ("jobs:1", true)] {
         let command = ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", channel);
@@ -103,12 +103,12 @@ fn the_same_holds_in_transactions_and_scripts() {
 
 #[test]
 fn a_claim_without_a_channel_needs_no_right_to_one() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
-    line.ask("7");
-    let mut nobody = user(&mut line, "nobody", &["resetchannels"]);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
+    queue.ask("7");
+    let mut nobody = user(&mut queue, "nobody", &["resetchannels"]);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
     let reply = nobody.call(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "c"));
     assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
     assert!(nobody.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]) > 0);

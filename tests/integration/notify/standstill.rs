@@ -1,7 +1,7 @@
 //! A server that stands still for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
 //! could not be heard is not passed over afterwards.
 
-use super::{Line, Listener};
+use super::{Queue, Subscriber};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testkit::clock::Clocks;
@@ -24,19 +24,19 @@ fn patient(retention_ms: &str) -> Options {
 }
 
 /// Keeps the server from everything else for that long, and does something meanwhile.
-type Stall = fn(&Line, &mut dyn FnMut());
+type Stall = fn(&Queue, &mut dyn FnMut());
 
 /// Stops the server for longer than a claim may take, and does something meanwhile.
-fn stand_still(line: &Line, meanwhile: &mut dyn FnMut()) {
-    line.locks.server.signal("STOP");
+fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
+    queue.locks.server.signal("STOP");
     meanwhile();
     sleep(STANDSTILL);
-    line.locks.server.signal("CONT");
+    queue.locks.server.signal("CONT");
 }
 
 /// A slow script keeps the server as long.
-fn run_slow_script(line: &Line, meanwhile: &mut dyn FnMut()) {
-    let mut conn = line.locks.server.conn();
+fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
+    let mut conn = queue.locks.server.conn();
     conn.set_patience(Duration::from_secs(60));
     let begun = Instant::now();
     assert_eq!(conn.call(&["EVAL", SLOW_SCRIPT, "0", &FEW_TURNS.to_string()]), Reply::Nil);
@@ -46,73 +46,73 @@ fn run_slow_script(line: &Line, meanwhile: &mut dyn FnMut()) {
     assert_eq!(conn.read(), Reply::Nil);
 }
 
-/// An attempt that was just told of its grant, with one more behind it on the same channel, and one that is blocked.
-fn told(retention_ms: &str) -> Option<Line> {
-    let mut line = Line::on(patient(retention_ms).start())?;
-    let token = line.locks.hold();
-    line.ask("7");
-    line.ask("8");
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    Some(line)
+/// An attempt that was just notified of its grant, with one more behind it on the same channel, and one that is blocked.
+fn notified(retention_ms: &str) -> Option<Queue> {
+    let mut queue = Queue::on(patient(retention_ms).start())?;
+    let token = queue.locks.hold();
+    queue.ask("7");
+    queue.ask("8");
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    Some(queue)
 }
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
     // Also where a lock is gone with its timestamp.
     for (stall, retention_ms) in [(stand_still as Stall, "60000"), (run_slow_script, "60000"), (stand_still, "0")] {
-        let Some(mut line) = told(retention_ms) else { return };
-        let mut blocked = line.locks.wait(&[]);
-        let (mut newcomer, mut claim): (Conn, Conn) = (line.locks.server.conn(), line.locks.server.conn());
+        let Some(mut queue) = notified(retention_ms) else { return };
+        let mut blocked = queue.locks.wait(&[]);
+        let (mut newcomer, mut claim): (Conn, Conn) = (queue.locks.server.conn(), queue.locks.server.conn());
         for conn in [&mut newcomer, &mut claim] {
             conn.set_patience(Duration::from_secs(60));
         }
-        let granted = line.locks.conn.lock("k", "token").int();
-        stall(&line, &mut || {
+        let granted = queue.locks.conn.lock("k", "token").int();
+        stall(&queue, &mut || {
             // One who asks before it finds a lock whose timestamp has passed.
             newcomer.send(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
             claim.send(&CLAIM);
         });
         assert_eq!(claim.read(), Reply::Int(granted));
         assert!(newcomer.read().is_nil());
-        line.locks.assert_holds(granted);
-        assert_eq!(["lock_claims", "lock_unclaimed", "lock_recoveries"].map(|field| line.info(field)), [1, 0, 0]);
-        line.locks.release(granted);
-        line.takes_its_turn("8");
+        queue.locks.assert_holds(granted);
+        assert_eq!(["lock_claims", "lock_unclaimed", "lock_recoveries"].map(|field| queue.info(field)), [1, 0, 0]);
+        queue.locks.release(granted);
+        queue.takes_its_turn("8");
         blocked.granted();
     }
 }
 
 #[test]
-fn a_channel_that_could_not_be_heard_is_not_skipped() {
-    let Some(mut line) = told("60000") else { return };
-    stand_still(&line, &mut || {});
+fn a_channel_without_subscriber_is_not_skipped() {
+    let Some(mut queue) = notified("60000") else { return };
+    stand_still(&queue, &mut || {});
     // The first does not claim at all; the next on the same channel has its turn.
-    line.told.hears("granted 8 k");
-    assert_eq!(line.info("lock_unclaimed"), 1);
-    line.claim("8");
+    queue.subscriber.gets("granted 8 k");
+    assert_eq!(queue.info("lock_unclaimed"), 1);
+    queue.claim("8");
 }
 
 /// So it is where the clock was set forward: the timestamp has passed, and the time for the claim has not.
 #[test]
 fn a_claim_counts_after_its_timestamp() {
     let Some(clocks) = Clocks::new(&[0]) else { return };
-    let Some(mut line) = Line::on(clocks.of(Server::with().module_args(&SETTINGS)).start()) else {
+    let Some(mut queue) = Queue::on(clocks.of(Server::with().module_args(&SETTINGS)).start()) else {
         return;
     };
-    let token = line.locks.hold();
-    line.ask("7");
-    let mut blocked = line.locks.wait(&[]);
-    let mut other = Listener::of(&line.locks.server, "d");
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "d"]);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    let granted = line.locks.conn.lock("k", "token").int();
+    let token = queue.locks.hold();
+    queue.ask("7");
+    let mut blocked = queue.locks.wait(&[]);
+    let mut other = Subscriber::of(&queue.locks.server, "d");
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "d"]);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    let granted = queue.locks.conn.lock("k", "token").int();
     clocks.set(0, &[10_000_000]);
-    until("its timestamp has passed", || (line.locks.conn.state("k") == "expired").then_some(()));
-    assert!(line.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert_eq!(line.claim("7"), granted);
-    line.locks.release(granted);
-    line.locks.release(blocked.granted());
-    other.hears("granted 9 k");
+    until("its timestamp has passed", || (queue.locks.conn.state("k") == "expired").then_some(()));
+    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert_eq!(queue.claim("7"), granted);
+    queue.locks.release(granted);
+    queue.locks.release(blocked.granted());
+    other.gets("granted 9 k");
 }

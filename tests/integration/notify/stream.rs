@@ -1,6 +1,6 @@
 //! The replication stream and the AOF of every step: effects only, byte for byte, and nothing where nothing changed.
 
-use super::{waiting, Line, Listener};
+use super::{waiting, Queue, Subscriber};
 use crate::kinds::Kind;
 use crate::replication::{words, Stream};
 use std::fs;
@@ -27,101 +27,101 @@ fn del(key: &str) -> Vec<String> {
 
 #[test]
 fn asking_and_leaving_the_line_replicate_nothing() {
-    let Some(mut line) = Line::with(&["claim-ms", "20"]) else { return };
-    let token = line.locks.hold();
-    let mut stream = Stream::of(&line.locks.server);
+    let Some(mut queue) = Queue::with(&["claim-ms", "20"]) else { return };
+    let token = queue.locks.hold();
+    let mut stream = Stream::of(&queue.locks.server);
     stream.take();
-    line.ask("7");
-    line.ask("7");
-    line.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "8", &["OWNER", "bob"]);
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "nobody"]);
+    queue.ask("7");
+    queue.ask("7");
+    queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "8", &["OWNER", "bob"]);
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "nobody"]);
     let short = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20", "ID", "10", "NOTIFY", "c"];
-    assert_eq!(line.call(&short), waiting());
-    line.told.hears("timeout 10 k");
-    assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-    assert_eq!(line.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 1);
+    assert_eq!(queue.call(&short), waiting());
+    queue.subscriber.gets("timeout 10 k");
+    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 1);
     assert_eq!(stream.take(), Vec::<Vec<String>>::new());
     // Its channel has no subscriber: only the release happens.
-    super::pass(&mut line.locks.conn, 30);
-    line.locks.release(token);
+    super::pass(&mut queue.locks.conn, 30);
+    queue.locks.release(token);
     assert_eq!(stream.take(), [del("k")]);
 }
 
 #[test]
 fn a_grant_is_one_set_and_a_claim_another() {
-    let Some(mut line) = Line::start() else { return };
-    let mut stream = Stream::of(&line.locks.server);
-    let token = line.locks.hold();
-    let held = set_of(&mut line.locks.conn, "k");
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["OWNER", "alice"]);
-    line.locks.release(token);
-    let granted = set_of(&mut line.locks.conn, "k");
+    let Some(mut queue) = Queue::start() else { return };
+    let mut stream = Stream::of(&queue.locks.server);
+    let token = queue.locks.hold();
+    let held = set_of(&mut queue.locks.conn, "k");
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["OWNER", "alice"]);
+    queue.locks.release(token);
+    let granted = set_of(&mut queue.locks.conn, "k");
     assert_eq!(granted[2].len(), 33, "{granted:?}");
-    let token = line.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "OWNER", "alice"]);
-    let claimed = set_of(&mut line.locks.conn, "k");
+    let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "OWNER", "alice"]);
+    let claimed = set_of(&mut queue.locks.conn, "k");
     assert!(claimed[2].ends_with("0000000000000000007 alice"), "{claimed:?}");
-    line.locks.release(token);
+    queue.locks.release(token);
     assert_eq!(stream.take(), [held, granted, claimed, del("k")]);
 }
 
 #[test]
-fn a_grant_that_is_not_claimed_is_a_set_and_then_what_was_there_before() {
-    let Some(mut line) = Line::with(&["claim-ms", "100"]) else { return };
-    let mut stream = Stream::of(&line.locks.server);
-    let token = line.locks.hold();
+fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
+    let Some(mut queue) = Queue::with(&["claim-ms", "100"]) else { return };
+    let mut stream = Stream::of(&queue.locks.server);
+    let token = queue.locks.hold();
     stream.take();
-    line.ask("7");
-    line.locks.release(token);
-    let granted = set_of(&mut line.locks.conn, "k");
-    until("it is free", || (line.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    queue.ask("7");
+    queue.locks.release(token);
+    let granted = set_of(&mut queue.locks.conn, "k");
+    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
     assert_eq!(stream.take(), [granted, del("k")]);
     // The predecessor that never released.
-    line.hold_until(&["OWNER", "bob"], |line| line.ask("8"));
-    line.told.hears("granted 7 k");
-    line.told.hears("granted 8 k");
+    queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("8"));
+    queue.subscriber.gets("granted 7 k");
+    queue.subscriber.gets("granted 8 k");
     // Not its state: a grant that has run out is expired too, until it passes on.
     let restored =
-        until("it is restored", || Some(set_of(&mut line.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
+        until("it is restored", || Some(set_of(&mut queue.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
     let commands = stream.take();
     let [held, extended, granted, last] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((&restored, &extended[2]), (last, &last[2]), "as the predecessor left it");
     assert_eq!((held[2].len(), granted[2].len()), (37, 33), "{commands:?}");
     // And the grant to the next in the queue, in one change.
-    let mut other = Listener::of(&line.locks.server, "d");
-    assert_eq!(line.call(&["DEL", "k"]).int(), 1);
-    let token = line.locks.hold();
+    let mut other = Subscriber::of(&queue.locks.server, "d");
+    assert_eq!(queue.call(&["DEL", "k"]).int(), 1);
+    let token = queue.locks.hold();
     stream.take();
-    line.ask("9");
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "10", &["NOTIFY", "d"]);
-    line.locks.release(token);
-    let first = set_of(&mut line.locks.conn, "k");
-    other.hears("granted 10 k");
-    let second = set_of(&mut line.locks.conn, "k");
+    queue.ask("9");
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "10", &["NOTIFY", "d"]);
+    queue.locks.release(token);
+    let first = set_of(&mut queue.locks.conn, "k");
+    other.gets("granted 10 k");
+    let second = set_of(&mut queue.locks.conn, "k");
     assert_eq!(stream.take(), [first, second]);
 }
 
 #[test]
 fn cancelling_a_grant_is_what_releasing_it_is() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
-    line.ask("7");
-    let mut stream = Stream::of(&line.locks.server);
-    line.locks.release(token);
-    let granted = set_of(&mut line.locks.conn, "k");
-    assert_eq!(line.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-    until("it is free", || (line.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
+    queue.ask("7");
+    let mut stream = Stream::of(&queue.locks.server);
+    queue.locks.release(token);
+    let granted = set_of(&mut queue.locks.conn, "k");
+    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
     assert_eq!(stream.take(), [granted, del("k")]);
 }
 
 #[test]
-fn of_several_holders_the_member_without_a_name_is_replaced_by_one_with_it() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
-    line.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["SHARED", "OWNER", "alice"]);
-    let mut stream = Stream::of(&line.locks.server);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    let (score, member) = member_of(&mut line.locks.conn, "k");
+fn an_owner_replaces_a_member_without_one() {
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
+    queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["SHARED", "OWNER", "alice"]);
+    let mut stream = Stream::of(&queue.locks.server);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    let (score, member) = member_of(&mut queue.locks.conn, "k");
     let granted = stream.take();
     let names: Vec<&str> = granted.iter().map(|command| command[0].as_str()).collect();
     assert_eq!(names, ["MULTI", "DEL", "ZADD", "PEXPIREAT", "EXEC"], "{granted:?}");
@@ -129,8 +129,8 @@ fn of_several_holders_the_member_without_a_name_is_replaced_by_one_with_it() {
     let scores = [&granted[2][2], &score].map(|score| score.parse::<f64>().unwrap());
     assert!((scores[0] - scores[1]).abs() < 1e-5, "{scores:?}");
     let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SHARED", "OWNER", "alice"];
-    line.call(&claim).int();
-    let (_, named) = member_of(&mut line.locks.conn, "k");
+    queue.call(&claim).int();
+    let (_, named) = member_of(&mut queue.locks.conn, "k");
     assert_eq!(named, format!("{member}0000000000000000007 alice"));
     let claimed = stream.take();
     let mut changes: Vec<(&str, &str)> = claimed
@@ -146,58 +146,58 @@ fn of_several_holders_the_member_without_a_name_is_replaced_by_one_with_it() {
 
 #[test]
 fn several_keys_are_granted_and_claimed_in_transactions() {
-    let Some(mut line) = Line::start() else { return };
-    let token = line.locks.hold();
-    line.ask_with(&Kind::Several.acquire(&[]), "7", &[]);
-    let mut stream = Stream::of(&line.locks.server);
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    let both = |line: &mut Line| ["k", "l"].map(|key| set_of(&mut line.locks.conn, key));
+    let Some(mut queue) = Queue::start() else { return };
+    let token = queue.locks.hold();
+    queue.ask_with(&Kind::Several.acquire(&[]), "7", &[]);
+    let mut stream = Stream::of(&queue.locks.server);
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    let both = |queue: &mut Queue| ["k", "l"].map(|key| set_of(&mut queue.locks.conn, key));
     let sets = |commands: Vec<Vec<String>>| {
         let mut sets: Vec<Vec<String>> = commands.into_iter().filter(|command| command[0] == "SET").collect();
         sets.sort();
         sets
     };
-    let granted = both(&mut line);
+    let granted = both(&mut queue);
     let commands = stream.take();
     // The release and its hand-off are one change.
     let names: Vec<&str> = commands.iter().map(|command| command[0].as_str()).collect();
     assert_eq!(names, ["MULTI", "DEL", "SET", "SET", "EXEC"], "{commands:?}");
     assert_eq!(sets(commands), granted);
-    line.call(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int();
-    let claimed = both(&mut line);
+    queue.call(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int();
+    let claimed = both(&mut queue);
     let commands = stream.take();
     assert_eq!((&commands[0][0], &commands[3][0]), (&"MULTI".to_string(), &"EXEC".to_string()), "{commands:?}");
     assert_eq!(sets(commands), claimed);
 }
 
 #[test]
-fn a_replica_without_the_module_and_the_aof_have_the_same() {
+fn replicas_without_the_module_and_the_aof_agree() {
     let server = Server::with()
         .args(&["--appendonly", "yes", "--appendfsync", "always"])
         .module_args(&["margin-ms", "0", "claim-ms", "100"])
         .start();
-    let Some(mut line) = Line::on(server) else { return };
+    let Some(mut queue) = Queue::on(server) else { return };
     let replica = Server::with().without_module().start();
-    replica.replicate(&line.locks.server);
+    replica.replicate(&queue.locks.server);
     let mut expected = Vec::new();
-    let token = line.locks.hold();
-    expected.push(set_of(&mut line.locks.conn, "k"));
-    line.ask("7");
-    line.locks.release(token);
-    expected.push(set_of(&mut line.locks.conn, "k"));
-    line.told.hears("granted 7 k");
-    let token = line.claim("7");
-    expected.push(set_of(&mut line.locks.conn, "k"));
-    line.ask("8");
-    line.locks.release(token);
-    expected.push(set_of(&mut line.locks.conn, "k"));
-    until("it is free", || (line.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    let token = queue.locks.hold();
+    expected.push(set_of(&mut queue.locks.conn, "k"));
+    queue.ask("7");
+    queue.locks.release(token);
+    expected.push(set_of(&mut queue.locks.conn, "k"));
+    queue.subscriber.gets("granted 7 k");
+    let token = queue.claim("7");
+    expected.push(set_of(&mut queue.locks.conn, "k"));
+    queue.ask("8");
+    queue.locks.release(token);
+    expected.push(set_of(&mut queue.locks.conn, "k"));
+    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
     expected.push(del("k"));
-    line.locks.server.wait_offset(&replica);
-    let digest = line.locks.conn.text(&["DEBUG", "DIGEST"]);
+    queue.locks.server.wait_offset(&replica);
+    let digest = queue.locks.conn.text(&["DEBUG", "DIGEST"]);
     assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), digest);
-    let files = fs::read_dir(line.locks.server.dir().join("appendonlydir")).unwrap().map(|file| file.unwrap().path());
+    let files = fs::read_dir(queue.locks.server.dir().join("appendonlydir")).unwrap().map(|file| file.unwrap().path());
     let aof: String = files
         .filter(|file| file.to_string_lossy().contains(".incr."))
         .map(|file| fs::read_to_string(file).unwrap())

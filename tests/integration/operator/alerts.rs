@@ -1,5 +1,5 @@
-//! The alerts of `packaging/grafana/alerts.yml` fire when they should, and only then, according to Prometheus' own promtool.
-//! `docs/OPERATING.md` explains the same alerts, and their metrics exist.
+//! The alerts of `packaging/grafana/alerts.yml` fire when they should, and only then, according to Prometheus' own
+//! promtool. `docs/OPERATING.md` explains the same alerts, and their metrics exist.
 
 use super::watching::{exported, metrics_in, server_with_percentiles};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ fn each_alert_fires_when_it_is_to_and_only_then() {
 }
 
 #[test]
-fn each_alert_is_seen_to_fire_on_one_server_beside_another() {
+fn each_alert_fires_on_one_server_beside_another() {
     let cases = project_file(CASES);
     for name in lines_of(&project_file(ALERTS), "- alert: ") {
         assert!(cases.contains(&format!("ALERTS{{alertname=\"{name}\", alertstate=\"firing\"")), "{name} has no case");
@@ -51,7 +51,7 @@ fn each_alert_is_seen_to_fire_on_one_server_beside_another() {
 }
 
 #[test]
-fn the_documentation_has_the_same_alerts_on_metrics_that_there_are() {
+fn the_documentation_has_the_same_alerts() {
     let rules = project_file(ALERTS);
     let shipped: BTreeSet<_> = lines_of(&rules, "expr: ").into_iter().collect();
     assert_eq!(shipped.len(), lines_of(&rules, "- alert: ").len(), "each has an expression of its own");
@@ -71,7 +71,7 @@ fn the_documentation_has_the_same_alerts_on_metrics_that_there_are() {
 }
 
 #[test]
-fn the_alerts_of_waiters_are_at_four_fifths_of_the_limits() {
+fn waiter_alerts_fire_at_four_fifths_of_the_limits() {
     let value = |key: &str| format!("redis_script_values{{key=\"{key}\"}}");
     for (limit, number) in [("lock_max_waiters", "lock_blocked"), ("lock_max_queued", "lock_queued")] {
         let expected = format!("{} > ignoring(key) 0.8 * {}", value(number), value(limit));
@@ -80,7 +80,7 @@ fn the_alerts_of_waiters_are_at_four_fifths_of_the_limits() {
 }
 
 #[test]
-fn the_runbook_has_a_row_for_each_alert_and_for_no_other() {
+fn the_runbook_has_exactly_one_row_per_alert() {
     let shipped: BTreeSet<_> = lines_of(&project_file(ALERTS), "- alert: ").into_iter().collect();
     let document = project_file("docs/OPERATING.md");
     let section = document.split("## Runbook").nth(1).expect("a runbook").split("\n## ").next().unwrap();

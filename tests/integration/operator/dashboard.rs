@@ -1,4 +1,5 @@
-//! Every expression of `packaging/grafana/dashboard.json` has a result in Prometheus, given the series that a server exports.
+//! Every expression of `packaging/grafana/dashboard.json` has a result in Prometheus, given the series that a server
+//! exports.
 
 use super::alerts::promtool;
 use super::watching::{exported, server_with_percentiles, values_of};

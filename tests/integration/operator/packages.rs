@@ -78,7 +78,7 @@ fn called(conn: &mut Conn) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_user_of_an_application_needs_each_of_its_rights_and_no_others() {
+fn the_application_user_has_minimal_rights() {
     let Some((_server, mut conn, mut program)) = with_user() else { return };
     conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]);
     conn.ok(&["ACL", "SETUSER", "app", "+set"]); // what it runs under the lock
@@ -98,7 +98,7 @@ fn connections(conn: &mut Conn) -> usize {
 }
 
 #[test]
-fn fifty_waits_use_a_few_connections_with_the_channel_and_ten_without() {
+fn fifty_waits_share_a_few_connections() {
     let Some((server, mut conn, mut program)) = with_user() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
     assert_eq!(program.ask("crowd 50"), "waiting");
@@ -128,7 +128,7 @@ fn fifty_waits_use_a_few_connections_with_the_channel_and_ten_without() {
 }
 
 #[test]
-fn client_kill_frees_no_lock_that_a_package_renews_and_wipes_the_address_of_its_holder() {
+fn client_kill_frees_no_renewed_lock_and_erases_its_address() {
     let Some((_server, mut conn, [mut program])) = machines(APPLICATION) else { return };
     assert_eq!(program.ask("holds 6 report"), "done");
     let before = conn.call(&["LOCK.INFO", "report"]);
@@ -147,7 +147,7 @@ fn client_kill_frees_no_lock_that_a_package_renews_and_wipes_the_address_of_its_
 }
 
 #[test]
-fn packages_that_wait_for_each_other_get_no_deadlock_and_show_as_no_circle() {
+fn notify_waits_find_and_show_no_cycle() {
     let Some((_server, mut conn, [mut one, mut other])) = machines(APPLICATION) else { return };
     assert_eq!(one.ask("session left right one"), "held");
     assert_eq!(other.ask("session right left other"), "held");
@@ -168,7 +168,7 @@ fn packages_that_wait_for_each_other_get_no_deadlock_and_show_as_no_circle() {
 }
 
 #[test]
-fn the_program_of_the_page_finds_leaked_locks_and_no_others() {
+fn the_documented_program_finds_only_leaked_locks() {
     let Some((server, mut conn, [mut program])) = machines(APPLICATION) else { return };
     let page = project_file("docs/OPERATING.md");
     let section = page.split("### Leaked locks").nth(1).expect("a section");

@@ -1,8 +1,9 @@
 //! The recipe of docs/OPERATING.md as a whole: a server with the module, its exporter with the script and the rights of
 //! that page, and a Prometheus that scrapes it and has the alerts.
 //!
-//! On a server on which locks are held, waited for, refused, overrun and recovered, every expression of the dashboard has
-//! a value, and those alerts are active whose cause is there, and no others. Beside it is a server without the module.
+//! On a server on which locks are held, waited for, refused, overrun and recovered, every expression of the dashboard
+//! has a value, and those alerts are active whose cause is there, and no others. Beside it is a server without the
+//! module.
 
 use super::alerts::{lines_of, ALERTS};
 use super::dashboard::expressions;
@@ -145,7 +146,6 @@ impl Prometheus {
         samples.map(|sample| (text(&sample["metric"]["instance"]), text(&sample["value"][1]))).collect()
     }
 
-    /// The value of an expression that has one for an instance.
     fn value(&self, expression: &str, instance: &str) -> Option<String> {
         self.values(expression).into_iter().find(|(other, _)| other == instance).map(|(_, value)| value)
     }
@@ -249,7 +249,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
 }
 
 #[test]
-fn prometheus_shows_what_happens_on_a_server_and_alerts_of_nothing_else() {
+fn prometheus_shows_events_and_no_false_alerts() {
     let programs = install::prometheus().and_then(|prometheus| Ok((prometheus, install::redis_exporter()?)));
     let (prometheus, exporter) = match programs {
         Ok(programs) => programs,

@@ -29,7 +29,7 @@ fn slow(conn: &mut Conn, command: &str) -> Vec<(i64, Vec<String>)> {
 }
 
 #[test]
-fn the_slow_log_has_our_commands_with_their_arguments_and_without_the_wait() {
+fn the_slow_log_excludes_the_wait() {
     let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "OWNER", "me"]).to_string();
@@ -151,7 +151,7 @@ fn debug_object_and_memory_usage_show_an_ordinary_short_string() {
 }
 
 #[test]
-fn waiting_shows_in_the_memory_of_the_server_and_goes_with_the_waiter() {
+fn a_waiters_memory_shows_and_is_freed() {
     let (server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let used = |conn: &mut Conn| conn.info("memory", "used_memory").unwrap().parse::<i64>().unwrap();

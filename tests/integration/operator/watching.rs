@@ -39,7 +39,7 @@ pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_script_for_the_exporter_gives_every_field_as_a_number() {
+fn the_exporter_script_returns_numbers() {
     let (_server, mut conn) = server_with_percentiles();
     let exported = exported(&mut conn);
     for (name, value) in &exported {
@@ -76,7 +76,7 @@ pub fn values_of(json: &Value, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_dashboard_parses_and_shows_every_metric_that_there_is_and_no_other() {
+fn the_dashboard_shows_exactly_the_metrics() {
     let (_server, mut conn) = server_with_percentiles();
     let json: Value = serde_json::from_str(&project_file("packaging/grafana/dashboard.json")).expect("JSON");
     let shown: BTreeSet<_> = values_of(&json, "expr").iter().flat_map(|text| metrics_in(text)).collect();
@@ -125,7 +125,7 @@ fn users(server: &Server) {
 }
 
 #[test]
-fn the_users_of_the_documentation_can_be_made_and_the_exporter_reads() {
+fn documented_users_work_and_the_exporter_reads() {
     let server = Server::start();
     if server.conn().is_before_7() {
         return skipped("the users of the documentation", "their rights need 7.0");
@@ -155,7 +155,7 @@ fn commands(text: &str, token: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_watcher_takes_every_look_of_the_runbook_and_the_janitor_every_step() {
+fn watcher_and_janitor_may_follow_the_runbook() {
     let server = Server::start();
     let mut conn = server.conn();
     if conn.is_before_7() {

@@ -35,7 +35,7 @@ fn copied(stage: &[String]) -> (String, String) {
 }
 
 #[test]
-fn the_dockerfile_copies_what_is_built_to_where_the_server_loads_it_from() {
+fn the_dockerfile_copies_the_module_where_it_is_loaded() {
     let stages = stages();
     let [(build, building), (init, copying), (_, serving)] = &stages[..] else { panic!("{stages:?}") };
     assert_eq!((build.as_str(), init.as_str()), ("build", "module"));
@@ -105,7 +105,7 @@ fn servers_start_with_the_configurations_for_kubernetes() {
 }
 
 #[test]
-fn the_readiness_probe_tells_a_server_with_the_module_from_one_without() {
+fn the_readiness_probe_detects_the_module() {
     let set = project_file(STATEFUL_SET);
     let probe = set.lines().find_map(|line| line.trim().strip_prefix("command: ["));
     let probe: Vec<_> = probe.expect("a command").trim_end_matches(']').split(", ").collect();

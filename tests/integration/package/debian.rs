@@ -93,7 +93,7 @@ fn what_is_packed_loads_and_is_the_same_each_time() {
 }
 
 #[test]
-fn what_has_to_be_complete_fails_where_something_would_be_left_out() {
+fn complete_fails_if_anything_is_left_out() {
     let dir = temp_dir();
     // A cargo without cargo-cyclonedx.
     let text = format!("#!/bin/sh\n[ \"$1\" != cyclonedx ] || exit 101\nexec {} \"$@\"\n", env!("CARGO"));
@@ -110,7 +110,7 @@ fn what_has_to_be_complete_fails_where_something_would_be_left_out() {
 }
 
 #[test]
-fn the_manual_of_lock_top_names_options_and_keys_that_there_are() {
+fn the_lock_top_manual_names_existing_options_and_keys() {
     let manual = fs::read_to_string("packaging/lock-top.1").unwrap();
     let help = fs::read_to_string("tools/lock-top/src/options.rs").unwrap();
     let manual = manual.replace("\\-", "-");
@@ -124,7 +124,7 @@ fn the_manual_of_lock_top_names_options_and_keys_that_there_are() {
 
 /// A build in another folder would have different bytes.
 #[test]
-fn a_module_that_names_a_path_of_this_machine_is_not_packed() {
+fn a_module_with_a_local_path_is_not_packed() {
     let dir = temp_dir();
     let (bin, target, out) = (dir.join("bin"), dir.join("target"), dir.join("out"));
     fs::create_dir(&bin).unwrap();

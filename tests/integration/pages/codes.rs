@@ -67,7 +67,7 @@ const TROUBLES: [Trouble; 3] = [
 ];
 
 #[test]
-fn a_code_to_send_again_after_changes_nothing_and_the_same_command_succeeds_later() {
+fn a_retryable_error_changes_nothing_and_a_retry_succeeds() {
     let codes = codes();
     if Server::connected().1.is_before_7() {
         return skipped("codes of the server", "CONFIG SET takes one setting at a time before 7.0");
@@ -88,7 +88,7 @@ fn a_code_to_send_again_after_changes_nothing_and_the_same_command_succeeds_late
 }
 
 #[test]
-fn a_replica_that_has_lost_its_master_answers_nothing_by_the_code_of_the_page() {
+fn a_replica_without_master_has_the_documented_exit_code() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -98,7 +98,7 @@ fn a_replica_that_has_lost_its_master_answers_nothing_by_the_code_of_the_page() 
 }
 
 #[test]
-fn a_login_that_is_missing_or_wrong_has_the_codes_of_the_page() {
+fn wrong_logins_have_documented_exit_codes() {
     let codes = codes();
     let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);

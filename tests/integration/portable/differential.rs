@@ -268,19 +268,19 @@ fn steps() -> (u64, u64) {
 }
 
 #[test]
-fn random_calls_give_what_the_module_gives_in_its_default_settings() {
+fn random_commands_agree_with_default_settings() {
     let (steps, seed) = steps();
     run(1_000, 60_000, seed, steps);
 }
 
 #[test]
-fn random_calls_give_what_the_module_gives_without_margin_and_retention() {
+fn random_commands_agree_without_margin_and_retention() {
     let (steps, seed) = steps();
     run(0, 0, seed + 1, steps);
 }
 
 #[test]
-fn random_calls_give_what_the_module_gives_where_a_lock_stays_for_ever() {
+fn random_commands_agree_with_endless_retention() {
     let (steps, seed) = steps();
     run(3_333, -1, seed + 2, steps);
 }
@@ -382,7 +382,7 @@ fn timestamps_of_all_forms_pass_in_the_same_microsecond() {
 }
 
 #[test]
-fn a_token_of_the_same_microsecond_or_a_later_one_is_passed_by_one() {
+fn tokens_grow_by_one_when_the_clock_does_not() {
     let Some(mut twins) = Twins::start(1_000, 60_000) else { return };
     for way in twins.ways.clone() {
         for (ahead, expected) in [(-1, 0), (0, 1), (1, 2), (999_999, 1_000_000)] {

@@ -1,5 +1,5 @@
-//! A mixed fleet on one server: the module, scripts, functions, clients of SETNX and of SET NX PX, and holders that die.
-//! No two of them work at once, and the tokens of the key grow.
+//! A mixed fleet on one server: the module, scripts, functions, clients of SETNX and of SET NX PX, and holders that
+//! die. No two of them work at once, and the tokens of the key grow.
 
 use super::{load, Way};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -93,7 +93,8 @@ impl Kind {
     }
 }
 
-/// The timestamp at the front of a value, in microseconds; none of the secret of another client, and of a key that is gone.
+/// The timestamp at the front of a value, in microseconds; none of the secret of another client, and of a key that is
+/// gone.
 fn end_us(value: &Reply) -> Option<i64> {
     let Reply::Text(bytes) = value else { return None };
     let text = std::str::from_utf8(bytes).ok()?;
@@ -160,7 +161,7 @@ fn run(server: &Server, kinds: &[Kind]) {
 
 /// The module and scripts, in a crowd with both kinds of hand-made locks.
 #[test]
-fn the_module_scripts_and_hand_made_locks_never_overlap_and_tokens_grow() {
+fn the_module_scripts_and_classic_locks_never_overlap() {
     let margin = MARGIN.as_millis().to_string();
     let server = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "0"]).start();
     // Others write over the keys, which the server announces to nobody.
@@ -173,7 +174,7 @@ fn the_module_scripts_and_hand_made_locks_never_overlap_and_tokens_grow() {
 
 /// The same without the module.
 #[test]
-fn functions_scripts_and_hand_made_locks_never_overlap_where_there_is_no_module() {
+fn functions_scripts_and_classic_locks_never_overlap() {
     let server = Server::with().without_module().start();
     let ways = load(&mut server.conn());
     let mut kinds = vec![Kind::Classic, Kind::Classic, Kind::Secret, Kind::Secret];

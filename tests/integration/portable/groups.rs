@@ -11,7 +11,7 @@ fn script(conn: &mut Conn) -> Way {
 }
 
 #[test]
-fn in_a_cluster_a_call_goes_to_the_node_of_its_key_and_survives_its_failover() {
+fn a_cluster_command_follows_its_key_through_a_failover() {
     let cluster = cluster::in_memory();
     let key = "portable";
     let (mut right, mut wrong) = (cluster.master_of(key).conn(), cluster.other_master(key).conn());
@@ -56,7 +56,7 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
 }
 
 #[test]
-fn after_a_failover_of_sentinel_the_new_master_knows_the_holder_and_has_the_functions() {
+fn a_sentinel_failover_keeps_holders_and_functions() {
     let group = Group::start(Plan::UNSAFE);
     let old = testkit::until("all agree on a master", || group.master());
     group.until_whole();

@@ -11,7 +11,7 @@ fn script(conn: &mut Conn) -> Way {
 }
 
 #[test]
-fn scripts_void_the_promise_of_the_grace_functions_and_an_acl_keep_it() {
+fn scripts_bypass_the_grace_unless_acls_forbid() {
     let server = Server::with().module_args(&["failover-grace-ms", "600000"]).start();
     let mut conn = server.conn();
     let ways = load(&mut conn);
@@ -35,7 +35,7 @@ fn scripts_void_the_promise_of_the_grace_functions_and_an_acl_keep_it() {
 }
 
 #[test]
-fn a_session_that_a_script_extends_ends_with_its_connection_all_the_same() {
+fn an_extended_session_still_ends_with_its_connection() {
     let (server, mut conn) = Server::connected();
     let way = script(&mut conn);
     let mut holder = server.conn();
@@ -82,7 +82,7 @@ fn keys_with_several_holders_belong_to_the_module() {
 }
 
 #[test]
-fn under_a_volatile_policy_a_lock_without_native_expiry_is_not_evicted() {
+fn a_volatile_policy_evicts_no_lock() {
     let (_server, mut conn) = Server::with()
         .without_module()
         .args(&["--maxmemory-policy", "volatile-lru", "--maxmemory-samples", "10"])
@@ -111,7 +111,7 @@ fn under_a_volatile_policy_a_lock_without_native_expiry_is_not_evicted() {
 }
 
 #[test]
-fn a_script_stands_in_no_line_and_starves_beside_waiters() {
+fn a_script_cannot_queue_and_starves() {
     let (server, mut conn) = Server::connected();
     let way = script(&mut conn);
     let mut token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
@@ -139,7 +139,7 @@ fn a_script_stands_in_no_line_and_starves_beside_waiters() {
 }
 
 #[test]
-fn a_transaction_whose_clock_stands_gives_one_token_twice() {
+fn a_transaction_with_a_stopped_clock_repeats_a_token() {
     let (_server, mut conn) = Server::with().without_module().connected();
     let is_frozen = conn.version() >= (false, 7, 2);
     let ways = load(&mut conn);
@@ -168,7 +168,7 @@ fn a_transaction_whose_clock_stands_gives_one_token_twice() {
 }
 
 #[test]
-fn behind_a_token_of_the_module_that_was_ahead_of_the_clock_tokens_fall() {
+fn script_tokens_fall_behind_a_module_token_from_the_future() {
     let (_server, mut conn) = Server::connected();
     let way = script(&mut conn);
     let now_us = testkit::server_time_us(&mut conn);

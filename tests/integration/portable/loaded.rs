@@ -45,7 +45,7 @@ fn a_function_calls_the_command_of_the_module() {
 }
 
 #[test]
-fn a_function_finds_a_module_that_is_loaded_later_within_a_second() {
+fn a_function_finds_a_later_module_within_a_second() {
     let (server, mut conn) = Server::with().without_module().connected();
     let Some(way) = functions(&mut conn) else { return };
     let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
@@ -71,7 +71,7 @@ fn a_function_finds_a_module_that_is_loaded_later_within_a_second() {
 }
 
 #[test]
-fn a_server_without_the_module_counts_no_errors_for_the_question() {
+fn detection_without_the_module_counts_no_errors() {
     let (_server, mut conn) = Server::with().without_module().connected();
     let Some(way) = functions(&mut conn) else { return };
     let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();

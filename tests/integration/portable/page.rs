@@ -1,4 +1,5 @@
-//! docs/PORTABLE.md and the file: what the page shows runs, the file stays short, and its texts are those of the module.
+//! docs/PORTABLE.md and the file: what the page shows runs, the file stays short, and its texts are those of the
+//! module.
 
 use super::client::library;
 use std::process::Command;
@@ -45,7 +46,7 @@ fn the_file_is_short_and_opens_as_a_library() {
 
 /// Every text of an error in the file, up to what is filled in, is one of the commands, or in the page.
 #[test]
-fn its_errors_are_those_of_the_commands_and_of_the_page() {
+fn its_errors_are_documented_and_those_of_the_commands() {
     let (library, page) = (library(), project_file("docs/PORTABLE.md"));
     let known = project_file("core/src/lock/error.rs");
     let mut texts = Vec::new();

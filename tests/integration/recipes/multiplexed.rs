@@ -34,7 +34,7 @@ fn can_notify(conn: &mut Conn) -> bool {
 }
 
 #[test]
-fn many_wait_over_two_connections_in_order_and_a_lost_subscription_costs_nobody_the_lock() {
+fn a_lost_subscription_costs_nobody_the_lock() {
     let Some((_server, mut conn, [mut machine])) = machines(WAITS) else { return };
     if !can_notify(&mut conn) {
         return;
@@ -50,7 +50,7 @@ fn many_wait_over_two_connections_in_order_and_a_lost_subscription_costs_nobody_
 }
 
 #[test]
-fn an_attempt_that_gives_up_leaves_the_line_and_one_whose_process_dies_does_not_stall_it() {
+fn given_up_and_dead_attempts_do_not_stall_the_queue() {
     let Some((_server, mut conn, [mut dies, mut lives])) = machines(WAITS) else { return };
     if !can_notify(&mut conn) {
         return;

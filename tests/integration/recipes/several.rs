@@ -35,7 +35,7 @@ fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
 }
 
 #[test]
-fn the_place_of_a_machine_that_died_comes_free_and_no_more_than_n_work() {
+fn a_dead_machine_frees_its_semaphore_slot() {
     let Some((_server, mut conn, [mut dies, mut works, mut third])) = machines(HOLDER) else { return };
 
     assert_eq!(works.ask("60 LIMIT 2"), "holds");
@@ -63,7 +63,7 @@ while line := hear():
 ";
 
 #[test]
-fn what_is_moved_between_accounts_is_never_lost_and_the_order_of_the_keys_does_not_matter() {
+fn transfers_lose_nothing_in_any_key_order() {
     let Some((_server, mut conn, [mut one, mut other, mut third, mut slow])) = machines(BANK) else { return };
     for account in ["a", "b", "c"] {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);

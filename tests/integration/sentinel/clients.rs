@@ -1,6 +1,6 @@
 //! The effect of a failover on holders and waiters, under Sentinel.
 
-use crate::notify::{waiting, Listener};
+use crate::notify::{waiting, Subscriber};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 use testkit::sentinel::{until_long, Group, Plan};
@@ -38,7 +38,7 @@ fn when_there_are_replicas(conn: &mut Conn, command: &[&str]) -> Reply {
 }
 
 #[test]
-fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
+fn holders_go_on_and_waiters_retry_after_a_failover() {
     let group = Group::start(PLAN);
     let old = group.master().unwrap();
     let mut holder = group.conn(old);
@@ -59,7 +59,7 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     // One that waits without a connection.
     grant(&mut holder, "told", &[]);
     let ask = ["LOCK.ACQUIRE", "told", "PX", "8000", "WAIT", "60000", "ID", "77", "NOTIFY", "c"];
-    let mut told = Listener::on(group.conn(old), "SUBSCRIBE", "c");
+    let mut subscriber = Subscriber::on(group.conn(old), "SUBSCRIBE", "c");
     assert_eq!(when_there_are_replicas(&mut holder, &ask), waiting());
     assert_eq!(holder.int(&["WAIT", "2", "5000"]), 2);
 
@@ -71,7 +71,7 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
         Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
     }
     // A sentinel closes the connections of an old master: its message comes before that, or not at all.
-    if let Ok(message) = told.conn.try_read() {
+    if let Ok(message) = subscriber.conn.try_read() {
         assert_eq!(message.list()[2].text(), "unblocked 77 told");
     }
     let mut conn = group.conn(new);
@@ -85,7 +85,7 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
     assert!(group.conn(old).info("lock", "lock_sessions").unwrap() == "0");
 
     // It is sent again, joins the new queue, and is notified there after the grace.
-    let mut told = Listener::on(group.conn(new), "SUBSCRIBE", "c");
+    let mut subscriber = Subscriber::on(group.conn(new), "SUBSCRIBE", "c");
     assert_eq!(when_there_are_replicas(&mut conn, &ask), waiting());
 
     // Nobody else is granted anything for now, but may queue.
@@ -101,7 +101,7 @@ fn holders_go_on_at_the_new_master_and_waiters_ask_again() {
         "{:?} of {left}",
         begin.elapsed()
     );
-    told.hears("granted 77 told");
+    subscriber.gets("granted 77 told");
     let claimed = until_long("the claim", || match conn.call(&ask) {
         Reply::Int(token) => Some(token),
         _ => None,

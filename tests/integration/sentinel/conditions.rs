@@ -130,7 +130,7 @@ fn gap_with_a_grace_that_came_later() -> Option<i64> {
 }
 
 #[test]
-fn only_the_same_grace_on_both_and_since_the_oldest_lease_keeps_the_lock_from_the_second() {
+fn the_grace_needs_equal_settings_on_both_servers() {
     // Side by side: most of it is waiting for graces.
     thread::scope(|scope| {
         let scenes = [(9_000, 9_000), (15_000, 5_500), (14_000, 0)];
@@ -187,7 +187,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
 /// No grace covers this: a session lost its lock with its connection, which the new master does not know. A client that
 /// lost a SESSION acquires the lock again; it does not extend it.
 #[test]
-fn a_session_that_ended_unheard_lives_on_at_the_new_master() {
+fn an_unreplicated_session_end_is_undone_by_a_failover() {
     let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);
     let (token, second) = pair.unheard(|pair| {
         let mut session = pair.master.conn();

@@ -105,7 +105,7 @@ pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>,
 }
 
 #[test]
-fn without_grace_and_min_replicas_a_failover_gives_locks_to_two() {
+fn a_failover_without_conditions_can_double_holders() {
     let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let group = Group::start(Plan::UNSAFE);
     let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);

@@ -70,7 +70,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
 
 /// A long iteration that executes lock commands is a stall like any other.
 #[test]
-fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing() {
+fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
     until("it is held", || is_grant(&conn.call(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
@@ -98,7 +98,7 @@ fn a_replaced_master_whose_loop_stands_still_in_commands_of_locks_grants_nothing
 
 /// The lease of a waiter is held to the grace when it is granted.
 #[test]
-fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waited() {
+fn no_waiter_gets_a_lease_beyond_a_new_grace() {
     let (server, mut conn) = Server::with().args(&["--min-replicas-max-lag", "1"]).connected();
     if conn.is_before_7() {
         eprintln!("skipped: this server has no settings of modules in CONFIG");
@@ -127,7 +127,7 @@ fn a_waiter_gets_no_lease_that_could_outlive_a_grace_that_was_set_while_it_waite
 
 /// The server itself then looks for no replicas at all; the grace counts with 10 s.
 #[test]
-fn a_max_lag_of_zero_does_not_let_a_master_without_replicas_grant() {
+fn a_max_lag_of_zero_still_needs_replicas() {
     let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];
     let quick = ["--repl-diskless-sync-delay", "0"];
     let (server, mut conn) =

@@ -94,15 +94,15 @@ fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     assert_eq!(scene.session("k"), None);
     if let Some(waiter) = &mut waiter {
         assert_succeeds(waiter, token, timestamp);
-        assert_eq!(scene.told_of("k").len(), 2, "the end, and the new grant: {:?}", scene.told);
+        assert_eq!(scene.sent_for("k").len(), 2, "the end, and the new grant: {:?}", scene.sent);
     } else {
-        assert_eq!(scene.told_of("k").len(), 1, "{:?}", scene.told);
-        let told = scene.told_of("k")[0][2].clone();
-        assert_eq!(scene.value("k"), told);
+        assert_eq!(scene.sent_for("k").len(), 1, "{:?}", scene.sent);
+        let sent = scene.sent_for("k")[0][2].clone();
+        assert_eq!(scene.value("k"), sent);
     }
     scene.locks.conn.ok(&["SET", "other", "taken"]);
     assert_eq!(scene.locks.conn.int(&["DEL", "k"]), 1);
-    assert!(scene.told.iter().all(|command| command[1] != "never"));
+    assert!(scene.sent.iter().all(|command| command[1] != "never"));
 }
 
 /// And grants it to the first waiter.
@@ -153,9 +153,9 @@ fn an_idle_connection_that_the_server_closes_ends_it() {
     let from = scene.now_us();
     scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "1"]);
     // The inspecting connections must not be idle meanwhile.
-    until("the end is told", || {
+    until("the end is replicated", || {
         scene.now_us();
-        scene.told_of("k").first().map(|_| ())
+        scene.sent_for("k").first().map(|_| ())
     });
     let timestamp = scene.until_ended(holder.token, from);
     scene.locks.conn.ok(&["CONFIG", "SET", "timeout", "0"]);
@@ -164,7 +164,7 @@ fn an_idle_connection_that_the_server_closes_ends_it() {
 }
 
 #[test]
-fn all_locks_of_a_connection_end_with_it_in_every_database() {
+fn a_connection_ends_its_locks_in_every_database() {
     let mut scene = Scene::start();
     let mut conn = scene.locks.server.conn();
     let keys: Vec<(String, String)> = (0..40).map(|n| ((n % 4).to_string(), format!("k{n}"))).collect();
@@ -183,7 +183,7 @@ fn all_locks_of_a_connection_end_with_it_in_every_database() {
 }
 
 #[test]
-fn a_lock_taken_in_a_transaction_or_by_recover_ends_too() {
+fn locks_from_transactions_and_recover_end_too() {
     let mut scene = Scene::start();
     let takes: [fn(&mut Conn) -> i64; 2] = [
         |conn| {
@@ -218,7 +218,7 @@ fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
 }
 
 #[test]
-fn all_that_a_connection_shares_and_all_its_keys_end_together_and_nothing_else() {
+fn a_connection_ends_shared_and_several_locks_only() {
     // The rest of a session's lease is visible before it is over.
     let mut scene = Scene::with_margin(60_000);
     let mut dying = scene.locks.server.conn();

@@ -122,7 +122,7 @@ fn a_lock_that_is_extended_still_ends_with_its_connection() {
 }
 
 #[test]
-fn a_lock_that_was_taken_without_session_stays_when_its_connection_ends() {
+fn a_lock_without_session_outlives_its_connection() {
     let mut scene = Scene::start();
     let holder = scene.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     let before = scene.value("k");

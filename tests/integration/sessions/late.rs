@@ -34,12 +34,12 @@ fn a_pause_puts_the_end_off() {
 }
 
 #[test]
-fn a_pause_puts_the_end_off_for_those_who_wait_too() {
+fn a_pause_postpones_the_end_for_waiters_too() {
     end_while_paused(true);
 }
 
 #[test]
-fn a_pause_puts_the_end_off_for_all_that_it_shares_and_all_its_keys() {
+fn a_pause_postpones_the_end_of_shared_and_several_locks() {
     let mut scene = Scene::with_margin(0);
     let mut dying = scene.locks.server.conn();
     let own = [Kind::Shared, Kind::Several].map(|kind| {
@@ -114,7 +114,7 @@ fn a_server_that_is_loading_ends_it_afterwards() {
 }
 
 #[test]
-fn a_server_that_became_a_replica_meanwhile_leaves_it_to_its_lease() {
+fn a_demoted_server_leaves_a_session_to_its_lease() {
     for while_paused in [false, true] {
         let mut scene = Scene::start();
         let holder = scene.hold();
@@ -148,7 +148,7 @@ fn a_server_that_became_a_replica_meanwhile_leaves_it_to_its_lease() {
 }
 
 #[test]
-fn a_server_short_of_good_replicas_ends_it_when_it_has_them() {
+fn a_session_ends_once_there_are_good_replicas() {
     let mut scene = Scene::start();
     let holder = scene.hold();
     let before = scene.value("k");

@@ -71,7 +71,7 @@ fn until_memory(locks: &mut Locks, before: i64) {
 }
 
 #[test]
-fn ten_thousand_sessions_that_end_at_once_all_end_and_leave_nothing() {
+fn ten_thousand_sessions_end_at_once() {
     let many = raise_limit();
     bound::cpu("the end of many sessions", LONGEST, || longest_when_all_end(many));
 }
@@ -124,7 +124,7 @@ fn longest_when_all_end(many: usize) -> Option<Duration> {
 }
 
 #[test]
-fn locks_of_a_connection_that_ended_have_no_session_while_their_turn_has_not_come() {
+fn locks_of_an_ended_connection_have_no_session() {
     let mut locks = start("100", "60000");
     let mut holder = locks.server.conn();
     let id = holder.int(&["CLIENT", "ID"]).to_string();
@@ -174,7 +174,7 @@ fn thousands_of_sockets_that_close_at_once_end_their_sessions() {
 }
 
 #[test]
-fn sessions_that_lapse_on_a_connection_that_lives_on_leave_nothing() {
+fn lapsed_sessions_leave_nothing() {
     let mut locks = start("0", "0");
     let mut holder = locks.server.conn();
     let round = |holder: &mut Conn, name: &str, count| {
@@ -190,7 +190,7 @@ fn sessions_that_lapse_on_a_connection_that_lives_on_leave_nothing() {
 }
 
 #[test]
-fn one_lock_taken_and_given_back_over_and_over_leaves_nothing() {
+fn repeated_acquire_and_release_leave_nothing() {
     let mut locks = start("0", "0");
     let mut holder = locks.server.conn();
     let before = locks.info("memory", "used_memory");

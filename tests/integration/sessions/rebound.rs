@@ -33,7 +33,7 @@ fn it_belongs_to_the_newer_connection() {
 }
 
 #[test]
-fn one_of_several_holders_and_several_keys_belong_to_the_newer_connection_too() {
+fn a_newer_connection_owns_shared_and_several_locks_too() {
     for kind in [Kind::Shared, Kind::Several] {
         let _row = Row::of(kind);
         let mut scene = Scene::with_margin(60_000);
@@ -87,7 +87,7 @@ fn without_session_it_belongs_to_none() {
 }
 
 #[test]
-fn a_holder_that_comes_back_within_the_margin_has_its_lease_again() {
+fn a_holder_that_returns_within_the_margin_has_its_lease() {
     let mut scene = Scene::with_margin(5_000);
     let holder = scene.hold_with(&AGAIN);
     scene.forget();
@@ -112,7 +112,7 @@ fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
     assert_eq!(replies[0].int(), 1);
     assert!(replies[1].int() > 0, "{replies:?}");
     // The server does what it has to about the end of the first: it ends another lock of it.
-    until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    until("the other lock has ended", || scene.sent_for("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
 }
@@ -125,7 +125,7 @@ fn hold_two(scene: &mut Scene) -> super::Holder {
 }
 
 #[test]
-fn a_holder_that_comes_back_in_the_turn_of_its_end_keeps_its_lease() {
+fn a_holder_that_returns_in_the_same_turn_keeps_its_lease() {
     let mut scene = Scene::start();
     let holder = hold_two(&mut scene);
     assert_good_after_end(&mut scene, &holder.id, &AGAIN);
@@ -141,7 +141,7 @@ fn a_holder_that_comes_back_in_the_turn_of_its_end_keeps_its_lease() {
 }
 
 #[test]
-fn a_holder_that_comes_back_while_the_server_is_paused_keeps_its_lease() {
+fn a_holder_that_returns_during_a_pause_keeps_its_lease() {
     let mut scene = Scene::start();
     let holder = hold_two(&mut scene);
     scene.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);
@@ -153,7 +153,7 @@ fn a_holder_that_comes_back_while_the_server_is_paused_keeps_its_lease() {
     let from = scene.now_us();
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     assert_eq!(back.read().int(), holder.token);
-    until("the other lock has ended", || scene.told_of("zz").into_iter().next());
+    until("the other lock has ended", || scene.sent_for("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
 }

@@ -22,7 +22,7 @@ fn a_script_gets_an_error_and_changes_nothing() {
             if call == "pcall" {
                 assert_eq!(reply.error(), TEXT);
             }
-            assert!(scene.told_of(key).is_empty());
+            assert!(scene.sent_for(key).is_empty());
         }
     }
     assert_eq!(scene.locks.conn.int(&["EXISTS", "k"]), 0);
@@ -41,7 +41,7 @@ fn a_script_gets_an_error_for_every_kind_of_lock() {
 }
 
 #[test]
-fn a_script_in_a_transaction_gets_an_error_and_the_transaction_itself_none() {
+fn only_a_script_in_a_transaction_gets_an_error() {
     let mut scene = Scene::start();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'SESSION')";
     scene.locks.conn.ok(&["MULTI"]);
@@ -70,7 +70,7 @@ fn a_function_gets_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_script_takes_over_no_session_and_may_use_the_lock_of_one() {
+fn a_script_uses_a_session_lock_without_taking_it_over() {
     let mut scene = Scene::start();
     let mut holder = scene.hold();
     let token = holder.token.to_string();

@@ -11,7 +11,7 @@ fn session_waiter(scene: &mut Scene, options: &[&str]) -> Waiter {
 }
 
 #[test]
-fn a_lock_that_is_handed_on_ends_with_the_connection_that_waited() {
+fn a_handed_off_lock_ends_with_its_waiters_connection() {
     let mut scene = Scene::start();
     let token = scene.locks.hold();
     let mut bound = session_waiter(&mut scene, &[]);
@@ -28,7 +28,7 @@ fn a_lock_that_is_handed_on_ends_with_the_connection_that_waited() {
 }
 
 #[test]
-fn several_keys_that_were_waited_for_end_with_the_connection_that_waited() {
+fn several_awaited_keys_end_with_their_connection() {
     let mut scene = Scene::start();
     let held = Kind::Several.take(&mut scene.locks.conn, &["EX", "60"]);
     let mut bound = scene.locks.wait_as(Kind::Several, &["SESSION"]);
@@ -47,7 +47,7 @@ fn several_keys_that_were_waited_for_end_with_the_connection_that_waited() {
 }
 
 #[test]
-fn a_line_of_sessions_that_all_end_is_served_one_by_one() {
+fn a_queue_of_ending_sessions_is_served_one_by_one() {
     let mut scene = Scene::start();
     let first = scene.hold();
     let mut line: Vec<_> = (0..4).map(|_| session_waiter(&mut scene, &["DETAILS"])).collect();
@@ -84,7 +84,7 @@ fn a_grant_that_nobody_received_passes_on_at_once() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_and_nobody_waits_for_is_free() {
+fn an_undelivered_grant_without_waiters_is_free() {
     let mut scene = Scene::start();
     let token = scene.locks.hold();
     let dead = session_waiter(&mut scene, &[]);
@@ -94,7 +94,7 @@ fn a_grant_that_nobody_received_and_nobody_waits_for_is_free() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_is_kept_by_its_id_on_another_connection() {
+fn an_undelivered_grant_is_kept_by_its_id() {
     let mut scene = Scene::start();
     let token = scene.locks.hold();
     let dead = session_waiter(&mut scene, &["ID", "7"]);
@@ -109,7 +109,7 @@ fn a_grant_that_nobody_received_is_kept_by_its_id_on_another_connection() {
 }
 
 #[test]
-fn one_who_dies_in_its_wait_leaves_the_line_and_ends_what_it_held() {
+fn a_dead_waiter_leaves_the_queue_and_ends_its_locks() {
     let mut scene = Scene::start();
     let token = scene.locks.hold();
     let held = scene.hold_with(&["LOCK.ACQUIRE", "own", "PX", "30000", "SESSION", "OWNER", "first"]);

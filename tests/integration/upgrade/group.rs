@@ -1,5 +1,5 @@
-//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, as long as no failover is possible
-//! meanwhile; the one failover refuses for as long as the grace lasts.
+//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, as long as no failover is
+//! possible meanwhile; the one failover refuses for as long as the grace lasts.
 
 use super::{Build, ModuleFile};
 use crate::sentinel::failovers::{judged, under_load};
@@ -118,7 +118,7 @@ impl Upgrade<'_> {
 }
 
 #[test]
-fn a_group_is_upgraded_and_downgraded_under_load_and_only_its_failovers_refuse() {
+fn a_group_upgrades_and_downgrades_under_load() {
     watch::allow(Duration::from_secs(600));
     let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let file = ModuleFile::new();
@@ -135,7 +135,7 @@ fn a_group_is_upgraded_and_downgraded_under_load_and_only_its_failovers_refuse()
 
 /// What the page warns of.
 #[test]
-fn a_replica_that_is_restarted_just_so_refuses_grants_until_it_is_back() {
+fn a_plain_replica_restart_refuses_grants_meanwhile() {
     let file = ModuleFile::new();
     let group = Group::with_module(Plan::SAFE, &file.path());
     let record = Record::default();

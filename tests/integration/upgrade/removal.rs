@@ -5,7 +5,7 @@ use super::ModuleFile;
 use testkit::{until, Server};
 
 #[test]
-fn locks_that_are_held_survive_without_the_module_and_with_it_again() {
+fn held_locks_survive_a_start_without_the_module() {
     let file = ModuleFile::new();
     let server = Server::with().args(&["--enable-module-command", "yes"]).start();
     let mut conn = server.conn();

@@ -18,7 +18,7 @@ fn raw(conn: &mut Conn, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_time_out_is_nil_in_the_shape_of_the_reply() {
+fn a_timeout_is_nil_in_the_shape_of_the_reply() {
     let mut locks = Locks::start();
     locks.hold();
     let wait = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20"];
@@ -31,7 +31,7 @@ fn a_time_out_is_nil_in_the_shape_of_the_reply() {
 }
 
 #[test]
-fn a_grant_after_a_release_tells_of_no_predecessor() {
+fn a_grant_after_a_release_has_no_predecessor() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let details = [&WAIT[..], &["DETAILS"]].concat();
@@ -47,7 +47,7 @@ fn a_grant_after_a_release_tells_of_no_predecessor() {
 }
 
 #[test]
-fn a_grant_after_a_lease_ran_out_tells_of_its_predecessor() {
+fn a_grant_after_an_expired_lease_names_its_predecessor() {
     let mut locks = Locks::start();
     for resp in [2, 3] {
         let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "50", "OWNER", "alice"]);
@@ -96,7 +96,7 @@ fn a_lease_starts_at_the_grant() {
 }
 
 #[test]
-fn a_blocked_wait_for_many_names_counts_once_more_for_each_16_kb_of_them() {
+fn blocked_waits_count_once_more_per_16_kb_of_names() {
     type End = fn(&mut Locks, Waiter, &mut String);
     fn with<'a>(call: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
         call.iter().map(String::as_str).chain(rest.iter().copied()).collect()
@@ -158,7 +158,7 @@ fn a_blocked_wait_for_many_names_counts_once_more_for_each_16_kb_of_them() {
 }
 
 #[test]
-fn one_waiter_too_many_is_told_so() {
+fn one_waiter_too_many_is_refused() {
     let mut locks = Locks::with(&["max-waiters", "2"]);
     let token = locks.hold();
     locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
@@ -188,7 +188,7 @@ fn one_waiter_too_many_is_told_so() {
 }
 
 #[test]
-fn a_newcomer_never_overtakes_the_line() {
+fn a_newcomer_never_overtakes_the_queue() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiter = locks.wait(&[]);
@@ -212,7 +212,7 @@ fn a_newcomer_never_overtakes_the_line() {
 }
 
 #[test]
-fn locks_of_the_same_name_in_other_databases_have_lines_of_their_own() {
+fn each_database_has_its_own_queues() {
     let mut locks = Locks::start();
     let mut lines = Vec::new();
     for db in ["0", "1", "2"] {

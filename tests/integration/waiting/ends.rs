@@ -92,7 +92,7 @@ fn every_way_ends_a_wait_of_every_kind_once() {
 }
 
 #[test]
-fn a_cancel_by_any_of_its_keys_ends_a_wait_for_several() {
+fn cancelling_any_key_ends_a_wait_for_several() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiter = locks.wait_as(Kind::Several, &["ID", "8"]);
@@ -118,7 +118,7 @@ fn time_outs_come_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn a_newer_call_with_its_id_ends_it_and_takes_its_place() {
+fn a_newer_attempt_with_its_id_takes_its_place() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut earlier, other) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
@@ -129,7 +129,7 @@ fn a_newer_call_with_its_id_ends_it_and_takes_its_place() {
 }
 
 #[test]
-fn a_newer_call_that_does_not_wait_ends_it_and_keeps_its_place() {
+fn a_newer_attempt_without_wait_keeps_the_place() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut earlier, other) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
@@ -142,7 +142,7 @@ fn a_newer_call_that_does_not_wait_ends_it_and_keeps_its_place() {
 
 /// The same keys in any order: in its place. Others: behind.
 #[test]
-fn a_newer_call_for_several_keys_takes_the_place_of_one_for_the_same_keys() {
+fn a_newer_attempt_for_the_same_keys_replaces_the_older() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut earlier, mut other) = (locks.wait_as(Kind::Several, &["ID", "7"]), locks.wait(&[]));
@@ -206,7 +206,7 @@ fn the_module_is_not_unloaded_while_somebody_waits() {
 }
 
 #[test]
-fn the_module_is_unloaded_as_soon_as_the_last_waiter_has_left() {
+fn the_module_unloads_after_the_last_waiter() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut waiter = locks.wait(&[]);
@@ -216,7 +216,7 @@ fn the_module_is_unloaded_as_soon_as_the_last_waiter_has_left() {
 }
 
 #[test]
-fn the_module_is_unloaded_when_no_place_is_kept_any_more_and_loads_again() {
+fn the_module_unloads_after_the_last_reserved_place() {
     let mut locks = Locks::with(&["place-ms", "300"]);
     locks.hold();
     assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil());

@@ -166,8 +166,8 @@ fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
     });
 }
 
-/// A holder's value whose expiry others brought nearer, and a value of another type. Only the module looks at the key: the
-/// server does not delete it by itself.
+/// A holder's value whose expiry others brought nearer, and a value of another type. Only the module looks at the key:
+/// the server does not delete it by itself.
 #[test]
 fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
     let changes: [&[&[&str]]; 2] =
@@ -201,7 +201,7 @@ fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
 }
 
 #[test]
-fn a_foreign_lock_without_an_expiry_is_waited_for_until_it_goes() {
+fn a_foreign_lock_without_expiry_is_waited_for() {
     let mut locks = Locks::start();
     locks.conn.ok(&["SET", "k", "foreign"]);
     let mut waiter = locks.wait(&[]);
@@ -250,7 +250,7 @@ fn evict(locks: &mut Locks) {
 }
 
 #[test]
-fn an_evicted_lock_is_waited_for_to_the_timestamp_last_seen() {
+fn an_evicted_lock_is_waited_for_until_its_timestamp() {
     let mut locks = evicting();
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1500"]);
     let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
@@ -263,10 +263,10 @@ fn an_evicted_lock_is_waited_for_to_the_timestamp_last_seen() {
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
 }
 
-/// Two hold it, for three seconds and for a minute: one of those who were last seen lives when the first is served, if it
-/// is. No more than the limit hold it then, and nobody alone.
+/// Two hold it, for three seconds and for a minute: one of those who were last seen lives when the first is served, if
+/// it is. No more than the limit hold it then, and nobody alone.
 #[test]
-fn an_evicted_lock_of_several_holders_stays_taken_by_all_who_were_last_seen() {
+fn an_evicted_set_stays_taken_by_its_last_holders() {
     for second in [&["LIMIT", "2"][..], &[]] {
         let _row = Row::of(second);
         let mut locks = evicting();

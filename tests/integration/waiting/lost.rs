@@ -22,7 +22,7 @@ fn until_free(locks: &mut Locks) {
 }
 
 #[test]
-fn with_nobody_else_in_line_the_lock_is_free() {
+fn without_other_waiters_the_lock_is_free() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = Locks::start();
@@ -38,7 +38,7 @@ fn with_nobody_else_in_line_the_lock_is_free() {
 }
 
 #[test]
-fn the_next_in_line_gets_it() {
+fn the_next_waiter_gets_it() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = Locks::start();
@@ -86,7 +86,7 @@ fn in_a_transaction_too() {
 }
 
 #[test]
-fn a_holder_cancelled_in_favour_of_a_dead_client_passes_on() {
+fn a_cancelled_holder_passes_on_past_a_dead_client() {
     let mut locks = Locks::start();
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]);
     let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));
@@ -132,7 +132,7 @@ fn an_attempt_with_an_id_has_its_place_again() {
 }
 
 #[test]
-fn an_attempt_alone_in_line_gets_it_when_it_asks_again() {
+fn a_lone_attempt_gets_it_when_it_asks_again() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut dead = locks.wait(&["ID", "7"]);
@@ -166,7 +166,7 @@ fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
 }
 
 #[test]
-fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant() {
+fn an_attempt_repeated_at_once_keeps_the_grant() {
     for (others, options) in [(0, &[][..]), (2, &[]), (1, &["WAIT", "30000"])] {
         let _row = Row::of((others, options));
         asks_again_in_the_same_turn(others, options);
@@ -174,7 +174,7 @@ fn an_attempt_that_asks_again_in_the_same_turn_keeps_the_grant() {
 }
 
 #[test]
-fn a_grant_released_by_hand_is_not_passed_on_a_second_time() {
+fn a_grant_released_by_hand_passes_on_once() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
@@ -189,7 +189,7 @@ fn a_grant_released_by_hand_is_not_passed_on_a_second_time() {
 }
 
 #[test]
-fn a_lock_deleted_and_taken_by_others_meanwhile_is_left_alone() {
+fn a_lock_retaken_by_others_is_left_alone() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut dead = locks.wait(&[]);

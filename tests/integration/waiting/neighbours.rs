@@ -21,7 +21,7 @@ fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl
     free(&mut locks);
     let tokens: Vec<i64> = neighbours.iter_mut().map(Waiter::granted).collect();
     drop(ahead);
-    if !locks.conn.tells_of_keys() {
+    if !locks.conn.has_key_events() {
         return Duration::ZERO;
     }
     let time = tokens.iter().max().unwrap() - before;
@@ -81,7 +81,7 @@ fn neighbours_are_served_together_when_the_waiter_ahead_makes_way() {
 }
 
 #[test]
-fn a_wake_up_that_came_while_the_line_was_ready_is_not_lost() {
+fn a_wake_up_of_a_ready_queue_is_not_lost() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(&["SHARED"])).collect();

@@ -62,7 +62,7 @@ fn it_is_kept_whichever_way_its_attempt_leaves_the_line() {
 }
 
 #[test]
-fn a_poller_takes_a_free_lock_only_from_a_place_ahead_of_the_line() {
+fn a_poller_needs_a_place_ahead_of_the_queue() {
     let mut locks = Locks::start();
     locks.hold();
     let poll = |id: &'static str| ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id];
@@ -194,7 +194,7 @@ fn the_id_of_a_grant_gets_the_same_token_again() {
 }
 
 #[test]
-fn the_id_of_a_grant_gets_the_same_token_in_the_very_turn() {
+fn a_repeated_id_gets_its_token_at_once() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut waiter = locks.wait(&["ID", "7"]);

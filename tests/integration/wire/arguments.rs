@@ -97,7 +97,7 @@ fn cases(word: &str) -> [String; 4] {
 }
 
 #[test]
-fn option_names_are_read_in_any_case_and_values_as_they_are() {
+fn option_names_ignore_case_and_values_do_not() {
     let (_server, mut conn) = Server::connected();
     for (px, (id, (owner, details))) in
         cases("px").into_iter().zip(cases("id").into_iter().zip(cases("owner").into_iter().zip(cases("details"))))

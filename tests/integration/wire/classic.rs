@@ -39,7 +39,7 @@ fn classic_takeover(conn: &mut Conn, key: &str) -> bool {
 }
 
 #[test]
-fn a_classic_client_waits_for_a_held_lock_and_takes_over_an_expired_one() {
+fn a_classic_client_waits_and_takes_over_an_expired_lock() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     assert!(!classic_takeover(&mut conn, "k"));
@@ -62,7 +62,7 @@ fn a_classic_client_waits_for_a_held_lock_and_takes_over_an_expired_one() {
 }
 
 #[test]
-fn a_late_getset_over_a_grant_ends_it_at_the_time_written_and_nobody_holds_twice() {
+fn a_late_getset_over_a_grant_ends_it() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]).to_string();
     let seconds = now_us(&mut conn) / 1_000_000;

@@ -25,11 +25,11 @@ pub struct Fixture {
     /// Replies, and the commands that are answered so.
     pub error: BTreeMap<String, Vec<Words>>,
     pub number: Vec<Number>,
-    pub look: Vec<Look>,
+    pub inspect: Vec<Inspection>,
     pub refusal: BTreeMap<String, String>,
     pub stream: Vec<StreamCase>,
-    pub several: Vec<Look>,
-    pub notify: Vec<Look>,
+    pub several: Vec<Inspection>,
+    pub notify: Vec<Inspection>,
     pub queue: QueueFormat,
 }
 
@@ -154,7 +154,7 @@ pub struct StreamCase {
 
 /// A query of the scene of part five or eight, or a step of part nine.
 #[derive(Deserialize)]
-pub struct Look {
+pub struct Inspection {
     pub command: Words,
     /// The messages to a subscriber.
     pub message: Option<String>,
@@ -204,8 +204,8 @@ impl Fixture {
     }
 
     /// The reply to a query.
-    pub fn look_reply(&self, look: &Look) -> String {
-        self.with_info(&look.reply, &look.info)
+    pub fn inspection_reply(&self, inspection: &Inspection) -> String {
+        self.with_info(&inspection.reply, &inspection.info)
     }
 
     fn with_info(&self, reply: &str, given: &Fields) -> String {
@@ -432,7 +432,7 @@ impl Snapshot {
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also describes a command in ten parts.
     match &conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0] {
-        Reply::List(told) => told.len() >= 10,
+        Reply::List(items) => items.len() >= 10,
         // A server without the module.
         _ => false,
     }

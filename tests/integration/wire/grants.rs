@@ -11,7 +11,7 @@ fn expired(conn: &mut Conn, token: i64, rest: &str) -> String {
 }
 
 #[test]
-fn the_same_id_gets_the_same_token_and_never_a_shorter_lease() {
+fn a_repeated_id_never_shortens_its_lease() {
     let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "OWNER", "alice"]);
     let before = Snapshot::take(&mut conn, "k");
@@ -56,7 +56,7 @@ fn the_same_id_prolongs_its_lease() {
 }
 
 #[test]
-fn the_same_id_with_details_gets_its_token_and_no_predecessor() {
+fn a_repeated_id_with_details_has_no_predecessor() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
@@ -76,7 +76,7 @@ fn the_same_id_holds_within_the_margin() {
 }
 
 #[test]
-fn the_same_id_on_an_expired_lock_is_a_new_grant() {
+fn a_repeated_id_on_an_expired_lock_is_a_new_grant() {
     let (_server, mut conn) = Server::connected();
     let old = now_us(&mut conn) - 40_000_000;
     for command in ["LOCK.ACQUIRE", "LOCK.RECOVER"] {
@@ -121,7 +121,7 @@ fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
 }
 
 #[test]
-fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
+fn tokens_pass_one_that_is_ahead_of_the_clock() {
     let (_server, mut conn) = Server::connected();
     for (command, key) in [("LOCK.ACQUIRE", "a"), ("LOCK.RECOVER", "b")] {
         let ahead = now_us(&mut conn) + 86_400_000_000;
@@ -141,7 +141,7 @@ fn a_token_passes_the_one_in_the_key_even_if_that_is_ahead_of_the_clock() {
 }
 
 #[test]
-fn the_last_token_leaves_no_room_and_its_lock_ends_with_its_native_expiry() {
+fn after_the_last_token_only_the_expiry_frees_the_lock() {
     let (_server, mut conn) = Server::connected();
     let value = expired(&mut conn, 9_007_199_254_740_990, "");
     conn.ok(&["SET", "k", &value]);

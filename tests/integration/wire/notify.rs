@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::fixture::{Case, Fixture};
-use crate::look::address;
+use crate::inspect::address;
 use crate::notify::can_publish;
 use testkit::{show, Conn, Server};
 
@@ -16,7 +16,7 @@ fn subscriber(server: &Server, resp3: bool) -> Conn {
 }
 
 #[test]
-fn an_attempt_without_a_connection_is_answered_and_told_as_the_fixture_says() {
+fn notify_replies_and_messages_match_the_fixture() {
     let fixture = Fixture::load();
     for resp3 in [false, true] {
         let server = Server::with().module_args(&["claim-ms", "60000"]).start();
@@ -24,7 +24,7 @@ fn an_attempt_without_a_connection_is_answered_and_told_as_the_fixture_says() {
         if !can_publish(&mut conn) {
             return;
         }
-        let mut told = subscriber(&server, resp3);
+        let mut messages = subscriber(&server, resp3);
         let token = conn.int(&["LOCK.ACQUIRE", "key", "EX", "100"]).to_string();
         let mut case = Case::start(&mut conn, "key", &token, resp3);
         let holder = conn.int(&["CLIENT", "ID"]).to_string();
@@ -37,13 +37,13 @@ fn an_attempt_without_a_connection_is_answered_and_told_as_the_fixture_says() {
             let args = case.args(&step.command);
             let what = format!("{args:?}, RESP3: {resp3}");
             let reply = conn.raw(&args);
-            case.assert_reply(&fixture.look_reply(step), &reply, &what);
+            case.assert_reply(&fixture.inspection_reply(step), &reply, &what);
             match &step.message {
                 Some(message) => {
-                    let sent = told.raw_reply();
+                    let sent = messages.raw_reply();
                     case.assert_reply(message, &sent, &format!("the message after {what}"));
                 }
-                None => assert!(!told.has_reply(), "{what}: {}", show(&told.raw_reply())),
+                None => assert!(!messages.has_reply(), "{what}: {}", show(&messages.raw_reply())),
             }
         }
         assert_eq!(conn.int(&["EXISTS", "key"]), 0);

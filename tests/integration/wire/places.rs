@@ -17,7 +17,7 @@ fn a_script_writes_only_while_the_lock_is_held() {
 }
 
 #[test]
-fn check_and_info_are_reads_to_scripts_and_the_others_are_writes() {
+fn only_check_and_info_are_reads_to_scripts() {
     let (_server, mut conn) = Server::connected();
     if matches!(conn.call(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
         eprintln!("skipped: reads in scripts: this server has no EVAL_RO");
@@ -68,7 +68,7 @@ fn a_lock_lives_in_its_database() {
 }
 
 #[test]
-fn a_lock_is_taken_of_keys_up_to_4096_bytes_and_others_are_read_and_given_back() {
+fn keys_over_4096_bytes_are_only_read_and_released() {
     let (server, mut conn) = Server::connected();
     let (longest, longer) = ("k".repeat(4_096), "k".repeat(4_097));
     let token = conn.int(&["LOCK.ACQUIRE", &longest, "EX", "30"]).to_string();

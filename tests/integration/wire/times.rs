@@ -18,7 +18,7 @@ fn ceil_ms(us: i64) -> i64 {
 }
 
 #[test]
-fn check_tells_the_holder_what_is_left_rounded_down() {
+fn check_rounds_the_time_left_down() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
     let end_us = value(&mut conn, "k").timestamp_us - MARGIN_US;
@@ -29,7 +29,7 @@ fn check_tells_the_holder_what_is_left_rounded_down() {
 }
 
 #[test]
-fn info_tells_of_a_held_lock_to_the_millisecond() {
+fn info_shows_a_held_lock_to_the_millisecond() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     let timestamp_us = value(&mut conn, "k").timestamp_us;
@@ -66,7 +66,7 @@ fn overdue_is_rounded_down_in_info_and_details() {
 }
 
 #[test]
-fn a_grant_is_stamped_with_the_time_at_which_it_was_given() {
+fn a_grant_has_the_time_of_its_decision() {
     let (_server, mut conn) = Server::connected();
     for (unit, lease, us) in [
         ("PX", "1", 1000),
@@ -82,7 +82,7 @@ fn a_grant_is_stamped_with_the_time_at_which_it_was_given() {
 }
 
 #[test]
-fn a_key_whose_native_expiry_has_passed_is_free_even_before_the_server_deletes_it() {
+fn a_natively_expired_key_is_free_before_its_deletion() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     conn.ok(&["SET", "foreign", "not a timestamp", "PX", "1"]);

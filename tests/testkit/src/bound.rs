@@ -1,5 +1,5 @@
-//! Bounds of time. Every assertion that something takes at most so long goes through this file, so that no other work of
-//! the machine makes it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt` lists
+//! Bounds of time. Every assertion that something takes at most so long goes through this file, so that no other work
+//! of the machine makes it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt` lists
 //! them, and a test that is not listed fails here.
 
 use super::{compiled, project_file};
@@ -40,8 +40,8 @@ pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Dura
     panic!("{what}: each try took more than {bound:?} of CPU: {}", seen.join(", "));
 }
 
-/// Asserts that something took less than `limit` of wall time. That is only for what no CPU time shows, and the limit is
-/// ten times and more what it usually takes, or it is so long that only what was forgotten takes longer.
+/// Asserts that something took less than `limit` of wall time. That is only for what no CPU time shows, and the limit
+/// is ten times and more what it usually takes, or it is so long that only what was forgotten takes longer.
 pub fn wall(what: &str, limit: Duration, took: Duration) {
     assert_is_listed();
     println!("{what}: {took:.1?}, limit {limit:?}");

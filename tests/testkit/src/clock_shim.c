@@ -1,5 +1,5 @@
-/* Moves the clocks of a server: preloaded, it adds the microseconds in the file CLOCK_SHIM_FILE, which a test may change
-   at any time: three numbers of eight bytes, for the wall clock, CLOCK_MONOTONIC and CLOCK_BOOTTIME. A file that is
+/* Moves the clocks of a server: preloaded, it adds the microseconds in the file CLOCK_SHIM_FILE, which a test may
+   change at any time: three numbers of eight bytes, for the wall clock, CLOCK_MONOTONIC and CLOCK_BOOTTIME. A file that is
    shorter leaves the others alone. A fourth number that is not 0 is what all three show before that is added: they stand
    still, until it is changed. */
 #define _GNU_SOURCE

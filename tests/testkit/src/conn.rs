@@ -146,8 +146,8 @@ impl Conn {
     }
 
     /// Whether the module listens to events of keys: Valkey from 8.1 on moves the client then, until 9.1.2.
-    pub fn tells_of_keys(&mut self) -> bool {
-        tells_of_keys(self.version())
+    pub fn has_key_events(&mut self) -> bool {
+        has_key_events(self.version())
     }
 
     /// How often the server was asked for a command, by its statistics.
@@ -289,8 +289,8 @@ impl Conn {
     }
 }
 
-/// As [`Conn::tells_of_keys`], of a version.
-pub fn tells_of_keys((is_valkey, major, minor): (bool, u32, u32)) -> bool {
+/// As [`Conn::has_key_events`], of a version.
+pub fn has_key_events((is_valkey, major, minor): (bool, u32, u32)) -> bool {
     !is_valkey || !((8, 1)..(9, 2)).contains(&(major, minor))
 }
 

@@ -91,8 +91,8 @@ pub fn go_redis() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there are
-/// none.
+/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there
+/// are none.
 pub fn java_waits() -> Result<Vec<String>, String> {
     const POM: &str = include_str!("../../clients/java_waits/pom.xml");
     for tool in ["javac", "mvn"] {

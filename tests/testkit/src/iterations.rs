@@ -63,8 +63,8 @@ impl Iterations {
         Some((server, counting))
     }
 
-    /// Forgets what was counted. An iteration that has begun is not counted, and so is the rest of one whose replies have
-    /// been read already.
+    /// Forgets what was counted. An iteration that has begun is not counted, and so is the rest of one whose replies
+    /// have been read already.
     pub fn reset(&self) {
         let next = self.numbers()[WANTED] + 1;
         self.file.write_all_at(&next.to_ne_bytes(), 0).unwrap();

@@ -162,8 +162,8 @@ pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Opt
     }
 }
 
-/// Writes a script that can be run at once. A process of its own writes it: if this one did, a child that another thread
-/// is just starting could have the file open too, and what is open for writing cannot be run.
+/// Writes a script that can be run at once. A process of its own writes it: if this one did, a child that another
+/// thread is just starting could have the file open too, and what is open for writing cannot be run.
 pub fn write_program(path: &Path, text: &str) {
     let mut writer = Command::new("sh");
     writer.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());

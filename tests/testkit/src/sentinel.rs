@@ -97,7 +97,6 @@ impl Group {
         Some(Self { script, dir, servers, sentinels, fronts, _watched: watched })
     }
 
-    /// The port of a sentinel.
     pub fn sentinel_port(&self, sentinel: usize) -> u16 {
         self.sentinels[sentinel]
     }

@@ -1,6 +1,6 @@
 //! A server of a test: how it starts, what tests can do to it, and how it ends.
 
-use super::conn::tells_of_keys;
+use super::conn::has_key_events;
 use super::program::end_within;
 use super::{free_port, module, server_binary, signal, temp_dir, until, watch, Conn, DEADLINE};
 use std::env;
@@ -241,10 +241,10 @@ impl Server {
 
     /// A new connection that queues with this LOCK.ACQUIRE.
     pub fn waiter(&self, acquire: &[&str]) -> Conn {
-        let mut look = self.conn();
-        let before = look.waiters(acquire[1]);
+        let mut watcher = self.conn();
+        let before = watcher.waiters(acquire[1]);
         let waiter = self.sent(acquire);
-        look.until_waiters(acquire[1], before + 1);
+        watcher.until_waiters(acquire[1], before + 1);
         waiter
     }
 
@@ -254,9 +254,9 @@ impl Server {
         let mut conn = self.try_conn()?;
         // A server that is busy, stopped or wants a password does not report it.
         conn.set_patience(Duration::from_millis(500));
-        let is_told = tells_of_keys(conn.try_call(&["INFO", "server"]).ok()?.version()?);
+        let is_reported = has_key_events(conn.try_call(&["INFO", "server"]).ok()?.version()?);
         let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
-        missed.parse().ok().filter(|_| is_told)
+        missed.parse().ok().filter(|_| is_reported)
     }
 
     fn try_conn(&self) -> Option<Conn> {

@@ -26,7 +26,7 @@ struct Process {
 
 static PROCESSES: Mutex<BTreeMap<u64, Process>> = Mutex::new(BTreeMap::new());
 
-/// A process that is ended if it stays too long; dropped, it is no longer looked at.
+/// A process that is ended if it stays too long; dropped, it is no longer watched.
 pub struct Watched(u64);
 
 impl Drop for Watched {
@@ -35,13 +35,13 @@ impl Drop for Watched {
     }
 }
 
-/// Looks after a process that is ended by this signal.
+/// Watches a process that is ended by this signal.
 pub fn watch(pid: u32, signal: &'static str) -> Watched {
     static ONCE: Once = Once::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Benchmarks and examples take the time that they need.
     if cfg!(test) {
-        ONCE.call_once(|| drop(thread::spawn(look)));
+        ONCE.call_once(|| drop(thread::spawn(check)));
     }
     let test = thread::current().name().unwrap_or("a thread of a test").into();
     let process = Process { pid, test, signal, since: Instant::now(), is_ended: false };
@@ -79,7 +79,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn look() {
+fn check() {
     loop {
         thread::sleep(Duration::from_millis(500));
         let limit = Duration::from_secs(LIMIT.load(Ordering::Relaxed) + PAUSED.load(Ordering::Relaxed));

@@ -5,7 +5,7 @@
 //! measured. Where another server may have taken over, nothing is concluded.
 
 use super::{Kind, Violation};
-use crate::history::{Call, Effect, KeyHistory, Look, Op, Outcome, Share, Terms};
+use crate::history::{Call, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
@@ -27,42 +27,43 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
     let attempts: HashMap<i64, &Op> = ids.map(|op| (op.id, op)).collect();
     let mut grants: Vec<(&Op, i64)> = history.ops.iter().filter_map(|op| Some((op, token(op)?))).collect();
     grants.sort_by_key(|(op, _)| op.from);
-    let mut told: HashSet<(i64, Moment)> = HashSet::new();
+    let mut reported: HashSet<(i64, Moment)> = HashSet::new();
     let mut report = |kind, from, until, text| {
         found.violations.push(Violation { kind, key: history.key.clone(), from, until, text });
     };
-    for look in &history.looks {
-        held_by_refused(look, &attempts, &mut |op| {
-            if told.insert((op.id, op.from)) {
-                let text = format!("it was told that it does not hold, and holds\n  {op}\n  {look:?}");
-                report(Kind::HeldByRefused, op.from, look.until, text);
+    for inspection in &history.inspections {
+        held_by_refused(inspection, &attempts, &mut |op| {
+            if reported.insert((op.id, op.from)) {
+                let text = format!("it was refused, and holds\n  {op}\n  {inspection:?}");
+                report(Kind::HeldByRefused, op.from, inspection.until, text);
             }
         });
-        let line: Vec<Option<&Op>> = look.queue.iter().map(|id| attempts.get(id).copied()).collect();
-        for (at, first) in line.iter().enumerate() {
+        let queue: Vec<Option<&Op>> = inspection.queue.iter().map(|id| attempts.get(id).copied()).collect();
+        for (at, first) in queue.iter().enumerate() {
             let Some(first) = first.filter(|op| waits_for_this_alone(op)) else { continue };
             let Some(own) = token(first) else { continue };
-            if !is_calm(terms, look.from, first.until) {
+            if !is_calm(terms, inspection.from, first.until) {
                 continue;
             }
-            let behind = line[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
-            let begin = grants.partition_point(|(op, _)| op.from <= look.until);
+            let behind = queue[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
+            let begin = grants.partition_point(|(op, _)| op.from <= inspection.until);
             let newcomers = grants[begin..].iter().copied().take_while(|(op, _)| op.from < first.until);
             for (later, other) in behind.chain(newcomers) {
                 found.pairs += 1;
-                if other < own && is_calm(terms, look.from, later.until) && told.insert((own, later.from)) {
-                    let text = format!("overtaken, by the line of {look:?}\n  {first}\n  {later}");
-                    report(Kind::Overtaken, look.from, first.until, text);
+                if other < own && is_calm(terms, inspection.from, later.until) && reported.insert((own, later.from)) {
+                    let text = format!("overtaken, by the queue of {inspection:?}\n  {first}\n  {later}");
+                    report(Kind::Overtaken, inspection.from, first.until, text);
                 }
             }
         }
-        for pair in line.windows(2) {
+        for pair in queue.windows(2) {
             let [Some(first), Some(second)] = pair else { continue };
-            let Some(delay) = delay(history, look, first, second, terms, clock) else { continue };
+            let Some(delay) = delay(history, inspection, first, second, terms, clock) else { continue };
             found.neighbours += 1;
-            if delay > TOGETHER && told.insert((first.id, second.from)) {
-                let text = format!("{delay} us after its neighbour, by the line of {look:?}\n  {first}\n  {second}");
-                report(Kind::LeftBehind, look.from, second.until, text);
+            if delay > TOGETHER && reported.insert((first.id, second.from)) {
+                let text =
+                    format!("{delay} us after its neighbour, by the queue of {inspection:?}\n  {first}\n  {second}");
+                report(Kind::LeftBehind, inspection.from, second.until, text);
             }
         }
     }
@@ -87,10 +88,10 @@ fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
 }
 
 /// An attempt that got nil, and was not sent twice, was never granted anything.
-fn held_by_refused<'a>(look: &Look, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
-    for id in &look.holders {
+fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
+    for id in &inspection.holders {
         let Some(op) = attempts.get(id) else { continue };
-        let is_final = !matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.until < look.from;
+        let is_final = !matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.until < inspection.from;
         if is_final && matches!(op.outcome, Outcome::Refused | Outcome::Error(_)) {
             tell(op);
         }
@@ -99,7 +100,14 @@ fn held_by_refused<'a>(look: &Look, attempts: &HashMap<i64, &'a Op>, tell: &mut 
 
 /// How long one who shares waited on at least when the one right ahead of it, who shares too, had got the lock; nothing
 /// where somebody else can have come between, or the server stood still.
-fn delay(history: &KeyHistory, look: &Look, first: &Op, second: &Op, terms: &Terms, clock: &Clock) -> Option<i64> {
+fn delay(
+    history: &KeyHistory,
+    inspection: &Inspection,
+    first: &Op,
+    second: &Op,
+    terms: &Terms,
+    clock: &Clock,
+) -> Option<i64> {
     let (Call::Acquire { share: ahead, .. }, Call::Acquire { share: behind, wait, .. }) = (first.call, second.call)
     else {
         return None;
@@ -117,8 +125,9 @@ fn delay(history: &KeyHistory, look: &Look, first: &Op, second: &Op, terms: &Ter
     };
     let until = first.until.max(second.until);
     // A client with a reserved place may have come back to it.
-    let comes_back =
-        |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > look.from;
-    let is_still = terms.stalled(look.from, until) > 0 || terms.has_grace || history.ops.iter().any(comes_back);
-    (!is_still && is_calm(terms, look.from, until)).then_some(end - begin)
+    let comes_back = |op: &Op| {
+        matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
+    };
+    let is_still = terms.stalled(inspection.from, until) > 0 || terms.has_grace || history.ops.iter().any(comes_back);
+    (!is_still && is_calm(terms, inspection.from, until)).then_some(end - begin)
 }

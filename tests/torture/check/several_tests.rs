@@ -2,7 +2,7 @@
 
 use super::tests::{terms, Script, LEASE};
 use super::{groups, order, Kind};
-use crate::history::{Call, Company, Effect, KeyHistory, Look, Op, Outcome, Share};
+use crate::history::{Call, Company, Effect, Inspection, KeyHistory, Op, Outcome, Share};
 use crate::moment::Moment;
 
 const SHARED: Share = Share::Shared;
@@ -96,7 +96,7 @@ fn more_holders_than_a_caller_bears_are_found() {
 }
 
 #[test]
-fn tokens_of_a_key_grow_whatever_kind_of_holder_it_has() {
+fn tokens_grow_for_every_kind_of_holder() {
     let earlier = Script::new().share(1, 10, SHARED).granted(2, (30, 32), call(SHARED, 0), 9);
     assert_eq!(kinds(&earlier), [Kind::TokenNotLarger]);
     // One token for several keys is larger than that of each.
@@ -123,7 +123,7 @@ fn a_lost_holder_among_several_is_found() {
 }
 
 #[test]
-fn a_lease_ends_at_once_with_its_connection_and_the_lock_a_margin_later() {
+fn a_lease_ends_with_its_connection_and_the_lock_later() {
     let bound = |session| {
         let script = Script::new();
         let token = script.token(10);
@@ -140,7 +140,7 @@ fn a_lease_ends_at_once_with_its_connection_and_the_lock_a_margin_later() {
 }
 
 #[test]
-fn a_lease_that_was_extended_with_keys_that_are_not_held_is_found() {
+fn an_extension_of_keys_not_held_is_found() {
     let left = |outcome, left| {
         let script = Script::new().grant(1, 10);
         let token = script.token(10);
@@ -233,14 +233,14 @@ fn in_line_beside(
     events: &[(Effect, Moment, Moment)],
 ) -> Vec<Kind> {
     let (from, until) = (from_ms * 1_000, until_ms * 1_000);
-    let look = Look { from, until, holders: holders.to_vec(), queue: queue.to_vec() };
-    let history = KeyHistory { looks: vec![look], ..script.history(Company::Alone) };
+    let inspection = Inspection { from, until, holders: holders.to_vec(), queue: queue.to_vec() };
+    let history = KeyHistory { inspections: vec![inspection], ..script.history(Company::Alone) };
     let found = order::check(&history, &terms(events), &script.clock);
     found.violations.iter().map(|violation| violation.kind).collect()
 }
 
 #[test]
-fn who_is_served_before_another_that_stood_ahead_of_it_is_found() {
+fn overtaking_is_found() {
     let at = (100, 101);
     for share in [Share::Alone, SHARED, limit(2)] {
         let script = |first, second| Script::new().wait(1, 10, first, share).wait(2, 20, second, share);
@@ -296,7 +296,7 @@ fn a_neighbour_who_shares_and_is_left_behind_is_found() {
 }
 
 #[test]
-fn who_was_refused_several_keys_and_holds_one_of_them_is_found() {
+fn a_partial_grant_is_found() {
     let refused = || {
         let mut script = Script::new().op(7, (10, 12), call(Share::Alone, 0), Outcome::Refused).of(3);
         script.ops[0].id = 7;

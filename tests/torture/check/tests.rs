@@ -86,7 +86,7 @@ impl Script {
     }
 
     pub(super) fn history(&self, company: Company) -> KeyHistory {
-        KeyHistory { key: "k".into(), company, ops: self.ops.clone(), looks: Vec::new() }
+        KeyHistory { key: "k".into(), company, ops: self.ops.clone(), inspections: Vec::new() }
     }
 
     pub(super) fn pass(&self, company: Company, events: &[(Effect, Moment, Moment)]) -> Vec<Kind> {
@@ -120,7 +120,7 @@ fn acquire(wait_ms: i64) -> Call {
 }
 
 #[test]
-fn a_lock_that_is_given_back_expires_and_passes_on_is_in_order() {
+fn release_expiry_and_hand_off_are_accepted() {
     Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).assert_good();
     // Lease and margin are 1.2 s: refused until then, taken over afterwards, and too late for the first.
     Script::new()
@@ -161,7 +161,7 @@ fn a_lost_lock_is_found() {
 }
 
 #[test]
-fn a_lock_that_was_given_back_and_stands_again_is_found() {
+fn a_released_lock_that_reappears_is_found() {
     let script = || Script::new().grant(1, 10).release(1, 20, 10, 1);
     script().extend(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
     script().release(1, 50, 10, 1).assert_broken(Kind::RevivedLock);
@@ -180,7 +180,7 @@ fn a_token_that_goes_back_is_found() {
 }
 
 #[test]
-fn waits_that_take_too_long_or_end_too_soon_are_found() {
+fn late_and_early_wait_ends_are_found() {
     let script = |until| Script::new().grant(1, 10).op(2, (20, until), acquire(300), Outcome::Refused);
     assert_eq!(script(320).pass(Company::Alone, &[]), []);
     assert_eq!(script(1_310).pass(Company::Alone, &[]), []);
@@ -190,7 +190,7 @@ fn waits_that_take_too_long_or_end_too_soon_are_found() {
 }
 
 #[test]
-fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
+fn a_lock_ends_by_its_servers_clock() {
     let set = |offset| Script::new().step(300, offset).grant(1, 10);
     // A token is the time on a clock that is ahead from then on.
     let granted_ahead = |ahead_ms: i64| {
@@ -209,7 +209,7 @@ fn a_lock_ends_by_the_clock_of_its_server_when_that_is_set() {
 }
 
 #[test]
-fn tokens_may_go_back_only_on_a_new_server_whose_clock_is_behind() {
+fn tokens_fall_only_on_a_new_server_with_a_late_clock() {
     let grant_behind = |events: &[_]| {
         let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
         script.granted(2, (399, 401), acquire(0), 400 - 5_000).pass(Company::Alone, events)
@@ -230,7 +230,7 @@ fn a_token_that_comes_twice_is_two_grants() {
 }
 
 #[test]
-fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
+fn a_duplicate_token_may_answer_for_either_grant() {
     // The server began anew, and its clock is behind. The first takes the grant of the second for its own.
     let script = |client| {
         let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
@@ -250,7 +250,7 @@ fn who_asks_for_a_token_that_another_was_granted_too_may_be_told_of_that_one() {
 }
 
 #[test]
-fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
+fn permitted_losses_and_failovers_excuse_only_what_they_explain() {
     let two = Script::new().grant(1, 10).grant(2, 500);
     let at = |effect, from_ms: i64, until_ms: i64| [(effect, from_ms * 1_000, until_ms * 1_000)];
     assert_eq!(two.pass(Company::Alone, &at(Effect::Loss, 200, 300)), []);
@@ -269,7 +269,7 @@ fn a_permitted_loss_or_a_change_of_masters_excuses_what_it_can_and_no_more() {
 }
 
 #[test]
-fn classic_clients_hold_by_their_own_watch_and_those_who_write_late_are_excused() {
+fn classic_clients_hold_by_their_own_clock() {
     let take = |read_ms: i64, is_getset| Call::ClassicTake { lease: LEASE, read_at: read_ms * 1_000, is_getset };
     let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
     assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
@@ -288,7 +288,7 @@ fn classic_clients_hold_by_their_own_watch_and_those_who_write_late_are_excused(
 }
 
 #[test]
-fn a_classic_client_that_deletes_what_it_does_not_know_to_be_lost_is_excused_and_so_is_whom_it_harms() {
+fn a_classic_client_that_deletes_a_lost_lock_is_excused() {
     let take = |client, ms: i64, script: Script| {
         let call = Call::ClassicTake { lease: LEASE, read_at: ms * 1_000, is_getset: false };
         script.op(client, (ms, ms + 1), call, Outcome::Granted(0))
@@ -316,7 +316,7 @@ fn a_classic_client_that_deletes_what_it_does_not_know_to_be_lost_is_excused_and
 }
 
 #[test]
-fn an_operation_without_a_reply_may_have_been_done_or_not() {
+fn an_unanswered_operation_may_have_happened() {
     let script = |outcome| {
         let script = Script::new().grant(1, 10);
         let token = script.token(10);
@@ -358,7 +358,7 @@ fn a_call_that_is_sent_again_prolongs_its_grant() {
 }
 
 #[test]
-fn a_grant_of_which_only_the_span_is_known_can_have_been_before_another() {
+fn a_grant_with_a_known_span_can_precede_another() {
     // The clock was set while it was asked for, so that its token does not tell when it was.
     let take = |read_at| Call::ClassicTake { lease: LEASE, read_at, is_getset: false };
     let script = Script::new().step(100, 5_000_000).granted(1, (50, 110), acquire(0), 10);

@@ -1,6 +1,6 @@
 //! One attempt at a lock, or at several at once: asked for, lost, asked for again, given up.
 
-use super::told::{self, Told};
+use super::notified::{self, Notified};
 use super::{outcome, Client};
 use crate::history::{Call, Outcome, Share};
 use std::time::Duration;
@@ -15,17 +15,17 @@ pub struct Attempt<'a> {
     pub with_id: bool,
     pub session: bool,
     /// Whether it waits without a connection and is notified; it waits, and has an ID.
-    pub told: bool,
+    pub notified: bool,
 }
 
 impl Attempt<'_> {
     /// The token, if it is granted.
     pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
-        if self.told {
-            match told::ask(self, client) {
-                Told::Granted(token) => return Some(token),
-                Told::Nothing => return None,
-                Told::Unable => {}
+        if self.notified {
+            match notified::ask(self, client) {
+                Notified::Granted(token) => return Some(token),
+                Notified::Nothing => return None,
+                Notified::Unable => {}
             }
         }
         let (lease, wait) = (micros(self.lease_ms), micros(self.wait_ms));

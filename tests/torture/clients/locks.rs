@@ -34,7 +34,7 @@ fn take(client: &mut Client<'_>, key: &str, habits: Habits) -> Option<(i64, u64)
     let wait_ms = if client.dice.percent(70) { client.dice.between(50, 900) } else { 0 };
     let with_id = client.dice.percent(60);
     let session = habits.sessions && client.dice.percent(15);
-    let attempt = Attempt { keys: &[key], share: Share::Alone, lease_ms, wait_ms, with_id, session, told: false };
+    let attempt = Attempt { keys: &[key], share: Share::Alone, lease_ms, wait_ms, with_id, session, notified: false };
     attempt.ask(client).map(|token| (token, lease_ms))
 }
 

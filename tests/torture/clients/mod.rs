@@ -2,14 +2,14 @@
 
 pub mod ask;
 pub mod classic;
+pub mod inspector;
 pub mod link;
 pub mod locks;
-pub mod onlooker;
+pub mod notified;
 pub mod plain;
 pub mod several;
-pub mod told;
 
-use crate::history::{Call, Look, Op, Outcome};
+use crate::history::{Call, Inspection, Op, Outcome};
 use crate::moment::Moment;
 use crate::world::World;
 use link::Link;
@@ -32,7 +32,7 @@ pub struct Habits {
 #[derive(Default)]
 pub struct Log {
     pub ops: Vec<(String, Op)>,
-    pub looks: Vec<(String, Look)>,
+    pub inspections: Vec<(String, Inspection)>,
 }
 
 /// A client, and what it did.

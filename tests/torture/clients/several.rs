@@ -55,8 +55,8 @@ fn take<'a>(client: &mut Client<'_>, habits: Habits, all: &[&'a str]) -> Option<
     };
     let with_id = client.dice.percent(85);
     let session = habits.sessions && client.dice.percent(15);
-    let told = with_id && wait_ms > 0 && client.dice.percent(40);
-    let token = Attempt { keys: &keys, share, lease_ms, wait_ms, with_id, session, told }.ask(client)?;
+    let notified = with_id && wait_ms > 0 && client.dice.percent(40);
+    let token = Attempt { keys: &keys, share, lease_ms, wait_ms, with_id, session, notified }.ask(client)?;
     Some((Grant { keys, token }, lease_ms))
 }
 

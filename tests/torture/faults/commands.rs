@@ -20,7 +20,7 @@ pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
 
 const COMMANDS: [&str; 8] = ["lock.", "setnx", "get", "getset", "set ", "del", "eval", "NULL"];
 
-/// Whoever works with locks, the faults of the other lane spared.
+/// Whoever works with locks, the faults of the other track spared.
 pub fn kill_clients(site: &Site) {
     for port in site.ports() {
         let list = match tell(port, &["CLIENT", "LIST"]) {

@@ -5,7 +5,7 @@ mod failover;
 mod node;
 mod server;
 
-use crate::plan::{Fault, Lane, Plan};
+use crate::plan::{Fault, Plan, Track};
 use crate::site::Site;
 use crate::world::World;
 use std::time::Duration;
@@ -14,9 +14,9 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Does what a plan has for a lane, in its order.
-pub fn carry_out(world: &World, site: &Site, plan: &Plan, lane: Lane) {
-    for planned in plan.faults.iter().filter(|planned| planned.lane == lane) {
+/// Does what a plan has for a track, in its order.
+pub fn carry_out(world: &World, site: &Site, plan: &Plan, track: Track) {
+    for planned in plan.faults.iter().filter(|planned| planned.track == track) {
         let at = i64::try_from(planned.at_ms * 1_000).unwrap();
         world.sleep(Duration::from_micros(u64::try_from(at - world.now()).unwrap_or(0)));
         if world.is_over() {

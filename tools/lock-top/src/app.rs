@@ -312,7 +312,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_release_is_sent_only_after_yes_with_the_token_that_was_shown() {
+    fn a_release_needs_yes_and_the_shown_token() {
         let mut app = app(two());
         assert_eq!(press(&mut app, "r"), None);
         let Dialog::Confirm(asked) = app.dialog.clone() else { panic!("no confirmation") };
@@ -330,7 +330,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_foreign_lock_is_deleted_and_nothing_is_sent_read_only() {
+    fn a_foreign_lock_is_deleted_but_not_when_read_only() {
         let mut locks = two();
         (locks[0].state, locks[0].holders) = (Some("foreign".into()), vec![]);
         let mut app = app(locks);
@@ -379,7 +379,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_selection_follows_its_lock_and_stays_in_place_if_that_goes() {
+    fn the_selection_follows_its_lock() {
         let mut app = app(two());
         assert_eq!(key_of(&app), b"a");
         let name = Name { db: 0, key: b"b".to_vec() };

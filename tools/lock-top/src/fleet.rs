@@ -1,10 +1,10 @@
-//! The servers of the view, each looked at by a thread of its own over one connection. A server that hangs holds up no
+//! The servers of the view, each polled by a thread of its own over one connection. A server that hangs holds up no
 //! other.
 
 use crate::action::Action;
-use crate::look::{Looker, Wish, MOST_DETAILS};
 use crate::model::{By, Name, Server};
 use crate::options::Options;
+use crate::poll::{Poller, Wish, MOST_DETAILS};
 use crate::sentinel;
 use crate::target::Target;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub enum Event {
     Hangup,
     /// Somebody asked it to end, with this signal.
     Signal(i32),
-    Look(usize, Box<Server>),
+    Polled(usize, Box<Server>),
     /// The servers of a cluster, as one of them says, or of the group.
     Members(usize, Vec<Target>),
     /// Why the Sentinels cannot be asked; nothing if they can.
@@ -114,17 +114,17 @@ impl Fleet {
             return;
         }
         self.next = number.wrapping_add(1);
-        let (orders, told) = std::sync::mpsc::channel();
+        let (orders, received) = std::sync::mpsc::channel();
         let (wish, interval, events) = (self.wish.clone(), self.interval, self.events.clone());
         let only = self.only;
-        thread::spawn(move || work(number, Looker::new(target), wish, interval, only, &told, &events));
+        thread::spawn(move || work(number, Poller::new(target), wish, interval, only, &received, &events));
         let server = Server::without(&address, "connecting");
         let is_named = group.is_none();
         self.workers.push(Worker { number, address, is_named, group: group.unwrap_or(number), orders, server });
     }
 
-    /// Takes over what a thread found. A server that is there under another address is not looked at twice.
-    pub fn look(&mut self, number: usize, server: Server) {
+    /// Takes over what a thread found. A server that is there under another address is not polled twice.
+    pub fn polled(&mut self, number: usize, server: Server) {
         let Some(place) = self.workers.iter().position(|worker| worker.number == number) else { return };
         let same = |other: &Worker| server.run_id.is_some() && other.server.run_id == server.run_id;
         let is_double = self.workers.iter().take(place).any(same);
@@ -163,15 +163,15 @@ impl Fleet {
 
     pub fn sort(&mut self, by: By) {
         self.wish.by = by;
-        self.tell(|| Order::Sort(by));
+        self.order(|| Order::Sort(by));
     }
 
     pub fn all(&mut self, all: bool) {
         self.wish.all = all;
-        self.tell(|| Order::All(all));
+        self.order(|| Order::All(all));
     }
 
-    fn tell(&self, order: impl Fn() -> Order) {
+    fn order(&self, order: impl Fn() -> Order) {
         for worker in &self.workers {
             let _ = worker.orders.send(order());
         }
@@ -187,7 +187,7 @@ impl Fleet {
 /// Queries a server until the view is closed.
 fn work(
     number: usize,
-    mut looker: Looker,
+    mut poller: Poller,
     mut wish: Wish,
     interval: Duration,
     only: bool,
@@ -197,12 +197,12 @@ fn work(
     let mut failures: u32 = 0;
     loop {
         let began = Instant::now();
-        let server = looker.look(&wish);
+        let server = poller.poll(&wish);
         failures = if server.trouble.is_some() { failures.saturating_add(1) } else { 0 };
-        if events.send(Event::Look(number, Box::new(server))).is_err() {
+        if events.send(Event::Polled(number, Box::new(server))).is_err() {
             return;
         }
-        let members = if only || failures > 0 { None } else { looker.members() };
+        let members = if only || failures > 0 { None } else { poller.members() };
         if members.is_some_and(|members| events.send(Event::Members(number, members)).is_err()) {
             return;
         }
@@ -221,12 +221,12 @@ fn work(
                 Order::Sort(by) => wish.by = by,
                 Order::All(all) => wish.all = all,
                 Order::Act(action) => {
-                    if events.send(Event::Outcome(looker.act(&action))).is_err() {
+                    if events.send(Event::Outcome(poller.act(&action))).is_err() {
                         return;
                     }
                 }
             }
-            // Shows the change soon, but a key that is held down asks for no more looks than this.
+            // Shows the change soon, but a key that is held down asks for no more polls than this.
             if failures == 0 {
                 until = until.min(began.checked_add(SHORTEST_PAUSE).unwrap_or(began));
             }

@@ -1,9 +1,9 @@
 //! The graph of waits: a client that waits for a lock waits for each of its holders.
 //!
-//! A client is its number on its server; where the server gives none, its owner. One owner that has at most one number on
-//! each server is one client: so a holder without a number meets the waiter that it is, and a program that is connected
-//! to several servers is one. It is a guess, because an owner is only a label. Waiters ahead in the queue are not edges
-//! here. Each of several holders is an edge, although the end of one may be enough.
+//! A client is its number on its server; where the server gives none, its owner. One owner that has at most one number
+//! on each server is one client: so a holder without a number meets the waiter that it is, and a program that is
+//! connected to several servers is one. It is a guess, because an owner is only a label. Waiters ahead in the queue are
+//! not edges here. Each of several holders is an edge, although the end of one may be enough.
 
 use crate::model::{Holder, Name, Party, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -282,19 +282,19 @@ pub mod tests {
     }
 
     #[test]
-    fn a_holder_without_a_number_is_the_waiter_of_its_owner() {
+    fn a_holder_without_client_id_is_matched_by_owner() {
         let locks = vec![lock("a", party(0, "x"), vec![party(2, "y")]), lock("b", party(2, "y"), vec![party(1, "x")])];
         assert_eq!(drawn(&[server(locks)]).1, ["y x"]);
     }
 
     #[test]
-    fn an_owner_with_two_numbers_on_one_server_is_two_clients() {
+    fn an_owner_with_two_client_ids_is_two_clients() {
         let locks = vec![lock("a", party(1, "pool"), vec![party(2, "pool")]), lock("b", party(2, "pool"), vec![])];
         assert_eq!(drawn(&[server(locks)]), (vec!["pool>pool".into()], vec![]));
     }
 
     #[test]
-    fn numbers_of_two_servers_are_different_clients_unless_the_owner_joins_them() {
+    fn client_ids_differ_between_servers_unless_owners_match() {
         let (a, b) = (lock("a", party(1, ""), vec![party(2, "")]), lock("b", party(2, ""), vec![party(1, "")]));
         assert_eq!(drawn(&[server(vec![a]), server(vec![b])]).1, Vec::<String>::new());
         let (a, b) = (lock("a", party(1, "x"), vec![party(2, "y")]), lock("b", party(7, "y"), vec![party(8, "x")]));

@@ -135,7 +135,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_are_distinct() {
         let said = |text: &str| Trouble::Said(text.into());
         let command = said("NOPERM this user has no permissions to run the 'lock.top' command");
         assert!(command.is_denied() && !command.is_denied_key());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_hints_at_tls_only_before_the_first_answer() {
+    fn only_an_unanswered_connection_hints_at_tls() {
         let text = |kind: io::ErrorKind, is_tls, is_first| {
             trouble(&RedisError::from(io::Error::from(kind)), is_tls, is_first).to_string()
         };

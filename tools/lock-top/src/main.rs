@@ -1,6 +1,6 @@
 //! lock-top: who holds and who waits for the locks of redis-lock, in a terminal.
 //!
-//! `model`, `graph`, `lines`, `app`, `view` and `json` are pure. `link` and `look` ask a server, `fleet` does so for
+//! `model`, `graph`, `lines`, `app`, `view` and `json` are pure. `link` and `poll` ask a server, `fleet` does so for
 //! several beside each other, `terminal` and `once` show what they found.
 
 mod action;
@@ -10,10 +10,10 @@ mod graph;
 mod json;
 mod lines;
 mod link;
-mod look;
 mod model;
 mod once;
 mod options;
+mod poll;
 mod reply;
 mod sentinel;
 mod target;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return print(&text, is_whole);
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return fail("input or output is no terminal: --once prints one look", 2);
+        return fail("input or output is no terminal: --once prints one snapshot", 2);
     }
     match terminal::run(&options) {
         Ok(()) => ExitCode::SUCCESS,

@@ -149,7 +149,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// From two looks at the counters. Nothing if one has none, or if they fell: the server has started anew.
+    /// From two polls of the counters. Nothing if one has none, or if they fell: the server has started anew.
     pub fn between(before: &Info, after: &Info, seconds: f64) -> Option<Self> {
         let rate = |field: &str| {
             let grown = after.number(field)?.checked_sub(before.number(field)?)?;
@@ -185,7 +185,7 @@ impl Info {
     }
 }
 
-/// A server, at one look.
+/// A server, as one poll saw it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Server {
     pub address: String,
@@ -281,7 +281,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_rate_is_a_difference_in_a_second_and_a_new_start_has_none() {
+    fn a_rate_is_a_difference_per_second() {
         let at = |grants: u64| {
             Info::of(&format!("# lock\r\nlock_grants:{grants}\r\nlock_hand_offs:1\r\nlock_wait_timeouts:0\r\n"))
         };

@@ -1,10 +1,10 @@
-//! One look at everything, as text or JSON.
+//! One snapshot of everything, as text or JSON.
 
 use crate::graph::Graph;
 use crate::lines::{self, ASCII, UNICODE};
-use crate::look::{Looker, Wish};
 use crate::model::{sorted, Server};
 use crate::options::Options;
+use crate::poll::{Poller, Wish};
 use crate::target::Target;
 use crate::{json, sentinel};
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::Duration;
 
-/// How many lines a single look reads.
+/// How many lines a single poll reads.
 const MOST_DETAILS: usize = 32;
 /// How many steps of LOCK.SCAN it takes for --all.
 const MOST_STEPS: usize = 200;
 
 /// What is printed, and whether every server could be asked.
 pub fn run(options: &Options, width: usize) -> (String, bool) {
-    let (servers, sentinels) = look(options);
+    let (servers, sentinels) = poll(options);
     let is_whole = sentinels.is_none() && servers.iter().all(|server| server.trouble.is_none());
     let graph = Graph::of(&servers);
     if options.json {
@@ -36,7 +36,7 @@ pub fn run(options: &Options, width: usize) -> (String, bool) {
     (out, is_whole)
 }
 
-fn look(options: &Options) -> (Vec<Server>, Option<String>) {
+fn poll(options: &Options) -> (Vec<Server>, Option<String>) {
     let mut queue = match &options.sentinel {
         None => options.targets.clone(),
         Some(name) => match sentinel::members(&options.targets, name, &options.login) {
@@ -50,7 +50,7 @@ fn look(options: &Options) -> (Vec<Server>, Option<String>) {
         if !seen.insert(target.address()) {
             continue;
         }
-        let (server, members) = look_at(options, target);
+        let (server, members) = poll_server(options, target);
         let is_double = server.run_id.is_some() && servers.iter().any(|known| known.run_id == server.run_id);
         if !is_double {
             servers.push(server);
@@ -60,31 +60,31 @@ fn look(options: &Options) -> (Vec<Server>, Option<String>) {
     (servers, None)
 }
 
-fn look_at(options: &Options, target: Target) -> (Server, Vec<Target>) {
-    let mut looker = Looker::new(target);
+fn poll_server(options: &Options, target: Target) -> (Server, Vec<Target>) {
+    let mut poller = Poller::new(target);
     let wish = Wish { by: options.by, count: options.count, all: options.all, selected: None, details: MOST_DETAILS };
-    let mut server = looker.look(&wish);
+    let mut server = poller.poll(&wish);
     let lacks_top = server.notes.iter().any(|note| note.contains("LOCK.TOP"));
     if options.all || lacks_top {
         for _ in 1..MOST_STEPS {
-            if server.trouble.is_some() || looker.has_scanned() {
+            if server.trouble.is_some() || poller.has_scanned() {
                 break;
             }
             // Leaves the server to its clients in between.
             thread::sleep(Duration::from_millis(5));
-            server = looker.look(&Wish { details: 0, ..wish.clone() });
+            server = poller.poll(&Wish { details: 0, ..wish.clone() });
         }
-        if !looker.has_scanned() && server.trouble.is_none() {
+        if !poller.has_scanned() && server.trouble.is_none() {
             server.notes.push("the database is large: not all of its keys were inspected".into());
         }
         if server.trouble.is_none() {
             // The scan is done: now the lines of what it found.
             let notes = std::mem::take(&mut server.notes);
-            server = looker.look(&wish);
+            server = poller.poll(&wish);
             server.notes.extend(notes.into_iter().filter(|note| note.starts_with("the database")));
         }
     }
-    let members = if options.only || server.trouble.is_some() { None } else { looker.members() };
+    let members = if options.only || server.trouble.is_some() { None } else { poller.members() };
     (server, members.unwrap_or_default())
 }
 

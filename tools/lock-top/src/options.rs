@@ -37,18 +37,18 @@ View:
   --by WORD            sort by waiters (default), wait or held
   --all                also locks that nobody waits for (LOCK.SCAN)
   --count N            how many locks LOCK.TOP lists, 1 to 200 (default 50)
-  --interval SECONDS   time between two looks, 0.5 to 60 (default 1)
+  --interval SECONDS   time between two polls, 0.5 to 60 (default 1)
   --read-only          never release or cancel anything
   --no-color           no colours; so does the variable NO_COLOR
   --ascii              draw with ASCII letters only
 
 Scripts:
-  --once               print one look as text, and end
+  --once               print one snapshot as text, and end
   --json               print it as JSON; needs --once
 
   --help, --version
 
-A look is at most 13 calls to each server, over one connection; and SELECT where
+A poll is at most 13 calls to each server, over one connection; and SELECT where
 locks are in several databases. With --once the exit status is 1 if a server
 could not be asked. It is 2 for bad arguments.
 ";

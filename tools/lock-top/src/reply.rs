@@ -1,5 +1,5 @@
-//! Replies of LOCK.* read by the names of their fields, so that a field that an older or newer module lacks or adds does
-//! no harm.
+//! Replies of LOCK.* read by the names of their fields, so that a field that an older or newer module lacks or adds
+//! does no harm.
 
 use crate::model::{Holder, Lock, Name, Party, Waiter};
 use crate::text::show;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn top_is_read_with_and_without_the_fields_of_a_newer_module() {
+    fn top_is_read_with_unknown_and_missing_fields() {
         let older = top(&Value::Array(vec![row(&[])]));
         assert_eq!(older[0].name, Name { db: 3, key: b"k".into() });
         assert_eq!((older[0].waiters, older[0].oldest_wait_ms, older[0].held_ms), (Some(2), Some(4), Some(5)));

@@ -1,4 +1,4 @@
-//! The view in a terminal: keys and looks come in over one channel, and each redraws the screen.
+//! The view in a terminal: keys and polls come in over one channel, and each redraws the screen.
 
 use crate::app::{App, Effect};
 use crate::fleet::{Event, Fleet};
@@ -36,8 +36,8 @@ pub fn run(options: &Options) -> io::Result<()> {
 /// The signal that ended it, if one did.
 fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals) -> io::Result<Option<i32>> {
     let (sender, events) = channel();
-    let told = sender.clone();
-    thread::spawn(move || signals.forever().all(|signal| told.send(Event::Signal(signal)).is_ok()));
+    let signalled = sender.clone();
+    thread::spawn(move || signals.forever().all(|signal| signalled.send(Event::Signal(signal)).is_ok()));
     let keys = sender.clone();
     thread::spawn(move || read_keys(&keys));
     let mut fleet = Fleet::start(options, sender);
@@ -91,21 +91,21 @@ fn is_job() -> bool {
 /// Waits for something to happen, and carries it out with all that has happened by then.
 fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
     let Ok(first) = events.recv() else { return ControlFlow::Break(None) };
-    let mut has_look = false;
+    let mut has_poll = false;
     for event in std::iter::once(first).chain(events.try_iter()) {
         let effect = match event {
             Event::Key(key) => app.on_key(key),
             Event::Redraw => None,
             Event::Hangup => return ControlFlow::Break(None),
             Event::Signal(signal) => return ControlFlow::Break(Some(signal)),
-            Event::Look(number, server) => {
-                fleet.look(number, *server);
-                has_look = true;
+            Event::Polled(number, server) => {
+                fleet.polled(number, *server);
+                has_poll = true;
                 None
             }
             Event::Members(from, members) => {
                 fleet.members(from, members);
-                has_look = true;
+                has_poll = true;
                 None
             }
             Event::Sentinels(trouble) => {
@@ -121,7 +121,7 @@ fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFl
             carry_out(effect, app, fleet)?;
         }
     }
-    if has_look {
+    if has_poll {
         if let Some(effect) = app.show(fleet.servers()) {
             carry_out(effect, app, fleet)?;
         }

@@ -28,7 +28,8 @@ pub fn show(bytes: &[u8]) -> String {
             accents = if has_width { 0 } else { accents.saturating_add(1) };
             match letter {
                 '\\' => out.push_str("\\\\"),
-                // Letters of no width and those that change the direction would make the cells differ from what is seen.
+                // Letters of no width and those that change the direction would make the cells differ from what is
+                // seen.
                 _ if letter.is_control() || is_unseen(letter) || accents > MOST_ACCENTS => {
                     out.extend(letter.escape_default());
                 }
@@ -92,7 +93,8 @@ pub fn cut(text: &str, cells: usize) -> String {
     out
 }
 
-/// A text in lines of at most so many cells. Of more lines than `most` those in the middle give way to one that says so.
+/// A text in lines of at most so many cells. Of more lines than `most` those in the middle give way to one that says
+/// so.
 pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     let (mut lines, mut filled) = (vec![String::new()], 0_usize);
     for letter in text.chars() {

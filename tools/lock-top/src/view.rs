@@ -172,8 +172,8 @@ fn help(area: Rect) -> Vec<String> {
     lines
 }
 
-/// What is to be confirmed, in an area. The command is seen whole, or at least both its ends: the token and what tells two
-/// long keys apart stand there.
+/// What is to be confirmed, in an area. The command is seen whole, or at least both its ends: the token and what tells
+/// two long keys apart stand there.
 fn question(action: &Action, area: Rect) -> Vec<String> {
     let (cells, high) = (usize::from(area.width.saturating_sub(4)), usize::from(area.height.saturating_sub(2)));
     let folded = |text: &str| fold(text, cells, high);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_screen_and_none_is_needed() {
+    fn the_view_fits_every_screen() {
         let long = "k".repeat(300);
         let mut locks = crossed();
         locks.push(lock(&long, party(4, &long), vec![party(5, &long); 300]));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_tells_long_keys_apart_and_shows_the_token() {
+    fn a_confirmation_distinguishes_long_keys() {
         for (length, wide, high) in [(50, 40, 12), (300, 80, 24), (4_096, 80, 24), (4_096, 40, 12)] {
             for end in ["one", "two"] {
                 let key = format!("{}{end}", "k".repeat(length - 3));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_that_have_no_room_are_counted_and_hide_no_trouble() {
+    fn cycles_beyond_the_screen_are_counted() {
         let pair = |n: u64| {
             let (one, other) = (party(2 * n, "one"), party(2 * n + 1, "other"));
             let (left, right) = (format!("left:{n}"), format!("right:{n}"));

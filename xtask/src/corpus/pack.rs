@@ -1,8 +1,8 @@
 //! One file for all inputs of a fuzz target: `fuzz/corpus/TARGET.bin`.
 //!
-//! The file is [`MAGIC`], the FNV-1a hash of all that follows (8 bytes), then for each input its length (2 bytes) and its
-//! bytes. Numbers are little-endian. Inputs are sorted and each is there once, so the same corpus gives the same file.
-//! A file that was changed or cut off is an error: no input is read from it.
+//! The file is [`MAGIC`], the FNV-1a hash of all that follows (8 bytes), then for each input its length (2 bytes) and
+//! its bytes. Numbers are little-endian. Inputs are sorted and each is there once, so the same corpus gives the same
+//! file. A file that was changed or cut off is an error: no input is read from it.
 
 use crate::root;
 use std::collections::BTreeSet;
@@ -10,7 +10,6 @@ use std::path::PathBuf;
 
 const MAGIC: &[u8] = b"redis-lock corpus 1\n";
 
-/// The file of a target.
 pub fn file(target: &str) -> PathBuf {
     root().join(format!("fuzz/corpus/{target}.bin"))
 }

@@ -93,7 +93,6 @@ impl Svg {
         let _ = writeln!(self.body, r#"<path class="{class}" d="M{}"/>"#, points.join(" L"));
     }
 
-    /// A dot.
     pub fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
         let (x, y, radius) = (short(x), short(y), short(radius));
         let _ = writeln!(self.body, r#"<circle class="{class}" cx="{x}" cy="{y}" r="{radius}"/>"#);

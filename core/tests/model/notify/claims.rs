@@ -605,7 +605,7 @@ fn an_id_sent_again_in_the_grace_is_told_of_its_lock_only_by_the_server_that_gra
 }
 
 #[test]
-fn a_grant_that_nobody_received_passes_on_only_if_its_whole_value_stands() {
+fn an_undelivered_grant_passes_on_only_if_unchanged() {
     for changes in [false, true] {
         let (node, token) = held();
         wait(&node, 3, K, &alone(5, 9));

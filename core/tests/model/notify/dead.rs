@@ -10,7 +10,7 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::request::Share;
 
 #[test]
-fn an_attempt_that_nobody_listens_for_is_granted_nothing_and_keeps_its_place() {
+fn an_attempt_without_subscriber_keeps_its_place() {
     let (node, token) = held();
     queue(&node, K, &told_on(CHANNEL, named(7, alone(5, 99))));
     wait(&node, 3, K, &alone(5, 99));
@@ -42,7 +42,7 @@ fn one_that_was_sent_within_claim_ms_counts_as_heard() {
 }
 
 #[test]
-fn after_an_unclaimed_grant_its_channel_is_silent_until_one_of_its_attempts_is_sent_again() {
+fn an_unclaimed_grant_skips_its_channel_until_a_repeat() {
     let (node, token) = held();
     for number in [7, 8, 9] {
         queue(&node, K, &told_on(CHANNEL, named(number, alone(5, 99))));
@@ -81,7 +81,7 @@ fn a_live_attempt_behind_a_thousand_dead_ones_has_the_lock_in_a_moment() {
 }
 
 #[test]
-fn a_silent_channel_is_heard_again_in_all_lines_when_one_of_its_attempts_is_sent_again() {
+fn a_repeated_attempt_ends_the_skipping_of_its_channel() {
     for is_sent_again in [false, true] {
         let (node, token) = held();
         let other = crate::asks::hold(&node, 1, b"l", &alone(60, 0));

@@ -118,7 +118,7 @@ impl Storm {
                 self.options(&mut args);
                 // The tokens of a single connection must grow, but a claim returns an earlier one.
                 if self.width > 1 && name != b"LOCK.RECOVER" && self.dice.one_in(4) {
-                    self.told(&mut args);
+                    self.notified(&mut args);
                 }
             }
             _ => {}
@@ -149,7 +149,7 @@ impl Storm {
     }
 
     /// It waits without a connection.
-    fn told(&mut self, args: &mut Command) {
+    fn notified(&mut self, args: &mut Command) {
         args.truncate(args.iter().position(|word| word == b"WAIT").unwrap_or(args.len()));
         args.extend([b"WAIT".to_vec(), self.dice.below(40).to_string().into()]);
         if !args.contains(&b"ID".to_vec()) {

@@ -49,7 +49,7 @@ fn every_error_has_its_text_and_changes_nothing() {
 }
 
 #[test]
-fn numbers_are_refused_beyond_their_bounds_and_taken_up_to_them() {
+fn numbers_are_accepted_exactly_within_bounds() {
     let (_server, mut conn, ways) = start();
     let fixture = Fixture::load();
     let own = fixture.number.iter().filter(|number| !matches!(number.kind, Kind::Count | Kind::Limit | Kind::NumKeys));
@@ -112,7 +112,7 @@ fn margin_and_retention_have_bounds_too() {
 }
 
 #[test]
-fn a_lock_with_a_longer_key_can_be_extended_checked_and_given_back() {
+fn a_lock_with_a_long_key_can_be_released() {
     let (_server, mut conn, ways) = start();
     let longer = "k".repeat(4_097);
     for way in &ways {
@@ -128,7 +128,7 @@ fn a_lock_with_a_longer_key_can_be_extended_checked_and_given_back() {
 }
 
 #[test]
-fn what_needs_the_module_says_so_and_wait_0_is_no_wait() {
+fn module_features_need_the_module_and_wait_0_does_not_wait() {
     let (_server, mut conn, ways) = start();
     for way in &ways {
         for (name, command) in [

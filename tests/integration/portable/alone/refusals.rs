@@ -91,7 +91,7 @@ fn a_master_that_misses_replicas_refuses_all_writes() {
 }
 
 #[test]
-fn a_key_of_another_type_is_named_so_and_bad_input_comes_first() {
+fn wrongtype_comes_after_bad_input() {
     let (_server, mut conn, ways) = started(&[]);
     conn.int(&["RPUSH", "list", "1"]);
     let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";

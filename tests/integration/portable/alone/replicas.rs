@@ -36,7 +36,7 @@ fn a_replica_without_library_and_script_gets_the_same_keys() {
 }
 
 #[test]
-fn only_set_pexpireat_and_del_are_replicated_and_refusals_are_not() {
+fn only_effects_of_writes_are_replicated() {
     let server = Server::with().without_module().args(&["--repl-diskless-sync-delay", "0"]).start();
     let mut conn = server.conn();
     let ways = load(&mut conn);
@@ -96,7 +96,7 @@ fn key(way: &Way) -> &'static str {
 }
 
 #[test]
-fn where_scripts_are_replicated_as_they_are_this_one_asks_for_its_effects() {
+fn the_script_asks_old_servers_to_replicate_effects() {
     let (server, mut conn, ways) = super::start();
     if !conn.is_before_7() {
         skipped("scripts that are replicated as they are", "7.0 and later replicate effects only");

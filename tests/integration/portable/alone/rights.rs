@@ -51,7 +51,7 @@ fn prepare(conn: &mut Conn) {
 }
 
 #[test]
-fn the_rights_of_the_page_are_enough_and_each_is_needed() {
+fn the_documented_rights_are_minimal() {
     let (server, mut conn, ways) = started(&[]);
     for way in ways {
         let rule = documented(&way);

@@ -141,7 +141,7 @@ fn the_queue_lives_as_long_as_its_longest_wait() {
 }
 
 #[test]
-fn the_rights_of_the_page_are_enough_and_each_is_needed() {
+fn the_documented_rights_are_minimal() {
     let (server, mut conn) = Server::with().without_module().connected();
     if conn.is_before_7() {
         return;

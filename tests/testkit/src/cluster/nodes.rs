@@ -118,7 +118,6 @@ impl Node {
     }
 }
 
-/// The slot of a key.
 pub fn slot_of(node: &Node, key: &str) -> i64 {
     node.conn().int(&["CLUSTER", "KEYSLOT", key])
 }

@@ -16,7 +16,6 @@ use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use testkit::Server;
 
-/// The address of a server.
 fn address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
 }

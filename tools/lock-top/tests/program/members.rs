@@ -28,7 +28,7 @@ fn locks_of_several_servers_are_one_list() {
 }
 
 #[test]
-fn one_server_under_two_names_is_looked_at_over_one_connection() {
+fn one_server_under_two_names_uses_one_connection() {
     let (server, mut conn) = Server::connected();
     let clients = |conn: &mut Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
     // The connections of its start may still be ending.

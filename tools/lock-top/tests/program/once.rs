@@ -9,11 +9,11 @@ pub fn circle(server: &Server) -> [Conn; 2] {
     let [mut alice, mut bob] = [server.conn(), server.conn()];
     alice.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "alice"]);
     bob.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "bob"]);
-    let mut look = server.conn();
+    let mut watcher = server.conn();
     bob.send(&["LOCK.ACQUIRE", "invoices", "EX", "600", "WAIT", "600000", "ID", "2002", "OWNER", "bob"]);
-    look.until_waiters("invoices", 1);
+    watcher.until_waiters("invoices", 1);
     alice.send(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000", "ID", "1001", "OWNER", "alice"]);
-    look.until_waiters("report", 1);
+    watcher.until_waiters("report", 1);
     [alice, bob]
 }
 
@@ -54,7 +54,7 @@ fn a_lock_is_shown_with_its_holder_and_its_line() {
 
 /// A client that waits in pieces sends another command when this one ends; the server knows of this one only.
 #[test]
-fn what_is_left_of_a_wait_has_a_mark_where_it_may_be_a_piece() {
+fn a_wait_that_may_be_a_piece_is_marked() {
     let (server, mut holder) = Server::connected();
     holder.int(&["LOCK.ACQUIRE", "report", "EX", "600"]);
     let wait = ["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000"];
@@ -92,7 +92,7 @@ fn clients_that_wait_for_each_other_are_a_cycle() {
 }
 
 #[test]
-fn a_server_without_waiters_has_nothing_to_show_but_all_does() {
+fn only_all_shows_a_server_without_waiters() {
     let (server, mut holder) = Server::connected();
     holder.int(&["LOCK.ACQUIRE", "quiet", "EX", "60", "OWNER", "alice"]);
     for n in 0..1_200 {
@@ -158,21 +158,21 @@ fn attempts_without_a_connection_are_shown_with_their_channel() {
 }
 
 #[test]
-fn nothing_that_a_client_sent_reaches_the_terminal_as_it_is() {
+fn client_bytes_are_escaped_on_the_terminal() {
     let (server, mut holder) = Server::connected();
     let key: &[u8] = b"a\x1b[2J\xff\nb";
     holder.call(&[b"LOCK.ACQUIRE", key, b"EX", b"60"]);
     let mut waiter = server.conn();
     waiter.send(&[b"LOCK.ACQUIRE", key, b"EX", b"60", b"WAIT", b"60000"]);
-    let mut look = server.conn();
-    testkit::until("it waits", || look.info("lock", "lock_waiters").filter(|waiters| waiters == "1").map(|_| ()));
+    let mut watcher = server.conn();
+    testkit::until("it waits", || watcher.info("lock", "lock_waiters").filter(|waiters| waiters == "1").map(|_| ()));
     let text = once(&[&address(&server)]);
     assert!(!text.contains('\x1b') && text.contains("a\\u{1b}[2J\\xff\\nb"), "{text}");
     assert_eq!(json(&[&address(&server)])["locks"][0]["key-hex"], "611b5b324aff0a62");
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is_one() {
+fn a_closed_pipe_succeeds_and_a_full_disk_fails() {
     let server = Server::start();
     let args = ["--once", "--json", &address(&server)];
     let (reader, writer) = std::io::pipe().unwrap();
@@ -190,7 +190,7 @@ fn bad_arguments_are_named_with_exit_status_2() {
     for (args, expected) in [
         (&["--frobnicate"][..], "lock-top: unknown option --frobnicate; --help lists them\n"),
         (&["--interval", "0"], "lock-top: --interval is from 0.5 to 60 seconds, not 0\n"),
-        (&[], "lock-top: input or output is no terminal: --once prints one look\n"),
+        (&[], "lock-top: input or output is no terminal: --once prints one snapshot\n"),
     ] {
         let output = run(args);
         assert_eq!((text(&output.stderr).as_str(), output.status.code()), (expected, Some(2)));

@@ -10,20 +10,20 @@ const PAGE: &str = "docs/LOCK_TOP.md";
 
 /// Two programs that wait for each other, and one that waits behind them.
 fn incident(server: &Server) -> [Conn; 4] {
-    let [mut billing, mut reports, mut look] = [server.conn(), server.conn(), server.conn()];
+    let [mut billing, mut reports, mut watcher] = [server.conn(), server.conn(), server.conn()];
     billing.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "billing:7"]);
     reports.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "reports:3", "SESSION"]);
     let wait = |key, id, owner| ["LOCK.ACQUIRE", key, "EX", "600", "WAIT", "600000", "ID", id, "OWNER", owner];
     billing.send(&wait("report", "1001", "billing:7"));
-    look.until_waiters("report", 1);
+    watcher.until_waiters("report", 1);
     let mailer = server.waiter(&wait("report", "3003", "mailer:1"));
     reports.send(&wait("invoices", "2002", "reports:3"));
-    look.until_waiters("invoices", 1);
-    [billing, reports, mailer, look]
+    watcher.until_waiters("invoices", 1);
+    [billing, reports, mailer, watcher]
 }
 
-/// A capture without what differs from run to run: numbers, and how wide they are; and without the numbers and addresses
-/// of clients, which not every module knows of a holder.
+/// A capture without what differs from run to run: numbers, and how wide they are; and without the numbers and
+/// addresses of clients, which not every module knows of a holder.
 fn masked(capture: &str) -> String {
     let word = |word: &str| {
         if word.starts_with(|first: char| first.is_ascii_digit())

@@ -36,7 +36,7 @@ fn without_info_and_lock_top_locks_and_lines_are_seen() {
 }
 
 #[test]
-fn one_who_sees_only_lengths_is_told_so() {
+fn a_missing_right_for_details_is_reported() {
     let (_server, _holder, _waiter, args) = server_with(&["+lock.top", "+info"]);
     let (document, text) = shown(&args);
     assert_eq!((&document["locks"][0]["waiters"], &document["locks"][0]["queue"]), (&1.into(), &Value::Null));
@@ -45,7 +45,7 @@ fn one_who_sees_only_lengths_is_told_so() {
 }
 
 #[test]
-fn keys_that_may_not_be_read_lack_their_lines() {
+fn unreadable_keys_are_left_out() {
     let (_server, mut holder, _waiter, args) = server_with(&["~other*", "+lock.top", "+info", "+lock.info"]);
     let _ = holder.int(&["LOCK.ACQUIRE", "other", "EX", "60"]);
     let (document, text) = shown(&args);
@@ -134,7 +134,7 @@ fn the_watcher_sees_everything_and_can_do_nothing() {
 }
 
 #[test]
-fn keys_that_may_not_be_read_take_no_turn_from_those_that_may() {
+fn unreadable_keys_do_not_displace_readable_ones() {
     let (server, mut holder) = Server::connected();
     holder.ok(&["ACL", "SETUSER", "watcher", "on", ">secret", "~yours", "+lock.top", "+info", "+lock.info"]);
     let mut waiting = Vec::new();

@@ -41,7 +41,7 @@ const JOBS: &str = "set -m; \"$@\"; status=$?; stty sane; echo \"stopped with $s
      echo \"ended with $?\"; sleep 300";
 
 #[test]
-fn suspended_it_leaves_the_terminal_to_the_shell_and_comes_back_whole() {
+fn suspending_restores_the_terminal() {
     let server = Server::start();
     // The key, the signal, and the one that no program can see.
     for how in ["C-z", "TSTP", "STOP"] {
@@ -166,7 +166,7 @@ fn without_colour_there_is_none() {
 }
 
 #[test]
-fn a_busy_server_is_asked_a_bounded_number_of_times_over_one_connection() {
+fn a_busy_server_gets_few_requests_over_one_connection() {
     let (server, mut conn) = Server::connected();
     let mut waiting = Vec::new();
     for n in 0..60 {
@@ -186,19 +186,19 @@ fn a_busy_server_is_asked_a_bounded_number_of_times_over_one_connection() {
         names.iter().map(|name| conn.calls(name)).sum::<usize>()
     };
     let (began, first) = (Instant::now(), calls(&mut conn));
-    // Held keys ask for more looks; they get few.
+    // Held keys ask for more polls; they get few.
     while began.elapsed() < Duration::from_secs(3) {
         screen.press(&["Down", "s"]);
     }
     let took = began.elapsed();
     let made = calls(&mut conn) - first;
-    // 13 calls in a look, at most one look in 0.3 s, one for the beginning; and what this test itself asks.
+    // 13 commands in a poll, at most one poll in 0.3 s, one for the beginning; and what this test itself asks.
     let most = 14 * (usize::try_from(took.as_millis() / 300).unwrap() + 2);
     assert!((1..most).contains(&made), "{made} calls in {took:?}, at most {most}");
 }
 
 #[test]
-fn what_was_wrong_with_a_server_can_be_put_right_while_it_is_looked_at() {
+fn a_server_error_can_be_fixed_while_watching() {
     let server = Server::with().without_module().start();
     let mut conn = server.conn();
     let Some(screen) = Screen::start("right", 24, &["--interval", "0.5", "--pass", "secret", &address(&server)]) else {

@@ -29,7 +29,7 @@ fn a_wrong_password_or_none() {
     let url = format!("redis://nobody:guess@{address}");
     assert_eq!(complaint(&[&url]), format!("{address}: wrong user or password"));
     assert!(json(&[&address, "--pass", "secret"])["servers"][0]["error"].is_null());
-    // The test's own look at the server needs no password.
+    // The test's own connection needs no password.
     let mut conn = server.conn();
     conn.ok(&["AUTH", "secret"]);
     conn.ok(&["CONFIG", "SET", "requirepass", ""]);
@@ -65,7 +65,7 @@ fn something_that_is_no_server() {
 }
 
 #[test]
-fn a_server_that_stands_still_holds_up_no_other() {
+fn a_stalled_server_delays_no_other() {
     let (stopped, running) = (Server::start(), Server::start());
     stopped.signal("STOP");
     let document = json(&[&address(&stopped), &address(&running)]);

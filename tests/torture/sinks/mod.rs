@@ -2,7 +2,7 @@
 //! or replica the module replicates nothing. After each round a replica and a server that has loaded the AOF hold
 //! exactly what the master holds, and no LOCK.* command has reached them.
 //!
-//! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture listeners:: -- --nocapture`. Without any of it, as part of
+//! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture sinks:: -- --nocapture`. Without any of it, as part of
 //! `make test`, each way once.
 
 mod content;
@@ -30,7 +30,7 @@ fn server(args: &[&str]) -> Options {
 }
 
 /// The number of writes that were not replicated.
-fn unheard(conn: &mut Conn) -> u64 {
+fn unreplicated(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").unwrap().parse().unwrap()
 }
 
@@ -39,7 +39,7 @@ fn unheard(conn: &mut Conn) -> u64 {
 struct Tally {
     rounds: u64,
     /// Writes that were not replicated.
-    unheard: u64,
+    unreplicated: u64,
     /// Those since the new sink began to attach; a replica that has yet to start gets none.
     late: u64,
     /// Keys that were compared.
@@ -71,9 +71,9 @@ fn round(way: Way, mut dice: Dice) -> Tally {
                 scope.spawn(move || load::work(load, seed))
             })
             .collect();
-        until("nobody is told of writes", || (unheard(&mut conn) > 100).then_some(()));
+        until("writes are not replicated", || (unreplicated(&mut conn) > 100).then_some(()));
         scene.wait_a_little();
-        before = unheard(&mut conn);
+        before = unreplicated(&mut conn);
         scene.begin(way);
         scene.wait_a_little();
         scene.until_in_sync_unless(way);
@@ -84,8 +84,8 @@ fn round(way: Way, mut dice: Dice) -> Tally {
             worker.join().unwrap();
         }
     });
-    let unheard = unheard(&mut conn);
-    Tally { rounds: 1, unheard, late: unheard - before, keys: compare(&scene, way) }
+    let unreplicated = unreplicated(&mut conn);
+    Tally { rounds: 1, unreplicated, late: unreplicated - before, keys: compare(&scene, way) }
 }
 
 impl Scene<'_> {
@@ -120,12 +120,12 @@ fn compare(scene: &Scene<'_>, way: Way) -> usize {
 }
 
 #[test]
-fn listeners_that_come_and_go_miss_nothing() {
+fn sinks_that_come_and_go_miss_nothing() {
     let seed = env_number("TORTURE_SEED").unwrap_or(1);
     let rounds = env_number("TORTURE_ROUNDS").unwrap_or(u64::try_from(Way::ALL.len()).unwrap());
     watch::allow(ROUND * u32::try_from(rounds).unwrap());
     if Server::start().conn().is_before_7() {
-        skipped("listeners that come and go", "before 7.0 every write is replicated");
+        skipped("sinks that come and go", "before 7.0 every write is replicated");
         return;
     }
     let mut dice = Dice::new(seed);
@@ -136,13 +136,16 @@ fn listeners_that_come_and_go_miss_nothing() {
         let had = round(way, Dice::new(dice.next()));
         let row = tally.entry(way).or_default();
         row.rounds += had.rounds;
-        row.unheard += had.unheard;
+        row.unreplicated += had.unreplicated;
         row.late += had.late;
         row.keys += had.keys;
     }
     println!("seed {seed}, {rounds} rounds, {} s, no difference", begin.elapsed().as_secs());
-    println!("{:<18} {:>6} {:>14} {:>12} {:>13}", "way", "rounds", "unheard writes", "late of them", "keys compared");
-    for (way, Tally { rounds, unheard, late, keys }) in tally {
-        println!("{:<18} {rounds:>6} {unheard:>14} {late:>12} {keys:>13}", format!("{way:?}"));
+    println!(
+        "{:<18} {:>6} {:>14} {:>12} {:>13}",
+        "way", "rounds", "unreplicated writes", "late of them", "keys compared"
+    );
+    for (way, Tally { rounds, unreplicated, late, keys }) in tally {
+        println!("{:<18} {rounds:>6} {unreplicated:>14} {late:>12} {keys:>13}", format!("{way:?}"));
     }
 }

@@ -31,7 +31,6 @@ pub enum Way {
     Failover,
     /// A replica that is promoted, and follows again.
     Promoted,
-    /// The AOF.
     Aof,
     /// The AOF while a BGSAVE runs: it is rewritten later.
     AofDuringSave,

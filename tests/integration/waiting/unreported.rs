@@ -24,7 +24,7 @@ fn assert_found_soon(value: &str, command: &[&str]) {
 }
 
 #[test]
-fn an_expired_timestamp_that_takes_the_place_of_a_value_is_found() {
+fn an_expired_timestamp_over_a_value_is_found() {
     assert_found_soon("foreign", &["SET", "k", "1763710031"]);
     assert_found_soon("99999999999", &["SET", "k", "1763710031"]);
     assert_found_soon("99999999999", &["GETSET", "k", "1763710031"]);
@@ -33,7 +33,7 @@ fn an_expired_timestamp_that_takes_the_place_of_a_value_is_found() {
 }
 
 #[test]
-fn an_expiry_added_to_an_ended_classic_lock_makes_it_foreign() {
+fn an_expiry_on_an_ended_classic_lock_makes_it_foreign() {
     let mut locks = Locks::start();
     let until_us = server_time_us(&mut locks.conn) + 400_000;
     locks.conn.ok(&["SET", "k", &until_us.to_string()]);
@@ -62,7 +62,7 @@ fn an_expiry_taken_from_a_foreign_timestamp_makes_it_classic() {
 }
 
 #[test]
-fn a_lock_replaced_by_another_type_is_waited_for_until_that_goes() {
+fn a_key_of_another_type_is_waited_for() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiter = locks.wait(&[]);
@@ -73,7 +73,7 @@ fn a_lock_replaced_by_another_type_is_waited_for_until_that_goes() {
 }
 
 #[test]
-fn a_lock_held_again_by_a_silent_change_is_waited_for_to_its_new_end() {
+fn an_unreported_extension_is_waited_for() {
     let mut locks = Locks::start();
     locks.conn.ok(&["SET", "k", "foreign", "PX", "100"]);
     let mut waiter = locks.wait(&[]);

@@ -49,16 +49,16 @@ fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
 }
 
 #[test]
-fn a_look_at_who_waits_is_as_the_fixture_says() {
+fn info_of_waiters_matches_the_fixture() {
     let fixture = Fixture::load();
     for resp3 in [false, true] {
         let mut locks = Locks::on(Server::start());
         let (case, _waiters, _holder) = scene(&mut locks, resp3);
         let mut conn = connect(&locks.server, resp3);
-        for look in &fixture.look {
+        for look in &fixture.inspect {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.inspection_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }
@@ -114,7 +114,7 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
 }
 
 #[test]
-fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
+fn info_and_top_of_several_holders_match_the_fixture() {
     let fixture = Fixture::load();
     for resp3 in [false, true] {
         let mut locks = Locks::on(Server::start());
@@ -123,7 +123,7 @@ fn a_look_at_several_holders_and_at_all_locks_is_as_the_fixture_says() {
         for look in &fixture.several {
             let args = case.args(&look.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&fixture.look_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.inspection_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }
@@ -160,7 +160,7 @@ fn refusals_that_depend_on_others_are_as_the_fixture_says() {
 }
 
 #[test]
-fn a_slot_that_is_taken_away_ends_waits_as_the_fixture_says() {
+fn a_lost_slot_ends_waits_as_in_the_fixture() {
     let fixture = Fixture::load();
     let server = Server::with().args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).start();
     let mut locks = Locks::on(server);

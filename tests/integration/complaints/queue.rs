@@ -16,15 +16,15 @@ fn no_herd_wakes_on_unlock() {
     // Like locks that publish their unlock: a waiter subscribes, and tries when it gets a message.
     assert!(take(conn, "theirs", "first", "30000"));
     let mut herd: Vec<(Conn, Conn)> = (0..WAITERS).map(|_| (locks.server.conn(), locks.server.conn())).collect();
-    for (listener, _) in &mut herd {
-        listener.call(&["SUBSCRIBE", "unlocked"]);
+    for (subscriber, _) in &mut herd {
+        subscriber.call(&["SUBSCRIBE", "unlocked"]);
     }
     let before = conn.calls("set");
     conn.int(&["DEL", "theirs"]);
     assert_eq!(conn.int(&["PUBLISH", "unlocked", "theirs"]), 50, "all of them wake");
     let mut winners = 0;
-    for (listener, sender) in &mut herd {
-        assert_eq!(listener.read().list()[2].text(), "theirs");
+    for (subscriber, sender) in &mut herd {
+        assert_eq!(subscriber.read().list()[2].text(), "theirs");
         winners += usize::from(take(sender, "theirs", "next", "30000"));
     }
     assert_eq!((winners, conn.calls("set") - before), (1, WAITERS), "the complaint: one lock, fifty calls");

@@ -1,6 +1,6 @@
 //! Without an AOF or replica, a change is only counted. A new sink gets all changes in a snapshot, and then the stream.
 
-use super::{unheard, until_nobody_listens, write};
+use super::{unreplicated, until_no_sink, write};
 use crate::kinds::Row;
 use crate::replication::Stream;
 use std::fs;
@@ -45,22 +45,22 @@ fn dirt(conn: &mut Conn) -> Vec<i64> {
 }
 
 #[test]
-fn an_unheard_write_counts_for_the_save_points_as_a_replicated_one() {
+fn an_unreplicated_write_counts_for_the_save_points() {
     let (listened, mut conn) = Server::with().args(&["--appendonly", "yes"]).connected();
     let expected: Vec<i64> = CHANGES.iter().map(|(_, effects)| *effects).collect();
     assert_eq!(dirt(&mut conn), expected);
-    assert_eq!(unheard(&mut conn), 0);
+    assert_eq!(unreplicated(&mut conn), 0);
     drop(listened);
     let (_server, mut conn) = Server::with().args(&SLOW).connected();
-    if until_nobody_listens(&mut conn) {
-        let before = unheard(&mut conn);
+    if until_no_sink(&mut conn) {
+        let before = unreplicated(&mut conn);
         assert_eq!(dirt(&mut conn), expected);
-        assert_eq!(unheard(&mut conn) - before, u64::try_from(expected.iter().sum::<i64>()).unwrap());
+        assert_eq!(unreplicated(&mut conn) - before, u64::try_from(expected.iter().sum::<i64>()).unwrap());
     }
 }
 
 #[test]
-fn whoever_listens_is_told_of_every_write() {
+fn every_sink_gets_every_write() {
     let rows: [(&str, &[&str]); 2] =
         [("an AOF", &["--appendonly", "yes"]), ("a cluster", &["--cluster-enabled", "yes"])];
     for (name, args) in rows {
@@ -77,7 +77,7 @@ fn whoever_listens_is_told_of_every_write() {
             write(&mut conn);
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        assert_eq!(unheard(&mut conn), 0);
+        assert_eq!(unreplicated(&mut conn), 0);
     }
     let _row = Row::of("a backlog without a replica");
     let (server, mut conn) = Server::with().args(&["--repl-diskless-sync-delay", "0"]).connected();
@@ -87,7 +87,7 @@ fn whoever_listens_is_told_of_every_write() {
         write(&mut conn);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert_eq!(unheard(&mut conn), 0);
+    assert_eq!(unreplicated(&mut conn), 0);
 }
 
 fn slots() -> Vec<String> {
@@ -97,7 +97,7 @@ fn slots() -> Vec<String> {
 #[test]
 fn a_new_replica_hears_of_the_very_next_write() {
     let (server, mut conn) = Server::with().args(&SLOW).connected();
-    if !until_nobody_listens(&mut conn) {
+    if !until_no_sink(&mut conn) {
         return;
     }
     let feed = server.sent(&["SYNC"]);
@@ -109,19 +109,19 @@ fn a_new_replica_hears_of_the_very_next_write() {
 
 /// A change is in the replication stream now, but not as a LOCK.* command.
 fn hears_of_every_change(server: &Server, conn: &mut Conn, feed: Conn) {
-    let before = unheard(conn);
+    let before = unreplicated(conn);
     dirt(conn);
     let commands = Stream::over(feed, server).take();
     let count = |name: &str| commands.iter().filter(|command| command[0].eq_ignore_ascii_case(name)).count();
     assert!(commands.iter().all(|command| !command[0].to_uppercase().starts_with("LOCK.")), "{commands:?}");
     assert_eq!((count("SET"), count("ZADD"), count("DEL")), (9, 3, 3), "{commands:?}");
-    assert_eq!(unheard(conn), before);
+    assert_eq!(unreplicated(conn), before);
 }
 
 #[test]
-fn a_replica_that_is_sent_the_data_over_its_connection_hears_of_the_very_next_write() {
+fn a_diskless_replica_gets_the_next_write() {
     let (server, mut conn) = Server::with().args(&SLOW).args(&["--repl-diskless-sync", "yes"]).connected();
-    if !until_nobody_listens(&mut conn) {
+    if !until_no_sink(&mut conn) {
         return;
     }
     let mut feed = server.conn();
@@ -141,7 +141,7 @@ fn an_aof_that_is_turned_on_has_every_write() {
     let dir = temp_dir();
     let options = Server::with().dir(&dir).args(&SLOW);
     let (mut server, mut conn) = options.clone().connected();
-    if !until_nobody_listens(&mut conn) {
+    if !until_no_sink(&mut conn) {
         return;
     }
     let early = conn.int(&["LOCK.ACQUIRE", "early", "PX", "600000"]).to_string();
@@ -175,33 +175,33 @@ fn an_aof_that_is_turned_on_has_every_write() {
 #[test]
 fn what_a_transaction_or_a_script_writes_is_always_replicated() {
     let (_server, mut conn) = Server::with().args(&SLOW).connected();
-    if !until_nobody_listens(&mut conn) {
+    if !until_no_sink(&mut conn) {
         return;
     }
-    let before = unheard(&mut conn);
+    let before = unreplicated(&mut conn);
     conn.ok(&["MULTI"]);
     conn.call(&["LOCK.ACQUIRE", "a", "PX", "60000"]);
     assert!(conn.call(&["EXEC"]).list()[0].int() > 0);
     conn.int(&["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 60000)", "1", "b"]);
-    assert_eq!(unheard(&mut conn), before);
+    assert_eq!(unreplicated(&mut conn), before);
     conn.int(&["LOCK.ACQUIRE", "c", "PX", "60000"]);
-    assert_eq!(unheard(&mut conn), before + 1, "a plain one is not, before the next tick");
+    assert_eq!(unreplicated(&mut conn), before + 1, "a plain one is not, before the next tick");
 }
 
 #[test]
-fn an_idle_server_is_not_asked_who_listens() {
+fn an_idle_server_is_not_asked_about_sinks() {
     let (_server, mut conn) = Server::connected();
-    if !until_nobody_listens(&mut conn) {
+    if !until_no_sink(&mut conn) {
         return;
     }
     // Without a write since the last tick nothing is known, so the next write is replicated.
     until("a write is replicated", || {
         std::thread::sleep(std::time::Duration::from_millis(250));
-        let before = unheard(&mut conn);
+        let before = unreplicated(&mut conn);
         conn.int(&["LOCK.ACQUIRE", "idle", "PX", "1"]);
-        let is_heard = unheard(&mut conn) == before;
+        let is_heard = unreplicated(&mut conn) == before;
         conn.call(&["DEL", "idle"]);
         is_heard.then_some(())
     });
-    assert!(until_nobody_listens(&mut conn), "writes in a row are unheard again");
+    assert!(until_no_sink(&mut conn), "writes in a row are unreplicated again");
 }

@@ -1,7 +1,7 @@
 //! Inspects keys all the time: their holders and their queues.
 
 use super::Client;
-use crate::history::Look;
+use crate::history::Inspection;
 use testkit::Reply;
 
 pub fn work(client: &mut Client<'_>, keys: &[&str]) {
@@ -16,9 +16,9 @@ pub fn work(client: &mut Client<'_>, keys: &[&str]) {
             // A replica knows no queue, and errors come and go.
             let Some(info @ Reply::List(_)) = reply else { continue };
             let Reply::List(queue) = info.field("queue") else { continue };
-            let look = Look { from, until, holders: holders(&info), queue: queue.iter().map(id).collect() };
-            if !look.queue.is_empty() || !look.holders.is_empty() {
-                client.log.looks.push((key.to_string(), look));
+            let inspection = Inspection { from, until, holders: holders(&info), queue: queue.iter().map(id).collect() };
+            if !inspection.queue.is_empty() || !inspection.holders.is_empty() {
+                client.log.inspections.push((key.to_string(), inspection));
             }
         }
         client.sleep_up_to(10);

@@ -1,5 +1,5 @@
-//! All clients of the hot lock in one process, over one connection, which carries the messages too (RESP3): LOCK.ACQUIRE
-//! with NOTIFY, as a library on a multiplexed connection uses it.
+//! All clients of the hot lock in one process, over one connection, which carries the messages too (RESP3):
+//! LOCK.ACQUIRE with NOTIFY, as a library on a multiplexed connection uses it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -136,7 +136,7 @@ pub fn run(port: u16, key: &str, dir: &Path, clients: usize) {
         if line.starts_with([':', '+', '_', '-']) {
             all.reply(&line);
         } else {
-            // Of a push only the last line is of interest.
+            // Only the last line of a push matters.
             all.message(&line);
         }
     }

@@ -1,6 +1,6 @@
 //! LOCK.INFO and LOCK.TOP: holders and waiters, since when and for how long, and the longest queues.
 //!
-//! `look/holder.rs` has the connection of a holder, `look/order.rs` the orders of LOCK.TOP.
+//! `inspect/holder.rs` has the connection of a holder, `inspect/order.rs` the orders of LOCK.TOP.
 
 mod bytes;
 mod holder;
@@ -38,7 +38,7 @@ fn row(db: i64, key: &str, waiters: i64) -> (i64, String, i64) {
 }
 
 #[test]
-fn info_tells_how_many_wait_and_for_how_long_the_first() {
+fn info_shows_the_number_and_age_of_waiters() {
     let mut locks = Locks::start();
     let token = locks.hold();
     assert!(locks.conn.lock("k", "oldest-wait-ms").is_nil());
@@ -70,7 +70,7 @@ fn info_tells_how_many_wait_and_for_how_long_the_first() {
 }
 
 #[test]
-fn info_of_another_type_is_an_error_and_of_a_foreign_value_shows_those_who_wait() {
+fn info_shows_waiters_of_a_foreign_value_only() {
     let mut locks = Locks::start();
     locks.conn.ok(&["SET", "k", "foreign", "PX", "30000"]);
     let waiter = wait(&mut locks, "k");
@@ -124,7 +124,7 @@ fn at_most_a_thousand_rows_are_shown() {
 }
 
 #[test]
-fn top_shows_the_longest_queues_first_and_among_equals_those_that_wait_longest() {
+fn top_sorts_by_length_then_wait() {
     let mut locks = Locks::start();
     assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
     let mut waiters = Vec::new();
@@ -155,7 +155,7 @@ fn top_shows_the_longest_queues_first_and_among_equals_those_that_wait_longest()
 }
 
 #[test]
-fn top_shows_ten_unless_told_otherwise() {
+fn top_shows_ten_by_default() {
     let mut locks = Locks::start();
     let mut waiters = Vec::new();
     for n in 0..12 {
@@ -175,7 +175,7 @@ fn top_shows_ten_unless_told_otherwise() {
 }
 
 #[test]
-fn top_looks_into_every_database_and_leaves_the_callers_selected() {
+fn top_reads_every_database_and_keeps_the_selection() {
     let mut locks = Locks::start();
     let mut waiters = Vec::new();
     for (db, count) in [("2", 1), ("9", 3), ("0", 2)] {
@@ -207,7 +207,7 @@ fn top_looks_into_every_database_and_leaves_the_callers_selected() {
 }
 
 #[test]
-fn a_replica_tells_of_the_lock_and_of_nobody_who_waits() {
+fn a_replica_shows_locks_but_no_waiters() {
     let (mut locks, replica) = (Locks::start(), Server::start());
     replica.replicate(&locks.server);
     let mut holder = locks.server.conn();

@@ -2,7 +2,7 @@
 //! it is connected.
 
 use super::address;
-use crate::notify::Line;
+use crate::notify::Queue;
 use crate::waiting::Locks;
 use std::collections::BTreeSet;
 use testkit::{until, Conn, Reply, Server};
@@ -40,7 +40,7 @@ fn set<const N: usize>(keys: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_client_of_a_holder_is_shown_with_and_without_session_while_it_is_connected() {
+fn the_client_of_a_holder_is_shown_while_connected() {
     for options in [&[][..], &["SESSION"], &["ID", "7", "OWNER", "boss"], &["SHARED"], &["LIMIT", "2", "SESSION"]] {
         let mut locks = Locks::start();
         let (mut holder, id) = client(&locks.server);
@@ -58,7 +58,7 @@ fn the_client_of_a_holder_is_shown_with_and_without_session_while_it_is_connecte
 }
 
 #[test]
-fn a_lock_that_passes_on_is_that_of_the_client_that_waited() {
+fn a_handed_off_lock_belongs_to_its_waiter() {
     let mut locks = Locks::start();
     let (mut first, _) = client(&locks.server);
     let token = first.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
@@ -72,7 +72,7 @@ fn a_lock_that_passes_on_is_that_of_the_client_that_waited() {
 }
 
 #[test]
-fn a_grant_that_is_told_again_is_that_of_the_newer_connection() {
+fn a_repeated_grant_belongs_to_the_newer_connection() {
     let mut locks = Locks::start();
     let ask = ["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"];
     let (mut first, _) = client(&locks.server);
@@ -86,7 +86,7 @@ fn a_grant_that_is_told_again_is_that_of_the_newer_connection() {
 }
 
 #[test]
-fn nobody_is_shown_of_scripts_of_others_and_of_an_expired_lock() {
+fn scripts_others_and_expired_locks_show_no_client() {
     let mut locks = Locks::with(&["retention-ms", "-1"]);
     locks.conn.int(&["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 60)", "1", "script"]);
     locks.conn.int(&["LOCK.ACQUIRE", "expired", "PX", "1"]);
@@ -101,15 +101,15 @@ fn nobody_is_shown_of_scripts_of_others_and_of_an_expired_lock() {
 
 #[test]
 fn an_attempt_is_a_client_only_once_it_has_claimed() {
-    let Some(mut line) = Line::with(&["claim-ms", "60000"]) else { return };
-    let token = line.locks.hold();
-    line.ask("7");
-    line.locks.release(token);
-    line.told.hears("granted 7 k");
-    assert_eq!(shown(&mut line.locks.conn, "k"), NOBODY);
-    let (mut claims, id) = client(&line.locks.server);
+    let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
+    let token = queue.locks.hold();
+    queue.ask("7");
+    queue.locks.release(token);
+    queue.subscriber.gets("granted 7 k");
+    assert_eq!(shown(&mut queue.locks.conn, "k"), NOBODY);
+    let (mut claims, id) = client(&queue.locks.server);
     claims.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"]);
-    assert_eq!(shown(&mut line.locks.conn, "k").0.int().to_string(), id);
+    assert_eq!(shown(&mut queue.locks.conn, "k").0.int().to_string(), id);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn each_of_several_holders_has_its_own_client() {
 }
 
 #[test]
-fn of_a_crowd_of_holders_sessions_and_the_last_to_end_are_found() {
+fn a_large_set_is_found_by_sessions_and_last_end() {
     let mut locks = Locks::start();
     let (mut session, one) = client(&locks.server);
     let (mut plain, two) = client(&locks.server);
@@ -158,7 +158,7 @@ fn only_the_last_ten_thousand_grants_without_session_are_remembered() {
 }
 
 #[test]
-fn a_scan_for_a_client_leaves_the_locks_of_others_out_and_an_unknown_one_has_none() {
+fn a_scan_for_a_client_finds_only_its_locks() {
     let mut locks = Locks::start();
     let (mut holder, id) = client(&locks.server);
     for n in 0..300 {

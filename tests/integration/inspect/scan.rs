@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use testkit::{bound, Conn, Iterations, Reply, Server};
 
-/// The keys of a reply.
 fn keys(reply: &Reply) -> Vec<Vec<u8>> {
     let bytes = |row: &Reply| match row.field("key") {
         Reply::Text(key) => key,
@@ -32,7 +31,7 @@ fn scan(conn: &mut Conn, options: &[&str], mut between: impl FnMut(usize)) -> Ve
 }
 
 #[test]
-fn what_is_there_all_the_time_is_told_of_while_others_come_and_go() {
+fn a_scan_returns_every_lasting_key() {
     const LOCKS: usize = 2_000;
     let server = Server::start();
     let (mut conn, mut other) = (server.conn(), server.conn());
@@ -75,7 +74,7 @@ fn keys_are_bytes_and_patterns_are_those_of_scan() {
 }
 
 #[test]
-fn it_can_be_asked_in_a_transaction_a_script_and_a_replica() {
+fn it_works_in_transactions_scripts_and_on_replicas() {
     let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
     let replica = Server::start();
     replica.replicate(&server);
@@ -101,7 +100,7 @@ fn it_can_be_asked_in_a_transaction_a_script_and_a_replica() {
 }
 
 #[test]
-fn a_state_or_a_pattern_picks_among_the_locks_of_a_database() {
+fn state_and_match_filter_the_locks() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let mut conn = server.conn();
     acquire(&mut conn, &["held", "EX", "60"]);
@@ -137,7 +136,7 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
 
 /// The names that MATCH filters out count as well: long ones take the server long.
 #[test]
-fn a_page_of_long_names_that_do_not_match_is_a_short_one() {
+fn long_names_that_do_not_match_shorten_the_page() {
     const BOUND: Duration = Duration::from_millis(5);
     const KEYS: usize = 1_000;
     bound::cpu("LOCK.SCAN MATCH, names of 16 kB", BOUND, || {
@@ -155,7 +154,7 @@ fn a_page_of_long_names_that_do_not_match_is_a_short_one() {
 
 /// A lock with several holders takes LOCK.TOP as long as four others.
 #[test]
-fn the_longest_queues_are_listed_up_to_400_locks_of_several_holders() {
+fn top_lists_at_most_400_shared_locks() {
     let server = Server::start();
     let mut conn = server.conn();
     if !can_publish(&mut conn) {

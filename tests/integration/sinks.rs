@@ -1,27 +1,27 @@
 //! The replication sinks of a server: replicas, the backlog and the AOF. Without any, a command counts its writes and
 //! builds no effects. A LOCK.* command never reaches a sink; one that arrives from a master or an AOF is refused and
-//! logged. `tests/torture/listeners` attaches and detaches sinks under load.
+//! logged. `tests/torture/sinks` attaches and detaches sinks under load.
 
 mod refused;
-mod unheard;
+mod unreplicated;
 
 use testkit::{skipped, until, Conn};
 
 /// The number of writes that were not replicated.
-pub fn unheard(conn: &mut Conn) -> u64 {
+pub fn unreplicated(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").expect("a field of INFO").parse().unwrap()
 }
 
 /// Writes until the module has found that there are no replication sinks; false on a server where it cannot know.
-pub fn until_nobody_listens(conn: &mut Conn) -> bool {
+pub fn until_no_sink(conn: &mut Conn) -> bool {
     if conn.is_before_7() {
-        skipped("writes that nobody is told of", "before 7.0 every write is replicated");
+        skipped("writes without a sink", "before 7.0 every write is replicated");
         return false;
     }
-    let before = unheard(conn);
-    until("the module finds that nobody listens", || {
+    let before = unreplicated(conn);
+    until("the module finds no sink", || {
         write(conn);
-        (unheard(conn) > before).then_some(())
+        (unreplicated(conn) > before).then_some(())
     });
     true
 }

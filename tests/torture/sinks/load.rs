@@ -19,7 +19,6 @@ pub struct Load {
     pub stop: AtomicBool,
 }
 
-/// A client.
 struct Client {
     dice: Dice,
     /// Keys and tokens that were granted.

@@ -1,7 +1,9 @@
 //! Steps of attempts that are notified on a channel: they join, are cancelled with their channel or one by one, lose
 //! their connection, and do not claim what they were granted.
 
-use super::{channel, id, join, leave, name, names, number, position, Entry, Plain, Share, Told, Who, CHANNELS, MOST};
+use super::{
+    channel, id, join, leave, name, names, number, position, Entry, Notified, Plain, Share, Who, CHANNELS, MOST,
+};
 use redis_lock::engine::queue::{Ended, MostPlaces, Place, Queues};
 use redis_lock::lock::time::MonotonicMicros;
 
@@ -13,9 +15,9 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     let session = (who.client >= 12).then_some(who.client % 4);
     match (step, id(who.attempt)) {
         (0..=3, Some(_)) => {
-            let told = Told { channel: of_channel, session };
+            let notified = Notified { channel: of_channel, session };
             let client = TOLD + plain.steps;
-            join(queues, plain, Who { client, ..who }, Some(told));
+            join(queues, plain, Who { client, ..who }, Some(notified));
         }
         (4, _) => cancel_channel(queues, plain, who.keys[0], of_channel),
         (5, _) => end_session(queues, plain, who.client % 4, keep),
@@ -29,7 +31,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
                     at: key,
                     attempt,
                     client: None,
-                    told: None,
+                    notified: None,
                     is_bar: true,
                     share,
                     since: None,
@@ -48,11 +50,11 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
 
 /// All attempts of a channel in a queue are cancelled: they are out of the running at once.
 fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) {
-    let is_it = |entry: &Entry| entry.waits(key) && entry.is_told_on(of);
+    let is_it = |entry: &Entry| entry.waits(key) && entry.is_notified_on(of);
     let most = plain.all.iter().filter(|entry| is_it(entry)).count();
     assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), most);
     assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), 0, "they were cancelled before");
-    for entry in plain.all.iter().filter(|entry| entry.told.is_some()) {
+    for entry in plain.all.iter().filter(|entry| entry.notified.is_some()) {
         let ticket = queues.ticket(0, name(entry.keys[0]), id(entry.attempt).unwrap()).unwrap();
         let expected = is_it(entry).then_some(Ended::Cancelled);
         assert_eq!(queues.ended(ticket), expected);
@@ -73,7 +75,7 @@ fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) 
 
 /// A connection ends, and with it the waits of its attempts.
 fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: Option<u64>) {
-    let is_it = |entry: &Entry| entry.told.is_some_and(|told| told.session == Some(session));
+    let is_it = |entry: &Entry| entry.notified.is_some_and(|notified| notified.session == Some(session));
     queues.end_session(session);
     queues.end_session(session);
     while let Some((ticket, how)) = queues.next_ended() {
@@ -104,6 +106,6 @@ fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let (key, share) = (keys[0], Share::Alone);
     plain.all.insert(
         at,
-        Entry { keys, at: key, attempt, client: None, told: None, is_bar: false, share, since: None, until },
+        Entry { keys, at: key, attempt, client: None, notified: None, is_bar: false, share, since: None, until },
     );
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use testkit::{Conn, Reply};
 
 /// A subscriber to the channel of a client, for as long as the connection lasts.
-struct Listener(Option<Conn>);
+struct Subscriber(Option<Conn>);
 
-impl Listener {
+impl Subscriber {
     fn of(port: u16, channel: &str) -> Self {
         let conn =
             Conn::to(port).ok().and_then(|mut conn| conn.try_call(&["SUBSCRIBE", channel]).is_ok().then_some(conn));
@@ -29,20 +29,20 @@ impl Listener {
 }
 
 /// The outcome; nothing if the server cannot publish.
-pub enum Told {
+pub enum Notified {
     Granted(i64),
     Nothing,
     Unable,
 }
 
-pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
+pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let Attempt { keys, share, lease_ms, wait_ms, session, .. } = *attempt;
     let id = i64::try_from(client.dice.next() >> 1).unwrap();
     let call = Call::Acquire { share, lease: micros(lease_ms), wait: micros(wait_ms), session, sent_again: true };
     let channel = format!("told:{}", client.number);
-    let Some(port) = client.link.server() else { return Told::Nothing };
+    let Some(port) = client.link.server() else { return Notified::Nothing };
     // A client without a subscription asks again from time to time.
-    let mut listener = if client.dice.percent(75) { Listener::of(port, &channel) } else { Listener(None) };
+    let mut subscriber = if client.dice.percent(75) { Subscriber::of(port, &channel) } else { Subscriber(None) };
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
     loop {
@@ -60,22 +60,22 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
                 if client.dice.percent(5) {
                     // It disappears.
                     client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
-                    return Told::Nothing;
+                    return Notified::Nothing;
                 }
                 let time = Duration::from_millis(client.dice.between(5, 300));
-                listener.wait(client, time);
+                subscriber.wait(client, time);
                 if client.dice.percent(10) {
                     // It claims late, or its time is over.
                     client.sleep_up_to(400);
                 }
             }
-            Some(Reply::Error(text)) if text.starts_with("ERR NOTIFY") => return Told::Unable,
+            Some(Reply::Error(text)) if text.starts_with("ERR NOTIFY") => return Notified::Unable,
             reply => {
                 let outcome = outcome(call, reply.as_ref());
                 if let Outcome::Granted(token) = outcome {
                     client.world.claims.fetch_add(usize::from(has_waited), Ordering::Relaxed);
                     client.note_all(keys, call, id, outcome, (from, sent));
-                    return Told::Granted(token);
+                    return Notified::Granted(token);
                 }
                 client.sleep_up_to(20);
             }
@@ -88,5 +88,5 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Told {
             client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id.to_string()]);
         }
     }
-    Told::Nothing
+    Notified::Nothing
 }

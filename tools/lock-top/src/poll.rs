@@ -1,7 +1,7 @@
-//! One look at a server: at most [`MOST_DETAILS`] + 5 calls, whatever is on it, over one connection. (And SELECT, where
+//! One poll of a server: at most [`MOST_DETAILS`] + 5 calls, whatever is on it, over one connection. (And SELECT, where
 //! locks are in several databases.)
 //!
-//! A look asks for INFO lock, INFO replication, LOCK.TOP and, if wanted, one step of LOCK.SCAN; then LOCK.INFO FULL of
+//! A poll asks for INFO lock, INFO replication, LOCK.TOP and, if wanted, one step of LOCK.SCAN; then LOCK.INFO FULL of
 //! the selected lock and of those whose lines are oldest in memory, until their rows come to [`MOST_ROWS`]. A newly
 //! opened connection asks INFO server and CONFIG GET once. A command that this user may not run is left out for
 //! [`DENIED_FOR`], so that a restricted user does not fill the ACL LOG of the server.
@@ -15,9 +15,9 @@ use redis::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The number of queues that a look reads.
+/// The number of queues that a poll reads.
 pub const MOST_DETAILS: usize = 8;
-/// The number of queue rows that a look reads, besides those of the selected lock; LOCK.INFO replies with at most 1000.
+/// The number of queue rows that a poll reads, besides those of the selected lock; LOCK.INFO replies with at most 1000.
 const MOST_ROWS: u64 = 2_000;
 /// How many keys a step of LOCK.SCAN inspects.
 const SCAN_COUNT: &str = "500";
@@ -36,12 +36,12 @@ pub struct Wish {
     /// Also locks that nobody waits for.
     pub all: bool,
     pub selected: Option<Name>,
-    /// How many lines a look may read: more only for a single look.
+    /// How many lines a poll may read: more only for a single poll.
     pub details: usize,
 }
 
-/// A server that is looked at again and again.
-pub struct Looker {
+/// A server that is polled again and again.
+pub struct Poller {
     target: Target,
     link: Option<Link>,
     /// The properties that do not change while a connection lasts.
@@ -68,7 +68,7 @@ struct About {
     settings: BTreeMap<String, u64>,
 }
 
-impl Looker {
+impl Poller {
     pub fn new(target: Target) -> Self {
         Self {
             target,
@@ -87,8 +87,8 @@ impl Looker {
     }
 
     /// What the server says now. It connects if it has to; one that cannot be asked says why.
-    pub fn look(&mut self, wish: &Wish) -> Server {
-        match self.try_look(wish) {
+    pub fn poll(&mut self, wish: &Wish) -> Server {
+        match self.try_poll(wish) {
             Ok(server) => server,
             Err(trouble) => {
                 // Also where the server answered: what is read once for a connection may be another afterwards.
@@ -102,7 +102,7 @@ impl Looker {
         }
     }
 
-    fn try_look(&mut self, wish: &Wish) -> Result<Server, Trouble> {
+    fn try_poll(&mut self, wish: &Wish) -> Result<Server, Trouble> {
         if self.link.is_none() {
             self.link = Some(Link::open(&self.target)?);
             self.denied.clear();

@@ -72,12 +72,14 @@ test-top: build ## Run the tests of lock-top, on real servers and in a real term
 test-clients: build ## Test the packages in clients/, in each language
 	@scripts/test-clients.sh
 
-lint: install-deps ## Check format, lints, documentation, crates, scripts and packages, and that it compiles for ARM64
+lint: install-deps ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --package lock-top --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
+	@if command -v python3 >/dev/null; then scripts/prose.py --lint; \
+	else echo "lint: skipped the prose: python3 is missing"; fi
 	@if cargo deny --version >/dev/null 2>&1; then \
 		cargo deny --offline check bans licenses sources; \
 	else echo "lint: skipped deny.toml: 'cargo install cargo-deny --locked' first"; fi

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Finds word order that is not English in documents and comments, as far as a pattern can.
+"""Finds prose to rewrite in documents and comments, as far as a pattern can: word order that is not English, words that
+mean several things, lines that are too wide, and Rust documentation that repeats the name below it.
 
     scripts/prose.py [PATH ...]      print file:line, the pattern and the words; end with 1 if there are any
+    scripts/prose.py --lint          the same for the paths of CLEAN, which have none; `make lint` runs it
     scripts/prose.py --count         print how many there are in each folder
 
 PATH is a file or a folder of the repository; without one, all files that git tracks are read. Code, quoted code and
-strings are not read. A pattern cannot judge a sentence: what it finds is a sentence to say aloud, not a proof.
+strings are not read. A pattern cannot judge a sentence: it finds a sentence to say aloud.
 """
 
 import collections
@@ -15,6 +17,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Paths without findings, which stay so. Add a folder once it has none.
+CLEAN = (
+    ".ci .github CONTRIBUTING.md Makefile README.md SECURITY.md benches docs examples fuzz packaging portable redis.conf"
+    " scripts src tests tools xtask"
+).split()
+
+WIDTH = 120
 
 START = r"(?:^|(?<=[.!?:;|] )|(?<=\n))(?:[-*] |\d+\. )?(?:\*\*)?"  # of a sentence
 VERB = (
@@ -79,11 +89,49 @@ def paragraphs(path, text):
         lines, first = ([words] if words else []), number
 
 
+def wide(path, text):
+    """The comments of a source that are wider than WIDTH, unless for an address."""
+    comment = COMMENTS.get(path.suffix.lstrip(".") or path.name)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > WIDTH and comment and comment.fullmatch(line) and "://" not in line:
+            yield number, f"wider than {WIDTH}", f"{len(line)} characters"
+
+
+IDLE = set("a all an and are as be by for has in is it its of on one or own that the this to with".split())
+ITEM = re.compile(
+    r"\s*(?:pub(?:\([^)]*\))? )?(?:(?:async|const|static|unsafe|extern \"C\") )*"
+    r"(?:(?:fn|struct|enum|trait|type|mod) )?(\w+).*"
+)
+
+
+def stems(text):
+    """The words of a text or of names, without their endings."""
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", text)
+    return {re.sub(r"(?<=\w{3})(?:ing|ies|es|ed|s)$", "", word.lower()) for word in words}
+
+
+def repeated(path, text):
+    """Documentation of one line in Rust that has no word which the item below it does not have."""
+    if path.suffix != ".rs":
+        return
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        found = re.fullmatch(r"\s*/// ([A-Z][^`A-Z]*)", line)
+        if not found or any(0 <= i < len(lines) and lines[i].lstrip().startswith("///") for i in (at - 1, at + 1)):
+            continue
+        item = next((line for line in lines[at + 1 :] if not line.lstrip().startswith("#[")), "")
+        words = stems(found[1].lower()) - {re.sub(r"(?<=\w{3})s$", "", word) for word in IDLE} - IDLE
+        if words and ITEM.fullmatch(item) and words <= stems(item):
+            yield at + 1, "repeats the name", found[1]
+
+
 def findings(path):
     try:
         text = (ROOT / path).read_text()
     except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
         return
+    yield from wide(path, text)
+    yield from repeated(path, text)
     for first, paragraph in paragraphs(path, text):
         plain = re.sub(r"`[^`]*`|\"[^\"\n]*\"", lambda code: re.sub(r"[^\n]", "x", code[0]), paragraph)
         # One line, whose characters stay where they were.
@@ -95,7 +143,9 @@ def findings(path):
 
 
 def main():
-    args = [arg for arg in sys.argv[1:] if arg != "--count"]
+    args = [arg for arg in sys.argv[1:] if not arg.startswith("--")]
+    if "--lint" in sys.argv:
+        args = CLEAN
     listed = subprocess.run(["git", "ls-files", "--", *args], cwd=ROOT, capture_output=True, text=True, check=True)
     counts = collections.Counter()
     for name in listed.stdout.splitlines():
@@ -108,7 +158,8 @@ def main():
     if "--count" in sys.argv:
         for folder, count in counts.most_common():
             print(f"{count:5} {folder}")
-    print(f"{counts.total()} found", file=sys.stderr)
+    if "--lint" not in sys.argv or counts:
+        print(f"{counts.total()} found", file=sys.stderr)
     return 1 if counts else 0
 
 

@@ -75,7 +75,7 @@ test-clients: build ## Test the packages in clients/, in each language
 lint: install-deps ## Check format, lints, documentation, prose, crates, scripts and packages; compile for ARM64
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
-	cargo clippy --package lock-top --all-targets -- -D warnings
+	cargo clippy --package lock-top --package xtask --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@scripts/arm64.sh check || [ $$? = 3 ]
 	@if command -v python3 >/dev/null; then scripts/prose.py --lint; \

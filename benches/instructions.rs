@@ -8,7 +8,7 @@
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::{State, COLUMN};
 use crate::measure::{median, print_table, root, Call, Origin, Settings};
-use crate::pair::lane::Lane;
+use crate::pair::connection::Connection;
 use crate::pair::work::{commands, Command};
 use crate::several;
 use std::path::PathBuf;
@@ -132,18 +132,18 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
     for number in 0..OTHERS * operations {
         conn.ok(&["SET", &format!("other:{number}"), "value", "EX", "100000"]);
     }
-    let mut lane = Lane::new(&callgrind.server, 0, 2 * operations);
+    let mut connection = Connection::new(&callgrind.server, 0, 2 * operations);
     let mut counted = Vec::new();
     for Command { name, before, step, after } in &commands {
         // Where much goes before, a part of them.
         let operations = if before.len() > 2 { operations.div_ceil(10) } else { operations };
         let mut pass = |keys: usize, count: &mut dyn FnMut(&mut dyn FnMut())| {
             for step in before {
-                lane.pass(step, keys);
+                connection.pass(step, keys);
             }
-            count(&mut || lane.pass(step, keys));
+            count(&mut || connection.pass(step, keys));
             for step in after {
-                lane.pass(step, keys);
+                connection.pass(step, keys);
             }
         };
         // First all of it uncounted: the tables of keys have their size then.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use testkit::{show, until, Server};
 
 /// Connections that take turns, and commands of each on their way: together less than a server reads at once.
-const LANES: usize = 8;
+const CONNECTIONS: usize = 8;
 const BATCH: usize = 100;
 
 const ROUNDS: usize = 15;
@@ -103,26 +103,26 @@ fn sweeps(operations: usize) -> [Sweep; 4] {
 }
 
 impl Sweep {
-    /// Sends all batches, each lane one at a time.
-    fn run(&self, lanes: &mut [Pipe]) {
-        let read = |lane: &mut Pipe| {
-            lane.replies(BATCH * self.lines, |line, reply| {
+    /// Sends all batches, each connection one at a time.
+    fn run(&self, connections: &mut [Pipe]) {
+        let read = |connection: &mut Pipe| {
+            connection.replies(BATCH * self.lines, |line, reply| {
                 // The second line of a bulk is the value.
                 let is_right = line % self.lines == 1 || reply == self.reply.as_bytes();
                 assert!(is_right, "{}: not {} but {}", self.name, self.reply, show(reply));
             });
         };
-        let count = lanes.len();
+        let count = connections.len();
         for (number, batch) in self.batches.iter().enumerate() {
-            let lane = &mut lanes[number % count];
+            let connection = &mut connections[number % count];
             if number >= count {
-                read(lane);
+                read(connection);
             }
-            lane.add(batch);
-            lane.flush();
+            connection.add(batch);
+            connection.flush();
         }
         for number in self.batches.len().saturating_sub(count)..self.batches.len() {
-            read(&mut lanes[number % count]);
+            read(&mut connections[number % count]);
         }
     }
 }
@@ -151,7 +151,7 @@ struct Operation {
 
 pub fn measure(call: &Call) {
     let settings = call.settings(ROUNDS, OPERATIONS);
-    let operations = settings.operations.next_multiple_of(LANES * BATCH);
+    let operations = settings.operations.next_multiple_of(CONNECTIONS * BATCH);
     let connections = (operations / COMMANDS_PER_CONNECTION).max(1);
     let sweeps = sweeps(operations);
     let mut measured: Vec<Operation> = sweeps
@@ -166,7 +166,7 @@ pub fn measure(call: &Call) {
         .with("cpu time", ServerCpu::of(&server).source())
         .with("rounds", format!("{}, each with new servers", settings.rounds))
         .with("operations", format!("{operations} commands and {connections} connections in each state and round"))
-        .with("on their way", format!("{LANES} connections with {BATCH} commands each"))
+        .with("on their way", format!("{CONNECTIONS} connections with {BATCH} commands each"))
         .printed();
     drop(server);
 
@@ -175,13 +175,13 @@ pub fn measure(call: &Call) {
     for round in usize::from(settings.smoke)..=settings.rounds {
         let servers: Vec<Server> = STATES.iter().map(|(state, _)| state.start()).collect();
         let mut cpus: Vec<ServerCpu> = servers.iter().map(ServerCpu::of).collect();
-        let mut lanes: Vec<Vec<Pipe>> =
-            servers.iter().map(|server| (0..LANES).map(|_| Pipe::to(server)).collect()).collect();
+        let mut pipes: Vec<Vec<Pipe>> =
+            servers.iter().map(|server| (0..CONNECTIONS).map(|_| Pipe::to(server)).collect()).collect();
         for (index, operation) in measured.iter_mut().enumerate() {
             for place in 0..STATES.len() {
                 let at = turn(place, STATES.len(), round, round / 2);
                 let cost = Cost::of(&mut cpus[at], || match sweeps.get(index) {
-                    Some(sweep) => sweep.run(&mut lanes[at]),
+                    Some(sweep) => sweep.run(&mut pipes[at]),
                     None => connect_and_leave(&servers[at], connections),
                 });
                 if round > 0 {

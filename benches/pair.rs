@@ -2,23 +2,23 @@
 //!
 //! Measures the CPU time of the server per operation, with enough commands on their way that the server is the limit.
 //! ACQUIRE replies the token that RELEASE needs, so the commands of one step go out for many keys at once,
-//! their replies are read, then those of the next step; the peers are measured in the same way. Several lanes do so
-//! in turn: while one is read, the server works for the others.
+//! their replies are read, then those of the next step; the peers are measured in the same way. Several connections do
+//! so in turn: while one is read, the server works for the others.
 
+pub mod connection;
 mod extra;
-pub mod lane;
 pub mod tables;
 pub mod work;
 
 use crate::measure::{Call, Origin, ServerCpu};
-use lane::{side_by_side, COLUMNS};
+use connection::{side_by_side, COLUMNS};
 use testkit::Server;
 use work::workloads;
 
 /// Connections that take turns.
-pub const LANES: usize = 8;
-/// Keys of a lane, each of its own.
-pub const KEYS: usize = lane::AT_ONCE;
+pub const CONNECTIONS: usize = 8;
+/// Keys of a connection, each of its own.
+pub const KEYS: usize = connection::AT_ONCE;
 
 const ROUNDS: usize = 9;
 const OPERATIONS: usize = 400_000;
@@ -33,10 +33,10 @@ pub fn measure(call: &Call) {
         .with("cpu time", ServerCpu::of(&server).source())
         .with("rounds", settings.rounds)
         .with("operations", format!("{} of each contender in each round", settings.operations))
-        .with("on their way", format!("{LANES} connections with {KEYS} commands each"))
+        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each"))
         .printed();
     drop(server);
-    let (rows, measured) = side_by_side(settings.rounds, (LANES, KEYS, settings.operations), workloads);
+    let (rows, measured) = side_by_side(settings.rounds, (CONNECTIONS, KEYS, settings.operations), workloads);
     for (state, operations, workloads) in measured {
         tables::print(&workloads, operations, state, origin.server());
     }

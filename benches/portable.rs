@@ -3,9 +3,9 @@
 //! bench pair.
 
 use crate::measure::{median, print_table, Call, Origin, Ratio};
-use crate::pair::lane::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};
+use crate::pair::connection::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};
 use crate::pair::work::{release, Contender, Workload, COMPARE_AND_DELETE, LEASE_MS};
-use crate::pair::{KEYS, LANES};
+use crate::pair::{CONNECTIONS, KEYS};
 use testkit::{project_file, Conn, Reply, Server};
 
 const ROUNDS: usize = 9;
@@ -27,13 +27,13 @@ pub fn measure(call: &Call) {
     let origin = Origin::of("portable", &Server::start(), &settings)
         .with("rounds", settings.rounds)
         .with("operations", format!("{} of each contender in each round", settings.operations))
-        .with("on their way", format!("{LANES} connections with {KEYS} commands each"))
+        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each"))
         .printed();
     let mut rows = Vec::new();
     for (name, server) in
         [("without the module", Server::with().without_module().start()), ("with it", Server::start())]
     {
-        let mut stand = Stand::new((server, None), LANES, KEYS, settings.operations);
+        let mut stand = Stand::new((server, None), CONNECTIONS, KEYS, settings.operations);
         let contenders = contenders(&mut stand.server.conn(), name == "with it");
         let mut workload = Workload { name, contenders };
         for round in 0..=settings.rounds {

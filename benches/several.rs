@@ -5,12 +5,12 @@ pub mod work;
 
 use crate::measure::state::State;
 use crate::measure::{Call, Origin};
-use crate::pair::lane::{side_by_side, Stand, COLUMNS};
-use crate::pair::{tables, KEYS, LANES};
+use crate::pair::connection::{side_by_side, Stand, COLUMNS};
+use crate::pair::{tables, CONNECTIONS, KEYS};
 use testkit::Server;
 use work::{crowds, of_several};
 
-/// Keys of a lane where many hold each.
+/// Keys of a connection where many hold each.
 const FEW_KEYS: usize = 8;
 
 /// Leaves out what has no bound.
@@ -24,14 +24,14 @@ pub fn measure(call: &Call) {
     let origin = Origin::of("several", &Server::start(), &settings)
         .with("rounds", settings.rounds)
         .with("operations", format!("{} of each contender in each round", settings.operations))
-        .with("on their way", format!("{LANES} connections with {KEYS} commands each, {FEW_KEYS} of crowds"))
+        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each, {FEW_KEYS} of crowds"))
         .printed();
-    let (mut rows, measured) = side_by_side(settings.rounds, (LANES, KEYS, settings.operations), of_several);
+    let (mut rows, measured) = side_by_side(settings.rounds, (CONNECTIONS, KEYS, settings.operations), of_several);
     for (state, operations, workloads) in measured {
         tables::print(&workloads, operations, state, origin.server());
     }
     if !call.has(BOUNDED) {
-        let mut stand = Stand::in_state(State::NoSink, LANES, FEW_KEYS, settings.operations);
+        let mut stand = Stand::in_state(State::NoSink, CONNECTIONS, FEW_KEYS, settings.operations);
         let mut workloads = crowds(&mut stand.server.conn());
         for round in 0..=settings.rounds {
             for workload in &mut workloads {

@@ -1,9 +1,9 @@
 //! The same pair of commands where a server has more to do: persistence, a replica, many other keys, many clients that
 //! wait for each reply, threads; and with more asked of LOCK.*. No bounds: what it costs there is to be seen.
 
-use super::lane::{Stand, COLUMNS};
+use super::connection::{Stand, COLUMNS};
 use super::work::{pair, with_options, Workload};
-use super::{tables, KEYS, LANES};
+use super::{tables, CONNECTIONS, KEYS};
 use crate::measure::state::State;
 use crate::measure::{Call, Origin, Pipe};
 use std::fmt::Write as _;
@@ -22,18 +22,23 @@ struct Configuration {
     has_replica: bool,
     other_keys: usize,
     /// Connections, and commands of each on their way.
-    lanes: (usize, usize),
+    connections: (usize, usize),
 }
 
-const PLAIN: Configuration =
-    Configuration { name: "nothing else", args: &[], has_replica: false, other_keys: 0, lanes: (LANES, KEYS) };
+const PLAIN: Configuration = Configuration {
+    name: "nothing else",
+    args: &[],
+    has_replica: false,
+    other_keys: 0,
+    connections: (CONNECTIONS, KEYS),
+};
 
 const CONFIGURATIONS: [Configuration; 6] = [
     PLAIN,
     Configuration { name: "AOF, everysec", args: &["--appendonly", "yes", "--appendfsync", "everysec"], ..PLAIN },
     Configuration { name: "one replica", has_replica: true, ..PLAIN },
     Configuration { name: "1,000,000 other keys", other_keys: OTHER_KEYS, ..PLAIN },
-    Configuration { name: "50 connections, no pipeline", lanes: (CLIENTS, 1), ..PLAIN },
+    Configuration { name: "50 connections, no pipeline", connections: (CLIENTS, 1), ..PLAIN },
     Configuration { name: "io-threads 4", args: &["--io-threads", "4"], ..PLAIN },
 ];
 
@@ -43,7 +48,7 @@ pub fn measure(call: &Call) {
     let origin = Origin::of("extra", &Server::start(), &settings)
         .with("rounds", settings.rounds)
         .with("operations", format!("{} of each contender in each round", settings.operations))
-        .with("on their way", format!("{LANES} connections with {KEYS} commands each, unless it says otherwise"))
+        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each, unless it says otherwise"))
         .printed();
     let mut rows = Vec::new();
     let mut measured: Vec<Workload> = Vec::new();
@@ -58,8 +63,12 @@ pub fn measure(call: &Call) {
         let mut conn = server.conn();
         let mut workload = if configuration.name == PLAIN.name { with_options(&mut conn) } else { pair(&mut conn) };
         workload.name = configuration.name;
-        let mut stand =
-            Stand::new((server, replica), configuration.lanes.0, configuration.lanes.1, settings.operations);
+        let mut stand = Stand::new(
+            (server, replica),
+            configuration.connections.0,
+            configuration.connections.1,
+            settings.operations,
+        );
         for round in 0..=settings.rounds {
             rows.extend(stand.round(round, &mut workload));
         }

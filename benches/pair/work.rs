@@ -1,6 +1,6 @@
 //! The contenders: what each sends, and what it has to be answered.
 
-use super::lane::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
+use super::connection::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
 use crate::bounds::list::{EXTEND, OURS, PAIR, REFUSED};
 use crate::measure::Cost;
 use testkit::{Conn, Reply};

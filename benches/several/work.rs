@@ -1,7 +1,7 @@
 //! The contenders for several holders and several keys.
 
 use crate::bounds::list::{BARE_RELEASE, LIMIT, LIMIT_REFUSED, LUA_SEMAPHORE, MANY_KEYS, OURS, SHARED};
-use crate::pair::lane::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
+use crate::pair::connection::{loaded, step, Part, Step, MANY, NIL, OK, ONE, TEN, TOKEN, TRANSACTION, ZERO};
 use crate::pair::work::{release, set, Command, Contender, Workload, LEASE_MS};
 use testkit::Conn;
 

@@ -89,12 +89,12 @@ pub fn loaded(conn: &mut Conn, script: &str) -> String {
 }
 
 /// A connection with keys of its own.
-pub struct Lane {
+pub struct Connection {
     pipe: Pipe,
     locks: Vec<Lock>,
 }
 
-impl Lane {
+impl Connection {
     pub fn new(server: &Server, number: usize, keys: usize) -> Self {
         let lock = |index: usize| Lock {
             key: argument(format!("bench:lock:{number}:{index:04}").as_bytes()),
@@ -159,21 +159,21 @@ impl Lane {
 /// Commands that fit into the 16 kB that a server reads at once.
 pub const AT_ONCE: usize = 100;
 
-/// Does `steps` again and again in all lanes; each lane has a step on its way at any time.
-fn run(lanes: &mut [Lane], steps: &[Step], times: usize) {
+/// Does `steps` again and again in all connections; each connection has a step on its way at any time.
+fn run(connections: &mut [Connection], steps: &[Step], times: usize) {
     let mut pending: Option<&Step> = None;
     for step in std::iter::repeat_n(steps, times).flatten() {
-        for lane in &mut *lanes {
+        for connection in &mut *connections {
             if let Some(pending) = pending {
-                lane.read(pending, lane.all());
+                connection.read(pending, connection.all());
             }
-            lane.send(step, lane.all());
+            connection.send(step, connection.all());
         }
         pending = Some(step);
     }
     if let Some(pending) = pending {
-        for lane in lanes {
-            lane.read(pending, lane.all());
+        for connection in connections {
+            connection.read(pending, connection.all());
         }
     }
 }
@@ -185,27 +185,32 @@ pub const COLUMNS: &str = "operation,contender,round,place,operations,cpu_ns,wal
 pub struct Stand {
     pub server: Server,
     pub cpu: ServerCpu,
-    /// The operations of one measurement: whole steps of all lanes.
+    /// The operations of one measurement: whole steps of all connections.
     pub operations: usize,
     /// The replication sinks of the server.
     state: State,
     replica: Option<Server>,
-    lanes: Vec<Lane>,
+    connections: Vec<Connection>,
     times: usize,
 }
 
 impl Stand {
-    /// With `lanes` lanes of `keys` keys; a measurement has at least `operations`.
-    pub fn new((server, replica): (Server, Option<Server>), lanes: usize, keys: usize, operations: usize) -> Self {
-        let times = operations.div_ceil(lanes * keys);
-        let (cpu, operations) = (ServerCpu::of(&server), times * lanes * keys);
-        let lanes = (0..lanes).map(|number| Lane::new(&server, number, keys)).collect();
-        Self { server, cpu, operations, state: State::NoSink, replica, lanes, times }
+    /// With `connections` connections of `keys` keys; a measurement has at least `operations`.
+    pub fn new(
+        (server, replica): (Server, Option<Server>),
+        connections: usize,
+        keys: usize,
+        operations: usize,
+    ) -> Self {
+        let times = operations.div_ceil(connections * keys);
+        let (cpu, operations) = (ServerCpu::of(&server), times * connections * keys);
+        let connections = (0..connections).map(|number| Connection::new(&server, number, keys)).collect();
+        Self { server, cpu, operations, state: State::NoSink, replica, connections, times }
     }
 
     /// On a server in that state.
-    pub fn in_state(state: State, lanes: usize, keys: usize, operations: usize) -> Self {
-        Self { state, ..Self::new(state.start(), lanes, keys, operations) }
+    pub fn in_state(state: State, connections: usize, keys: usize, operations: usize) -> Self {
+        Self { state, ..Self::new(state.start(), connections, keys, operations) }
     }
 
     /// All contenders of a workload, one after the other; the lines for the raw file. Round 0 warms up and is not
@@ -216,9 +221,9 @@ impl Stand {
         let mut rows = Vec::new();
         for place in 0..count {
             let contender = &mut contenders[turn(place, count, round, round / 2)];
-            let Self { server, cpu, lanes, times, operations, state, replica } = self;
-            run(lanes, &contender.before, 1);
-            let cost = Cost::of(cpu, || run(lanes, &contender.steps, *times));
+            let Self { server, cpu, connections, times, operations, state, replica } = self;
+            run(connections, &contender.before, 1);
+            let cost = Cost::of(cpu, || run(connections, &contender.steps, *times));
             if !contender.before.is_empty() {
                 server.conn().ok(&["FLUSHALL"]);
             }
@@ -241,13 +246,13 @@ pub type Measured = (State, usize, Vec<Workload>);
 /// with their costs in each state.
 pub fn side_by_side(
     rounds: usize,
-    (lanes, keys, operations): (usize, usize, usize),
+    (connections, keys, operations): (usize, usize, usize),
     workloads: impl Fn(&mut Conn) -> Vec<Workload>,
 ) -> (Vec<String>, Vec<Measured>) {
     let mut stands: Vec<(Stand, Vec<Workload>)> = State::ALL
         .iter()
         .map(|state| {
-            let stand = Stand::in_state(*state, lanes, keys, operations);
+            let stand = Stand::in_state(*state, connections, keys, operations);
             let workloads = workloads(&mut stand.server.conn());
             (stand, workloads)
         })

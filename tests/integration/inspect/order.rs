@@ -95,7 +95,7 @@ fn top_of_100000_queues_is_fast_in_any_order() {
             });
         }
         if name.len() > 1 {
-            // What is left out comes later in the order.
+            // The locks that are left out come later in the order.
             let rows = keys(&mut locks, &["BY", "wait", "COUNT", "1000"]);
             assert!((150..300).contains(&rows.len()), "{} rows", rows.len());
             assert_eq!(rows, keys(&mut locks, &["BY", "wait", "COUNT", &rows.len().to_string()]));

@@ -46,7 +46,8 @@ fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     assert_eq!(conn.read(), Reply::Nil);
 }
 
-/// An attempt that was just notified of its grant, with one more behind it on the same channel, and one that is blocked.
+/// An attempt that was just notified of its grant, with one more behind it on the same channel, and one that is
+/// blocked.
 fn notified(retention_ms: &str) -> Option<Queue> {
     let mut queue = Queue::on(patient(retention_ms).start())?;
     let token = queue.locks.hold();

@@ -46,9 +46,10 @@ fn its_names_and_members_are_those_of_the_fixture() {
         for (lock, queue) in &format.name {
             let keys = [lock.as_str(), if queue.is_empty() { "k" } else { queue }];
             let reply = place.conn.call(&place.way.raw("lock_acquire", &keys, &["PX", "1000"]));
-            match queue.is_empty() {
-                true => assert!(reply.error().starts_with("ERR key has a brace but no hash tag"), "{lock}: {reply:?}"),
-                false => assert!(reply.int() > 0, "{lock}"),
+            if queue.is_empty() {
+                assert!(reply.error().starts_with("ERR key has a brace but no hash tag"), "{lock}: {reply:?}");
+            } else {
+                assert!(reply.int() > 0, "{lock}");
             }
         }
         for (options, member) in &format.member {

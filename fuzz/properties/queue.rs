@@ -9,7 +9,7 @@ mod notified;
 use list::{channels, head, leave, position, put, Entry, Notified};
 use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
-    Channel, Gone, Handle, LineId, MostPlaces, Next, Of, Queues, ReplyShape, Ticket, Vacancy, Waiter,
+    Channel, Gone, Handle, MostPlaces, Next, Of, QueueId, Queues, ReplyShape, Ticket, Vacancy, Waiter,
 };
 use redis_lock::lock::record::Id;
 use redis_lock::lock::request::Share;
@@ -151,7 +151,7 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
         until: MonotonicMicros(time),
     };
     let joined = queues.join(0, &names(&keys), at, waiter);
-    assert_eq!(joined.line, queues.line(0, name(keys[at])));
+    assert_eq!(joined.queue, queues.queue(0, name(keys[at])));
     let found = (numbers(&joined.earlier), joined.resumed);
     let at = keys[at];
     let since = Some(plain.steps);
@@ -200,7 +200,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             assert_eq!(of(left), at.and_then(|at| leave(plain, at, keep)));
         }
         5 => {
-            let line = queues.line(0, name(key));
+            let line = queues.queue(0, name(key));
             let popped = of(line.and_then(|line| queues.pop_head(line)).map(|(_, gone)| gone));
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
@@ -222,8 +222,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             plain.retain(|entry| entry.client.is_some() || entry.until > time);
         }
         _ => {
-            if let Some(line) = queues.line(0, name(key)) {
-                queues.lose_line(line);
+            if let Some(line) = queues.queue(0, name(key)) {
+                queues.lose_queue(line);
             }
             let gone = std::iter::from_fn(|| queues.next_lost()).filter(|(_, gone)| gone.is_some()).count();
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
@@ -239,7 +239,7 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let at = at % (entry.keys.len() + 1);
     let to = entry.keys.get(at).filter(|_| entry.keys.len() > 1).copied();
     let line = queues.park(ticket, at);
-    assert_eq!(line, to.and_then(|key| queues.waited_line(0, name(key))));
+    assert_eq!(line, to.and_then(|key| queues.awaited_queue(0, name(key))));
     entry.at = to.unwrap_or(entry.at);
 }
 
@@ -254,7 +254,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
         assert!(queues.head(line).is_some(), "somebody waits in it");
     }
     assert!(queues.next_due().is_none());
-    let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.waited_line(0, name(*key))?))).collect();
+    let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.awaited_queue(0, name(*key))?))).collect();
     for (at, (_, line)) in ready.iter().enumerate() {
         if at == 0 {
             queues.set_due(*line, Some(UnixMicros(time.0 + 1)));
@@ -315,7 +315,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
 
 /// Without memory only blocked clients are served: the first of them, unless one that came earlier for this lock alone
 /// holds it up.
-fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], line: LineId, key: u8) {
+fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], line: QueueId, key: u8) {
     let next = |queues: &mut Queues<u64>, vacancy| match queues.next(line, vacancy, Of::Blocked) {
         Next::Single(ticket, _) | Next::Parked(ticket) => queues.waiter(ticket).map(number),
         Next::Later | Next::Nobody => None,
@@ -335,7 +335,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
     assert_eq!(queues.queued(), notified().map(|(entry, _)| entry.keys.len()).sum::<usize>());
     assert_eq!(queues.has_sessions(), notified().any(|(_, notified)| notified.session.is_some()));
     for number in 0..CHANNELS {
-        assert_eq!(queues.is_silent(&channel(number)), silent.contains(&number));
+        assert_eq!(queues.is_skipped(&channel(number)), silent.contains(&number));
     }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
     assert_eq!((queues.waiters(), queues.places()), (waiting, plain.len() - waiting));
@@ -348,11 +348,11 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         let since: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.since).collect();
         let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.since.0).collect();
         assert_eq!(found, since, "a call that was sent again is no newcomer");
-        let opened = queues.line(0, name(key));
+        let opened = queues.queue(0, name(key));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_queue(key)));
         assert_eq!(opened.and_then(|line| queues.head(line)).map(number), line.first().copied());
         assert_eq!(queues.length(0, name(key)).0, line.len());
-        assert_eq!(queues.waited_line(0, name(key)).is_some(), !line.is_empty());
+        assert_eq!(queues.awaited_queue(0, name(key)).is_some(), !line.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key) && entry.is_blocked());
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
         assert_eq!(queues.narrows(0, name(key), usize::MAX).0.before(None, Share::Shared), narrowest);

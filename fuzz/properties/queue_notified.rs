@@ -41,7 +41,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         }
         (7, _) if keep.is_some() => restore(queues, plain, who.time),
         (7, _) => {
-            queues.set_silent(&channel(of_channel));
+            queues.skip(&channel(of_channel));
             plain.silent.insert(of_channel);
         }
         _ => {}

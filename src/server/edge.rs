@@ -252,7 +252,7 @@ impl Edge for ServerEdge<'_> {
         unsafe { (api().stop_timer)(self.context.as_ptr(), timer.0, std::ptr::null_mut()) };
     }
 
-    fn listen_to_keys(&mut self) {
+    fn subscribe_to_keys(&mut self) {
         // Where generic events do harm, keys that come free are found by checking.
         let generic = if self.module.facts.has_safe_key_events() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
@@ -261,11 +261,11 @@ impl Edge for ServerEdge<'_> {
         unsafe { (api().subscribe_to_keyspace_events)(self.context.as_ptr(), classes, on_key) };
     }
 
-    fn tells_of_keys(&self) -> bool {
+    fn reports_keys(&self) -> bool {
         self.module.facts.has_safe_key_events()
     }
 
-    fn listen_to_clients(&mut self) {
+    fn subscribe_to_clients(&mut self) {
         let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
         let on_client = self.module.callbacks.get().and_then(|callbacks| callbacks.client);
         // SAFETY: the context is valid; a server that does not know the event says so.

@@ -110,7 +110,7 @@ fn settings(seed: u64) -> Settings {
         },
         edges: 10_000,
         grace: None,
-        tells_of_keys: true,
+        reports_keys: true,
         fault: Fault::None,
     }
 }

@@ -77,7 +77,7 @@ impl<E: Edge> Entry<'_, E> {
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
         if let Acquire::Prolong(held) | Acquire::Keep(held) = decision {
-            self.may_tell_again(held.token, &wanted)?;
+            self.may_report_again(held.token, &wanted)?;
         }
         let Some((decision, mut granted)) = Decision::to_grant(&decision) else {
             self.engine().refused(lock);
@@ -151,7 +151,7 @@ impl<E: Edge> Entry<'_, E> {
             }
         };
         if let Some(Acquire::Prolong(held) | Acquire::Keep(held)) = decisions.first() {
-            self.may_tell_again(held.token, &wanted)?;
+            self.may_report_again(held.token, &wanted)?;
         }
         let Some((decisions, mut granted)) = Decision::to_grants(&decisions) else { return Err(Error::Internal) };
         let caller = self.caller(ask);
@@ -184,7 +184,7 @@ impl<E: Edge> Entry<'_, E> {
 
     /// Whether an attempt that holds the lock may be told so, and its lease extended. In a grace only if this server
     /// granted it: otherwise the grant may have ended on the master before it.
-    fn may_tell_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
+    fn may_report_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
             Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {
                 Err(self.refused_by_gate(error))

@@ -10,8 +10,8 @@ use crate::lock::time::MonotonicMicros;
 pub struct Canonical<H> {
     engine: engine::Canonical<H>,
     timer: Option<(Wake, MonotonicMicros)>,
-    hears_of_keys: bool,
-    hears_of_clients: bool,
+    is_subscribed_to_keys: bool,
+    is_subscribed_to_clients: bool,
 }
 
 impl<H: Clone, T> Driver<H, T> {
@@ -21,8 +21,8 @@ impl<H: Clone, T> Driver<H, T> {
         Canonical {
             engine: self.engine.canonical(sent, now),
             timer: self.timer.as_ref().map(|timer| (timer.wake, timer.at)),
-            hears_of_keys: self.hears_of_keys,
-            hears_of_clients: self.hears_of_clients,
+            is_subscribed_to_keys: self.is_subscribed_to_keys,
+            is_subscribed_to_clients: self.is_subscribed_to_clients,
         }
     }
 }

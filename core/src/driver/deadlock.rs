@@ -19,7 +19,7 @@ impl<E: Edge> Entry<'_, E> {
                     self.edge.select(db);
                     return closes_circle;
                 }
-                Step::Look(db, name) => {
+                Step::Inspect(db, name) => {
                     let name = self.edge.name(KeyName { db, name: &name });
                     let key = name
                         .as_ref()

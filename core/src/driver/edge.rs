@@ -269,11 +269,11 @@ pub trait Edge {
     /// Stops a timer, if it has not fired.
     fn stop_timer(&mut self, timer: Self::TimerId);
     /// Subscribes to keys that come free.
-    fn listen_to_keys(&mut self);
+    fn subscribe_to_keys(&mut self);
     /// Whether the server reports all of them.
-    fn tells_of_keys(&self) -> bool;
+    fn reports_keys(&self) -> bool;
     /// Subscribes to connections that end.
-    fn listen_to_clients(&mut self);
+    fn subscribe_to_clients(&mut self);
 
     /// Records how long something took.
     fn record(&mut self, span: Span, took: Micros);

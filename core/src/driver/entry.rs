@@ -20,14 +20,14 @@ pub struct Driver<H, T> {
     pub(super) engine: Engine<H>,
     pub(super) timer: Option<Timer<T>>,
     /// Whether it has subscribed to keys that come free.
-    pub(super) hears_of_keys: bool,
+    pub(super) is_subscribed_to_keys: bool,
     /// Whether it has subscribed to connections that end.
-    pub(super) hears_of_clients: bool,
+    pub(super) is_subscribed_to_clients: bool,
 }
 
 impl<H, T> Default for Driver<H, T> {
     fn default() -> Self {
-        Self { engine: Engine::default(), timer: None, hears_of_keys: false, hears_of_clients: false }
+        Self { engine: Engine::default(), timer: None, is_subscribed_to_keys: false, is_subscribed_to_clients: false }
     }
 }
 
@@ -39,8 +39,8 @@ impl<H, T> Driver<H, T> {
     }
 
     /// Whether it has subscribed to everything that it ever needs.
-    pub(super) const fn hears_all(&self) -> bool {
-        self.hears_of_keys && self.hears_of_clients
+    pub(super) const fn is_subscribed_to_all(&self) -> bool {
+        self.is_subscribed_to_keys && self.is_subscribed_to_clients
     }
 }
 

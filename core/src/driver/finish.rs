@@ -32,13 +32,13 @@ impl<E: Edge> Entry<'_, E> {
             self.edge.answer(handle, letter);
         }
         self.publish_notices();
-        let (timer, wake, is_heard) = {
+        let (timer, wake, is_subscribed) = {
             let state = self.state();
-            (state.timer, state.engine.wake(), state.hears_all())
+            (state.timer, state.engine.wake(), state.is_subscribed_to_all())
         };
         self.settle_waits();
-        if !is_heard {
-            self.listen();
+        if !is_subscribed {
+            self.subscribe();
         }
         match timer {
             None if wake.is_never() => {}
@@ -70,20 +70,20 @@ impl<E: Edge> Entry<'_, E> {
 
     /// Subscribes to events on their first use: to keys when a client waits, to connections when a lock is to end with
     /// one. Key events cost every command that deletes a key, and most servers let no module unsubscribe.
-    fn listen(&mut self) {
+    fn subscribe(&mut self) {
         let (keys, clients) = {
             let mut state = self.state();
-            let keys = !state.hears_of_keys && state.engine.queues().waiters() > 0;
-            let clients = !state.hears_of_clients && state.engine.has_sessions();
-            state.hears_of_keys |= keys;
-            state.hears_of_clients |= clients;
+            let keys = !state.is_subscribed_to_keys && state.engine.queues().waiters() > 0;
+            let clients = !state.is_subscribed_to_clients && state.engine.has_sessions();
+            state.is_subscribed_to_keys |= keys;
+            state.is_subscribed_to_clients |= clients;
             (keys, clients)
         };
         if keys {
-            self.edge.listen_to_keys();
+            self.edge.subscribe_to_keys();
         }
         if clients {
-            self.edge.listen_to_clients();
+            self.edge.subscribe_to_clients();
         }
     }
 

@@ -6,7 +6,7 @@ use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::gate::GraceChange;
-use crate::engine::queue::LineId;
+use crate::engine::queue::QueueId;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::grace::{Group, Settings};
@@ -76,18 +76,18 @@ impl<E: Edge> Entry<'_, E> {
 
     /// For a command that passes a lock on: whether the lock may be granted. It first ends waits for leases that are
     /// too long.
-    pub(super) fn may_grant_in_line(&mut self, key: KeyName<'_>, budget: &mut Budget) -> bool {
+    pub(super) fn may_grant_in_queue(&mut self, key: KeyName<'_>, budget: &mut Budget) -> bool {
         let Some(settings) = self.edge.grace() else { return true };
         let may_grant = self.may_grant_under(&settings).is_ok();
-        let line = self.engine().waited_line(key);
-        line.is_none_or(|line| self.engine().end_leases_beyond_grace(line, &settings, budget)) && may_grant
+        let queue = self.engine().awaited_queue(key);
+        queue.is_none_or(|queue| self.engine().end_leases_beyond_grace(queue, &settings, budget)) && may_grant
     }
 
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
     /// whether the next in line may have the lock.
-    pub(super) fn end_leases_beyond_grace(&mut self, line: LineId, budget: &mut Budget) -> bool {
+    pub(super) fn end_leases_beyond_grace(&mut self, queue: QueueId, budget: &mut Budget) -> bool {
         let Some(settings) = self.edge.grace() else { return true };
-        self.engine().end_leases_beyond_grace(line, &settings, budget)
+        self.engine().end_leases_beyond_grace(queue, &settings, budget)
     }
 
     /// Continues a check of all waiters, which begins when a grace is set or shortened.
@@ -100,7 +100,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Runs in every tick: notices that the server stood still, and whether its replicas have answered since.
-    pub(super) fn look_after_gate(&mut self, now: MonotonicMicros) {
+    pub(super) fn maintain_gate(&mut self, now: MonotonicMicros) {
         self.log_grace(now);
         let settings = self.edge.grace();
         let longest = settings.and_then(|settings| settings.longest_lease());
@@ -117,10 +117,10 @@ impl<E: Edge> Entry<'_, E> {
             self.check_settings();
         }
         let Some(settings) = settings else { return };
-        let (stalled, has_to_look) = {
+        let (stalled, has_to_inspect) = {
             let mut engine = self.engine();
             let reign = engine.gate().reign();
-            (reign.begin_turn(&settings, now), reign.has_to_look(&settings, now))
+            (reign.begin_turn(&settings, now), reign.has_to_inspect(&settings, now))
         };
         if stalled {
             self.edge.log(
@@ -128,10 +128,10 @@ impl<E: Edge> Entry<'_, E> {
                 "the server stood still: no lease until its replicas have answered what is replicated from now on",
             );
         }
-        if has_to_look {
+        if has_to_inspect {
             let replication = self.edge.replication();
             let replicas = replication.as_ref().map(|replication| (replication.offset, replication.answers.as_slice()));
-            self.engine().gate().look(&settings, replicas, now);
+            self.engine().gate().inspect(&settings, replicas, now);
         }
     }
 

@@ -4,7 +4,7 @@ use super::edge::Edge;
 use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::queue::Ticket;
-use crate::engine::{Called, Clock, Heir, Heirs, Left, Successor};
+use crate::engine::{Clock, Heir, Heirs, Left, Notified, Successor};
 use crate::lock::request::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -13,7 +13,7 @@ use crate::lock::token::Token;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reached {
     /// It gets the lock, and can claim it.
-    Heard(Called),
+    Heard(Notified),
     /// It is not there: it has left the queue.
     Unheard,
     /// Nothing is granted to it now: a claim would be refused.
@@ -43,17 +43,17 @@ impl<E: Edge> Entry<'_, E> {
         let lease = longest.map_or(limits.claim, |longest| longest.min(limits.claim));
         let call = self.engine().call(ticket, limits, clock);
         // What the server has refused to write is announced once it is written.
-        let is_told = self.edge.may_publish() && !self.engine().queues().is_refused(ticket);
-        let is_heard = match call {
+        let is_sent = self.edge.may_publish() && !self.engine().queues().is_refused(ticket);
+        let has_subscriber = match call {
             // Told after the write, the transaction or the script: then it turns out whether anybody listens.
-            Some(_) if !is_told => true,
+            Some(_) if !is_sent => true,
             Some(call) => self.edge.publish(&call.notice.channel, &call.notice.message()) || call.is_recent,
             None => false,
         };
-        if is_heard {
-            return Reached::Heard(Called { ticket, lease, is_told });
+        if has_subscriber {
+            return Reached::Heard(Notified { ticket, lease, is_sent });
         }
-        self.engine().unheard(ticket, limits, clock);
+        self.engine().pass_over(ticket, limits, clock);
         Reached::Unheard
     }
 
@@ -67,19 +67,19 @@ impl<E: Edge> Entry<'_, E> {
         now: UnixMicros,
         budget: &mut Budget,
     ) -> Option<Successor> {
-        let (heirs, mut called): (Heirs, _) = (heirs.into(), None);
+        let (heirs, mut notified): (Heirs, _) = (heirs.into(), None);
         for _ in 0..MOST_PASSED_OVER {
             // Each time: behind one that is not there, the next may want such a lease.
-            if !self.end_leases_beyond_grace(heirs.line, budget) {
+            if !self.end_leases_beyond_grace(heirs.queue, budget) {
                 return None;
             }
-            let heir = self.engine().successor(heirs, token, left, terms, called, now);
+            let heir = self.engine().successor(heirs, token, left, terms, notified, now);
             match heir {
                 Heir::Takes(successor) => return Some(successor),
                 Heir::Nobody => return None,
                 Heir::ToCall(_) if !budget.is_left(self.edge.clock()) => return None,
                 Heir::ToCall(ticket) => match self.call(ticket, budget) {
-                    Reached::Heard(heard) => called = Some(heard),
+                    Reached::Heard(reached) => notified = Some(reached),
                     Reached::Unheard => {}
                     Reached::NotNow => return None,
                 },
@@ -103,9 +103,9 @@ impl<E: Edge> Entry<'_, E> {
         loop {
             let notice = self.engine().outbox().take_notice();
             let Some(notice) = notice else { return };
-            let is_heard = self.edge.publish(&notice.channel, &notice.message());
-            if let Some(claim) = notice.claim.filter(|_| !is_heard) {
-                self.engine().not_heard(claim, limits, clock);
+            let has_subscriber = self.edge.publish(&notice.channel, &notice.message());
+            if let Some(claim) = notice.claim.filter(|_| !has_subscriber) {
+                self.engine().announcement_lost(claim, limits, clock);
             }
             if self.edge.clock().monotonic().since(begun) >= LONGEST {
                 return;

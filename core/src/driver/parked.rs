@@ -6,8 +6,8 @@ use super::entry::Entry;
 use super::notify::Reached;
 use super::write::{Decided, Partly, Then};
 use crate::engine::budget::Budget;
-use crate::engine::queue::{Keys, LineId, Ticket};
-use crate::engine::{due, gone_at, Blocked, Called, Clock, KeyName};
+use crate::engine::queue::{Keys, QueueId, Ticket};
+use crate::engine::{due, gone_at, Blocked, Clock, KeyName, Notified};
 use crate::lock::error::Error;
 use crate::lock::request::Share;
 use crate::lock::state::State;
@@ -53,7 +53,7 @@ impl<E: Edge> Entry<'_, E> {
             return Ok(Tried::Moved);
         }
         let waiter = self.engine().parked(ticket);
-        let Some((lease, db, keys, is_told)) = waiter else { return Ok(Tried::Moved) };
+        let Some((lease, db, keys, has_channel)) = waiter else { return Ok(Tried::Moved) };
         if let Err(error) = self.check_lease(lease) {
             self.engine().end_wait(ticket, error);
             return Ok(Tried::Moved);
@@ -70,13 +70,13 @@ impl<E: Edge> Entry<'_, E> {
             }
             None => {}
         }
-        let called = match self.call_parked(ticket, is_told, budget) {
-            Ok(called) => called,
+        let notified = match self.notify_parked(ticket, has_channel, budget) {
+            Ok(notified) => notified,
             Err(Reached::NotNow) => return Ok(Tried::NotNow),
             Err(_) => return Ok(Tried::Moved),
         };
         budget.spend(keys.len().saturating_mul(2));
-        let granted = self.grant_all(permit, ticket, db, &keys, called, now)?;
+        let granted = self.grant_all(permit, ticket, db, &keys, notified, now)?;
         Ok(if granted { Tried::Granted } else { Tried::Stays })
     }
 
@@ -124,12 +124,17 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Calls the waiter for several locks that could have them all now. `Ok(None)` if it needs no call.
-    fn call_parked(&mut self, ticket: Ticket, is_told: bool, budget: &mut Budget) -> Result<Option<Called>, Reached> {
-        if !is_told {
+    fn notify_parked(
+        &mut self,
+        ticket: Ticket,
+        has_channel: bool,
+        budget: &mut Budget,
+    ) -> Result<Option<Notified>, Reached> {
+        if !has_channel {
             return Ok(None);
         }
         match self.call(ticket, budget) {
-            Reached::Heard(called) => Ok(Some(called)),
+            Reached::Heard(notified) => Ok(Some(notified)),
             other => Err(other),
         }
     }
@@ -141,7 +146,7 @@ impl<E: Edge> Entry<'_, E> {
         ticket: Ticket,
         db: i32,
         keys: &Keys,
-        called: Option<Called>,
+        notified: Option<Notified>,
         now: UnixMicros,
     ) -> Result<bool, WriteRefused> {
         let names: Option<Vec<E::OwnName>> = keys.iter().map(|name| self.edge.name(KeyName { db, name })).collect();
@@ -154,7 +159,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let terms = self.edge.terms();
         let locks: Vec<State<'_>> = opened.iter().map(Key::lock).collect();
-        let decided = self.engine().grant_all(ticket, &locks, terms, called, now);
+        let decided = self.engine().grant_all(ticket, &locks, terms, notified, now);
         let Some((decisions, granted)) = decided else { return Ok(false) };
         if permit.writer() == Writer::Timer {
             // The server's own commands signal each key at once, and a listener may touch the others.
@@ -162,7 +167,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);
         let all = all.map(|((name, key), decision)| Decided { name, key, decision }).collect();
-        let then = Then::Waiter(ticket, granted.clone(), called);
+        let then = Then::Waiter(ticket, granted.clone(), notified);
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
             // All or nothing: the part of the grant that was written is given back.
             let clock = self.edge.clock();
@@ -175,30 +180,30 @@ impl<E: Edge> Entry<'_, E> {
     /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
     /// not refused to others on their account. The timer serves the rest.
     #[inline]
-    pub(super) fn pass_on_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
-        if !lines.is_empty() {
-            self.try_parked(lines, budget);
+    pub(super) fn pass_on_parked(&mut self, queues: &[QueueId], budget: &mut Budget) {
+        if !queues.is_empty() {
+            self.try_parked(queues, budget);
         }
     }
 
-    fn try_parked(&mut self, lines: &[LineId], budget: &mut Budget) {
-        let mut heads: BTreeSet<(Ticket, LineId)> = BTreeSet::new();
-        for line in lines {
-            heads.extend(self.parked_head(*line));
+    fn try_parked(&mut self, queues: &[QueueId], budget: &mut Budget) {
+        let mut heads: BTreeSet<(Ticket, QueueId)> = BTreeSet::new();
+        for queue in queues {
+            heads.extend(self.parked_head(*queue));
         }
         while budget.is_left(self.edge.clock()) {
-            let Some((ticket, line)) = heads.pop_first() else { break };
+            let Some((ticket, queue)) = heads.pop_first() else { break };
             if matches!(self.try_one(Permit::COMMAND, ticket, budget), Ok(Tried::Moved)) {
-                heads.extend(self.parked_head(line));
+                heads.extend(self.parked_head(queue));
             }
         }
         let mut engine = self.engine();
-        for line in lines {
-            engine.set_ready(*line);
+        for queue in queues {
+            engine.set_ready(*queue);
         }
     }
 
-    fn parked_head(&mut self, line: LineId) -> Option<(Ticket, LineId)> {
-        self.engine().queues().parked_head(line).map(|ticket| (ticket, line))
+    fn parked_head(&mut self, queue: QueueId) -> Option<(Ticket, QueueId)> {
+        self.engine().queues().parked_head(queue).map(|ticket| (ticket, queue))
     }
 }

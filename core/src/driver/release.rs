@@ -6,7 +6,7 @@ use super::write::Then;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Before;
-use crate::engine::queue::{Channel, LineId, Ticket};
+use crate::engine::queue::{Channel, QueueId, Ticket};
 use crate::engine::{Engine, GivenUp, Heirs, KeyName, Left, Shape, Successor};
 use crate::lock::error::Error;
 use crate::lock::held::{self, Release};
@@ -40,8 +40,8 @@ impl<E: Edge> Entry<'_, E> {
             // Asked before the grant ends.
             let is_overrun = is_overrun && self.counts_as_overrun(name, token);
             let mut budget = Budget::COMMAND;
-            let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
-            self.pass_on_parked(line.as_slice(), &mut budget);
+            let queue = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+            self.pass_on_parked(queue.as_slice(), &mut budget);
             self.count_overruns(usize::from(is_overrun));
         }
         self.engine().count_release(release);
@@ -70,7 +70,7 @@ impl<E: Edge> Entry<'_, E> {
             if release == Release::Over {
                 others.push(at);
             } else if key.shape() == Shape::Several
-                || engine.waited_line(key_name).is_some()
+                || engine.awaited_queue(key_name).is_some()
                 || engine.unclaimed_before(key_name, || key.lock(), token).is_some()
             {
                 others.push(at);
@@ -103,12 +103,12 @@ impl<E: Edge> Entry<'_, E> {
         });
         let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
         // A listener to one key may change others: each of the rest is opened again.
-        let (mut lines, mut budget) = (Vec::new(), Budget::COMMAND);
+        let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
         let mut result = Ok(released);
         for (name, released) in awaited {
             match self.release_one_of(name, token, hand_off, now, &mut budget) {
-                Ok(line) => lines.extend(line),
+                Ok(queue) => queues.extend(queue),
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -117,7 +117,7 @@ impl<E: Edge> Entry<'_, E> {
             self.count_released(released);
         }
         // Also after a refusal: these have come free.
-        self.pass_on_parked(&lines, &mut budget);
+        self.pass_on_parked(&queues, &mut budget);
         if result.is_ok() {
             (0..over).for_each(|_| self.engine().count_release(Release::Over));
         }
@@ -131,7 +131,7 @@ impl<E: Edge> Entry<'_, E> {
         hand_off: HandOff,
         now: UnixMicros,
         budget: &mut Budget,
-    ) -> Result<Option<LineId>, Error> {
+    ) -> Result<Option<QueueId>, Error> {
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
         if held::release(key.lock(), token) == Release::Over {
             return Ok(None);
@@ -177,7 +177,7 @@ impl<E: Edge> Entry<'_, E> {
             None => held::held_by(key.lock(), id),
         };
         let mut budget = Budget::COMMAND;
-        let line = if let Some(token) = ends {
+        let queue = if let Some(token) = ends {
             if let Some((ticket, ..)) = unclaimed {
                 // What ends is announced before what follows from it.
                 self.edge.check_writable(Permit::COMMAND, &key)?;
@@ -195,7 +195,7 @@ impl<E: Edge> Entry<'_, E> {
         let takes_room = self.edge.is_nearly_out_of_memory() && !(has_ended && unclaimed.is_some());
         let (was_there, given_up) = self.engine().cancel(key_name, id, takes_room, limits, clock);
         let mut was_there = was_there || has_ended;
-        self.pass_on_parked(line.as_slice(), &mut budget);
+        self.pass_on_parked(queue.as_slice(), &mut budget);
         // The other keys of a grant that was not claimed.
         self.pass_on_given_up(given_up);
         if unclaimed.is_some() {
@@ -203,8 +203,8 @@ impl<E: Edge> Entry<'_, E> {
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
             if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;
-                let line = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
-                self.pass_on_parked(line.as_slice(), &mut budget);
+                let queue = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+                self.pass_on_parked(queue.as_slice(), &mut budget);
             }
         }
         if was_there {
@@ -230,8 +230,8 @@ impl<E: Edge> Entry<'_, E> {
                 let Ok(key) = opened else { continue };
                 let stands = self.engine().given_up(key_name, || key.lock(), token).is_some();
                 if stands {
-                    if let Ok(line) = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget) {
-                        self.pass_on_parked(line.as_slice(), &mut budget);
+                    if let Ok(queue) = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget) {
+                        self.pass_on_parked(queue.as_slice(), &mut budget);
                     }
                 }
             }
@@ -248,20 +248,20 @@ impl<E: Edge> Entry<'_, E> {
         token: Token,
         hand_off: HandOff,
         budget: &mut Budget,
-    ) -> Result<Option<LineId>, Error> {
+    ) -> Result<Option<QueueId>, Error> {
         let (now, terms) = (key.now(), self.edge.terms());
-        let may_grant = self.may_grant_in_line(key_name, budget);
+        let may_grant = self.may_grant_in_queue(key_name, budget);
         // A grant that nobody had claimed ends as if it had never been.
         let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
-        let line = {
+        let queue = {
             let mut engine = self.engine();
             engine.given_back(token, now);
-            engine.waited_line(key_name)
+            engine.awaited_queue(key_name)
         };
         let heirs = match hand_off {
-            HandOff::AtOnce => line.map(Heirs::from),
-            HandOff::Besides(leaving) => line.map(|line| Heirs { line, but: Some(leaving) }),
+            HandOff::AtOnce => queue.map(Heirs::from),
+            HandOff::Besides(leaving) => queue.map(|queue| Heirs { queue, but: Some(leaving) }),
             HandOff::Later => None,
         };
         let heirs = heirs.filter(|_| may_grant);
@@ -272,9 +272,9 @@ impl<E: Edge> Entry<'_, E> {
         let has_to_restore = left.is_none();
         let successor = heirs.zip(left);
         let successor = successor.and_then(|(heirs, left)| self.successor(heirs, (token, left), terms, now, budget));
-        if let Some(Successor { ticket, decision, granted, called }) = successor {
+        if let Some(Successor { ticket, decision, granted, notified }) = successor {
             let decision = decision.as_hand_off(token);
-            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, called))?;
+            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, notified))?;
             self.edge.record(Span::Hold, held(token, now));
             return Ok(None);
         }
@@ -283,14 +283,14 @@ impl<E: Edge> Entry<'_, E> {
         let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), has_to_restore);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
         self.edge.record(Span::Hold, held(token, now));
-        if let Some(line) = line.filter(|_| is_free) {
-            self.engine().came_free(line);
+        if let Some(queue) = queue.filter(|_| is_free) {
+            self.engine().came_free(queue);
         }
-        if let Some(line) = line.filter(|_| !(may_grant && is_free)) {
-            self.engine().set_ready(line);
+        if let Some(queue) = queue.filter(|_| !(may_grant && is_free)) {
+            self.engine().set_ready(queue);
             return Ok(None);
         }
-        Ok(line)
+        Ok(queue)
     }
 }
 

@@ -70,12 +70,12 @@ impl<E: Edge> Entry<'_, E> {
         let now = self.compare_clocks();
         let limits = self.edge.limits();
         self.engine().note_turn(now, limits);
-        self.look_after_gate(now);
+        self.maintain_gate(now);
         self.renew_late_timer(now);
-        let (is_told_of_keys, clock) = (self.edge.tells_of_keys(), self.edge.clock());
+        let (are_keys_reported, clock) = (self.edge.reports_keys(), self.edge.clock());
         let mut engine = self.engine();
         engine.renew_events();
         engine.forget_old(clock);
-        engine.scan(now, is_told_of_keys);
+        engine.scan(now, are_keys_reported);
     }
 }

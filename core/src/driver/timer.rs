@@ -11,7 +11,7 @@ use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::Decision;
 use crate::engine::outstanding::Lost;
-use crate::engine::queue::{LineId, Of};
+use crate::engine::queue::{Of, QueueId};
 use crate::engine::sessions::LockKey;
 use crate::engine::{gone_at, Clock, Conditions, Engine, Found, Iteration, KeyName, Successor, Task, Why};
 use crate::lock::held;
@@ -61,7 +61,7 @@ impl<E: Edge> Entry<'_, E> {
     fn iterate(&mut self, mut iteration: Iteration, mut budget: Budget) {
         let clock = self.edge.clock();
         let Some(permit) = self.permit() else {
-            self.end_lines_of_lost_slots(&mut budget);
+            self.end_queues_of_lost_slots(&mut budget);
             self.engine().postpone(clock);
             return;
         };
@@ -87,9 +87,9 @@ impl<E: Edge> Entry<'_, E> {
         match task {
             Task::PassOn(lost) => self.pass_on_lost(permit, lost, budget),
             Task::EndSession((key, token), at) => self.end_session(permit, key, *token, *at),
-            Task::Look(line, why) => {
+            Task::Serve(queue, why) => {
                 let reported = self.engine().reported();
-                let is_granted = self.look_at(permit, *line, budget)?;
+                let is_granted = self.try_queue(permit, *queue, budget)?;
                 // Not missed is an expiry that the server notices, and reports, when the key is opened.
                 if is_granted && *why == Why::Scan && self.engine().reported() == reported {
                     self.engine().count(Counter::MissedWakeups);
@@ -114,13 +114,13 @@ impl<E: Edge> Entry<'_, E> {
         let terms = self.edge.terms();
         let left = left(&mut key, before);
         let has_to_restore = left.is_none();
-        let line = self.engine().waited_line(key_name);
-        let successor = line.zip(left).and_then(|(line, left)| {
-            let successor = self.successor(line, (lost.token, left), terms, now, budget)?;
-            Some((line, successor))
+        let queue = self.engine().awaited_queue(key_name);
+        let successor = queue.zip(left).and_then(|(queue, left)| {
+            let successor = self.successor(queue, (lost.token, left), terms, now, budget)?;
+            Some((queue, successor))
         });
-        if let Some((line, successor)) = successor {
-            return self.give(permit, line, key_name, key, successor, budget);
+        if let Some((queue, successor)) = successor {
+            return self.give(permit, queue, key_name, key, successor, budget);
         }
         let decision = Engine::<E::Handle>::to_end(lost.token, before, has_to_restore);
         self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
@@ -149,18 +149,18 @@ impl<E: Edge> Entry<'_, E> {
 
     /// Checks the lock of a line for its first waiter. Returns whether it was granted. The others follow after earlier
     /// waiters of other lines.
-    fn look_at(&mut self, permit: Permit, line: LineId, budget: &mut Budget) -> Result<bool, WriteRefused> {
-        match self.serve_first(permit, line, Of::All, budget)? {
+    fn try_queue(&mut self, permit: Permit, queue: QueueId, budget: &mut Budget) -> Result<bool, WriteRefused> {
+        match self.serve_first(permit, queue, Of::All, budget)? {
             Served::Granted => Ok(true),
             Served::Nobody => Ok(false),
             Served::NotNow => {
                 // A claim would be refused for want of memory. Clients that are blocked behind have nothing to claim.
-                let is_granted = self.serve_first(permit, line, Of::Blocked, budget)? == Served::Granted;
+                let is_granted = self.serve_first(permit, queue, Of::Blocked, budget)? == Served::Granted;
                 let again = self.edge.clock().now().after(OUT_OF_MEMORY);
                 let mut engine = self.engine();
-                engine.look_by(line, again);
+                engine.try_again_by(queue, again);
                 if is_granted {
-                    engine.go_on(line);
+                    engine.go_on(queue);
                 }
                 Ok(is_granted)
             }
@@ -170,11 +170,11 @@ impl<E: Edge> Entry<'_, E> {
     fn serve_first(
         &mut self,
         permit: Permit,
-        line: LineId,
+        queue: QueueId,
         of: Of,
         budget: &mut Budget,
     ) -> Result<Served, WriteRefused> {
-        let key = self.engine().queues().key(line);
+        let key = self.engine().queues().key(queue);
         let Some((db, bytes)) = key else { return Ok(Served::Nobody) };
         let key_name = KeyName { db, name: &bytes };
         let Some(name) = self.edge.name(key_name) else { return Ok(Served::Nobody) };
@@ -182,27 +182,27 @@ impl<E: Edge> Entry<'_, E> {
         let key = match self.edge.open(name, Access::Waiter, Expected::Nothing, now) {
             Ok(key) => key,
             Err(Unseen::NotServed) => {
-                self.engine().slot_lost(line, budget);
+                self.engine().slot_lost(queue, budget);
                 return Ok(Served::Nobody);
             }
             // Waiters wait for a value of another type as for a foreign one.
             Err(Unseen::WrongType | Unseen::TooManyHolders) => {
                 let gone_at = gone_at(self.edge.expires_in_ms(name), now);
-                self.engine().set_due(line, gone_at);
+                self.engine().set_due(queue, gone_at);
                 return Ok(Served::Nobody);
             }
         };
         let conditions = Conditions { terms: self.edge.terms(), grace: self.edge.grace(), of, now };
-        let mut called = None;
+        let mut notified = None;
         let found = loop {
-            let found = self.engine().look(line, key.lock(), || key.expires_in_ms(), called, &conditions);
+            let found = self.engine().try_to_serve(queue, key.lock(), || key.expires_in_ms(), notified, &conditions);
             let Found::ToCall(ticket) = found else { break found };
             if !budget.is_left(self.edge.clock()) {
-                self.engine().go_on(line);
+                self.engine().go_on(queue);
                 return Ok(Served::Nobody);
             }
             match self.call(ticket, budget) {
-                Reached::Heard(heard) => called = Some(heard),
+                Reached::Heard(heard) => notified = Some(heard),
                 Reached::Unheard => {}
                 Reached::NotNow => return Ok(Served::NotNow),
             }
@@ -211,10 +211,10 @@ impl<E: Edge> Entry<'_, E> {
             Found::Grant(successor) => {
                 let is_written = successor.decision.write().is_some();
                 // If the next in line may share it, this has made the line ready again.
-                self.give(permit, line, key_name, key, successor, budget)?;
+                self.give(permit, queue, key_name, key, successor, budget)?;
                 if !is_written {
                     // Its ID already held the lock: for the next in line nothing has changed.
-                    self.engine().go_on(line);
+                    self.engine().go_on(queue);
                 }
                 Ok(Served::Granted)
             }
@@ -222,9 +222,9 @@ impl<E: Edge> Entry<'_, E> {
                 drop(key);
                 let tried = self
                     .try_one(permit, ticket, budget)
-                    .inspect_err(|refused| self.slot_lost(line, *refused, budget))?;
+                    .inspect_err(|refused| self.slot_lost(queue, *refused, budget))?;
                 if tried == Tried::Moved {
-                    self.engine().go_on(line);
+                    self.engine().go_on(queue);
                 }
                 Ok(match tried {
                     Tried::Granted => Served::Granted,
@@ -235,7 +235,7 @@ impl<E: Edge> Entry<'_, E> {
             Found::End(ticket, error) => {
                 let mut engine = self.engine();
                 engine.end_wait(ticket, error);
-                engine.go_on(line);
+                engine.go_on(queue);
                 Ok(Served::Nobody)
             }
             Found::Nobody | Found::ToCall(_) => Ok(Served::Nobody),
@@ -246,42 +246,42 @@ impl<E: Edge> Entry<'_, E> {
     fn give<'n>(
         &mut self,
         permit: Permit,
-        line: LineId,
+        queue: QueueId,
         key_name: KeyName<'n>,
         key: E::Key<'n>,
         successor: Successor,
         budget: &mut Budget,
     ) -> Result<(), WriteRefused> {
-        let Successor { ticket, decision, granted, called } = successor;
-        let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted, called));
+        let Successor { ticket, decision, granted, notified } = successor;
+        let given = self.carry_out(permit, key_name, key, decision, Then::Waiter(ticket, granted, notified));
         if let Err(refused) = given {
-            self.slot_lost(line, refused, budget);
+            self.slot_lost(queue, refused, budget);
         }
         given
     }
 
-    fn slot_lost(&mut self, line: LineId, refused: WriteRefused, budget: &mut Budget) {
+    fn slot_lost(&mut self, queue: QueueId, refused: WriteRefused, budget: &mut Budget) {
         if refused == WriteRefused::NotOurs {
-            self.engine().slot_lost(line, budget);
+            self.engine().slot_lost(queue, budget);
         }
     }
 
     /// Tells waiters that their slot is not served here, even while no lock may be granted.
-    fn end_lines_of_lost_slots(&mut self, budget: &mut Budget) {
+    fn end_queues_of_lost_slots(&mut self, budget: &mut Budget) {
         if !self.edge.may_lose_slots() {
             return;
         }
-        let lines = self.engine().take_ready(PER_ITERATION);
-        for line in lines {
-            let key = self.engine().queues().key(line);
+        let queues = self.engine().take_ready(PER_ITERATION);
+        for queue in queues {
+            let key = self.engine().queues().key(queue);
             let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
             // The key is not opened: reading many holders for nothing, again and again, takes long.
             let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {
-                engine.slot_lost(line, budget);
+                engine.slot_lost(queue, budget);
             } else {
-                engine.set_ready(line);
+                engine.set_ready(queue);
             }
         }
     }

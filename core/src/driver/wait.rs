@@ -71,9 +71,9 @@ impl<E: Edge> Entry<'_, E> {
 
     /// Whether a call that was refused may wait.
     pub(super) fn may_begin_wait(&mut self, db: i32, names: &[&[u8]], ask: &Ask<'_>) -> Result<(), Error> {
-        let (is_told, limits) = (ask.notify.is_some(), self.edge.limits());
-        self.engine().may_wait(db, names, ask.request.id, is_told, limits)?;
-        if !is_told && self.closes_circle(db, names, &ask.request) {
+        let (has_channel, limits) = (ask.notify.is_some(), self.edge.limits());
+        self.engine().may_wait(db, names, ask.request.id, has_channel, limits)?;
+        if !has_channel && self.closes_circle(db, names, &ask.request) {
             self.engine().count(Counter::Deadlocks);
             return Err(Error::Deadlock);
         }

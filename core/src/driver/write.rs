@@ -4,7 +4,7 @@ use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
-use crate::engine::{Called, Caller, KeyName, Shape};
+use crate::engine::{Caller, KeyName, Notified, Shape};
 use crate::lock::change::{Change, Contents, Retentions, Write};
 use crate::lock::token::Token;
 
@@ -15,7 +15,7 @@ pub(super) enum Then<'g> {
     /// The caller; the engine may add to what it is told.
     Caller(Caller, &'g mut Granted),
     /// A waiter, and how it was called if it waits without a connection.
-    Waiter(Ticket, Granted, Option<Called>),
+    Waiter(Ticket, Granted, Option<Notified>),
 }
 
 impl Then<'_> {
@@ -55,7 +55,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<(), WriteRefused> {
         let written = self.write(permit, name, key, &mut decision, then.is_unclaimed())?;
         if !matches!(then, Then::Nobody) {
-            self.tell(name.db, &[name.name], then);
+            self.commit_grant(name.db, &[name.name], then);
         }
         self.signal(written, decision.events());
         Ok(())
@@ -90,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
             }
         }
         if result.is_ok() {
-            self.tell(db, &names, then);
+            self.commit_grant(db, &names, then);
         }
         // Signals every change, even if a key after it was refused.
         for (written, events) in signals {
@@ -131,21 +131,21 @@ impl<E: Edge> Entry<'_, E> {
                 }
             }
         };
-        self.engine().told(decision, name, before);
+        self.engine().commit(decision, name, before);
         Ok(written)
     }
 
     #[inline]
-    fn tell(&mut self, db: i32, names: &[&[u8]], then: Then<'_>) {
+    fn commit_grant(&mut self, db: i32, names: &[&[u8]], then: Then<'_>) {
         match then {
             Then::Nobody => {}
             Then::Caller(caller, granted) => {
                 let clock = self.edge.clock();
                 self.engine().granted_to_caller(db, names, caller, granted, clock);
             }
-            Then::Waiter(ticket, granted, called) => {
+            Then::Waiter(ticket, granted, notified) => {
                 let clock = self.edge.clock();
-                let waited = self.engine().granted_to_waiter(ticket, granted, called, clock);
+                let waited = self.engine().granted_to_waiter(ticket, granted, notified, clock);
                 if let Some(waited) = waited {
                     self.edge.record(Span::Wait, waited);
                 }
@@ -169,7 +169,7 @@ impl<E: Edge> Entry<'_, E> {
         decision.not_written();
         let mut engine = self.engine();
         for (name, _) in names.iter().zip(&written) {
-            engine.told(&mut decision, *name, Shape::One);
+            engine.commit(&mut decision, *name, Shape::One);
         }
         drop(engine);
         for written in written {

@@ -112,9 +112,9 @@ impl Gate {
     }
 
     /// Takes the answers of the replicas; `None`: nothing is known of them.
-    pub fn look(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
+    pub fn inspect(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
         match replicas {
-            Some((offset, answers)) => self.reign.look(settings, offset, answers, now),
+            Some((offset, answers)) => self.reign.inspect(settings, offset, answers, now),
             None => self.reign.doubt(),
         }
     }

@@ -23,7 +23,7 @@ pub enum Event {
 }
 
 /// A decision about one lock, copied out of its key, to be written next. The engine has to be told the outcome:
-/// [`super::Engine::told`] or [`Decision::not_written`].
+/// [`super::Engine::commit`] or [`Decision::not_written`].
 #[derive(Debug)]
 #[must_use]
 pub struct Decision {
@@ -33,7 +33,7 @@ pub struct Decision {
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
     #[cfg(debug_assertions)]
-    is_told: bool,
+    is_committed: bool,
 }
 
 /// The write.
@@ -52,7 +52,10 @@ pub(super) enum What {
 impl Drop for Decision {
     /// Makes tests fail if the engine was never told.
     fn drop(&mut self) {
-        assert!(self.is_told || std::thread::panicking(), "the engine was not told what came of a decision");
+        assert!(
+            self.is_committed || std::thread::panicking(),
+            "a decision was neither committed nor dropped as not written"
+        );
     }
 }
 
@@ -129,7 +132,7 @@ impl Decision {
             events,
             counts,
             #[cfg(debug_assertions)]
-            is_told: false,
+            is_committed: false,
         }
     }
 
@@ -171,15 +174,15 @@ impl Decision {
 
     /// The key could not be written: nothing changes.
     pub const fn not_written(&mut self) {
-        self.set_told();
+        self.set_committed();
     }
 
     /// Notes that the engine was told.
     #[inline]
-    pub(super) const fn set_told(&mut self) {
+    pub(super) const fn set_committed(&mut self) {
         #[cfg(debug_assertions)]
         {
-            self.is_told = true;
+            self.is_committed = true;
         }
     }
 }
@@ -285,7 +288,7 @@ impl Before {
 mod tests {
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "the engine was not told what came of a decision")]
+    #[should_panic(expected = "a decision was neither committed nor dropped as not written")]
     fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
         drop(super::Decision::to_release(super::Token::LAST));
     }

@@ -4,7 +4,7 @@
 //! the events touch more than one of them.
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
-//! and reports that to the engine with [`Engine::told`], and only then does the engine change.
+//! and reports that to the engine with [`Engine::commit`], and only then does the engine change.
 //!
 //! A grant, and a waiter that gets the lock when it is released:
 //!
@@ -40,7 +40,7 @@
 //! let decision = engine.acquire(key, State::Free, &wanted)?;
 //! let (mut decision, first) = Decision::to_grant(&decision).ok_or("refused")?;
 //! // ... SET door <value> ...
-//! engine.told(&mut decision, key, Shape::One);
+//! engine.commit(&mut decision, key, Shape::One);
 //!
 //! // The next caller is refused and joins the queue.
 //! let held = Value::Ours(first_record(&decision).ok_or("no value")?);
@@ -60,11 +60,11 @@
 //! engine.join(key.db, &[key.name], Blocked::default(), waiter);
 //!
 //! // The holder releases: the same change of the key grants the lock to the waiter.
-//! let line = engine.waited_line(key).ok_or("nobody waits")?;
+//! let line = engine.awaited_queue(key).ok_or("nobody waits")?;
 //! let Heir::Takes(mut next) = engine.successor(line, first.token, Left::Nothing, terms, None, now) else {
 //!     return Err("no successor".into());
 //! };
-//! engine.told(&mut next.decision, key, Shape::One);
+//! engine.commit(&mut next.decision, key, Shape::One);
 //! assert!(next.granted.token > first.token);
 //! engine.granted_to_waiter(next.ticket, next.granted, None, At(now));
 //! assert_eq!(engine.outbox().take().map(|(handle, _)| handle), Some("bob"));
@@ -115,7 +115,7 @@ pub use events::claim::GivenUp;
 pub use events::commit::{Caller, Shape};
 pub use events::hand_off::{Heir, Left, Successor};
 pub use events::join::{due, gone_at, Blocked};
-pub use events::notify::{Call, Called};
+pub use events::notify::{Notification, Notified};
 pub use events::serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
 pub use key_name::KeyName;
 pub use limits::Limits;

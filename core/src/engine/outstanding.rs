@@ -121,7 +121,7 @@ impl Outstanding {
     }
 
     /// The attempt of a grant was told its token again: it is neither on its way nor lost.
-    pub fn told_again(&mut self, db: i32, name: &[u8], token: Token, marks: &Marks) {
+    pub fn reported_again(&mut self, db: i32, name: &[u8], token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
         while let Some((number, mark)) = self.lost.find(db, name, token, marks) {
             self.lost.all.remove(&number);
@@ -284,7 +284,7 @@ mod tests {
         outstanding.sent(told);
         assert!(outstanding.lost_of(0, b"a", told, &marks).is_some());
         assert!(outstanding.lost_of(1, b"a", told, &marks).is_none(), "another database");
-        outstanding.told_again(0, b"a", told, &marks);
+        outstanding.reported_again(0, b"a", told, &marks);
         assert!(outstanding.lost_of(0, b"a", told, &marks).is_none());
         assert_eq!(outstanding.lost.all.len(), outstanding.lost.grants.len());
         assert!(!outstanding.arrived(told));

@@ -36,17 +36,17 @@
 //!     until: MonotonicMicros(60_000_000),
 //! };
 //! let mut queues = Queues::default();
-//! let line = queues.join(0, &[b"door"], 0, waiter(1, "alice")).line.ok_or("no line")?;
+//! let queue = queues.join(0, &[b"door"], 0, waiter(1, "alice")).queue.ok_or("no queue")?;
 //! queues.join(0, &[b"door"], 0, waiter(2, "bob"));
 //! assert!(queues.has_ahead(0, b"door", None), "a newcomer has to queue");
 //!
-//! // The lock comes free: the first in line is served.
-//! queues.set_ready(line);
-//! assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
-//! let (ticket, _) = queues.single_head(line).ok_or("nobody waits")?;
+//! // The lock comes free: the first in the queue is served.
+//! queues.set_ready(queue);
+//! assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
+//! let (ticket, _) = queues.single_head(queue).ok_or("nobody waits")?;
 //! let alice = Handle::Blocked { handle: "alice", client: 1 };
 //! assert_eq!(queues.serve(ticket).map(|served| served.handle), Some(alice));
-//! assert_eq!(queues.head(line).and_then(|next| next.client()), Some(2));
+//! assert_eq!(queues.head(queue).and_then(|next| next.client()), Some(2));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -76,7 +76,7 @@ use super::by_name::ByName;
 use super::names::Wanted;
 pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
-use per_key::{Body, Entry, Line, Stand};
+use per_key::{Body, Entry, Queue, Stand};
 use singles::Singles;
 
 use crate::lock::record::Id;
@@ -99,7 +99,7 @@ impl Ticket {
 
 /// Identifies the line of one key; never reused for another line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LineId(u64);
+pub struct QueueId(u64);
 
 /// How many attempts with one ID may queue for several keys each. IDs are random, so only a mistake or an attack has
 /// more than one.
@@ -138,12 +138,12 @@ pub type Deadline = (MonotonicMicros, Ticket);
 /// All lines of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
-    index: ByName<LineId>,
+    index: ByName<QueueId>,
     /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
     /// than comparing two.
-    found: Cell<LineId>,
+    found: Cell<QueueId>,
     /// Trees where there can be a million: a hash map of that size stops the server while it grows.
-    lines: BTreeMap<LineId, Box<Line>>,
+    by_id: BTreeMap<QueueId, Box<Queue>>,
     entries: BTreeMap<Ticket, Box<Entry<H>>>,
     /// The waiters that the server keeps blocked.
     clients: FxHashMap<u64, Ticket>,
@@ -152,7 +152,7 @@ pub struct Queues<H> {
     /// What the blocked ones count together: see [`load`].
     load: usize,
     /// How many waiters are told on a channel.
-    told: usize,
+    notifiable: usize,
     /// How many keys they wait for.
     queued: usize,
     /// How many attempts are barred.
@@ -165,23 +165,23 @@ pub struct Queues<H> {
     /// When waits and places end.
     ends: BTreeSet<Deadline>,
     /// When locks with waiters come free by themselves.
-    dues: BTreeSet<(UnixMicros, LineId)>,
+    dues: BTreeSet<(UnixMicros, QueueId)>,
     /// The lines whose lock may have come free, each with its first ticket to be served.
-    ready: BTreeSet<(Ticket, LineId)>,
+    ready: BTreeSet<(Ticket, QueueId)>,
     /// Lines to continue with in the next event-loop iteration.
-    later: BTreeSet<LineId>,
+    later: BTreeSet<QueueId>,
     /// The lines of keys that are no longer served here.
-    lost: BTreeSet<LineId>,
+    lost: BTreeSet<QueueId>,
     /// Databases that were flushed or swapped, or all of them: the lines from there on are still to be made ready.
-    flushed: BTreeMap<Option<i32>, LineId>,
+    flushed: BTreeMap<Option<i32>, QueueId>,
     /// The next of `waiting_since` in a check of all lines.
-    scan: Option<(MonotonicMicros, LineId)>,
+    scan: Option<(MonotonicMicros, QueueId)>,
     /// The lines with waiters, by the binary logarithm of their number.
-    crowds: BTreeMap<u32, BTreeSet<LineId>>,
+    crowds: BTreeMap<u32, BTreeSet<QueueId>>,
     /// The lines with waiters, by the time since when the first of them has waited.
-    waiting_since: BTreeSet<(MonotonicMicros, LineId)>,
+    waiting_since: BTreeSet<(MonotonicMicros, QueueId)>,
     /// The lines with waiters whose lock is held, by the time of the grant, as far as it is known.
-    held: BTreeSet<(UnixMicros, LineId)>,
+    held: BTreeSet<(UnixMicros, QueueId)>,
     /// The attempts that waited and whose places were given up.
     given_up: Vec<(MonotonicMicros, MonotonicMicros)>,
     last: u64,
@@ -199,13 +199,13 @@ impl<H> Queues<H> {
     pub fn with(marks: Marks) -> Self {
         Self {
             index: ByName::default(),
-            found: Cell::new(LineId(0)),
-            lines: BTreeMap::new(),
+            found: Cell::new(QueueId(0)),
+            by_id: BTreeMap::new(),
             entries: BTreeMap::new(),
             clients: FxHashMap::default(),
             channels: Channels::default(),
             load: 0,
-            told: 0,
+            notifiable: 0,
             queued: 0,
             barred: 0,
             attempts: BTreeMap::new(),
@@ -243,7 +243,7 @@ impl<H> Queues<H> {
     /// The number of waiters.
     #[must_use]
     pub fn waiters(&self) -> usize {
-        self.clients.len().saturating_add(self.told)
+        self.clients.len().saturating_add(self.notifiable)
     }
 
     /// How many of them the server keeps blocked.
@@ -272,20 +272,20 @@ impl<H> Queues<H> {
 
     /// The line of a key, if it has one.
     #[must_use]
-    pub fn line(&self, db: i32, name: &[u8]) -> Option<LineId> {
+    pub fn queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
         self.find(db, name).map(|(id, _)| id)
     }
 
-    fn line_of(&self, db: i32, name: &[u8]) -> Option<&Line> {
-        self.find(db, name).map(|(_, line)| line)
+    fn queue_of(&self, db: i32, name: &[u8]) -> Option<&Queue> {
+        self.find(db, name).map(|(_, queue)| queue)
     }
 
-    /// The line of a key. A line that was dropped is not in `lines`, and its number is never used again.
-    fn find(&self, db: i32, name: &[u8]) -> Option<(LineId, &Line)> {
+    /// The line of a key. A line that was dropped is not in `by_id`, and its number is never used again.
+    fn find(&self, db: i32, name: &[u8]) -> Option<(QueueId, &Queue)> {
         let last = self.found.get();
-        let is_it = |line: &&Line| line.db == db && *line.name == *name && !line.is_lost;
-        if let Some(line) = self.lines.get(&last).map(Box::as_ref).filter(is_it) {
-            return Some((last, line));
+        let is_it = |queue: &&Queue| queue.db == db && *queue.name == *name && !queue.is_lost;
+        if let Some(queue) = self.by_id.get(&last).map(Box::as_ref).filter(is_it) {
+            return Some((last, queue));
         }
         if self.index.is_empty() {
             return None;
@@ -296,21 +296,21 @@ impl<H> Queues<H> {
     }
 
     /// The same for a name whose mark is known.
-    fn find_marked(&self, db: i32, name: &[u8], mark: Mark) -> Option<(LineId, &Line)> {
+    fn find_marked(&self, db: i32, name: &[u8], mark: Mark) -> Option<(QueueId, &Queue)> {
         let id = *self.index.get(db, name, mark)?.1;
-        Some((id, self.lines.get(&id)?))
+        Some((id, self.by_id.get(&id)?))
     }
 
     /// The line of a key, if somebody waits in it.
     #[must_use]
-    pub fn waited_line(&self, db: i32, name: &[u8]) -> Option<LineId> {
-        self.find(db, name).filter(|(_, line)| line.is_waited_for()).map(|(id, _)| id)
+    pub fn awaited_queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
+        self.find(db, name).filter(|(_, queue)| queue.is_waited_for()).map(|(id, _)| id)
     }
 
     /// The database and key name of a line.
     #[must_use]
-    pub fn key(&self, line: LineId) -> Option<(i32, Rc<[u8]>)> {
-        self.lines.get(&line).map(|line| (line.db, Rc::clone(&line.name)))
+    pub fn key(&self, queue: QueueId) -> Option<(i32, Rc<[u8]>)> {
+        self.by_id.get(&queue).map(|queue| (queue.db, Rc::clone(&queue.name)))
     }
 
     /// The database and key names of a ticket.
@@ -321,9 +321,9 @@ impl<H> Queues<H> {
 
     fn keys_of(&self, stand: &Stand) -> Option<(i32, Keys)> {
         match stand {
-            Stand::In(line) => {
-                let line = self.lines.get(line)?;
-                Some((line.db, Keys::One(Rc::clone(&line.name), line.mark)))
+            Stand::In(queue) => {
+                let queue = self.by_id.get(queue)?;
+                Some((queue.db, Keys::One(Rc::clone(&queue.name), queue.mark)))
             }
             Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
         }
@@ -333,8 +333,8 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn keys_named(&self, db: i32, names: &[&[u8]]) -> Keys {
         match names {
-            [name] => match self.line_of(db, name) {
-                Some(line) => Keys::One(Rc::clone(&line.name), line.mark),
+            [name] => match self.queue_of(db, name) {
+                Some(queue) => Keys::One(Rc::clone(&queue.name), queue.mark),
                 None => Keys::One((*name).into(), self.marks.of(name)),
             },
             names => Keys::Several(Rc::new(Names::of(names, &self.marks))),

@@ -33,12 +33,12 @@ const MOST: MostPlaces = MostPlaces { keys: 100, bytes: 1_000 };
 #[test]
 fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line.unwrap();
-    queues.set_due(line, Some(UnixMicros(70)));
-    queues.evicted(line);
-    assert_eq!(queues.evicted_until(line), Some(UnixMicros(70)));
-    queues.seen(line);
-    assert_eq!(queues.evicted_until(line), None);
+    let queue = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).queue.unwrap();
+    queues.set_due(queue, Some(UnixMicros(70)));
+    queues.evicted(queue);
+    assert_eq!(queues.evicted_until(queue), Some(UnixMicros(70)));
+    queues.seen(queue);
+    assert_eq!(queues.evicted_until(queue), None);
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
     }
     let longest = [(b'c', 3, 4), (b'b', 2, 5), (b'd', 1, 3), (b'a', 1, 7)];
     for most in [2, 4, 9] {
-        let lines = queues.top(By::Waiters, most).into_iter();
-        let found: Vec<_> = lines.map(|line| (line.name[0], line.waiters, line.since.0)).collect();
+        let by_id = queues.top(By::Waiters, most).into_iter();
+        let found: Vec<_> = by_id.map(|queue| (queue.name[0], queue.waiters, queue.since.0)).collect();
         assert_eq!(found, longest[..most.min(4)]);
     }
     assert_eq!(queues.length(0, b"b"), (2, Some(MonotonicMicros(5))));
@@ -61,22 +61,22 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
 
 /// The names of the first lines in an order.
 fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
-    queues.top(by, most).iter().map(|line| char::from(line.name[0])).collect()
+    queues.top(by, most).iter().map(|queue| char::from(queue.name[0])).collect()
 }
 
 #[test]
 fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held() {
     let mut queues = Queues::default();
-    let mut lines = Vec::new();
+    let mut by_id = Vec::new();
     for (client, (key, since, held)) in
         [(b"a", 7, Some(30)), (b"b", 5, None), (b"c", 4, Some(40)), (b"d", 6, Some(20)), (b"a", 1, None)]
             .into_iter()
             .enumerate()
     {
         let waiter = Waiter { since: MonotonicMicros(since), ..waiter(client as u64, client as u64, 9) };
-        let line = queues.join(0, &[key], 0, waiter).line.unwrap();
-        queues.set_held(line, held.map(UnixMicros));
-        lines.push(line);
+        let queue = queues.join(0, &[key], 0, waiter).queue.unwrap();
+        queues.set_held(queue, held.map(UnixMicros));
+        by_id.push(queue);
     }
     // Nothing is known any more of who holds a.
     assert_eq!((top(&queues, By::Wait, 9), top(&queues, By::Wait, 2)), ("cbda".into(), "cb".into()));
@@ -89,12 +89,12 @@ fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held()
     queues.leave(0, None, MOST);
     assert_eq!(top(&queues, By::Wait, 9), "acbd");
     // Of d the holder has expired; the one of several that ends last counts.
-    queues.set_last_end(lines[3], Some(UnixMicros(50)));
-    queues.set_last_end(lines[2], Some(UnixMicros(60)));
+    queues.set_last_end(by_id[3], Some(UnixMicros(50)));
+    queues.set_last_end(by_id[2], Some(UnixMicros(60)));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
-    queues.set_held_among(lines[2], UnixMicros(45), UnixMicros(59));
+    queues.set_held_among(by_id[2], UnixMicros(45), UnixMicros(59));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
-    queues.set_held_among(lines[2], UnixMicros(45), UnixMicros(60));
+    queues.set_held_among(by_id[2], UnixMicros(45), UnixMicros(60));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(45)));
     for client in 1..5 {
         queues.leave(client, Some(MonotonicMicros(99)), MOST);
@@ -160,14 +160,14 @@ fn keys_are_those_of_the_call_in_their_order() {
 #[test]
 fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"a", b"b"], 0, waiter(1, 0, 9)).line.unwrap();
-    let ticket = queues.parked_head(line).unwrap();
-    queues.set_last_end(line, Some(UnixMicros(50)));
-    queues.set_last_end_after(line, UnixMicros(70));
-    queues.set_last_end_after(line, UnixMicros(60));
-    queues.evicted(line);
+    let queue = queues.join(0, &[b"a", b"b"], 0, waiter(1, 0, 9)).queue.unwrap();
+    let ticket = queues.parked_head(queue).unwrap();
+    queues.set_last_end(queue, Some(UnixMicros(50)));
+    queues.set_last_end_after(queue, UnixMicros(70));
+    queues.set_last_end_after(queue, UnixMicros(60));
+    queues.evicted(queue);
     let held_up = [69, 70, 71].map(|now| queues.is_held_up(0, b"a", ticket, UnixMicros(now)));
-    assert_eq!((held_up, queues.line_of_ticket(ticket)), ([true, false, false], Some(line)));
+    assert_eq!((held_up, queues.queue_of_ticket(ticket)), ([true, false, false], Some(queue)));
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn a_crowd_leaves_no_room_behind() {
 #[test]
 fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9)).line.unwrap();
+    let queue = queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9)).queue.unwrap();
     assert!(!queues.has_ahead(0, b"a", None));
-    queues.set_ready(line);
+    queues.set_ready(queue);
     assert!(queues.has_ahead(0, b"a", None));
     assert!(!queues.has_ahead(0, b"a", id(7)), "not from itself");
     assert!(!queues.has_ahead(0, b"b", None));
@@ -200,9 +200,9 @@ fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at()
     queues.begin_scan();
     queues.scan_on(1);
     assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
-    queues.set_ready(line);
+    queues.set_ready(queue);
     assert!(queues.has_ahead(0, b"a", None));
-    assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
+    assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
 }
 
 #[test]
@@ -219,25 +219,25 @@ fn a_check_of_all_lines_passes_those_with_only_places_over() {
     let mut seen = Vec::new();
     for scanning in [true, true, true, false] {
         queues.scan_on(3);
-        let ready: Vec<LineId> = std::iter::from_fn(|| queues.take_ready()).map(|(line, _)| line).collect();
+        let ready: Vec<QueueId> = std::iter::from_fn(|| queues.take_ready()).map(|(queue, _)| queue).collect();
         assert_eq!(ready.len(), if scanning { 3 } else { 1 }, "one piece");
         assert_eq!(queues.is_scanning(), scanning);
         seen.extend(ready);
     }
-    let all: Vec<LineId> = (0..10).map(|number| queues.line(0, &name(500 + number)).unwrap()).collect();
+    let all: Vec<QueueId> = (0..10).map(|number| queues.queue(0, &name(500 + number)).unwrap()).collect();
     assert_eq!(seen, all);
 }
 
 #[test]
 fn those_parked_behind_a_waiter_that_leaves_are_looked_at() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"a"], 0, waiter(1, 0, 9)).line.unwrap();
+    let queue = queues.join(0, &[b"a"], 0, waiter(1, 0, 9)).queue.unwrap();
     queues.join(0, &[b"a", b"b"], 0, waiter(2, 0, 9));
     queues.leave(1, None, MOST);
-    assert_eq!(queues.take_ready(), Some((line, Cause::Event)));
+    assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
     queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
     queues.leave(3, None, MOST);
-    let other = queues.join(0, &[b"c"], 0, waiter(4, 0, 9)).line.unwrap();
+    let other = queues.join(0, &[b"c"], 0, waiter(4, 0, 9)).queue.unwrap();
     let (ticket, _) = queues.single_head(other).unwrap();
     queues.join(0, &[b"c", b"d"], 0, waiter(5, 0, 9));
     while queues.take_ready().is_some() {}
@@ -252,21 +252,21 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
         queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
     }
     let single = queues.join(0, &[b"a"], 0, waiter(many + 3, 0, 9));
-    let line = single.line.unwrap();
+    let queue = single.queue.unwrap();
     let try_all = |queues: &mut Queues<u64>| {
         let mut tried = 0;
-        while let Next::Parked(ticket) = queues.next(line, Vacancy::Whole, Of::All) {
+        while let Next::Parked(ticket) = queues.next(queue, Vacancy::Whole, Of::All) {
             queues.park(ticket, 1);
             tried += 1;
         }
         tried
     };
-    queues.set_ready(line);
+    queues.set_ready(queue);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     // Those behind them are served.
     assert!(
-        matches!(queues.next(line, Vacancy::Whole, Of::All), Next::Single(_, waiter) if waiter.client() == Some(many + 3))
+        matches!(queues.next(queue, Vacancy::Whole, Of::All), Next::Single(_, waiter) if waiter.client() == Some(many + 3))
     );
     queues.leave(many + 3, None, MOST);
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
@@ -274,31 +274,31 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     for client in 1..=many + 2 {
         queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
     }
-    let line = queues.line(0, b"a").unwrap();
-    queues.set_ready(line);
+    let queue = queues.queue(0, b"a").unwrap();
+    queues.set_ready(queue);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
-    assert!(matches!(queues.next(line, Vacancy::Whole, Of::All), Next::Later));
+    assert!(matches!(queues.next(queue, Vacancy::Whole, Of::All), Next::Later));
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
     queues.begin_iteration(&mut Budget::of(100));
-    assert_eq!(queues.take_ready(), Some((line, Cause::GoOn)));
+    assert_eq!(queues.take_ready(), Some((queue, Cause::GoOn)));
     assert_eq!(try_all(&mut queues), 2);
 }
 
 #[test]
 fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
     // Told of again during the look, as where the key of a line expires when it is opened.
-    for is_told_again in [false, true] {
+    for is_reported_again in [false, true] {
         let mut queues = Queues::default();
         queues.join(0, &[b"a", b"c"], 0, waiter(1, 0, 9));
         queues.join(0, &[b"b"], 0, waiter(2, 0, 9));
         queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
-        let [a, b] = [b"a", b"b"].map(|name| queues.line(0, name).unwrap());
+        let [a, b] = [b"a", b"b"].map(|name| queues.queue(0, name).unwrap());
         queues.set_ready(b);
         queues.set_ready(a);
         assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
-        if is_told_again {
+        if is_reported_again {
             queues.set_ready(a);
         }
         let Next::Parked(ticket) = queues.next(a, Vacancy::Whole, Of::All) else { panic!("it came first") };
@@ -417,7 +417,7 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     queues.join(0, &[b"k"], 0, waiter(3, 0, 9));
     assert!(!queues.has_ready());
     queues.leave(1, None, MOST);
-    assert_eq!(queues.take_ready().map(|(line, _)| line), queues.line(0, b"k"));
+    assert_eq!(queues.take_ready().map(|(queue, _)| queue), queues.queue(0, b"k"));
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
     assert_eq!(queues.narrows(0, b"k", 9).0.before(None, Share::Shared), 1);
@@ -432,26 +432,26 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
 #[test]
 fn the_line_found_last_is_that_of_no_other_key() {
     let mut queues = Queues::default();
-    let line = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).line;
-    assert_eq!(queues.line(0, b"k"), line);
-    assert_eq!([queues.line(0, b"x"), queues.line(1, b"k")], [None, None]);
-    let other = queues.join(1, &[b"k"], 0, waiter(2, 0, 9)).line;
-    assert_ne!(other, line);
-    assert_eq!([queues.line(0, b"k"), queues.line(1, b"k")], [line, other]);
+    let queue = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).queue;
+    assert_eq!(queues.queue(0, b"k"), queue);
+    assert_eq!([queues.queue(0, b"x"), queues.queue(1, b"k")], [None, None]);
+    let other = queues.join(1, &[b"k"], 0, waiter(2, 0, 9)).queue;
+    assert_ne!(other, queue);
+    assert_eq!([queues.queue(0, b"k"), queues.queue(1, b"k")], [queue, other]);
     queues.leave(2, None, MOST);
-    assert_eq!(queues.line(1, b"k"), None);
-    let again = queues.join(1, &[b"k"], 0, waiter(3, 0, 9)).line;
+    assert_eq!(queues.queue(1, b"k"), None);
+    let again = queues.join(1, &[b"k"], 0, waiter(3, 0, 9)).queue;
     assert_ne!(again, other);
-    assert_eq!(queues.line(1, b"k"), again);
-    queues.lose_line(again.unwrap());
-    assert_eq!(queues.line(1, b"k"), None, "its slot has left");
+    assert_eq!(queues.queue(1, b"k"), again);
+    queues.lose_queue(again.unwrap());
+    assert_eq!(queues.queue(1, b"k"), None, "its slot has left");
 }
 
 /// What only the queue itself can see of itself.
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
     let names = |entry: &Entry<u64>| match &entry.stand {
-        Stand::In(line) => (1, queues.lines[line].name.len()),
+        Stand::In(queue) => (1, queues.by_id[queue].name.len()),
         Stand::Parked { names, .. } => (names.len(), names.size()),
     };
     let places: Vec<_> =
@@ -464,16 +464,16 @@ fn assert_sound(queues: &Queues<u64>) {
     let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
     let attempts = queues.entries.values().map(Box::as_ref).filter(is_attempt).count();
     assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), attempts);
-    let firsts = queues.lines.iter().filter_map(|(id, line)| Some((queues.waiter(line.head()?)?.since, *id)));
+    let firsts = queues.by_id.iter().filter_map(|(id, queue)| Some((queues.waiter(queue.head()?)?.since, *id)));
     assert_eq!(queues.waiting_since, firsts.collect());
-    let held = queues.lines.iter().filter_map(|(id, line)| Some((line.held_since?, *id)));
+    let held = queues.by_id.iter().filter_map(|(id, queue)| Some((queue.held_since?, *id)));
     assert_eq!(queues.held, held.collect());
-    for (id, line) in &queues.lines {
-        assert!(line.is_lost || queues.line(line.db, &line.name) == Some(*id));
-        assert!(line.is_waited_for() || line.due.is_none());
-        let singles = line.single.blocked().iter().chain(line.single.told());
+    for (id, queue) in &queues.by_id {
+        assert!(queue.is_lost || queues.queue(queue.db, &queue.name) == Some(*id));
+        assert!(queue.is_waited_for() || queue.due.is_none());
+        let singles = queue.single.blocked().iter().chain(queue.single.notifiable());
         let stands = singles.filter_map(|ticket| queues.waiter(*ticket));
-        assert_eq!(line.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + line.places.len());
+        assert_eq!(queue.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + queue.places.len());
     }
 }
 
@@ -483,8 +483,8 @@ proptest! {
     fn the_queue_does_what_a_plain_list_does(steps in prop::collection::vec(any::<[u8; 4]>(), 1..80)) {
         property::check_with(&steps.concat(), |queues, name| {
             assert_sound(queues);
-            let line = queues.line_of(0, name);
-            Some(line.is_some_and(|line| line.cause == Cause::Event && line.ready.is_some()))
+            let queue = queues.queue_of(0, name);
+            Some(queue.is_some_and(|queue| queue.cause == Cause::Event && queue.ready.is_some()))
         });
     }
 }

@@ -170,7 +170,7 @@ fn a_native_expiry_is_rounded_up() {
 fn holders_of_7(token: u64) -> (Record<'static>, Holders) {
     let record = Record { token: Token::new(token).unwrap(), ..ours(9) };
     let mut holders: Holders = [Holder::of(&record)].into_iter().collect();
-    holders.look(NOW);
+    holders.advance(NOW);
     (record, holders)
 }
 

@@ -212,7 +212,7 @@ impl<'v> Several<'v> {
         let known = of_gone.into_iter().chain(expires_with_last(holders)).max().filter(|_| has_expiry);
         gone.extend(replaces.and_then(|token| holders.remove(token)));
         if let Some(record) = added.and_then(Encoded::record) {
-            holders.look(now);
+            holders.advance(now);
             holders.put(Holder::of(&record));
             // The predecessor of a grant that is restored with its token: the same member, with another score.
             gone.retain(|ended| {

@@ -17,7 +17,7 @@ fn record(number: u64, left_s: i64) -> Record<'static> {
 
 fn members(records: &[Record<'_>]) -> Members {
     let mut holders: Holders = records.iter().map(Holder::of).collect();
-    holders.look(NOW);
+    holders.advance(NOW);
     Members { holders, ended: Vec::new() }
 }
 

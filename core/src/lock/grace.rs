@@ -12,7 +12,7 @@ use super::error::Error;
 use super::time::{Micros, MonotonicMicros};
 
 /// How often the replicas are checked.
-pub const LOOK_AT_REPLICAS: Micros = Micros(50_000);
+pub const INSPECT_EVERY: Micros = Micros(50_000);
 
 /// Whether a master may have been replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,14 +45,14 @@ pub struct Reign {
     /// Whether enough replicas had answered recently at the last check.
     is_followed: bool,
     /// When the last check was.
-    looked: MonotonicMicros,
+    inspected: MonotonicMicros,
 }
 
 impl Reign {
     /// Begins when the server starts or becomes master.
     #[must_use]
     pub const fn begin(now: MonotonicMicros) -> Self {
-        Self { since: now, seen: now, doubt: Doubt::None, is_followed: false, looked: MonotonicMicros(0) }
+        Self { since: now, seen: now, doubt: Doubt::None, is_followed: false, inspected: MonotonicMicros(0) }
     }
 
     /// How much of the grace is left.
@@ -92,21 +92,21 @@ impl Reign {
     /// Whether the replicas have to be checked, at the latest when a turn begins. The server counts its good replicas
     /// too, but only every few turns, however long they take.
     #[must_use]
-    pub fn has_to_look(&self, settings: &Settings, now: MonotonicMicros) -> bool {
-        self.is_doubtful() || (settings.wanted > 0 && now.since(self.looked) >= LOOK_AT_REPLICAS)
+    pub fn has_to_inspect(&self, settings: &Settings, now: MonotonicMicros) -> bool {
+        self.is_doubtful() || (settings.wanted > 0 && now.since(self.inspected) >= INSPECT_EVERY)
     }
 
     /// Checks the replicas: notes whether enough of them have answered recently. The doubt ends when enough of them
     /// have acknowledged what was sent after it began. An answer that was sent before can be read later and then looks
     /// new, but it does not cover what was replicated later.
-    pub fn look(&mut self, settings: &Settings, offset: u64, answers: &[Answer], now: MonotonicMicros) {
+    pub fn inspect(&mut self, settings: &Settings, offset: u64, answers: &[Answer], now: MonotonicMicros) {
         let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
         let is_enough = |from: u64| {
             let is_good = |answer: &&Answer| answer.offset >= from && (0..=max_lag_s).contains(&answer.lag_s);
             let good = answers.iter().filter(is_good).count();
             u64::try_from(good).is_ok_and(|good| good >= settings.wanted)
         };
-        self.looked = now;
+        self.inspected = now;
         self.is_followed = is_enough(0);
         let begin = match self.doubt {
             Doubt::None => return,
@@ -164,7 +164,7 @@ mod tests {
     /// A master whose two replicas have just answered.
     fn followed(settings: &Settings) -> Reign {
         let mut reign = Reign::begin(START);
-        reign.look(settings, 7, &[Answer { offset: 7, lag_s: 0 }; 2], START);
+        reign.inspect(settings, 7, &[Answer { offset: 7, lag_s: 0 }; 2], START);
         reign
     }
 
@@ -176,16 +176,16 @@ mod tests {
         let mut reign = followed(&settings);
         assert_eq!(reign.may_grant(&settings, soon), Ok(()));
         for late in [&[Answer { offset: 9, lag_s: 0 }][..], &[Answer { offset: 9, lag_s: 11 }; 2], &[]] {
-            reign.look(&settings, 9, late, soon);
+            reign.inspect(&settings, 9, late, soon);
             assert_eq!(reign.may_grant(&settings, soon), Err(Error::NoReplicas), "{late:?}");
             assert!(!reign.is_doubtful(), "it is no longer in doubt than that");
         }
         // It is enough that they follow: an offset of long ago says that nobody wrote.
-        reign.look(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
+        reign.inspect(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
-        assert!(!reign.has_to_look(&settings, START.after(Micros(50_000))));
-        assert!(reign.has_to_look(&settings, START.after(Micros(50_001))));
-        assert!(!reign.has_to_look(&SETTINGS, at(9)), "where none are wanted they are not looked at");
+        assert!(!reign.has_to_inspect(&settings, START.after(Micros(50_000))));
+        assert!(reign.has_to_inspect(&settings, START.after(Micros(50_001))));
+        assert!(!reign.has_to_inspect(&SETTINGS, at(9)), "where none are wanted they are not looked at");
     }
 
     #[test]
@@ -209,17 +209,17 @@ mod tests {
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
         // Answers of before, however new they look.
-        reign.look(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
-        reign.look(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
+        reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
+        reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         assert!(reign.is_doubtful());
         // Answers that are too old, of too few, or from the future.
         for answers in [&[answer(84, 11)][..], &[answer(84, 0), answer(70, 0)], &[answer(84, -1), answer(84, 0)]] {
-            reign.look(&settings, 84, answers, at(4));
+            reign.inspect(&settings, 84, answers, at(4));
             assert!(reign.is_doubtful(), "{answers:?}");
         }
         reign.begin_turn(&settings, at(4));
-        reign.look(&settings, 84, &[], at(4));
-        reign.look(&settings, 90, &[answer(90, 0), answer(85, 10)], at(4));
+        reign.inspect(&settings, 84, &[], at(4));
+        reign.inspect(&settings, 90, &[answer(90, 0), answer(85, 10)], at(4));
         assert_eq!(reign.may_grant(&settings, at(4)), Ok(()));
         reign.doubt();
         assert_eq!(reign.may_grant(&settings, at(4)), Err(Error::NoReplicas));
@@ -230,9 +230,9 @@ mod tests {
         let settings = Settings { wanted: 1, ..SETTINGS };
         let mut reign = Reign::begin(START);
         reign.doubt();
-        reign.look(&settings, 70, &[], START);
+        reign.inspect(&settings, 70, &[], START);
         reign.doubt();
-        reign.look(&settings, 90, &[Answer { offset: 80, lag_s: 0 }], START);
+        reign.inspect(&settings, 90, &[Answer { offset: 80, lag_s: 0 }], START);
         assert!(reign.is_doubtful());
     }
 

@@ -61,7 +61,7 @@ pub struct Holders {
 }
 
 impl FromIterator<Holder> for Holders {
-    /// Builds all at once. Until the first [`Holders::look`] all of them count as live.
+    /// Builds all at once. Until the first [`Holders::advance`] all of them count as live.
     fn from_iter<I: IntoIterator<Item = Holder>>(holders: I) -> Self {
         // A sorted list becomes a tree without a search for each element. The server returns a set in the order of the
         // scores.
@@ -110,7 +110,7 @@ impl Holders {
     }
 
     /// From now on the answers are as of `now`. Each holder is passed once, unless the clock is set back.
-    pub fn look(&mut self, now: UnixMicros) {
+    pub fn advance(&mut self, now: UnixMicros) {
         let between = |from, to| (Bound::Excluded((from, Token::LAST)), Bound::Included((to, Token::LAST)));
         if now > self.at {
             self.live = self.live.saturating_sub(self.ends.range(between(self.at, now)).count());
@@ -152,7 +152,7 @@ impl Holders {
         tokens.filter_map(|(_, token)| self.all.get(token))
     }
 
-    /// Whether a holder had expired at the last [`Holders::look`].
+    /// Whether a holder had expired at the last [`Holders::advance`].
     #[must_use]
     pub fn is_over(&self, holder: &Holder) -> bool {
         holder.timestamp <= self.at
@@ -332,7 +332,7 @@ mod tests {
                     }
                     Step::Look(at) => {
                         now = at;
-                        holders.look(UnixMicros(at));
+                        holders.advance(UnixMicros(at));
                     }
                 }
                 let mut ends: Vec<_> = plain.iter().map(|known| (known.timestamp.0, known.token)).collect();

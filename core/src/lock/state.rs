@@ -132,7 +132,7 @@ mod tests {
             owner: None,
         };
         let mut holders: Holders = ends.iter().enumerate().map(holder).collect();
-        holders.look(UnixMicros(now));
+        holders.advance(UnixMicros(now));
         holders
     }
 

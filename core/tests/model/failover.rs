@@ -254,7 +254,7 @@ impl Failover {
                 lag_s: i64::from(lag(replica)) - i64::from(lag(replica) > 0),
             })
             .collect();
-        master.reign.look(&settings, offset, &answers, monotonic(now));
+        master.reign.inspect(&settings, offset, &answers, monotonic(now));
     }
 
     /// Whether the loop of the master has done all that it does in each turn.
@@ -298,8 +298,8 @@ impl Model for Failover {
         state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
         // That was a stall of many seconds; the replicas have answered since.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
-        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
-        state.master.reign.look(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
+        state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
+        state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
         vec![state]
     }
 

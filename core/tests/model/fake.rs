@@ -65,7 +65,7 @@ pub struct Settings {
     pub edges: usize,
     pub grace: Option<grace::Settings>,
     /// All keys that come free are told of.
-    pub tells_of_keys: bool,
+    pub reports_keys: bool,
     pub fault: Fault,
 }
 
@@ -83,7 +83,7 @@ impl Default for Settings {
             },
             edges: 10_000,
             grace: None,
-            tells_of_keys: true,
+            reports_keys: true,
             fault: Fault::None,
         }
     }

@@ -168,9 +168,9 @@ impl Protocol {
         let Scope { retention, fault, .. } = self.scope;
         let limits = Limits { place: NEVER, ..Settings::default().limits };
         // Who changed a key in silence is found at once: a server that does not tell of keys is looked at each time.
-        let tells_of_keys = false;
+        let reports_keys = false;
         let margin = Self::seconds(self.scope.margin);
-        Settings { margin, retention, limits, tells_of_keys, fault, ..Settings::default() }
+        Settings { margin, retention, limits, reports_keys, fault, ..Settings::default() }
     }
 
     /// When the last of those who wait at the horizon must have been served.

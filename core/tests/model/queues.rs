@@ -172,11 +172,11 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
 
 #[test]
 fn where_the_server_tells_of_no_keys_all_lines_are_looked_at_in_each_tick_unless_they_are_many() {
-    for (tells_of_keys, waiters, after_us) in
+    for (reports_keys, waiters, after_us) in
         [(false, 1, 100_000), (false, 1_000, 100_000), (false, 1_001, 900_000), (true, 1, 900_000)]
     {
         let limits = Limits { waiters: 2_000, ..Settings::default().limits };
-        let node = Node::new(Settings { limits, tells_of_keys, ..Settings::default() }, START);
+        let node = Node::new(Settings { limits, reports_keys, ..Settings::default() }, START);
         hold(&node, 1, b"k", &alone(5, 0));
         for client in 2..2 + waiters {
             wait(&node, client, K, &alone(5, 9));
@@ -185,9 +185,9 @@ fn where_the_server_tells_of_no_keys_all_lines_are_looked_at_in_each_tick_unless
         settle(&node);
         node.world.borrow_mut().keys.clear();
         run_until(&node, UnixMicros(START.0 + after_us - 100_000));
-        assert!(!is_granted(&node, 2), "{tells_of_keys} {waiters}");
+        assert!(!is_granted(&node, 2), "{reports_keys} {waiters}");
         run_until(&node, UnixMicros(START.0 + after_us));
-        assert!(is_granted(&node, 2), "{tells_of_keys} {waiters}");
+        assert!(is_granted(&node, 2), "{reports_keys} {waiters}");
     }
 }
 

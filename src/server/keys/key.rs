@@ -100,7 +100,7 @@ impl<'a> Key<'a> {
             raw::REDISMODULE_KEYTYPE_ZSET => {
                 // SAFETY: the handle is that of this key, an open sorted set; it is closed when the key is dropped.
                 let mut set = read(&unsafe { Zset::of(&key.context, name, handle) })?;
-                set.members.holders.look(now);
+                set.members.holders.advance(now);
                 key.set = Some(set);
                 Ok(key)
             }

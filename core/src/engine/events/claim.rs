@@ -79,7 +79,7 @@ impl<H> Engine<H> {
     ) -> Option<(Granted, Micros)> {
         let claim = self.claims.take(ticket)?;
         self.count(Counter::Claims);
-        self.queues.heard_from(&claim.channel);
+        self.queues.stop_skipping(&claim.channel);
         let waited = clock.monotonic().since(claim.since);
         self.waits.has_got_it(waited);
         let mut granted = claim.granted.claimed(until);
@@ -115,7 +115,7 @@ impl<H> Engine<H> {
             budget.spend_on_each(&keys);
             self.count(Counter::Unclaimed);
             if !is_out_of_memory && !was_refused && !is_late {
-                self.queues.set_silent(&channel);
+                self.queues.skip(&channel);
             }
         }
     }
@@ -245,7 +245,7 @@ impl<H> Engine<H> {
     }
 
     /// An announcement that was made later reached nobody: as if its deadline had passed, but its channel is not silent.
-    pub fn not_heard(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
+    pub fn announcement_lost(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let is_recent = |claim: &Claim| clock.monotonic().since(claim.sent) < limits.claim;
         if self.claims.get(ticket).is_some_and(|claim| !is_recent(claim)) {
             self.count(Counter::Unheard);

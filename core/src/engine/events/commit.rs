@@ -1,6 +1,6 @@
 //! Updates the engine after a decision was written: for the key, and for the new holder.
 
-use super::notify::Called;
+use super::notify::Notified;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Decision, Granted, What};
 use crate::engine::outbox::{Answer, Grant, News, Notice};
@@ -34,8 +34,8 @@ pub struct Caller {
 
 impl<H> Engine<H> {
     /// A decision was carried out and stands in its key.
-    pub fn told(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
-        decision.set_told();
+    pub fn commit(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
+        decision.set_committed();
         for counter in decision.counts {
             self.counters.add(*counter);
         }
@@ -61,18 +61,18 @@ impl<H> Engine<H> {
         // A set that replaces a single holder has no other.
         let has_others = is_among && before != Shape::One;
         self.sessions.written(db, name, token, until, has_others);
-        if let Some(line) = self.queues.waited_line(db, name) {
-            self.queues.seen(line);
-            self.queues.set_refused(line, false);
+        if let Some(queue) = self.queues.awaited_queue(db, name) {
+            self.queues.seen(queue);
+            self.queues.set_refused(queue, false);
             if is_among {
                 // With several holders it may come free earlier or later; the next check of it shows when.
-                self.queues.set_due_by(line, until);
-                self.queues.set_held_among(line, UnixMicros(token.get()), until);
-                self.queues.set_last_end_after(line, until);
+                self.queues.set_due_by(queue, until);
+                self.queues.set_held_among(queue, UnixMicros(token.get()), until);
+                self.queues.set_last_end_after(queue, until);
             } else {
-                self.queues.set_due(line, Some(until));
-                self.queues.set_held(line, Some(UnixMicros(token.get())));
-                self.queues.set_last_end(line, Some(until));
+                self.queues.set_due(queue, Some(until));
+                self.queues.set_held(queue, Some(UnixMicros(token.get())));
+                self.queues.set_last_end(queue, Some(until));
             }
         }
     }
@@ -118,7 +118,7 @@ impl<H> Engine<H> {
             self.ended.renewed(db, name, token);
             self.cut_short.extended(db, name, token);
             if caller.id.is_some() {
-                self.outstanding.told_again(db, name, token, self.queues.marks());
+                self.outstanding.reported_again(db, name, token, self.queues.marks());
                 self.remember_or_recall(name, lock, granted, clock);
             }
         }
@@ -130,13 +130,13 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A waiter got its lock or locks: it leaves the queue and is answered. One without a connection is `called`, and
+    /// A waiter got its lock or locks: it leaves the queue and is answered. One without a connection is `notified`, and
     /// has to claim them. Returns how long it waited.
     pub fn granted_to_waiter(
         &mut self,
         ticket: Ticket,
         mut granted: Granted,
-        called: Option<Called>,
+        notified: Option<Notified>,
         clock: impl Clock,
     ) -> Option<Micros> {
         let (db, keys) = self.queues.keys(ticket)?;
@@ -147,8 +147,8 @@ impl<H> Engine<H> {
             Handle::Channel { channel, session, sent } => {
                 let (id, now) = (waiter.id?, clock.monotonic());
                 self.grantees.note_unclaimed(granted.token);
-                let deadline = now.after(called.map_or(Micros(0), |called| called.lease));
-                if called.is_some_and(|called| !called.is_told) {
+                let deadline = now.after(notified.map_or(Micros(0), |notified| notified.lease));
+                if notified.is_some_and(|notified| !notified.is_sent) {
                     let (channel, keys) = (std::rc::Rc::clone(&channel), keys.clone());
                     self.outbox.announce(Notice { channel, news: News::Granted, id, keys, claim: Some(ticket) });
                 }

@@ -70,7 +70,7 @@ impl Need {
 #[derive(Debug)]
 pub enum Step {
     /// Look at this lock and report it by [`Search::seen`].
-    Look(i32, Rc<[u8]>),
+    Inspect(i32, Rc<[u8]>),
     /// Done: whether the wait would close a circle.
     Done(bool),
 }
@@ -232,7 +232,7 @@ impl Search {
                     let bindings = sessions.bindings(db, &name).take(most);
                     self.bound = bindings.map(|binding| (binding.token, binding.client)).collect();
                     self.edges.inspect(self.bound.len())?;
-                    return Ok(Step::Look(db, name));
+                    return Ok(Step::Inspect(db, name));
                 }
                 if let Some(need) = self.needs.pop_front() {
                     self.add(&need, queues)?;

@@ -2,7 +2,7 @@
 
 use crate::engine::budget::Budget;
 use crate::engine::leftovers::Reign;
-use crate::engine::queue::{LineId, Queues};
+use crate::engine::queue::{QueueId, Queues};
 use crate::engine::Engine;
 use std::mem::take;
 
@@ -26,8 +26,8 @@ impl<H> Engine<H> {
     }
 
     /// Ends all waits in a line whose key is no longer served here.
-    pub fn slot_lost(&mut self, line: LineId, budget: &mut Budget) {
-        self.queues.lose_line(line);
+    pub fn slot_lost(&mut self, queue: QueueId, budget: &mut Budget) {
+        self.queues.lose_queue(queue);
         self.leave_unserved(budget);
     }
 }

@@ -1,10 +1,10 @@
 //! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
 
-use super::notify::Called;
+use super::notify::Notified;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Before, Decision, Granted};
-use crate::engine::queue::{Heirs, LineId, Ticket};
+use crate::engine::queue::{Heirs, QueueId, Ticket};
 use crate::engine::sessions::LockKey;
 use crate::engine::{Clock, Engine, KeyName};
 use crate::lock::admit::{self, Acquire, Holds, Turn};
@@ -35,7 +35,7 @@ pub struct Successor {
     /// What it is told.
     pub granted: Granted,
     /// How it was called, if it waits without a connection.
-    pub called: Option<Called>,
+    pub notified: Option<Notified>,
 }
 
 /// The next in line for a lock.
@@ -93,11 +93,11 @@ impl<H> Engine<H> {
 
     /// The line of a key, if somebody waits in it.
     #[must_use]
-    pub fn waited_line(&self, key: KeyName<'_>) -> Option<LineId> {
+    pub fn awaited_queue(&self, key: KeyName<'_>) -> Option<QueueId> {
         if self.queues.is_empty() {
             return None;
         }
-        self.queues.waited_line(key.db, key.name)
+        self.queues.awaited_queue(key.db, key.name)
     }
 
     /// The successor in a line: the first waiter, if it waits for this lock alone and can have it.
@@ -107,13 +107,13 @@ impl<H> Engine<H> {
         token: Token,
         left: Left<'_>,
         terms: Terms,
-        called: Option<Called>,
+        notified: Option<Notified>,
         now: UnixMicros,
     ) -> Heir {
         let Some((ticket, head)) = self.queues.single_head(heirs.into()) else { return Heir::Nobody };
-        let called = called.filter(|called| called.ticket == ticket);
-        let request = head.request(called.map_or(Micros(0), |called| called.lease));
-        if called.is_none() && head.channel().is_some() {
+        let notified = notified.filter(|notified| notified.ticket == ticket);
+        let request = head.request(notified.map_or(Micros(0), |notified| notified.lease));
+        if notified.is_none() && head.channel().is_some() {
             let could_have_it = match left {
                 Left::Others(lock) => admit::could_have(lock, &request, now),
                 Left::Nothing | Left::Predecessor(_) => true,
@@ -134,25 +134,25 @@ impl<H> Engine<H> {
         // grant would not be written either.
         let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)));
         match decision.and_then(|decision| Decision::to_grant(&decision)) {
-            Some((decision, granted)) => Heir::Takes(Successor { ticket, decision, granted, called }),
+            Some((decision, granted)) => Heir::Takes(Successor { ticket, decision, granted, notified }),
             None => Heir::Nobody,
         }
     }
 
     /// The lock of a line was released, and nobody holds it.
-    pub fn came_free(&mut self, line: LineId) {
-        self.queues.set_held(line, None);
+    pub fn came_free(&mut self, queue: QueueId) {
+        self.queues.set_held(queue, None);
     }
 
     /// The lock of a line may have come free: it is checked soon.
-    pub fn set_ready(&mut self, line: LineId) {
-        self.queues.set_ready(line);
+    pub fn set_ready(&mut self, queue: QueueId) {
+        self.queues.set_ready(queue);
     }
 
     /// The same for the line of a key.
     pub fn set_key_ready(&mut self, key: KeyName<'_>) {
-        if let Some(line) = self.waited_line(key) {
-            self.queues.set_ready(line);
+        if let Some(queue) = self.awaited_queue(key) {
+            self.queues.set_ready(queue);
         }
     }
 

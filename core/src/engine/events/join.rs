@@ -56,13 +56,13 @@ impl<H> Engine<H> {
         db: i32,
         names: &[&[u8]],
         id: Option<Id>,
-        is_told: bool,
+        has_channel: bool,
         limits: Limits,
     ) -> Result<(), Error> {
         let own = load(names.iter().map(|name| name.len()).sum());
-        let error = if is_told && self.queues.queued().saturating_add(names.len()) > limits.queued {
+        let error = if has_channel && self.queues.queued().saturating_add(names.len()) > limits.queued {
             Error::BusyQueue
-        } else if !is_told && self.queues.load().saturating_add(own) > limits.waiters {
+        } else if !has_channel && self.queues.load().saturating_add(own) > limits.waiters {
             Error::BusyLocks
         } else if names.len() > 1 && id.is_some_and(|id| !self.queues.takes_id(db, id)) {
             Error::BusyId
@@ -80,12 +80,12 @@ impl<H> Engine<H> {
     /// A caller begins to wait.
     pub fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, waiter: Waiter<H>) {
         let joined = self.queues.join(db, names, blocked.at, waiter);
-        if let Some(line) = joined.line {
-            self.queues.set_last_end(line, blocked.last_end);
-            self.queues.set_held(line, blocked.held_since);
+        if let Some(queue) = joined.queue {
+            self.queues.set_last_end(queue, blocked.last_end);
+            self.queues.set_held(queue, blocked.held_since);
             // Others in the line may allow more holders, so it may come free for them earlier.
             if let Some(due) = blocked.due {
-                self.queues.set_due_by(line, due);
+                self.queues.set_due_by(queue, due);
             }
         }
         if joined.resumed {

@@ -2,19 +2,19 @@
 
 use crate::engine::budget::Budget;
 use crate::engine::gate::Sweep;
-use crate::engine::queue::LineId;
+use crate::engine::queue::QueueId;
 use crate::engine::Engine;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
     /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
     /// whether the budget was enough for all of them: otherwise the head may not have the lock.
-    pub fn end_leases_beyond_grace(&mut self, line: LineId, grace: &grace::Settings, budget: &mut Budget) -> bool {
-        while let Some(Err(error)) = self.queues.head(line).map(|head| grace.check(head.lease)) {
+    pub fn end_leases_beyond_grace(&mut self, queue: QueueId, grace: &grace::Settings, budget: &mut Budget) -> bool {
+        while let Some(Err(error)) = self.queues.head(queue).map(|head| grace.check(head.lease)) {
             if !budget.has_left() {
                 return false;
             }
-            let Some((ticket, keys)) = self.queues.head_keys(line) else { return true };
+            let Some((ticket, keys)) = self.queues.head_keys(queue) else { return true };
             budget.spend_on_waiter(&keys);
             self.end_wait(ticket, error);
         }

@@ -83,7 +83,7 @@ impl<H> Engine<H> {
             self.not_kept(gone);
             return;
         }
-        let key = self.queues.line_of_ticket(ticket).and_then(|line| self.queues.key(line));
+        let key = self.queues.queue_of_ticket(ticket).and_then(|queue| self.queues.key(queue));
         let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) else { return };
         if let (Some((db, name)), Some(id), Some(until)) = (key, gone.waiter.id, until) {
             self.queues.bar(db, &name, id, until, limits.most_places());

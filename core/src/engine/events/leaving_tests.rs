@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
-use crate::engine::{Blocked, Called, KeyName, Shape};
+use crate::engine::{Blocked, KeyName, Notified, Shape};
 use crate::lock::record::Id;
 use crate::lock::request::{Share, Terms};
 use crate::lock::state::State;
@@ -67,14 +67,14 @@ fn unclaimed(engine: &mut Engine<u64>) {
     waiting(engine);
     let tickets: Vec<Ticket> = engine.queues.tickets().collect();
     for (attempt, ticket) in tickets.into_iter().enumerate() {
-        let called = Called { ticket, lease: Micros(2_000), is_told: true };
+        let notified = Notified { ticket, lease: Micros(2_000), is_sent: true };
         let (locks, terms) = (vec![State::Free; KEYS], Terms { margin: Micros(0) });
-        let (mut decisions, granted) = engine.grant_all(ticket, &locks, terms, Some(called), At(0).now()).unwrap();
+        let (mut decisions, granted) = engine.grant_all(ticket, &locks, terms, Some(notified), At(0).now()).unwrap();
         for (name, decision) in names(attempt).iter().zip(&mut decisions) {
-            engine.told(decision, KeyName { db: 0, name }, Shape::One);
+            engine.commit(decision, KeyName { db: 0, name }, Shape::One);
         }
         drop(decisions);
-        engine.granted_to_waiter(ticket, granted, Some(called), At(0));
+        engine.granted_to_waiter(ticket, granted, Some(notified), At(0));
     }
     assert_eq!((engine.claims.len(), engine.queues.waiters()), (CROWD, 0));
 }

@@ -9,18 +9,18 @@ use crate::lock::time::Micros;
 
 /// An attempt whose turn has come, and that has heard of it as far as is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Called {
+pub struct Notified {
     /// Its ticket.
     pub ticket: Ticket,
     /// Its lease until it claims the lock.
     pub lease: Micros,
     /// Whether it was told. In a transaction or a script it is told later.
-    pub is_told: bool,
+    pub is_sent: bool,
 }
 
 /// How to find out whether an attempt is still there.
 #[derive(Debug)]
-pub struct Call {
+pub struct Notification {
     /// The message for it.
     pub notice: Notice,
     /// Whether it was sent so recently that it may not listen yet.
@@ -31,20 +31,23 @@ impl<H> Engine<H> {
     /// The message for an attempt whose turn has come; `None` if it is passed over, because its channel is silent or it
     /// no longer waits.
     #[must_use]
-    pub fn call(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Call> {
+    pub fn call(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Notification> {
         let waiter = self.queues.waiter(ticket)?;
         let Handle::Channel { channel, sent, .. } = &waiter.handle else { return None };
-        if self.queues.is_silent(channel) {
+        if self.queues.is_skipped(channel) {
             return None;
         }
         let (_, keys) = self.queues.keys(ticket)?;
         let is_recent = clock.monotonic().since(*sent) < limits.claim;
         let channel = std::rc::Rc::clone(channel);
-        Some(Call { notice: Notice { channel, news: News::Granted, id: waiter.id?, keys, claim: None }, is_recent })
+        Some(Notification {
+            notice: Notice { channel, news: News::Granted, id: waiter.id?, keys, claim: None },
+            is_recent,
+        })
     }
 
     /// An attempt was not heard when its turn came: it leaves the queue as if it had disconnected.
-    pub fn unheard(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
+    pub fn pass_over(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let kept_until = limits.reserved_until(clock);
         let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());
         if gone.is_some() {

@@ -3,12 +3,12 @@
 
 use super::hand_off::Successor;
 use super::join::{due, Blocked};
-use super::notify::Called;
+use super::notify::Notified;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::outstanding::Lost;
-use crate::engine::queue::{Cause, Keys, LineId, Next, Of, Ticket, Vacancy};
+use crate::engine::queue::{Cause, Keys, Next, Of, QueueId, Ticket, Vacancy};
 use crate::engine::sessions::LockKey;
 use crate::engine::{Clock, Engine, KeyName};
 use crate::lock::admit::{self, Turn};
@@ -68,7 +68,7 @@ pub enum Task {
     /// End a grant whose connection ended, and when that was.
     EndSession((LockKey, Token), UnixMicros),
     /// Check a line whose lock may have come free.
-    Look(LineId, Why),
+    Serve(QueueId, Why),
 }
 
 /// Why a line is checked.
@@ -152,28 +152,28 @@ impl<H> Engine<H> {
                 None => iteration.ended = 0,
             }
         }
-        let (line, cause) = self.queues.take_ready()?;
+        let (queue, cause) = self.queues.take_ready()?;
         budget.spend(1);
         // A lock that is due at this very moment is not a missed wake-up: its timer is about to fire.
-        let is_due = || self.queues.due(line).is_some_and(|due| due <= clock.now());
+        let is_due = || self.queues.due(queue).is_some_and(|due| due <= clock.now());
         let why = if cause == Cause::Scan && !is_due() { Why::Scan } else { Why::Known };
-        Some(Task::Look(line, why))
+        Some(Task::Serve(queue, why))
     }
 
     /// The server refused to write for a task: it is retried, after the others.
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => {
-                if let Some(line) = self.queues.waited_line(lost.db, lost.name()) {
-                    self.queues.set_refused(line, true);
+                if let Some(queue) = self.queues.awaited_queue(lost.db, lost.name()) {
+                    self.queues.set_refused(queue, true);
                 }
                 self.outstanding.lose([lost]);
             }
             Task::EndSession(grant, at) => self.ended.add(grant, at),
-            Task::Look(line, _) => {
-                self.queues.set_refused(line, true);
+            Task::Serve(queue, _) => {
+                self.queues.set_refused(queue, true);
                 // Not at once: its order would put it first again.
-                self.queues.set_due(line, Some(clock.now().after(RETRY)));
+                self.queues.set_due(queue, Some(clock.now().after(RETRY)));
                 return;
             }
         }
@@ -231,45 +231,45 @@ impl<H> Engine<H> {
     }
 
     /// The waiter of a line that gets its lock, if there is one that can have it.
-    pub fn look(
+    pub fn try_to_serve(
         &mut self,
-        line: LineId,
+        queue: QueueId,
         lock: State<'_>,
         expires_in_ms: impl Fn() -> Option<u64>,
-        called: Option<Called>,
+        notified: Option<Notified>,
         conditions: &Conditions,
     ) -> Found {
         let Conditions { terms, grace, of, now } = *conditions;
-        let key = self.queues.key(line).filter(|_| !self.claims.is_empty());
+        let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
         let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
         let Self { queues, tokens, .. } = self;
-        let evicted_until = queues.evicted_until(line).filter(|until| *until > now);
+        let evicted_until = queues.evicted_until(queue).filter(|until| *until > now);
         if lock == State::Free && evicted_until.is_some() {
-            queues.set_due(line, evicted_until);
+            queues.set_due(queue, evicted_until);
             return Found::Nobody;
         }
-        queues.set_last_end(line, lock.last_end());
-        queues.set_held(line, lock.held_since());
+        queues.set_last_end(queue, lock.last_end());
+        queues.set_held(queue, lock.held_since());
         if awaits_claim {
             // It passes on when its claim has ended.
-            queues.set_due(line, None);
+            queues.set_due(queue, None);
             return Found::Nobody;
         }
         let vacancy = if lock.is_nobodys() {
             Vacancy::Whole
         } else {
-            queues.seen(line);
+            queues.seen(queue);
             Vacancy::Part
         };
-        let due = match queues.next(line, vacancy, of) {
+        let due = match queues.next(queue, vacancy, of) {
             Next::Parked(ticket) => return Found::Try(ticket),
             Next::Single(ticket, waiter) => {
                 if let Some(Err(error)) = grace.as_ref().map(|grace| grace.check(waiter.lease)) {
                     return Found::End(ticket, error);
                 }
-                let called = called.filter(|called| called.ticket == ticket);
-                let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
-                if called.is_none() && waiter.channel().is_some() && admit::could_have(lock, &request, now) {
+                let notified = notified.filter(|notified| notified.ticket == ticket);
+                let request = waiter.request(notified.map_or(Micros(0), |notified| notified.lease));
+                if notified.is_none() && waiter.channel().is_some() && admit::could_have(lock, &request, now) {
                     return Found::ToCall(ticket);
                 }
                 // An ID that already holds the lock is told so when it asks, not while it waits.
@@ -278,7 +278,7 @@ impl<H> Engine<H> {
                 let decision = admit::acquire(lock, &request, turn, terms, tokens, now);
                 let grant = decision.ok().filter(|_| may_have_it).and_then(|decision| Decision::to_grant(&decision));
                 if let Some((decision, granted)) = grant {
-                    return Found::Grant(Successor { ticket, decision, granted, called });
+                    return Found::Grant(Successor { ticket, decision, granted, notified });
                 }
                 (vacancy == Vacancy::Part).then(|| due(lock, request.share, expires_in_ms, now)).flatten()
             }
@@ -286,7 +286,7 @@ impl<H> Engine<H> {
                 (vacancy == Vacancy::Part).then(|| due(lock, Share::Alone, expires_in_ms, now)).flatten()
             }
         };
-        queues.set_due(line, due);
+        queues.set_due(queue, due);
         Found::Nobody
     }
 
@@ -300,27 +300,27 @@ impl<H> Engine<H> {
     }
 
     /// The lock of a line comes free by itself then, if that is known.
-    pub fn set_due(&mut self, line: LineId, due: Option<UnixMicros>) {
-        self.queues.set_due(line, due);
+    pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
+        self.queues.set_due(queue, due);
     }
 
     /// The lock of a line is to be checked again by then.
-    pub fn look_by(&mut self, line: LineId, at: UnixMicros) {
-        self.queues.set_due_by(line, at);
+    pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
+        self.queues.set_due_by(queue, at);
     }
 
     /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
     pub fn park(&mut self, ticket: Ticket, blocked: Blocked) -> bool {
-        let before = self.queues.line_of_ticket(ticket);
-        let Some(line) = self.queues.park(ticket, blocked.at) else { return false };
+        let before = self.queues.queue_of_ticket(ticket);
+        let Some(queue) = self.queues.park(ticket, blocked.at) else { return false };
         if let Some(due) = blocked.due {
-            self.queues.set_due_by(line, due);
+            self.queues.set_due_by(queue, due);
         }
         if blocked.last_end.is_some() {
-            self.queues.set_last_end(line, blocked.last_end);
-            self.queues.set_held(line, blocked.held_since);
+            self.queues.set_last_end(queue, blocked.last_end);
+            self.queues.set_held(queue, blocked.held_since);
         }
-        before == Some(line)
+        before == Some(queue)
     }
 
     /// Grants a waiter for several locks all of them, if it can have them all.
@@ -329,38 +329,38 @@ impl<H> Engine<H> {
         ticket: Ticket,
         locks: &[State<'_>],
         terms: Terms,
-        called: Option<Called>,
+        notified: Option<Notified>,
         now: UnixMicros,
     ) -> Option<(Vec<Decision>, Granted)> {
         let waiter = self.queues.waiter(ticket)?;
-        let request = waiter.request(called.map_or(Micros(0), |called| called.lease));
+        let request = waiter.request(notified.map_or(Micros(0), |notified| notified.lease));
         let decisions = admit::acquire_all(locks, &request, Turn::Now, terms, &mut self.tokens, now);
         Decision::to_grants(&decisions.ok()??)
     }
 
     /// Others in a line may be able to have its lock too. They are served after earlier waiters of other lines.
-    pub fn go_on(&mut self, line: LineId) {
-        self.queues.go_on(line);
+    pub fn go_on(&mut self, queue: QueueId) {
+        self.queues.go_on(queue);
     }
 
     /// Takes up to `most` lines that are to be checked.
-    pub fn take_ready(&mut self, most: usize) -> Vec<LineId> {
-        (0..most).map_while(|_| self.queues.take_ready()).map(|(line, _)| line).collect()
+    pub fn take_ready(&mut self, most: usize) -> Vec<QueueId> {
+        (0..most).map_while(|_| self.queues.take_ready()).map(|(queue, _)| queue).collect()
     }
 
     /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the
     /// server does not report keys that come free, every time while there are few waiters.
-    pub fn scan(&mut self, now: MonotonicMicros, is_told_of_keys: bool) {
+    pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
         const FEW_WAITERS: usize = 1_000;
         /// At ten ticks a second all of 3,000 lines are checked within a second; more take longer, because idle lines
         /// must not keep the server busy.
-        const MOST_LINES: usize = 300;
-        let always = !is_told_of_keys && self.queues.waiters() <= FEW_WAITERS;
+        const MOST_QUEUES: usize = 300;
+        let always = !are_keys_reported && self.queues.waiters() <= FEW_WAITERS;
         if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
             self.scanned = now;
             self.queues.begin_scan();
         }
-        self.queues.scan_on(if always { usize::MAX } else { MOST_LINES });
+        self.queues.scan_on(if always { usize::MAX } else { MOST_QUEUES });
     }
 
     /// Whether it is time to check every line: a change of a lock may have gone unreported.
@@ -382,14 +382,14 @@ impl<H> Engine<H> {
 
     /// The server reported a change of a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
-        let Some(line) = self.queues.waited_line(key.db, key.name) else { return };
+        let Some(queue) = self.queues.awaited_queue(key.db, key.name) else { return };
         self.reported = self.reported.wrapping_add(1);
         match how {
-            KeyChange::Evicted => self.queues.evicted(line),
+            KeyChange::Evicted => self.queues.evicted(queue),
             KeyChange::Gone => {
                 // Whoever holds it now is found out when the line is served.
-                self.queues.set_held(line, None);
-                self.queues.set_ready(line);
+                self.queues.set_held(queue, None);
+                self.queues.set_ready(queue);
             }
         }
     }

@@ -43,7 +43,7 @@ fn a_lock_that_comes_free_while_lines_are_looked_at_was_not_forgotten() {
         let mut engine = scanned();
         let mut iteration = engine.begin_iteration(&mut Budget::of(1_000), At(99)).unwrap();
         let task = engine.next_task(&mut iteration, &mut Budget::of(1_000), At(looked_at));
-        assert!(matches!(task, Some(Task::Look(_, why)) if why == expected), "{task:?}");
+        assert!(matches!(task, Some(Task::Serve(_, why)) if why == expected), "{task:?}");
     }
 }
 

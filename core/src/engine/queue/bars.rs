@@ -27,7 +27,7 @@ impl<H> Queues<H> {
             let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Bars(_)));
             is_barred || self.ended(*ticket) == Some(Ended::Cancelled)
         };
-        names.iter().any(|name| self.line_of(db, name).and_then(|line| line.ids.get(&id)).is_some_and(bars))
+        names.iter().any(|name| self.queue_of(db, name).and_then(|queue| queue.ids.get(&id)).is_some_and(bars))
             || self.is_barred_as_parked(db, names, id)
     }
 
@@ -35,8 +35,8 @@ impl<H> Queues<H> {
     fn is_barred_as_parked(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
         let attempts = self.attempts.get(&(db, id));
         attempts.into_iter().flatten().any(|ticket| {
-            let line = || self.lines.get(&self.line_of_ticket(*ticket)?);
-            self.ended(*ticket) == Some(Ended::Cancelled) && line().is_some_and(|line| names.contains(&&*line.name))
+            let queue = || self.by_id.get(&self.queue_of_ticket(*ticket)?);
+            self.ended(*ticket) == Some(Ended::Cancelled) && queue().is_some_and(|queue| names.contains(&&*queue.name))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The canonical form of the queues, for comparison. Tickets and lines keep their order and lose their numbers: later
 //! ones are larger, whatever they are.
 
-use super::{Body, Cause, Channel, Entry, Handle, Line, LineId, Queues, ReplyShape, Stand, Ticket, Waiter};
+use super::{Body, Cause, Channel, Entry, Handle, Queue, QueueId, Queues, ReplyShape, Stand, Ticket, Waiter};
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::Share;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -32,9 +32,9 @@ pub struct QueuesForm<H> {
     /// In the order of their tickets.
     entries: Vec<(usize, StandForm, BodyForm<H>)>,
     /// In the order in which they began: it decides between lines that are ready with the same ticket.
-    lines: Vec<LineForm>,
+    by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
-    silent: Vec<Channel>,
+    skipped: Vec<Channel>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ enum StandForm {
 
 /// The state of a line that its entries do not show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LineForm {
+struct QueueForm {
     db: i32,
     name: Box<[u8]>,
     due: Option<UnixMicros>,
@@ -72,49 +72,49 @@ struct LineForm {
 impl<H: Clone> Queues<H> {
     /// All tickets whose order matters.
     pub fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.entries.keys().copied().chain(self.lines.values().filter_map(|line| line.ready))
+        self.entries.keys().copied().chain(self.by_id.values().filter_map(|queue| queue.ready))
     }
 
     /// The canonical form. It leaves out when a waiter came: that is reported on request and decides nothing.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
-        let lines = Order::of(self.lines.keys().copied().collect());
+        let by_id = Order::of(self.by_id.keys().copied().collect());
         let mut entries: Vec<(&Ticket, &Entry<H>)> =
             self.entries.iter().map(|(ticket, entry)| (ticket, entry.as_ref())).collect();
         entries.sort_unstable_by_key(|(ticket, _)| **ticket);
-        let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.stand(&lines), entry.body());
+        let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.stand(&by_id), entry.body());
         let attempts = self.attempts.iter();
         let mut attempts: Vec<_> =
             attempts.map(|(attempt, own)| (*attempt, own.iter().map(|ticket| tickets.at(*ticket)).collect())).collect();
         attempts.sort_unstable();
         QueuesForm {
             entries: entries.into_iter().map(entry).collect(),
-            lines: lines.0.iter().filter_map(|id| Some(self.line_form(*id, self.lines.get(id)?, tickets))).collect(),
+            by_id: by_id.0.iter().filter_map(|id| Some(self.queue_form(*id, self.by_id.get(id)?, tickets))).collect(),
             attempts,
-            silent: self.channels.silent().map(|channel| channel.as_ref().clone()).collect(),
+            skipped: self.channels.skipped().map(|channel| channel.as_ref().clone()).collect(),
         }
     }
 
-    fn line_form(&self, id: LineId, line: &Line, tickets: &Order<Ticket>) -> LineForm {
-        let is_to_be_looked_at = line.ready.is_some() || self.later.contains(&id);
-        LineForm {
-            db: line.db,
-            name: line.name.as_ref().into(),
-            due: line.due,
-            last_end: line.last_end,
-            evicted_until: line.evicted_until,
-            is_refused: line.is_refused,
-            ready: is_to_be_looked_at.then(|| (line.ready.map(|ticket| tickets.at(ticket)), line.cause, line.tried)),
+    fn queue_form(&self, id: QueueId, queue: &Queue, tickets: &Order<Ticket>) -> QueueForm {
+        let is_to_be_served = queue.ready.is_some() || self.later.contains(&id);
+        QueueForm {
+            db: queue.db,
+            name: queue.name.as_ref().into(),
+            due: queue.due,
+            last_end: queue.last_end,
+            evicted_until: queue.evicted_until,
+            is_refused: queue.is_refused,
+            ready: is_to_be_served.then(|| (queue.ready.map(|ticket| tickets.at(ticket)), queue.cause, queue.tried)),
         }
     }
 }
 
 impl<H: Clone> Entry<H> {
-    fn stand(&self, lines: &Order<LineId>) -> StandForm {
+    fn stand(&self, by_id: &Order<QueueId>) -> StandForm {
         match &self.stand {
-            Stand::In(line) => StandForm::In(lines.at(*line)),
-            Stand::Parked { db, names, line } => {
-                StandForm::Parked(*db, names.iter().map(Box::from).collect(), line.map(|line| lines.at(line)))
+            Stand::In(queue) => StandForm::In(by_id.at(*queue)),
+            Stand::Parked { db, names, queue } => {
+                StandForm::Parked(*db, names.iter().map(Box::from).collect(), queue.map(|queue| by_id.at(queue)))
             }
         }
     }

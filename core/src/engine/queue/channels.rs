@@ -6,7 +6,7 @@
 //! Many attempts can end at once, with their channel or their connection. They are marked at once, and leave the queue
 //! in pieces.
 
-use super::{LineId, Ticket};
+use super::{QueueId, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -30,8 +30,8 @@ struct Group {
 /// The attempts of a channel that stand in line.
 #[derive(Clone, Debug, Default)]
 struct Attempts {
-    is_silent: bool,
-    lines: BTreeMap<LineId, Group>,
+    is_skipped: bool,
+    by_id: BTreeMap<QueueId, Group>,
 }
 
 /// The attempts that end with a connection.
@@ -48,7 +48,7 @@ pub(super) struct Channels {
     all: BTreeMap<Rc<Channel>, Attempts>,
     sessions: BTreeMap<u64, Session>,
     /// The groups that were cancelled, and have not left yet.
-    cancelled: VecDeque<(Rc<Channel>, LineId)>,
+    cancelled: VecDeque<(Rc<Channel>, QueueId)>,
     /// The connections that have ended, whose attempts have not left yet.
     over: VecDeque<u64>,
 }
@@ -59,21 +59,21 @@ impl Channels {
         self.all.get_key_value(&channel).map_or(channel, |(known, _)| Rc::clone(known))
     }
 
-    fn group(&self, channel: &Channel, line: LineId) -> Option<&Group> {
-        self.all.get(channel)?.lines.get(&line)
+    fn group(&self, channel: &Channel, queue: QueueId) -> Option<&Group> {
+        self.all.get(channel)?.by_id.get(&queue)
     }
 
-    fn group_mut(&mut self, channel: &Channel, line: LineId) -> Option<&mut Group> {
-        self.all.get_mut(channel)?.lines.get_mut(&line)
+    fn group_mut(&mut self, channel: &Channel, queue: QueueId) -> Option<&mut Group> {
+        self.all.get_mut(channel)?.by_id.get_mut(&queue)
     }
 
     /// An attempt stands in a line.
-    pub(super) fn add(&mut self, channel: &Rc<Channel>, line: LineId, ticket: Ticket, session: Option<u64>) {
+    pub(super) fn add(&mut self, channel: &Rc<Channel>, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if !self.all.contains_key(channel) {
             self.all.insert(Rc::clone(channel), Attempts::default());
         }
         if let Some(attempts) = self.all.get_mut(channel) {
-            attempts.lines.entry(line).or_default().tickets.insert(ticket);
+            attempts.by_id.entry(queue).or_default().tickets.insert(ticket);
         }
         if let Some(client) = session {
             self.sessions.entry(client).or_default().tickets.insert(ticket);
@@ -81,9 +81,9 @@ impl Channels {
     }
 
     /// An attempt left its line.
-    pub(super) fn remove(&mut self, channel: &Channel, line: LineId, ticket: Ticket, session: Option<u64>) {
+    pub(super) fn remove(&mut self, channel: &Channel, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if let Some(attempts) = self.all.get_mut(channel) {
-            if let Some(group) = attempts.lines.get_mut(&line) {
+            if let Some(group) = attempts.by_id.get_mut(&queue) {
                 group.tickets.remove(&ticket);
                 group.cancelled = match group.cancelled {
                     Some((last, left)) if ticket <= last => {
@@ -92,10 +92,10 @@ impl Channels {
                     cancelled => cancelled,
                 };
                 if group.tickets.is_empty() {
-                    attempts.lines.remove(&line);
+                    attempts.by_id.remove(&queue);
                 }
             }
-            if attempts.lines.is_empty() {
+            if attempts.by_id.is_empty() {
                 self.all.remove(channel);
             }
         }
@@ -108,54 +108,54 @@ impl Channels {
     }
 
     /// The process of a channel is there: it has sent an attempt.
-    pub(super) fn heard_from(&mut self, channel: &Channel) {
+    pub(super) fn stop_skipping(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
-            attempts.is_silent = false;
+            attempts.is_skipped = false;
         }
     }
 
     /// The process of a channel did not claim a grant.
-    pub(super) fn set_silent(&mut self, channel: &Channel) {
+    pub(super) fn skip(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
-            attempts.is_silent = true;
+            attempts.is_skipped = true;
         }
     }
 
     /// Whether the attempts of a channel are passed over.
-    pub(super) fn is_silent(&self, channel: &Channel) -> bool {
-        self.all.get(channel).is_some_and(|attempts| attempts.is_silent)
+    pub(super) fn is_skipped(&self, channel: &Channel) -> bool {
+        self.all.get(channel).is_some_and(|attempts| attempts.is_skipped)
     }
 
     /// The silent channels.
-    pub(super) fn silent(&self) -> impl Iterator<Item = &Rc<Channel>> {
-        self.all.iter().filter(|(_, attempts)| attempts.is_silent).map(|(channel, _)| channel)
+    pub(super) fn skipped(&self) -> impl Iterator<Item = &Rc<Channel>> {
+        self.all.iter().filter(|(_, attempts)| attempts.is_skipped).map(|(channel, _)| channel)
     }
 
     /// Cancels the attempts of a channel in a line. Returns their number.
-    pub(super) fn cancel(&mut self, channel: &Rc<Channel>, line: LineId) -> usize {
-        let Some(group) = self.group_mut(channel, line) else { return 0 };
+    pub(super) fn cancel(&mut self, channel: &Rc<Channel>, queue: QueueId) -> usize {
+        let Some(group) = self.group_mut(channel, queue) else { return 0 };
         let Some(last) = group.tickets.last().copied() else { return 0 };
         let (all, before) = (group.tickets.len(), group.cancelled.map_or(0, |(_, left)| left));
         group.cancelled = Some((last, all));
         if before == 0 {
-            self.cancelled.push_back((Rc::clone(channel), line));
+            self.cancelled.push_back((Rc::clone(channel), queue));
         }
         all.saturating_sub(before)
     }
 
     /// Whether an attempt was cancelled with its channel.
-    pub(super) fn is_cancelled(&self, channel: &Channel, line: LineId, ticket: Ticket) -> bool {
+    pub(super) fn is_cancelled(&self, channel: &Channel, queue: QueueId, ticket: Ticket) -> bool {
         if self.cancelled.is_empty() {
             return false;
         }
-        let cancelled = self.group(channel, line).and_then(|group| group.cancelled);
+        let cancelled = self.group(channel, queue).and_then(|group| group.cancelled);
         cancelled.is_some_and(|(last, _)| ticket <= last)
     }
 
     /// The next attempt that was cancelled with its channel, to be removed.
     pub(super) fn next_cancelled(&mut self) -> Option<Ticket> {
-        while let Some((channel, line)) = self.cancelled.front() {
-            let group = self.group(channel, *line).filter(|group| group.cancelled.is_some());
+        while let Some((channel, queue)) = self.cancelled.front() {
+            let group = self.group(channel, *queue).filter(|group| group.cancelled.is_some());
             if let Some(first) = group.and_then(|group| group.tickets.first()) {
                 return Some(*first);
             }

@@ -1,7 +1,7 @@
 //! Questions about the queues.
 
 use super::{
-    Cause, Channel, Deadline, Keys, Line, LineId, Mark, Names, Narrows, Queues, Stand, Ticket, Wait, Waiter, Wanted,
+    Cause, Channel, Deadline, Keys, Mark, Names, Narrows, Queue, QueueId, Queues, Stand, Ticket, Wait, Waiter, Wanted,
 };
 use crate::engine::budget::Budget;
 use crate::lock::record::Id;
@@ -13,14 +13,14 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug)]
 pub struct Heirs {
     /// The line.
-    pub line: LineId,
+    pub queue: QueueId,
     /// All but this one: it leaves the line once the hand-off is written.
     pub but: Option<Ticket>,
 }
 
-impl From<LineId> for Heirs {
-    fn from(line: LineId) -> Self {
-        Self { line, but: None }
+impl From<QueueId> for Heirs {
+    fn from(queue: QueueId) -> Self {
+        Self { queue, but: None }
     }
 }
 
@@ -28,8 +28,8 @@ impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
     pub fn has_ahead(&self, db: i32, name: &[u8], id: Option<Id>) -> bool {
-        let Some(line) = self.line_of(db, name) else { return false };
-        let (single, parked) = Self::firsts(line);
+        let Some(queue) = self.queue_of(db, name) else { return false };
+        let (single, parked) = Self::firsts(queue);
         if single.is_none() && parked.is_none() {
             return false;
         }
@@ -45,9 +45,9 @@ impl<H> Queues<H> {
     /// earlier, or the key was evicted while it was held.
     #[must_use]
     pub fn is_held_up(&self, db: i32, name: &[u8], ticket: Ticket, now: UnixMicros) -> bool {
-        self.line_of(db, name).is_some_and(|line| {
-            let is_evicted = line.evicted_until.is_some_and(|until| until > now);
-            is_evicted || Self::is_ahead(line.single.first(), Some(ticket))
+        self.queue_of(db, name).is_some_and(|queue| {
+            let is_evicted = queue.evicted_until.is_some_and(|until| until > now);
+            is_evicted || Self::is_ahead(queue.single.first(), Some(ticket))
         })
     }
 
@@ -61,7 +61,7 @@ impl<H> Queues<H> {
     /// The ticket of an attempt for a key.
     #[must_use]
     pub fn ticket(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
-        let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
+        let single = self.queue_of(db, name).and_then(|queue| queue.ids.get(&id));
         single.copied().or_else(|| self.attempt(db, name, id))
     }
 
@@ -110,7 +110,7 @@ impl<H> Queues<H> {
 
     /// The tickets of an ID for each of these keys.
     pub(super) fn own_tickets(&self, db: i32, names: &[&[u8]], id: Id) -> Vec<Option<Ticket>> {
-        let single = |name: &&[u8]| self.line_of(db, name)?.ids.get(&id).copied();
+        let single = |name: &&[u8]| self.queue_of(db, name)?.ids.get(&id).copied();
         let mut own: Vec<Option<Ticket>> = names.iter().map(single).collect();
         self.attempts_for(db, names, id, |ticket, _, numbers| {
             for number in numbers {
@@ -126,7 +126,7 @@ impl<H> Queues<H> {
     pub(super) fn stands_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
         let names = || keys.iter().zip(keys.marks());
         let is_single = |(name, mark): (&[u8], &Mark)| {
-            self.find_marked(db, name, *mark).is_some_and(|(_, line)| line.ids.contains_key(&id))
+            self.find_marked(db, name, *mark).is_some_and(|(_, queue)| queue.ids.contains_key(&id))
         };
         if names().any(is_single) {
             return true;
@@ -145,7 +145,7 @@ impl<H> Queues<H> {
     pub fn first_ahead(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> Option<usize> {
         let mut own: Option<Vec<Option<Ticket>>> = None;
         names.iter().enumerate().position(|(at, name)| {
-            let (single, parked) = self.line_of(db, name).map_or((None, None), Self::firsts);
+            let (single, parked) = self.queue_of(db, name).map_or((None, None), Self::firsts);
             if single.is_none() && parked.is_none() {
                 return false;
             }
@@ -157,10 +157,10 @@ impl<H> Queues<H> {
     }
 
     /// The first waiter for this lock alone, and the first parked one if the lock is kept for it.
-    fn firsts(line: &Line) -> (Option<&Ticket>, Option<&Ticket>) {
+    fn firsts(queue: &Queue) -> (Option<&Ticket>, Option<&Ticket>) {
         // A lock that came free is kept for parked waiters too until the line has been served.
-        let is_kept = line.ready.is_some() && line.cause == Cause::Event;
-        (line.single.first(), line.parked.first().filter(|_| is_kept))
+        let is_kept = queue.ready.is_some() && queue.cause == Cause::Event;
+        (queue.single.first(), queue.parked.first().filter(|_| is_kept))
     }
 
     /// Whether an attempt with that ID waits for one of these keys.
@@ -173,7 +173,7 @@ impl<H> Queues<H> {
     /// How many clients wait for a key, and since when the first of them has waited.
     #[must_use]
     pub fn length(&self, db: i32, name: &[u8]) -> (usize, Option<MonotonicMicros>) {
-        self.line_of(db, name).map_or((0, None), |line| (line.waiters(), line.since()))
+        self.queue_of(db, name).map_or((0, None), |queue| (queue.waiters(), queue.since()))
     }
 
     /// What a client waits for.
@@ -190,7 +190,7 @@ impl<H> Queues<H> {
     #[must_use]
     pub fn narrows(&self, db: i32, name: &[u8], most: usize) -> (Narrows, usize) {
         let (mut steps, mut inspected): (Vec<(Ticket, u64)>, usize) = (Vec::new(), 0);
-        for ticket in self.line_of(db, name).into_iter().flat_map(|line| line.single.blocked()) {
+        for ticket in self.queue_of(db, name).into_iter().flat_map(|queue| queue.single.blocked()) {
             inspected = inspected.saturating_add(1);
             if inspected > most {
                 break;
@@ -241,67 +241,67 @@ impl<H> Queues<H> {
 
     /// The first waiter in a line.
     #[must_use]
-    pub fn head(&self, line: LineId) -> Option<&Waiter<H>> {
-        self.entries.get(&self.lines.get(&line)?.head()?)?.waiter()
+    pub fn head(&self, queue: QueueId) -> Option<&Waiter<H>> {
+        self.entries.get(&self.by_id.get(&queue)?.head()?)?.waiter()
     }
 
     /// The first waiter in a line, and its keys.
     #[must_use]
-    pub fn head_keys(&self, line: LineId) -> Option<(Ticket, Keys)> {
-        let head = self.lines.get(&line)?.head()?;
+    pub fn head_keys(&self, queue: QueueId) -> Option<(Ticket, Keys)> {
+        let head = self.by_id.get(&queue)?.head()?;
         Some((head, self.keys(head)?.1))
     }
 
     /// The first waiter in a line, if it waits for this lock alone.
     #[must_use]
     pub fn single_head(&self, heirs: impl Into<Heirs>) -> Option<(Ticket, &Waiter<H>)> {
-        let Heirs { line, but } = heirs.into();
-        let line = self.lines.get(&line)?;
-        let head = line.head_but(but).filter(|head| line.single.contains(*head))?;
+        let Heirs { queue, but } = heirs.into();
+        let queue = self.by_id.get(&queue)?;
+        let head = queue.head_but(but).filter(|head| queue.single.contains(*head))?;
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
     /// Whether the server refused to write the key in whose line that waiter stands, and has not written it since.
     #[must_use]
     pub fn is_refused(&self, ticket: Ticket) -> bool {
-        self.line_of_ticket(ticket).and_then(|line| self.lines.get(&line)).is_some_and(|line| line.is_refused)
+        self.queue_of_ticket(ticket).and_then(|queue| self.by_id.get(&queue)).is_some_and(|queue| queue.is_refused)
     }
 
     /// Whether the attempts of a channel are passed over.
     #[must_use]
-    pub fn is_silent(&self, channel: &Rc<Channel>) -> bool {
-        self.channels.is_silent(channel)
+    pub fn is_skipped(&self, channel: &Rc<Channel>) -> bool {
+        self.channels.is_skipped(channel)
     }
 
     /// The process of a channel did not claim a grant: its attempts are passed over until one of them is sent again.
-    pub fn set_silent(&mut self, channel: &Rc<Channel>) {
-        self.channels.set_silent(channel);
+    pub fn skip(&mut self, channel: &Rc<Channel>) {
+        self.channels.skip(channel);
     }
 
     /// The process of a channel is there: it has claimed a grant.
-    pub fn heard_from(&mut self, channel: &Channel) {
-        self.channels.heard_from(channel);
+    pub fn stop_skipping(&mut self, channel: &Channel) {
+        self.channels.stop_skipping(channel);
     }
 
     /// The line that a ticket is in; a reserved place for several keys is in none.
     #[must_use]
-    pub fn line_of_ticket(&self, ticket: Ticket) -> Option<LineId> {
+    pub fn queue_of_ticket(&self, ticket: Ticket) -> Option<QueueId> {
         match self.entries.get(&ticket)?.stand {
-            Stand::In(line) => Some(line),
-            Stand::Parked { line, .. } => line,
+            Stand::In(queue) => Some(queue),
+            Stand::Parked { queue, .. } => queue,
         }
     }
 
     /// Whether a waiter for several locks is parked in the line of a key.
     #[must_use]
     pub fn has_parked(&self, db: i32, name: &[u8]) -> bool {
-        self.line_of(db, name).is_some_and(|line| !line.parked.is_empty())
+        self.queue_of(db, name).is_some_and(|queue| !queue.parked.is_empty())
     }
 
     /// The first parked waiter of a line, if it came before all waiters for this lock alone.
     #[must_use]
-    pub fn parked_head(&self, line: LineId) -> Option<Ticket> {
-        let line = self.lines.get(&line)?;
-        line.head().filter(|head| line.parked.contains(head))
+    pub fn parked_head(&self, queue: QueueId) -> Option<Ticket> {
+        let queue = self.by_id.get(&queue)?;
+        queue.head().filter(|head| queue.parked.contains(head))
     }
 }

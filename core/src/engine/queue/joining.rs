@@ -2,7 +2,7 @@
 
 use super::removal::Removed;
 use super::{
-    load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Line, LineId, Mark, MostPlaces, Names, Place, Queues,
+    load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Mark, MostPlaces, Names, Place, Queue, QueueId, Queues,
     Singles, Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
 use crate::lock::record::Id;
@@ -35,7 +35,7 @@ impl<H> Queues<H> {
         match (&mut waiter.handle, channel) {
             (Handle::Channel { channel, .. }, Some(shared)) => {
                 *channel = shared;
-                self.told = self.told.saturating_add(1);
+                self.notifiable = self.notifiable.saturating_add(1);
                 self.queued = self.queued.saturating_add(names.len());
                 // The same attempt, sent again: nothing has ended.
                 let before = earlier.iter().position(|gone| place.is_some() && gone.waiter.channel().is_some());
@@ -51,8 +51,8 @@ impl<H> Queues<H> {
         }
         self.ends.insert((waiter.until, ticket));
         let keys = self.keys_named(db, names);
-        let line = self.stand(db, keys, Some(parked_at), ticket, Body::Waits(waiter));
-        Joined { line, earlier, resumed }
+        let queue = self.stand(db, keys, Some(parked_at), ticket, Body::Waits(waiter));
+        Joined { queue, earlier, resumed }
     }
 
     /// Reserves a place for an attempt that does not wait: its old one if it has one, else at the end, within the
@@ -84,7 +84,7 @@ impl<H> Queues<H> {
         let Some(id) = id else { return taken };
         let mut tickets: Vec<(Ticket, bool)> = Vec::new();
         for name in names {
-            let single = self.line_of(db, name).and_then(|line| line.ids.get(&id));
+            let single = self.queue_of(db, name).and_then(|queue| queue.ids.get(&id));
             tickets.extend(single.map(|ticket| (*ticket, names.len() == 1)));
         }
         self.attempts_for(db, names, id, |ticket, own, numbers| {
@@ -142,11 +142,11 @@ impl<H> Queues<H> {
         parked_at: Option<usize>,
         ticket: Ticket,
         body: Body<H>,
-    ) -> Option<LineId> {
+    ) -> Option<QueueId> {
         if !matches!(body, Body::Waits(_)) {
             self.placed = self.placed.with(&keys);
         }
-        let line = match &keys {
+        let queue = match &keys {
             Keys::One(name, mark) => Some(self.open(db, name, *mark, || Rc::clone(name))),
             Keys::Several(names) => parked_at.and_then(|at| self.open_one_of(db, names, at)),
         };
@@ -155,56 +155,57 @@ impl<H> Queues<H> {
             Body::Keeps(place) | Body::Bars(place) => (false, Some(place.id)),
         };
         let is_told = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
-        if let (Some(line), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =
-            (line, &body)
+        if let (Some(queue), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =
+            (queue, &body)
         {
-            self.channels.add(channel, line, ticket, *session);
-            self.channels.heard_from(channel);
+            self.channels.add(channel, queue, ticket, *session);
+            self.channels.stop_skipping(channel);
         }
-        if let Some(line) = line.and_then(|line| self.lines.get_mut(&line)) {
+        if let Some(queue) = queue.and_then(|queue| self.by_id.get_mut(&queue)) {
             let is_single = matches!(keys, Keys::One(..));
             if let Some(id) = id.filter(|_| is_single) {
-                line.ids.insert(id, ticket);
+                queue.ids.insert(id, ticket);
             }
             match (waits, is_single) {
                 (false, _) => {
-                    line.places.insert(ticket);
+                    queue.places.insert(ticket);
                 }
-                (true, true) => line.single.insert(ticket, is_told),
+                (true, true) => queue.single.insert(ticket, is_told),
                 (true, false) => {
-                    line.parked.insert(ticket);
+                    queue.parked.insert(ticket);
                 }
             }
         }
-        let stand = match (keys, line) {
-            (Keys::One(..), line) => Stand::In(line?),
-            (Keys::Several(names), line) => {
+        let stand = match (keys, queue) {
+            (Keys::One(..), queue) => Stand::In(queue?),
+            (Keys::Several(names), queue) => {
                 if let Some(id) = id {
                     self.attempts.entry((db, id)).or_default().push(ticket);
                 }
-                Stand::Parked { db, names, line }
+                Stand::Parked { db, names, queue }
             }
         };
         self.entries.insert(ticket, Box::new(Entry { stand, body }));
-        if let Some(line) = line {
-            self.relist(line);
+        if let Some(queue) = queue {
+            self.relist(queue);
         }
-        line
+        queue
     }
 
     /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the line.
-    pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<LineId> {
-        let Some(Stand::Parked { db, names, line }) = self.entries.get(&ticket).map(|entry| entry.stand.clone()) else {
+    pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<QueueId> {
+        let Some(Stand::Parked { db, names, queue }) = self.entries.get(&ticket).map(|entry| entry.stand.clone())
+        else {
             return None;
         };
         let to = self.open_one_of(db, &names, at)?;
-        if line == Some(to) {
-            return line;
+        if queue == Some(to) {
+            return queue;
         }
-        self.lines.get_mut(&to)?.parked.insert(ticket);
-        if let Some(Entry { stand: Stand::Parked { line, .. }, body }) = self.entries.get_mut(&ticket).map(Box::as_mut)
+        self.by_id.get_mut(&to)?.parked.insert(ticket);
+        if let Some(Entry { stand: Stand::Parked { queue, .. }, body }) = self.entries.get_mut(&ticket).map(Box::as_mut)
         {
-            let from = line.replace(to);
+            let from = queue.replace(to);
             if let Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. }) = body {
                 self.channels.add(channel, to, ticket, *session);
                 if let Some(from) = from {
@@ -213,9 +214,9 @@ impl<H> Queues<H> {
             }
         }
         self.relist(to);
-        if let Some(from) = line {
-            if let Some(line) = self.lines.get_mut(&from) {
-                line.parked.remove(&ticket);
+        if let Some(from) = queue {
+            if let Some(queue) = self.by_id.get_mut(&from) {
+                queue.parked.remove(&ticket);
             }
             self.relist(from);
             self.tidy(from);
@@ -223,20 +224,20 @@ impl<H> Queues<H> {
         Some(to)
     }
 
-    fn open_one_of(&mut self, db: i32, names: &Names, at: usize) -> Option<LineId> {
+    fn open_one_of(&mut self, db: i32, names: &Names, at: usize) -> Option<QueueId> {
         let (name, mark) = (names.get(at)?, names.mark(at)?);
         Some(self.open(db, name, mark, || name.into()))
     }
 
-    fn open(&mut self, db: i32, name: &[u8], mark: Mark, to_keep: impl FnOnce() -> Rc<[u8]>) -> LineId {
-        if let Some((line, _)) = self.find_marked(db, name, mark) {
-            self.found.set(line);
-            return line;
+    fn open(&mut self, db: i32, name: &[u8], mark: Mark, to_keep: impl FnOnce() -> Rc<[u8]>) -> QueueId {
+        if let Some((queue, _)) = self.find_marked(db, name, mark) {
+            self.found.set(queue);
+            return queue;
         }
-        let id = LineId(self.next_number());
+        let id = QueueId(self.next_number());
         let name = to_keep();
         self.index.insert(db, Rc::clone(&name), mark, id);
-        let line = Line {
+        let queue = Queue {
             db,
             name,
             mark,
@@ -256,7 +257,7 @@ impl<H> Queues<H> {
             first: None,
             held_since: None,
         };
-        self.lines.insert(id, Box::new(line));
+        self.by_id.insert(id, Box::new(queue));
         self.found.set(id);
         id
     }

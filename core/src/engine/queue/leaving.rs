@@ -1,7 +1,7 @@
 //! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a line. They are out of
 //! the running at once, and leave in pieces, because a million of them would keep the server from anything else.
 
-use super::{Channel, Gone, Keys, LineId, MostPlaces, Queues, Ticket, Waiter};
+use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use std::rc::Rc;
 
 /// Why an attempt that still stands in line gets nothing any more.
@@ -16,7 +16,7 @@ pub enum Ended {
 impl<H> Queues<H> {
     /// Cancels the attempts of a channel in the line of a key. Returns their number.
     pub fn cancel_channel(&mut self, db: i32, name: &[u8], channel: &Rc<Channel>) -> usize {
-        self.line(db, name).map_or(0, |line| self.channels.cancel(channel, line))
+        self.queue(db, name).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
     /// A connection has ended: its attempts that are told on a channel too.
@@ -36,9 +36,9 @@ impl<H> Queues<H> {
         if !self.channels.has_ended() {
             return None;
         }
-        let line = self.line_of_ticket(ticket)?;
+        let queue = self.queue_of_ticket(ticket)?;
         let super::Handle::Channel { channel, session, .. } = &self.waiter(ticket)?.handle else { return None };
-        if self.channels.is_cancelled(channel, line, ticket) {
+        if self.channels.is_cancelled(channel, queue, ticket) {
             return Some(Ended::Cancelled);
         }
         session.is_some_and(|client| self.channels.is_over(client)).then_some(Ended::Disconnected)
@@ -51,11 +51,11 @@ impl<H> Queues<H> {
     }
 
     /// The key of a line is no longer served here: its waiters leave.
-    pub fn lose_line(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
-        line.is_lost = true;
-        let (db, name, mark) = (line.db, Rc::clone(&line.name), line.mark);
-        self.index.remove_if(db, &name, mark, |line| *line == id);
+    pub fn lose_queue(&mut self, id: QueueId) {
+        let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
+        queue.is_lost = true;
+        let (db, name, mark) = (queue.db, Rc::clone(&queue.name), queue.mark);
+        self.index.remove_if(db, &name, mark, |queue| *queue == id);
         self.rest(id);
         self.lost.insert(id);
     }
@@ -64,8 +64,8 @@ impl<H> Queues<H> {
     /// `None` if there is none left.
     pub fn next_lost(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         while let Some(id) = self.lost.first().copied() {
-            let line = self.lines.get(&id);
-            if let Some(ticket) = line.and_then(|line| line.head().or_else(|| line.places.first().copied())) {
+            let queue = self.by_id.get(&id);
+            if let Some(ticket) = queue.and_then(|queue| queue.head().or_else(|| queue.places.first().copied())) {
                 return self.drop_ticket(ticket);
             }
             self.lost.remove(&id);
@@ -96,9 +96,10 @@ impl<H> Queues<H> {
 
     /// The waiters of a key, in order.
     pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
-        let line = self.line_of(db, name);
-        let mut sets =
-            line.map(|line| [line.single.blocked(), line.single.told(), &line.parked].map(|set| set.iter().peekable()));
+        let queue = self.queue_of(db, name);
+        let mut sets = queue.map(|queue| {
+            [queue.single.blocked(), queue.single.notifiable(), &queue.parked].map(|set| set.iter().peekable())
+        });
         let tickets = std::iter::from_fn(move || {
             let sets = sets.as_mut()?;
             let heads = sets.iter_mut().enumerate().filter_map(|(at, set)| Some((set.peek().copied()?, at)));

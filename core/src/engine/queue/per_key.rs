@@ -1,7 +1,7 @@
 //! The line of one key, and what a ticket stands for in it.
 
 use super::singles::Singles;
-use super::{LineId, Place, Ticket, Waiter};
+use super::{Place, QueueId, Ticket, Waiter};
 use crate::engine::names::{Mark, Names};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
@@ -31,9 +31,9 @@ pub(super) enum Body<H> {
 #[derive(Clone, Debug)]
 pub(super) enum Stand {
     /// In the line of its only key.
-    In(LineId),
+    In(QueueId),
     /// For several keys: parked in the line of one of them, or in none if it is a reserved place.
-    Parked { db: i32, names: Rc<Names>, line: Option<LineId> },
+    Parked { db: i32, names: Rc<Names>, queue: Option<QueueId> },
 }
 
 /// The owner of a ticket.
@@ -68,7 +68,7 @@ impl<H> Entry<H> {
 
 /// The line of one key.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Queue {
     pub(super) db: i32,
     pub(super) name: Rc<[u8]>,
     pub(super) mark: Mark,
@@ -103,7 +103,7 @@ pub(super) struct Line {
     pub(super) held_since: Option<UnixMicros>,
 }
 
-impl Line {
+impl Queue {
     pub(super) fn head(&self) -> Option<Ticket> {
         match (self.single.first(), self.parked.first()) {
             (Some(single), Some(parked)) => Some(*single.min(parked)),
@@ -117,7 +117,7 @@ impl Line {
         if head != but || but.is_none() {
             return head;
         }
-        let all = [self.single.blocked(), self.single.told(), &self.parked];
+        let all = [self.single.blocked(), self.single.notifiable(), &self.parked];
         all.into_iter().filter_map(|tickets| tickets.iter().copied().find(|ticket| Some(*ticket) != but)).min()
     }
 

@@ -1,6 +1,6 @@
 //! When locks with waiters come free, and who is next then.
 
-use super::{Cause, LineId, Queues, Ticket, Waiter};
+use super::{Cause, QueueId, Queues, Ticket, Waiter};
 use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
@@ -41,95 +41,95 @@ pub enum Next<'a, H> {
 
 impl<H> Queues<H> {
     /// Sets when the lock of a line comes free by itself; `None`: unknown.
-    pub fn set_due(&mut self, id: LineId, due: Option<UnixMicros>) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.due == due || line.is_lost || !line.is_waited_for() {
+    pub fn set_due(&mut self, id: QueueId, due: Option<UnixMicros>) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        if queue.due == due || queue.is_lost || !queue.is_waited_for() {
             return;
         }
-        if let Some(due) = line.due {
+        if let Some(due) = queue.due {
             self.dues.remove(&(due, id));
         }
         if let Some(due) = due {
             self.dues.insert((due, id));
         }
-        line.due = due;
+        queue.due = due;
     }
 
     /// When the lock of a line comes free by itself, as far as is known.
     #[must_use]
-    pub fn due(&self, id: LineId) -> Option<UnixMicros> {
-        self.lines.get(&id)?.due
+    pub fn due(&self, id: QueueId) -> Option<UnixMicros> {
+        self.by_id.get(&id)?.due
     }
 
     /// Notes that the lock of a line may come free by itself as early as `due`.
-    pub fn set_due_by(&mut self, id: LineId, due: UnixMicros) {
-        let known = self.lines.get(&id).and_then(|line| line.due);
+    pub fn set_due_by(&mut self, id: QueueId, due: UnixMicros) {
+        let known = self.by_id.get(&id).and_then(|queue| queue.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
     /// Sets when the last holder of a line's lock expires; `None`: unknown.
-    pub fn set_last_end(&mut self, id: LineId, end: Option<UnixMicros>) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.last_end = end;
+    pub fn set_last_end(&mut self, id: QueueId, end: Option<UnixMicros>) {
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.last_end = end;
         }
     }
 
     /// Notes that one of several holders expires at `end`.
-    pub fn set_last_end_after(&mut self, id: LineId, end: UnixMicros) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.last_end = line.last_end.max(Some(end));
+    pub fn set_last_end_after(&mut self, id: QueueId, end: UnixMicros) {
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.last_end = queue.last_end.max(Some(end));
         }
     }
 
     /// The key of a line was evicted: its lock counts as held until the last holder that was seen expires.
-    pub fn evicted(&mut self, id: LineId) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.evicted_until = line.last_end.max(line.due);
+    pub fn evicted(&mut self, id: QueueId) {
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.evicted_until = queue.last_end.max(queue.due);
         }
     }
 
     /// The server refused to write the key of a line, or has written it.
-    pub fn set_refused(&mut self, id: LineId, is_refused: bool) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.is_refused = is_refused;
+    pub fn set_refused(&mut self, id: QueueId, is_refused: bool) {
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.is_refused = is_refused;
         }
     }
 
     /// The key of a line was seen: an earlier eviction no longer matters.
-    pub fn seen(&mut self, id: LineId) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.evicted_until = None;
+    pub fn seen(&mut self, id: QueueId) {
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.evicted_until = None;
         }
     }
 
     /// Until when the lock of a line counts as held because its key was evicted.
     #[must_use]
-    pub fn evicted_until(&self, id: LineId) -> Option<UnixMicros> {
-        self.lines.get(&id)?.evicted_until
+    pub fn evicted_until(&self, id: QueueId) -> Option<UnixMicros> {
+        self.by_id.get(&id)?.evicted_until
     }
 
     /// The lock of a line may have come free: the line is to be served.
-    pub fn set_ready(&mut self, id: LineId) {
-        let Some(head) = self.lines.get(&id).and_then(|line| line.head()) else { return };
+    pub fn set_ready(&mut self, id: QueueId) {
+        let Some(head) = self.by_id.get(&id).and_then(|queue| queue.head()) else { return };
         self.set_ready_from(id, Some(head));
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.cause = Cause::Event;
-            line.tried = 0;
+        if let Some(queue) = self.by_id.get_mut(&id) {
+            queue.cause = Cause::Event;
+            queue.tried = 0;
         }
     }
 
     /// Others in a line may be able to have its lock too. They are served in their turn, after earlier tickets of other
     /// lines.
-    pub fn go_on(&mut self, id: LineId) {
-        let head = self.lines.get(&id).filter(|line| line.ready.is_none()).and_then(|line| line.head());
+    pub fn go_on(&mut self, id: QueueId) {
+        let head = self.by_id.get(&id).filter(|queue| queue.ready.is_none()).and_then(|queue| queue.head());
         if head.is_some() {
             self.set_ready_from(id, head);
         }
     }
 
-    fn set_ready_from(&mut self, id: LineId, from: Option<Ticket>) {
-        let Some(line) = self.lines.get_mut(&id).filter(|line| !line.is_lost) else { return };
-        if let Some(before) = std::mem::replace(&mut line.ready, from) {
+    fn set_ready_from(&mut self, id: QueueId, from: Option<Ticket>) {
+        let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
+        if let Some(before) = std::mem::replace(&mut queue.ready, from) {
             self.ready.remove(&(before, id));
         }
         if let Some(from) = from {
@@ -139,26 +139,26 @@ impl<H> Queues<H> {
 
     /// The next to be served in a line: anybody if nobody holds the lock, otherwise only a waiter that may share it. A
     /// parked waiter counts as tried.
-    pub fn next(&mut self, id: LineId, vacancy: Vacancy, of: Of) -> Next<'_, H> {
+    pub fn next(&mut self, id: QueueId, vacancy: Vacancy, of: Of) -> Next<'_, H> {
         let is_nobodys = vacancy == Vacancy::Whole;
-        let Some(line) = self.lines.get_mut(&id) else { return Next::Nobody };
+        let Some(queue) = self.by_id.get_mut(&id) else { return Next::Nobody };
         let (single, parked) = match of {
-            Of::All => (line.single.first(), line.parked.first()),
+            Of::All => (queue.single.first(), queue.parked.first()),
             Of::Blocked => {
                 let is_blocked = |ticket: &&Ticket| {
                     let waiter = self.entries.get(ticket).and_then(|entry| entry.waiter());
                     waiter.is_some_and(|waiter| waiter.client().is_some())
                 };
-                (line.single.blocked().first(), line.parked.iter().take(MOST_TRIED).find(is_blocked))
+                (queue.single.blocked().first(), queue.parked.iter().take(MOST_TRIED).find(is_blocked))
             }
         };
         // One that came earlier and waits for this lock alone holds it up, whether it can be served or not.
-        let held_up_from = line.single.first();
+        let held_up_from = queue.single.first();
         let parked = parked.filter(|parked| is_nobodys && held_up_from.is_none_or(|first| *parked < first));
         let (single, parked) = (single.copied(), parked.copied());
         match (parked, single) {
-            (Some(parked), _) if line.tried < MOST_TRIED => {
-                line.tried = line.tried.saturating_add(1);
+            (Some(parked), _) if queue.tried < MOST_TRIED => {
+                queue.tried = queue.tried.saturating_add(1);
                 Next::Parked(parked)
             }
             (Some(_), None) => {
@@ -178,10 +178,10 @@ impl<H> Queues<H> {
         budget.part(|part| self.flush_on(part));
         for id in std::mem::take(&mut self.later) {
             budget.spend(1);
-            if let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) {
-                line.cause = Cause::GoOn;
-                line.tried = 0;
-                let head = line.head();
+            if let Some(queue) = self.by_id.get_mut(&id).filter(|queue| queue.ready.is_none()) {
+                queue.cause = Cause::GoOn;
+                queue.tried = 0;
+                let head = queue.head();
                 self.set_ready_from(id, head);
             }
         }
@@ -189,7 +189,7 @@ impl<H> Queues<H> {
 
     /// All locks of a database, or of all of them, may have come free. A crowd of lines is made ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
-        self.flushed.insert(db, LineId(0));
+        self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
         self.flush_on(&mut budget);
     }
@@ -197,13 +197,14 @@ impl<H> Queues<H> {
     fn flush_on(&mut self, budget: &mut Budget) {
         let Some((db, mut from)) = self.flushed.pop_first() else { return };
         while budget.has_left() {
-            let Some((LineId(number), own)) = self.lines.range(from..).next().map(|(id, line)| (*id, line.db)) else {
+            let Some((QueueId(number), own)) = self.by_id.range(from..).next().map(|(id, queue)| (*id, queue.db))
+            else {
                 return;
             };
-            from = LineId(number.saturating_add(1));
+            from = QueueId(number.saturating_add(1));
             budget.spend(1);
             if db.is_none_or(|db| db == own) {
-                self.set_ready(LineId(number));
+                self.set_ready(QueueId(number));
             }
         }
         self.flushed.insert(db, from);
@@ -211,7 +212,7 @@ impl<H> Queues<H> {
 
     /// All lines with waiters are to be checked, from the first one on: a change of a key may have gone unreported.
     pub fn begin_scan(&mut self) {
-        self.scan = Some((MonotonicMicros(0), LineId(0)));
+        self.scan = Some((MonotonicMicros(0), QueueId(0)));
     }
 
     /// Continues with at most that many lines. Those that have only places are passed over: there can be a hundred
@@ -219,13 +220,13 @@ impl<H> Queues<H> {
     pub fn scan_on(&mut self, most: usize) {
         let Some(from) = self.scan.take() else { return };
         let mut rest = self.waiting_since.range(from..).copied();
-        let piece: Vec<LineId> = rest.by_ref().take(most).map(|(_, id)| id).collect();
+        let piece: Vec<QueueId> = rest.by_ref().take(most).map(|(_, id)| id).collect();
         self.scan = rest.next();
         for id in piece {
-            let Some(line) = self.lines.get_mut(&id).filter(|line| line.ready.is_none()) else { continue };
-            let Some(head) = line.head() else { continue };
-            line.cause = Cause::Scan;
-            line.tried = 0;
+            let Some(queue) = self.by_id.get_mut(&id).filter(|queue| queue.ready.is_none()) else { continue };
+            let Some(head) = queue.head() else { continue };
+            queue.cause = Cause::Scan;
+            queue.tried = 0;
             self.set_ready_from(id, Some(head));
         }
     }
@@ -239,19 +240,19 @@ impl<H> Queues<H> {
     /// Makes the lines ready whose lock is due at `now`. Of a crowd the rest stays due, for the next iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() {
-            let Some((_, line)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
+            let Some((_, queue)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
             budget.spend(1);
-            self.set_due(line, None);
-            self.set_ready(line);
+            self.set_due(queue, None);
+            self.set_ready(queue);
         }
     }
 
     /// Takes the ready line with the earliest ticket, and why it is to be served.
-    pub fn take_ready(&mut self) -> Option<(LineId, Cause)> {
+    pub fn take_ready(&mut self) -> Option<(QueueId, Cause)> {
         loop {
             let (from, id) = *self.ready.first()?;
-            let line = self.lines.get(&id)?;
-            let (head, cause) = (line.head(), line.cause);
+            let queue = self.by_id.get(&id)?;
+            let (head, cause) = (queue.head(), queue.cause);
             if head.is_none_or(|head| head <= from) {
                 self.set_ready_from(id, None);
                 return Some((id, cause));

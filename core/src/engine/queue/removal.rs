@@ -1,6 +1,6 @@
 //! Leaving the queue, one by one: served, timed out, gone, or replaced.
 
-use super::{load, Body, Entry, Gone, Handle, Keys, LineId, MostPlaces, Place, Queues, Stand, Ticket, Waiter};
+use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, QueueId, Queues, Stand, Ticket, Waiter};
 use crate::lock::record::Id;
 use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
@@ -33,8 +33,8 @@ impl<H> Queues<H> {
     }
 
     /// Removes the first waiter of a line.
-    pub fn pop_head(&mut self, line: LineId) -> Option<(Ticket, Gone<H>)> {
-        let ticket = self.lines.get(&line)?.head()?;
+    pub fn pop_head(&mut self, queue: QueueId) -> Option<(Ticket, Gone<H>)> {
+        let ticket = self.by_id.get(&queue)?.head()?;
         self.end_wait(ticket, None, MostPlaces::NONE).map(|gone| (ticket, gone))
     }
 
@@ -110,7 +110,9 @@ impl<H> Queues<H> {
         let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
         let size = match &entry.stand {
-            Stand::In(line) => MostPlaces { keys: 1, bytes: self.lines.get(line).map_or(0, |line| line.name.len()) },
+            Stand::In(queue) => {
+                MostPlaces { keys: 1, bytes: self.by_id.get(queue).map_or(0, |queue| queue.name.len()) }
+            }
             Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
         };
         let until = match &entry.body {
@@ -121,10 +123,10 @@ impl<H> Queues<H> {
                         self.load = self.load.saturating_sub(load(size.bytes));
                     }
                     Handle::Channel { channel, session, .. } => {
-                        self.told = self.told.saturating_sub(1);
+                        self.notifiable = self.notifiable.saturating_sub(1);
                         self.queued = self.queued.saturating_sub(size.keys);
-                        if let Stand::In(line) | Stand::Parked { line: Some(line), .. } = &entry.stand {
-                            self.channels.remove(channel, *line, ticket, *session);
+                        if let Stand::In(queue) | Stand::Parked { queue: Some(queue), .. } = &entry.stand {
+                            self.channels.remove(channel, *queue, ticket, *session);
                         }
                     }
                 }
@@ -141,13 +143,13 @@ impl<H> Queues<H> {
         };
         self.ends.remove(&(until, ticket));
         match &entry.stand {
-            Stand::In(line) => self.leave_line(*line, ticket, id, granted),
-            Stand::Parked { db, line, .. } => {
+            Stand::In(queue) => self.leave_queue(*queue, ticket, id, granted),
+            Stand::Parked { db, queue, .. } => {
                 if let Some(id) = id {
                     self.forget_attempt(*db, id, ticket);
                 }
-                if let Some(line) = line {
-                    self.leave_line(*line, ticket, None, granted);
+                if let Some(queue) = queue {
+                    self.leave_queue(*queue, ticket, None, granted);
                 }
             }
         }
@@ -166,19 +168,19 @@ impl<H> Queues<H> {
         }
     }
 
-    fn leave_line(&mut self, id: LineId, ticket: Ticket, attempt: Option<Id>, granted: bool) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
+    fn leave_queue(&mut self, id: QueueId, ticket: Ticket, attempt: Option<Id>, granted: bool) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
         if let Some(attempt) = attempt {
-            line.ids.remove(&attempt);
+            queue.ids.remove(&attempt);
         }
-        let was_first = line.single.first() == Some(&ticket);
-        if !line.single.remove(ticket) && !line.parked.remove(&ticket) {
-            line.places.remove(&ticket);
+        let was_first = queue.single.first() == Some(&ticket);
+        if !queue.single.remove(ticket) && !queue.parked.remove(&ticket) {
+            queue.places.remove(&ticket);
         }
         // The one that left may have held up parked waiters.
-        let frees_parked = was_first && !granted && !line.parked.is_empty();
+        let frees_parked = was_first && !granted && !queue.parked.is_empty();
         // The next in line may allow more holders than the one that left.
-        let next = line.single.first().filter(|_| was_first);
+        let next = queue.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
             self.set_ready(id);
@@ -193,33 +195,33 @@ impl<H> Queues<H> {
     }
 
     /// Drops what a line no longer needs.
-    pub(super) fn tidy(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.is_waited_for() {
+    pub(super) fn tidy(&mut self, id: QueueId) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        if queue.is_waited_for() {
             return;
         }
         self.rest(id);
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.places.is_empty() {
-            let (db, name, mark) = (line.db, Rc::clone(&line.name), line.mark);
-            self.index.remove_if(db, &name, mark, |line| *line == id);
-            self.lines.remove(&id);
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        if queue.places.is_empty() {
+            let (db, name, mark) = (queue.db, Rc::clone(&queue.name), queue.mark);
+            self.index.remove_if(db, &name, mark, |queue| *queue == id);
+            self.by_id.remove(&id);
         }
     }
 
     /// A line is not to be served any more.
-    pub(super) fn rest(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        line.evicted_until = None;
-        line.last_end = None;
+    pub(super) fn rest(&mut self, id: QueueId) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        queue.evicted_until = None;
+        queue.last_end = None;
         self.later.remove(&id);
-        if let Some(ready) = line.ready.take() {
+        if let Some(ready) = queue.ready.take() {
             self.ready.remove(&(ready, id));
         }
-        if let Some(due) = line.due.take() {
+        if let Some(due) = queue.due.take() {
             self.dues.remove(&(due, id));
         }
-        if let Some(since) = line.held_since.take() {
+        if let Some(since) = queue.held_since.take() {
             self.held.remove(&(since, id));
         }
     }

@@ -7,39 +7,39 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Singles {
     blocked: BTreeSet<Ticket>,
-    told: BTreeSet<Ticket>,
+    notifiable: BTreeSet<Ticket>,
 }
 
 impl Singles {
     pub(super) fn first(&self) -> Option<&Ticket> {
-        match (self.blocked.first(), self.told.first()) {
-            (Some(blocked), Some(told)) => Some(blocked.min(told)),
-            (blocked, told) => blocked.or(told),
+        match (self.blocked.first(), self.notifiable.first()) {
+            (Some(blocked), Some(notifiable)) => Some(blocked.min(notifiable)),
+            (blocked, notifiable) => blocked.or(notifiable),
         }
     }
 
     pub(super) fn insert(&mut self, ticket: Ticket, is_told: bool) {
         if is_told {
-            self.told.insert(ticket);
+            self.notifiable.insert(ticket);
         } else {
             self.blocked.insert(ticket);
         }
     }
 
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
-        self.blocked.remove(&ticket) || self.told.remove(&ticket)
+        self.blocked.remove(&ticket) || self.notifiable.remove(&ticket)
     }
 
     pub(super) fn contains(&self, ticket: Ticket) -> bool {
-        self.blocked.contains(&ticket) || self.told.contains(&ticket)
+        self.blocked.contains(&ticket) || self.notifiable.contains(&ticket)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.blocked.len().saturating_add(self.told.len())
+        self.blocked.len().saturating_add(self.notifiable.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.blocked.is_empty() && self.told.is_empty()
+        self.blocked.is_empty() && self.notifiable.is_empty()
     }
 
     /// The blocked ones.
@@ -48,7 +48,7 @@ impl Singles {
     }
 
     /// Those that are told on a channel.
-    pub(super) const fn told(&self) -> &BTreeSet<Ticket> {
-        &self.told
+    pub(super) const fn notifiable(&self) -> &BTreeSet<Ticket> {
+        &self.notifiable
     }
 }

@@ -5,7 +5,7 @@
 //! their length, and those of about the same length are compared on request. The other two are exact, and cost O(log n)
 //! when the first of a line or its holder changes.
 
-use super::{Line, LineId, Queues};
+use super::{Queue, QueueId, Queues};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -41,9 +41,9 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    fn of(line: &Line) -> Option<Self> {
-        let (db, name, waiters) = (line.db, Rc::clone(&line.name), line.waiters());
-        Some(Self { db, name, waiters, since: line.since()? })
+    fn of(queue: &Queue) -> Option<Self> {
+        let (db, name, waiters) = (queue.db, Rc::clone(&queue.name), queue.waiters());
+        Some(Self { db, name, waiters, since: queue.since()? })
     }
 }
 
@@ -51,15 +51,15 @@ impl<H> Queues<H> {
     /// The first lines in that order, at most `most`.
     #[must_use]
     pub fn top(&self, by: By, most: usize) -> Vec<Crowd> {
-        let crowds = |lines: &mut dyn Iterator<Item = LineId>| -> Vec<Crowd> {
-            lines.filter_map(|id| Crowd::of(self.lines.get(&id)?)).take(most).collect()
+        let crowds = |by_id: &mut dyn Iterator<Item = QueueId>| -> Vec<Crowd> {
+            by_id.filter_map(|id| Crowd::of(self.by_id.get(&id)?)).take(most).collect()
         };
         let by_wait = self.waiting_since.iter().map(|(_, id)| *id);
         match by {
             By::Waiters => self.longest(most),
             By::Wait => crowds(&mut by_wait.into_iter()),
             By::Held => {
-                let others = by_wait.filter(|id| self.lines.get(id).is_some_and(|line| line.held_since.is_none()));
+                let others = by_wait.filter(|id| self.by_id.get(id).is_some_and(|queue| queue.held_since.is_none()));
                 crowds(&mut self.held.iter().map(|(_, id)| *id).chain(others))
             }
         }
@@ -68,21 +68,21 @@ impl<H> Queues<H> {
     /// The lines with the most waiters; of equal ones, the oldest. Of more than 16,384 about as long, the oldest are
     /// compared.
     fn longest(&self, most: usize) -> Vec<Crowd> {
-        let mut lines: Vec<(&Line, MonotonicMicros)> = Vec::new();
+        let mut by_id: Vec<(&Queue, MonotonicMicros)> = Vec::new();
         for crowd in self.crowds.values().rev() {
-            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id));
-            lines.extend(known.filter_map(|line| Some((line.as_ref(), line.since()?))));
-            if lines.len() >= most {
+            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id));
+            by_id.extend(known.filter_map(|queue| Some((queue.as_ref(), queue.since()?))));
+            if by_id.len() >= most {
                 break;
             }
         }
-        let order = |(line, since): &(&Line, MonotonicMicros)| (Reverse(line.waiters()), *since);
-        if lines.len() > most {
-            lines.select_nth_unstable_by_key(most, order);
-            lines.truncate(most);
+        let order = |(queue, since): &(&Queue, MonotonicMicros)| (Reverse(queue.waiters()), *since);
+        if by_id.len() > most {
+            by_id.select_nth_unstable_by_key(most, order);
+            by_id.truncate(most);
         }
-        lines.sort_by_cached_key(order);
-        lines.into_iter().filter_map(|(line, _)| Crowd::of(line)).collect()
+        by_id.sort_by_cached_key(order);
+        by_id.into_iter().filter_map(|(queue, _)| Crowd::of(queue)).collect()
     }
 
     /// How many wait in the longest line; of more than 16,384 about as long, the oldest are compared.
@@ -91,8 +91,8 @@ impl<H> Queues<H> {
         let Some((length, crowd)) = self.crowds.last_key_value() else { return 0 };
         let most = 2_usize.checked_pow(length.saturating_add(1)).map_or(usize::MAX, |next| next.saturating_sub(1));
         let mut longest = 0;
-        for line in crowd.iter().take(MOST_COMPARED).filter_map(|id| self.lines.get(id)) {
-            longest = longest.max(line.waiters());
+        for queue in crowd.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id)) {
+            longest = longest.max(queue.waiters());
             if longest >= most {
                 break;
             }
@@ -110,17 +110,17 @@ impl<H> Queues<H> {
     /// expired before `now` do not count.
     #[must_use]
     pub fn oldest_hold(&self, now: UnixMicros) -> Option<UnixMicros> {
-        let is_held = |id| self.lines.get(id).is_some_and(|line| line.last_end.is_none_or(|end| end > now));
+        let is_held = |id| self.by_id.get(id).is_some_and(|queue| queue.last_end.is_none_or(|end| end > now));
         self.held.iter().take(MOST_EXPIRED).find(|(_, id)| is_held(id)).map(|(since, _)| *since)
     }
 
     /// Since when the lock of a line is held, as its key shows; `None`: nobody holds it, or that is not known.
-    pub fn set_held(&mut self, id: LineId, since: Option<UnixMicros>) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.held_since == since || line.is_lost || !line.is_waited_for() {
+    pub fn set_held(&mut self, id: QueueId, since: Option<UnixMicros>) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        if queue.held_since == since || queue.is_lost || !queue.is_waited_for() {
             return;
         }
-        if let Some(before) = std::mem::replace(&mut line.held_since, since) {
+        if let Some(before) = std::mem::replace(&mut queue.held_since, since) {
             self.held.remove(&(before, id));
         }
         if let Some(since) = since {
@@ -129,35 +129,35 @@ impl<H> Queues<H> {
     }
 
     /// One of several holders was granted the lock at `since`, until `end`. The one that ends last counts.
-    pub fn set_held_among(&mut self, id: LineId, since: UnixMicros, end: UnixMicros) {
-        let last = self.lines.get(&id).and_then(|line| line.last_end);
+    pub fn set_held_among(&mut self, id: QueueId, since: UnixMicros, end: UnixMicros) {
+        let last = self.by_id.get(&id).and_then(|queue| queue.last_end);
         if last.is_none_or(|last| end >= last) {
             self.set_held(id, Some(since));
         }
     }
 
     /// Lists a line under its length and its first waiter.
-    pub(super) fn relist(&mut self, id: LineId) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let head = line.head();
-        if head != line.first.map(|(ticket, _)| ticket) {
+    pub(super) fn relist(&mut self, id: QueueId) {
+        let Some(queue) = self.by_id.get_mut(&id) else { return };
+        let head = queue.head();
+        if head != queue.first.map(|(ticket, _)| ticket) {
             let waiter = head.and_then(|head| self.entries.get(&head)?.waiter());
             let first = head.zip(waiter.map(|waiter| waiter.since));
-            if let Some((_, since)) = std::mem::replace(&mut line.first, first) {
+            if let Some((_, since)) = std::mem::replace(&mut queue.first, first) {
                 self.waiting_since.remove(&(since, id));
             }
             if let Some((_, since)) = first {
                 self.waiting_since.insert((since, id));
             }
         }
-        let crowd = line.waiters().checked_ilog2();
-        let before = std::mem::replace(&mut line.crowd, crowd);
+        let crowd = queue.waiters().checked_ilog2();
+        let before = std::mem::replace(&mut queue.crowd, crowd);
         if before == crowd {
             return;
         }
-        if let Some((length, lines)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
-            lines.remove(&id);
-            if lines.is_empty() {
+        if let Some((length, by_id)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
+            by_id.remove(&id);
+            if by_id.is_empty() {
                 self.crowds.remove(&length);
             }
         }

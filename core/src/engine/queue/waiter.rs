@@ -1,6 +1,6 @@
 //! Those who wait, or may come back: how they are reached, what they ask for, and what leaves with them.
 
-use super::{Channel, Keys, LineId, Ticket};
+use super::{Channel, Keys, QueueId, Ticket};
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::{Request, Share};
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -108,7 +108,7 @@ pub struct Gone<H> {
 #[derive(Debug)]
 pub struct Joined<H> {
     /// The line that it joined.
-    pub line: Option<LineId>,
+    pub queue: Option<QueueId>,
     /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
     pub earlier: Vec<Gone<H>>,
     /// Whether it took a reserved place up again.

@@ -124,7 +124,7 @@ impl Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LOOK_AT_REPLICAS;
+    use super::super::INSPECT_EVERY;
     use super::*;
 
     const SETTINGS: Settings =
@@ -135,7 +135,7 @@ mod tests {
         for margin_ms in [0, 500, 1_000, 1_800, 5_000, 60_000] {
             let margin = Micros::from_ms(margin_ms);
             let settings = Settings { margin, max_lag: Micros(u64::MAX), ..SETTINGS };
-            let spared = margin.max(LEAST_MARGIN).0 + RESERVE.0 - 1_000_000 - LOOK_AT_REPLICAS.0;
+            let spared = margin.max(LEAST_MARGIN).0 + RESERVE.0 - 1_000_000 - INSPECT_EVERY.0;
             assert!(3 * settings.longest_stall().0 <= spared, "{margin_ms}");
         }
     }

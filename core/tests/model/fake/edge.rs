@@ -289,17 +289,17 @@ impl Edge for FakeEdge<'_> {
         self.node.world.borrow_mut().timer.take_if(|(id, _)| *id == timer);
     }
 
-    fn listen_to_keys(&mut self) {
+    fn subscribe_to_keys(&mut self) {
         let mut world = self.node.world.borrow_mut();
         world.subscriptions.push("keys");
         world.listens_to_keys = true;
     }
 
-    fn tells_of_keys(&self) -> bool {
-        self.settings().tells_of_keys
+    fn reports_keys(&self) -> bool {
+        self.settings().reports_keys
     }
 
-    fn listen_to_clients(&mut self) {
+    fn subscribe_to_clients(&mut self) {
         let mut world = self.node.world.borrow_mut();
         world.subscriptions.push("clients");
         world.listens_to_clients = true;

@@ -56,7 +56,7 @@ impl FakeKey {
                     assert_eq!(timestamp_of(score), Some(record.timestamp));
                     holders.put(Holder::of(&record));
                 }
-                holders.look(judged_at);
+                holders.advance(judged_at);
                 Some(Members { holders, ended: Vec::new() })
             }
             _ => None,

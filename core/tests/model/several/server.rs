@@ -230,7 +230,7 @@ impl Server {
     fn first_alone(&self, key: u8) -> Option<Ticket> {
         let driver = self.node.driver.borrow();
         let queues = driver.engine().queues();
-        queues.waited_line(0, &[key]).and_then(|line| queues.single_head(line)).map(|(ticket, _)| ticket)
+        queues.awaited_queue(0, &[key]).and_then(|line| queues.single_head(line)).map(|(ticket, _)| ticket)
     }
 
     /// All is done that was to be done; what was told.

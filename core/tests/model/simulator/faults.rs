@@ -34,7 +34,7 @@ impl Run {
         if before.is_none() && stored.is_none() {
             return;
         }
-        let is_told = told.is_some() && self.sites[site].node.world.borrow().settings.tells_of_keys;
+        let is_told = told.is_some() && self.sites[site].node.world.borrow().settings.reports_keys;
         if !is_told {
             self.excuse_key(site, place, SILENCE);
         }

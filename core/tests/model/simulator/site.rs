@@ -83,7 +83,7 @@ pub struct Site {
 impl Site {
     pub fn new(settings: Settings, number: usize) -> Self {
         let node = Node::new(settings, UnixMicros(START));
-        node.world.borrow_mut().is_mute = !settings.tells_of_keys;
+        node.world.borrow_mut().is_mute = !settings.reports_keys;
         node.world.borrow_mut().journal = Some(Vec::new());
         Self {
             node,
@@ -114,7 +114,7 @@ impl Site {
         };
         self.node = Node::new(settings, UnixMicros(self.wall(now)));
         self.node.world.borrow_mut().keys = keys;
-        self.node.world.borrow_mut().is_mute = !settings.tells_of_keys;
+        self.node.world.borrow_mut().is_mute = !settings.reports_keys;
         self.node.world.borrow_mut().journal = Some(Vec::new());
         self.set_clocks(now);
         self.node.event(|entry| entry.promoted());

@@ -159,7 +159,7 @@ impl Run {
                 max_lag: Micros(1_000_000),
                 wanted: 2,
             }),
-            tells_of_keys: plan != Plan::Rough || !seed.is_multiple_of(7),
+            reports_keys: plan != Plan::Rough || !seed.is_multiple_of(7),
             fault: Fault::None,
         }
     }
@@ -276,7 +276,7 @@ impl Run {
         self.end_claims(site, cause);
         let mut writes = self.courts[site].read(&journal, cause, now);
         let is_master = self.sites[site].link.is_none();
-        let tells = self.sites[site].node.world.borrow().settings.tells_of_keys;
+        let tells = self.sites[site].node.world.borrow().settings.reports_keys;
         for changed in journal {
             if !changed.by_module {
                 if !tells {

@@ -342,8 +342,8 @@ impl Court {
             self.keep_place(&mut stand, now);
         } else {
             let is_recent = now.monotonic - stand.sent < now.claim;
-            let is_silent = self.silent.contains_key(&channel);
-            let is_heard = (ears(channel).is_subscribed || is_recent) && !is_silent;
+            let is_skipped = self.silent.contains_key(&channel);
+            let is_heard = (ears(channel).is_subscribed || is_recent) && !is_skipped;
             assert!(!is_heard, "{stand:?} was passed over at {now:?}, and can be heard");
             self.passed_over += 1;
             self.keep_place(&mut stand, now);

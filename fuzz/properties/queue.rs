@@ -9,7 +9,7 @@ mod notified;
 use list::{channels, head, leave, position, put, Entry, Notified};
 use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
-    Channel, Gone, Handle, MostPlaces, Next, Of, QueueId, Queues, ReplyShape, Ticket, Vacancy, Waiter,
+    Candidate, Channel, Gone, Handle, MostPlaces, Of, QueueId, Queues, ReplyShape, Ticket, Waiter,
 };
 use redis_lock::lock::record::Id;
 use redis_lock::lock::request::Share;
@@ -200,8 +200,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             assert_eq!(of(left), at.and_then(|at| leave(plain, at, keep)));
         }
         5 => {
-            let line = queues.queue(0, name(key));
-            let popped = of(line.and_then(|line| queues.pop_head(line)).map(|(_, gone)| gone));
+            let queue = queues.queue(0, name(key));
+            let popped = of(queue.and_then(|queue| queues.pop_head(queue)).map(|(_, gone)| gone));
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
         6 => {
@@ -222,8 +222,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             plain.retain(|entry| entry.client.is_some() || entry.until > time);
         }
         _ => {
-            if let Some(line) = queues.queue(0, name(key)) {
-                queues.lose_queue(line);
+            if let Some(queue) = queues.queue(0, name(key)) {
+                queues.lose_queue(queue);
             }
             let gone = std::iter::from_fn(|| queues.next_lost()).filter(|(_, gone)| gone.is_some()).count();
             assert_eq!(gone, plain.iter().filter(|entry| entry.waits(key)).count());
@@ -238,8 +238,8 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let ticket = queues.waits_for(entry.client.unwrap()).unwrap().ticket;
     let at = at % (entry.keys.len() + 1);
     let to = entry.keys.get(at).filter(|_| entry.keys.len() > 1).copied();
-    let line = queues.park(ticket, at);
-    assert_eq!(line, to.and_then(|key| queues.awaited_queue(0, name(key))));
+    let queue = queues.park(ticket, at);
+    assert_eq!(queue, to.and_then(|key| queues.awaited_queue(0, name(key))));
     entry.at = to.unwrap_or(entry.at);
 }
 
@@ -250,49 +250,49 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
     let mut all = Budget::of(usize::MAX);
     queues.set_due_ready(UnixMicros(u64::MAX), &mut all);
     queues.begin_iteration(&mut all);
-    while let Some((line, _)) = queues.take_ready() {
-        assert!(queues.head(line).is_some(), "somebody waits in it");
+    while let Some((queue, _)) = queues.take_ready() {
+        assert!(queues.head(queue).is_some(), "somebody waits in it");
     }
     assert!(queues.next_due().is_none());
     let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.awaited_queue(0, name(*key))?))).collect();
-    for (at, (_, line)) in ready.iter().enumerate() {
+    for (at, (_, queue)) in ready.iter().enumerate() {
         if at == 0 {
-            queues.set_due(*line, Some(UnixMicros(time.0 + 1)));
+            queues.set_due(*queue, Some(UnixMicros(time.0 + 1)));
             queues.set_due_ready(time, &mut all);
             assert!(!queues.has_ready(), "it is not time yet");
             queues.set_due_ready(UnixMicros(time.0 + 1), &mut all);
             assert!(queues.has_ready() && queues.next_due().is_none());
         } else {
-            queues.set_ready(*line);
+            queues.set_ready(*queue);
         }
-        queues.set_ready(*line);
+        queues.set_ready(*queue);
     }
     // One is due later on: whoever leaves it takes that along.
-    if let Some((_, line)) = ready.first() {
-        queues.set_due(*line, Some(time));
+    if let Some((_, queue)) = ready.first() {
+        queues.set_due(*queue, Some(time));
     }
     let mut last = None;
-    while let Some((line, _)) = queues.take_ready() {
-        let (ticket, is_parked) = match queues.next(line, Vacancy::Whole, Of::All) {
-            Next::Single(ticket, _) => (ticket, false),
-            Next::Parked(ticket) => (ticket, true),
-            Next::Later | Next::Nobody => continue,
+    while let Some((queue, _)) = queues.take_ready() {
+        let (ticket, is_parked) = match queues.candidate(queue, true, Of::All) {
+            Some(Candidate::Single(ticket, _)) => (ticket, false),
+            Some(Candidate::Parked(ticket)) => (ticket, true),
+            None => continue,
         };
         assert!(last < Some(ticket), "in the order of tickets");
         last = Some(ticket);
         let client = number(queues.waiter(ticket).unwrap());
         let at = plain.iter().position(|entry| entry.client == Some(client)).unwrap();
-        let key = ready.iter().find(|(_, ready)| *ready == line).unwrap().0;
+        let key = ready.iter().find(|(_, ready)| *ready == queue).unwrap().0;
         assert_eq!((head(plain, key), plain[at].keys.len() > 1), (Some(at), is_parked));
-        assert_eq!(queues.single_head(line).is_some(), !is_parked);
-        assert_eq!(queues.parked_head(line), Some(ticket).filter(|_| is_parked));
-        let single = match queues.next(line, Vacancy::Part, Of::All) {
-            Next::Single(_, waiter) => Some(number(waiter)),
+        assert_eq!(queues.single_head(queue).is_some(), !is_parked);
+        assert_eq!(queues.parked_head(queue), Some(ticket).filter(|_| is_parked));
+        let single = match queues.candidate(queue, false, Of::All) {
+            Some(Candidate::Single(_, waiter)) => Some(number(waiter)),
             _ => None,
         };
         let alone = plain.iter().find(|entry| entry.waits_alone(key));
         assert_eq!(single, alone.and_then(|entry| entry.client), "a share is only for those who want this lock alone");
-        check_blocked(queues, plain, line, key);
+        check_blocked(queues, plain, queue, key);
         for key in 0..KEYS {
             let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
             assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
@@ -309,23 +309,23 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
             assert!(queues.park(ticket, other).is_some());
             plain[at].at = plain[at].keys[other];
         }
-        queues.go_on(line);
+        queues.go_on(queue);
     }
 }
 
 /// Without memory only blocked clients are served: the first of them, unless one that came earlier for this lock alone
 /// holds it up.
-fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], line: QueueId, key: u8) {
-    let next = |queues: &mut Queues<u64>, vacancy| match queues.next(line, vacancy, Of::Blocked) {
-        Next::Single(ticket, _) | Next::Parked(ticket) => queues.waiter(ticket).map(number),
-        Next::Later | Next::Nobody => None,
+fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], queue: QueueId, key: u8) {
+    let next = |queues: &mut Queues<u64>, is_nobodys| match queues.candidate(queue, is_nobodys, Of::Blocked) {
+        Some(Candidate::Single(ticket, _) | Candidate::Parked(ticket)) => queues.waiter(ticket).map(number),
+        None => None,
     };
     let first_alone = plain.iter().position(|entry| entry.waits_alone(key)).unwrap_or(usize::MAX);
     let blocked = |entry: &&Entry| entry.waits_alone(key) && entry.is_blocked();
     let parked = plain.iter().take(first_alone).find(|entry| entry.waits(key) && entry.is_blocked());
     let single = plain.iter().find(blocked);
-    assert_eq!(next(queues, Vacancy::Part), single.and_then(|entry| entry.client));
-    assert_eq!(next(queues, Vacancy::Whole), parked.or(single).and_then(|entry| entry.client));
+    assert_eq!(next(queues, false), single.and_then(|entry| entry.client));
+    assert_eq!(next(queues, true), parked.or(single).and_then(|entry| entry.client));
 }
 
 fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
@@ -342,17 +342,17 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
     assert_eq!(queues.is_empty(), plain.is_empty());
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
-        let line: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
+        let queue: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
         let found: Vec<u64> = queues.waiting(0, name(key)).map(number).collect();
-        assert_eq!(found, line, "the order of arrival");
+        assert_eq!(found, queue, "the order of arrival");
         let since: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.since).collect();
         let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.since.0).collect();
         assert_eq!(found, since, "a call that was sent again is no newcomer");
         let opened = queues.queue(0, name(key));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_queue(key)));
-        assert_eq!(opened.and_then(|line| queues.head(line)).map(number), line.first().copied());
-        assert_eq!(queues.length(0, name(key)).0, line.len());
-        assert_eq!(queues.awaited_queue(0, name(key)).is_some(), !line.is_empty());
+        assert_eq!(opened.and_then(|queue| queues.head(queue)).map(number), queue.first().copied());
+        assert_eq!(queues.length(0, name(key)).0, queue.len());
+        assert_eq!(queues.awaited_queue(0, name(key)).is_some(), !queue.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key) && entry.is_blocked());
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
         assert_eq!(queues.narrows(0, name(key), usize::MAX).0.before(None, Share::Shared), narrowest);

@@ -3,7 +3,7 @@
 use super::acquire::Ask;
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
-use super::release::end;
+use super::hand_off::end;
 use super::write::{Decided, Then};
 use crate::engine::budget::Budget;
 use crate::engine::grant::{Decision, Granted};

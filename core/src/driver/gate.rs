@@ -6,7 +6,6 @@ use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::gate::GraceChange;
-use crate::engine::queue::QueueId;
 use crate::engine::{Clock, KeyName};
 use crate::lock::error::Error;
 use crate::lock::grace::{Group, Settings};
@@ -81,13 +80,6 @@ impl<E: Edge> Entry<'_, E> {
         let may_grant = self.may_grant_under(&settings).is_ok();
         let queue = self.engine().awaited_queue(key);
         queue.is_none_or(|queue| self.engine().end_leases_beyond_grace(queue, &settings, budget)) && may_grant
-    }
-
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
-    /// whether the next in line may have the lock.
-    pub(super) fn end_leases_beyond_grace(&mut self, queue: QueueId, budget: &mut Budget) -> bool {
-        let Some(settings) = self.edge.grace() else { return true };
-        self.engine().end_leases_beyond_grace(queue, &settings, budget)
     }
 
     /// Continues a check of all waiters, which begins when a grace is set or shortened.

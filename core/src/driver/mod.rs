@@ -15,6 +15,7 @@ mod entry;
 mod extend;
 mod finish;
 mod gate;
+mod hand_off;
 mod notify;
 mod parked;
 mod release;

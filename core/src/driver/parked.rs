@@ -3,7 +3,7 @@
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
-use super::notify::Reached;
+use super::hand_off::Served;
 use super::write::{Decided, Partly, Then};
 use crate::engine::budget::Budget;
 use crate::engine::queue::{Keys, QueueId, Ticket};
@@ -13,19 +13,6 @@ use crate::lock::request::Share;
 use crate::lock::state::State;
 use crate::lock::time::UnixMicros;
 use std::collections::BTreeSet;
-
-/// The outcome of a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tried {
-    /// It got all of its locks.
-    Granted,
-    /// It is parked in another line, or no longer waits.
-    Moved,
-    /// It stays where it is: that lock is not free.
-    Stays,
-    /// Nothing is granted now to attempts that are told on a channel.
-    NotNow,
-}
 
 /// Why a waiter cannot have all of its keys.
 enum Obstacle {
@@ -44,40 +31,44 @@ impl<E: Edge> Entry<'_, E> {
         permit: Permit,
         ticket: Ticket,
         budget: &mut Budget,
-    ) -> Result<Tried, WriteRefused> {
+    ) -> Result<Served, WriteRefused> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let now = clock.now();
         // In another line nobody would know any more that it was cancelled.
         let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
         if has_ended {
-            return Ok(Tried::Moved);
+            return Ok(Served::Moved);
         }
         let waiter = self.engine().parked(ticket);
-        let Some((lease, db, keys, has_channel)) = waiter else { return Ok(Tried::Moved) };
+        let Some((lease, db, keys, has_channel)) = waiter else { return Ok(Served::Moved) };
         if let Err(error) = self.check_lease(lease) {
             self.engine().end_wait(ticket, error);
-            return Ok(Tried::Moved);
+            return Ok(Served::Moved);
         }
         match self.first_obstacle(permit, ticket, db, &keys, now, budget) {
             Some(Obstacle::Lock(blocked)) => {
                 let stays = self.engine().park(ticket, blocked);
-                return Ok(if stays { Tried::Stays } else { Tried::Moved });
+                return Ok(if stays { Served::Nobody } else { Served::Moved });
             }
             Some(Obstacle::Refused(refused)) => return Err(refused),
             Some(Obstacle::SlotLost) => {
                 self.engine().end_wait(ticket, Error::SlotLost);
-                return Ok(Tried::Moved);
+                return Ok(Served::Moved);
             }
             None => {}
         }
-        let notified = match self.notify_parked(ticket, has_channel, budget) {
-            Ok(notified) => notified,
-            Err(Reached::NotNow) => return Ok(Tried::NotNow),
-            Err(_) => return Ok(Tried::Moved),
+        let notified = if has_channel {
+            if self.edge.is_out_of_memory() {
+                return Ok(Served::NotNow);
+            }
+            let Some(notified) = self.notify(ticket, budget) else { return Ok(Served::Moved) };
+            Some(notified)
+        } else {
+            None
         };
         budget.spend(keys.len().saturating_mul(2));
         let granted = self.grant_all(permit, ticket, db, &keys, notified, now)?;
-        Ok(if granted { Tried::Granted } else { Tried::Stays })
+        Ok(if granted { Served::Granted } else { Served::Nobody })
     }
 
     fn first_obstacle(
@@ -121,22 +112,6 @@ impl<E: Edge> Entry<'_, E> {
             }
         }
         None
-    }
-
-    /// Calls the waiter for several locks that could have them all now. `Ok(None)` if it needs no call.
-    fn notify_parked(
-        &mut self,
-        ticket: Ticket,
-        has_channel: bool,
-        budget: &mut Budget,
-    ) -> Result<Option<Notified>, Reached> {
-        if !has_channel {
-            return Ok(None);
-        }
-        match self.call(ticket, budget) {
-            Reached::Heard(notified) => Ok(Some(notified)),
-            other => Err(other),
-        }
     }
 
     /// Grants all of the keys, which nobody holds. Returns whether it did.
@@ -193,7 +168,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         while budget.is_left(self.edge.clock()) {
             let Some((ticket, queue)) = heads.pop_first() else { break };
-            if matches!(self.try_one(Permit::COMMAND, ticket, budget), Ok(Tried::Moved)) {
+            if matches!(self.try_one(Permit::COMMAND, ticket, budget), Ok(Served::Moved)) {
                 heads.extend(self.parked_head(queue));
             }
         }

@@ -2,29 +2,17 @@
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
-use super::write::Then;
+use super::hand_off::held_for;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::grant::Before;
-use crate::engine::queue::{Channel, QueueId, Ticket};
-use crate::engine::{Engine, GivenUp, Heirs, KeyName, Left, Shape, Successor};
+use crate::engine::queue::{Channel, Of, QueueId};
+use crate::engine::{GivenUp, KeyName, Shape};
 use crate::lock::error::Error;
 use crate::lock::held::{self, Release};
 use crate::lock::record::Id;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::rc::Rc;
-
-/// When a released lock is handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HandOff {
-    /// At once: the same change of the key grants it to the first waiter.
-    AtOnce,
-    /// The same, to the first waiter but this one, which leaves the line.
-    Besides(Ticket),
-    /// Later: the grant is only removed from the key, and the waiters are served when all of the locks are released.
-    Later,
-}
 
 impl<E: Edge> Entry<'_, E> {
     /// LOCK.RELEASE.
@@ -40,7 +28,7 @@ impl<E: Edge> Entry<'_, E> {
             // Asked before the grant ends.
             let is_overrun = is_overrun && self.counts_as_overrun(name, token);
             let mut budget = Budget::COMMAND;
-            let queue = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+            let queue = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget)?;
             self.pass_on_parked(queue.as_slice(), &mut budget);
             self.count_overruns(usize::from(is_overrun));
         }
@@ -90,7 +78,7 @@ impl<E: Edge> Entry<'_, E> {
         };
         let deleted = if gone_keys.is_empty() { 0 } else { self.delete_all(token, &gone, gone_keys) };
         for released in releases.into_iter().take(deleted) {
-            self.edge.record(Span::Hold, held(token, now));
+            self.edge.record(Span::Hold, held_for(token, now));
             self.count_released(released);
         }
         if deleted < gone.len() {
@@ -101,13 +89,13 @@ impl<E: Edge> Entry<'_, E> {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key.db, key.name)
         });
-        let hand_off = if has_parked { HandOff::Later } else { HandOff::AtOnce };
+        let heirs = (!has_parked).then_some(Of::Head(None));
         // A listener to one key may change others: each of the rest is opened again.
         let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
         let mut result = Ok(released);
         for (name, released) in awaited {
-            match self.release_one_of(name, token, hand_off, now, &mut budget) {
+            match self.release_one_of(name, token, heirs, now, &mut budget) {
                 Ok(queue) => queues.extend(queue),
                 Err(error) => {
                     result = Err(error);
@@ -128,7 +116,7 @@ impl<E: Edge> Entry<'_, E> {
         &mut self,
         name: E::Name<'_>,
         token: Token,
-        hand_off: HandOff,
+        heirs: Option<Of>,
         now: UnixMicros,
         budget: &mut Budget,
     ) -> Result<Option<QueueId>, Error> {
@@ -137,7 +125,7 @@ impl<E: Edge> Entry<'_, E> {
             return Ok(None);
         }
         let key_name = self.edge.key_name(name);
-        self.pass_on(key_name, key, token, hand_off, budget)
+        self.pass_on(key_name, key, token, heirs, budget)
     }
 
     /// Counts a release, and whether its holder had overrun its lease.
@@ -185,7 +173,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.publish_notices();
             }
             let own = self.engine().queues().ticket(key_name.db, key_name.name, id);
-            self.pass_on(key_name, key, token, own.map_or(HandOff::AtOnce, HandOff::Besides), &mut budget)?
+            self.pass_on(key_name, key, token, Some(Of::Head(own)), &mut budget)?
         } else {
             drop(key);
             None
@@ -203,7 +191,7 @@ impl<E: Edge> Entry<'_, E> {
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
             if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;
-                let queue = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget)?;
+                let queue = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget)?;
                 self.pass_on_parked(queue.as_slice(), &mut budget);
             }
         }
@@ -230,88 +218,11 @@ impl<E: Edge> Entry<'_, E> {
                 let Ok(key) = opened else { continue };
                 let stands = self.engine().given_up(key_name, || key.lock(), token).is_some();
                 if stands {
-                    if let Ok(queue) = self.pass_on(key_name, key, token, HandOff::AtOnce, &mut budget) {
+                    if let Ok(queue) = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget) {
                         self.pass_on_parked(queue.as_slice(), &mut budget);
                     }
                 }
             }
         }
     }
-
-    /// The holder of `token` gave the lock back: hands it to the first waiter, in one change of the key, or removes the
-    /// grant from the key if the first waiter may not have it. Returns the line if its lock may have come free for
-    /// waiters that want other locks too: for [`Entry::pass_on_parked`], once the caller has released all.
-    fn pass_on<'n>(
-        &mut self,
-        key_name: KeyName<'n>,
-        mut key: E::Key<'n>,
-        token: Token,
-        hand_off: HandOff,
-        budget: &mut Budget,
-    ) -> Result<Option<QueueId>, Error> {
-        let (now, terms) = (key.now(), self.edge.terms());
-        let may_grant = self.may_grant_in_queue(key_name, budget);
-        // A grant that nobody had claimed ends as if it had never been.
-        let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
-        let was_among = end(&mut key, token);
-        let queue = {
-            let mut engine = self.engine();
-            engine.given_back(token, now);
-            engine.awaited_queue(key_name)
-        };
-        let heirs = match hand_off {
-            HandOff::AtOnce => queue.map(Heirs::from),
-            HandOff::Besides(leaving) => queue.map(|queue| Heirs { queue, but: Some(leaving) }),
-            HandOff::Later => None,
-        };
-        let heirs = heirs.filter(|_| may_grant);
-        if heirs.is_some() {
-            self.edge.check_writable(Permit::COMMAND, &key)?;
-        }
-        let left = left(&mut key, before.as_ref());
-        let has_to_restore = left.is_none();
-        let successor = heirs.zip(left);
-        let successor = successor.and_then(|(heirs, left)| self.successor(heirs, (token, left), terms, now, budget));
-        if let Some(Successor { ticket, decision, granted, notified }) = successor {
-            let decision = decision.as_hand_off(token);
-            self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Waiter(ticket, granted, notified))?;
-            self.edge.record(Span::Hold, held(token, now));
-            return Ok(None);
-        }
-        let is_free = !was_among || key.lock().is_nobodys();
-        let is_free = is_free && !has_to_restore;
-        let decision = Engine::<E::Handle>::to_end(token, before.as_ref(), has_to_restore);
-        self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
-        self.edge.record(Span::Hold, held(token, now));
-        if let Some(queue) = queue.filter(|_| is_free) {
-            self.engine().came_free(queue);
-        }
-        if let Some(queue) = queue.filter(|_| !(may_grant && is_free)) {
-            self.engine().set_ready(queue);
-            return Ok(None);
-        }
-        Ok(queue)
-    }
-}
-
-/// The rest of the lock in a key from which a grant was removed; `None` if its predecessor has to be put back into a set
-/// first: the next holder may not need its slot.
-pub(super) fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>) -> Option<Left<'l>> {
-    let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
-    match before {
-        Some(_) if has_others => None,
-        Some(before) => Some(Left::Predecessor(before)),
-        None if has_others => Some(Left::Others(key.lock())),
-        None => Some(Left::Nothing),
-    }
-}
-
-/// Ends one of several grants in the open key, before that is written. Returns whether it was one.
-pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
-    key.members().is_some_and(|members| members.end(token))
-}
-
-/// How long a lock was held: a token is the time of its grant.
-fn held(token: Token, now: UnixMicros) -> crate::lock::time::Micros {
-    now.since(UnixMicros(token.get()))
 }

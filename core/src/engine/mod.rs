@@ -10,8 +10,8 @@
 //!
 //! ```
 //! use redis_lock_core::engine::grant::Decision;
-//! use redis_lock_core::engine::queue::{Handle, ReplyShape, Waiter};
-//! use redis_lock_core::engine::{Blocked, Clock, Engine, Heir, KeyName, Left, Shape, Wanted};
+//! use redis_lock_core::engine::queue::{Handle, Of, ReplyShape, Waiter};
+//! use redis_lock_core::engine::{Blocked, Clock, Conditions, Engine, KeyName, Next, Shape, Wanted};
 //! use redis_lock_core::lock::record::Value;
 //! use redis_lock_core::lock::request::{Request, Share, Terms};
 //! use redis_lock_core::lock::admit::Acquire;
@@ -36,7 +36,7 @@
 //! let key = KeyName { db: 0, name: b"door" };
 //! let mut engine = Engine::<&str>::default();
 //!
-//! // The key is absent. The engine decides; the caller writes the value and tells the engine.
+//! // The key is absent. The engine decides; the caller writes the value and commits it.
 //! let decision = engine.acquire(key, State::Free, &wanted)?;
 //! let (mut decision, first) = Decision::to_grant(&decision).ok_or("refused")?;
 //! // ... SET door <value> ...
@@ -60,9 +60,10 @@
 //! engine.join(key.db, &[key.name], Blocked::default(), waiter);
 //!
 //! // The holder releases: the same change of the key grants the lock to the waiter.
-//! let line = engine.awaited_queue(key).ok_or("nobody waits")?;
-//! let Heir::Takes(mut next) = engine.successor(line, first.token, Left::Nothing, terms, None, now) else {
-//!     return Err("no successor".into());
+//! let queue = engine.awaited_queue(key).ok_or("nobody waits")?;
+//! let conditions = Conditions { terms, grace: None, of: Of::Head(None), ends: Some(first.token), now };
+//! let Next::Grant(mut next) = engine.next_holder(queue, State::Free, None, &conditions) else {
+//!     return Err("nobody gets it".into());
 //! };
 //! engine.commit(&mut next.decision, key, Shape::One);
 //! assert!(next.granted.token > first.token);
@@ -113,10 +114,9 @@ pub use engine::Engine;
 pub use events::acquire::Wanted;
 pub use events::claim::GivenUp;
 pub use events::commit::{Caller, Shape};
-pub use events::hand_off::{Heir, Left, Successor};
+pub use events::hand_off::{Conditions, Next, Successor};
 pub use events::join::{due, gone_at, Blocked};
 pub use events::notify::{Notification, Notified};
-pub use events::serve::{Conditions, Found, Iteration, KeyChange, Task, Wake, Why};
+pub use events::serve::{Iteration, KeyChange, Task, Wake, Why};
 pub use key_name::KeyName;
 pub use limits::Limits;
-pub use queue::Heirs;

@@ -65,10 +65,9 @@ mod waiter;
 
 pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
-pub use inspect::Heirs;
 pub use leaving::Ended;
 pub use per_key::Cause;
-pub use ready::{Next, Of, Vacancy, MOST_TRIED};
+pub use ready::{Candidate, Of, MOST_TRIED};
 pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 

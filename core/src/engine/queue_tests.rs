@@ -255,7 +255,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     let queue = single.queue.unwrap();
     let try_all = |queues: &mut Queues<u64>| {
         let mut tried = 0;
-        while let Next::Parked(ticket) = queues.next(queue, Vacancy::Whole, Of::All) {
+        while let Some(Candidate::Parked(ticket)) = queues.candidate(queue, true, Of::All) {
             queues.park(ticket, 1);
             tried += 1;
         }
@@ -266,7 +266,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     // Those behind them are served.
     assert!(
-        matches!(queues.next(queue, Vacancy::Whole, Of::All), Next::Single(_, waiter) if waiter.client() == Some(many + 3))
+        matches!(queues.candidate(queue, true, Of::All), Some(Candidate::Single(_, waiter)) if waiter.client() == Some(many + 3))
     );
     queues.leave(many + 3, None, MOST);
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
@@ -278,7 +278,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.set_ready(queue);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
-    assert!(matches!(queues.next(queue, Vacancy::Whole, Of::All), Next::Later));
+    assert!(queues.candidate(queue, true, Of::All).is_none());
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
     assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
     queues.begin_iteration(&mut Budget::of(100));
@@ -301,7 +301,7 @@ fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
         if is_reported_again {
             queues.set_ready(a);
         }
-        let Next::Parked(ticket) = queues.next(a, Vacancy::Whole, Of::All) else { panic!("it came first") };
+        let Some(Candidate::Parked(ticket)) = queues.candidate(a, true, Of::All) else { panic!("it came first") };
         queues.park(ticket, 1);
         queues.go_on(a);
         assert_eq!(queues.take_ready(), Some((b, Cause::Event)));

@@ -1,28 +1,49 @@
-//! The hand-off: a grant ends, and the lock goes to the first waiter or comes free.
+//! The hand-off: who gets a lock that has come free.
+//!
+//! [`Engine::next_holder`] decides, whether a holder has just given the lock back or the timer finds it free. The driver
+//! writes the decision (`driver/hand_off.rs`), and the engine commits it ([`Engine::granted_to_waiter`]).
 
 use super::notify::Notified;
-use crate::engine::budget::Budget;
-use crate::engine::counters::Counter;
 use crate::engine::grant::{Before, Decision, Granted};
-use crate::engine::queue::{Heirs, QueueId, Ticket};
-use crate::engine::sessions::LockKey;
-use crate::engine::{Clock, Engine, KeyName};
+use crate::engine::queue::{Candidate, Of, QueueId, Ticket};
+use crate::engine::{Engine, KeyName};
 use crate::lock::admit::{self, Acquire, Holds, Turn};
-use crate::lock::held::Release;
-use crate::lock::request::Terms;
+use crate::lock::error::Error;
+use crate::lock::grace;
+use crate::lock::request::{Share, Terms};
 use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// The rest of a lock after a grant has ended.
+/// The settings, the time and the waiters by which the next holder is chosen.
 #[derive(Clone, Copy, Debug)]
-pub enum Left<'a> {
-    /// Nothing: it was the only grant.
-    Nothing,
-    /// Other holders, live or expired.
-    Others(State<'a>),
-    /// The predecessor of a lost grant: it is restored.
-    Predecessor(&'a Before),
+pub struct Conditions {
+    /// The settings for leases.
+    pub terms: Terms,
+    /// Those of safety across failover; `None` if it is off.
+    pub grace: Option<grace::Settings>,
+    /// The waiters that can be served.
+    pub of: Of,
+    /// The grant that ends with the hand-off, if there is one: the next token is larger.
+    pub ends: Option<Token>,
+    /// The time.
+    pub now: UnixMicros,
+}
+
+/// The next holder of a lock.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it lives as long as one hand-off")]
+pub enum Next {
+    /// This waiter gets it.
+    Grant(Successor),
+    /// This one could have it, and has to be notified first.
+    Notify(Ticket),
+    /// This one wants other locks too, and could have this one.
+    Try(Ticket),
+    /// This one may not have a lease that long: its wait ends.
+    TooLong(Ticket, Error),
+    /// Nobody gets it now: the first waiter asks for this share.
+    Nobody(Share),
 }
 
 /// The waiter that gets a lock.
@@ -30,68 +51,85 @@ pub enum Left<'a> {
 pub struct Successor {
     /// Its ticket.
     pub ticket: Ticket,
-    /// What to write.
+    /// The write.
     pub decision: Decision,
-    /// What it is told.
+    /// Its grant.
     pub granted: Granted,
-    /// How it was called, if it waits without a connection.
+    /// How it was notified, if it waits without a connection.
     pub notified: Option<Notified>,
 }
 
-/// The next in line for a lock.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "it lives as long as one hand-off")]
-pub enum Heir {
-    /// It gets the lock.
-    Takes(Successor),
-    /// It could have the lock, and has to be called first.
-    ToCall(Ticket),
-    /// Nobody gets it now.
-    Nobody,
-}
-
 impl<H> Engine<H> {
-    /// Counts the outcome of a LOCK.RELEASE.
-    pub fn count_release(&mut self, release: Release) {
-        self.count(match release {
-            Release::InTime => Counter::Releases,
-            Release::Late => Counter::LateReleases,
-            Release::Over => Counter::StaleTokens,
-        });
+    /// Decides who gets the lock of a queue, and changes nothing but tokens. `lock` is what is left of it once the grant
+    /// that ends with the hand-off is gone; `notified` is the attempt that was notified after the last decision.
+    pub fn next_holder(
+        &mut self,
+        queue: QueueId,
+        lock: State<'_>,
+        notified: Option<Notified>,
+        conditions: &Conditions,
+    ) -> Next {
+        let Conditions { terms, grace, of, ends, now } = *conditions;
+        let Self { queues, tokens, .. } = self;
+        let (ticket, waiter) = match queues.candidate(queue, lock.is_nobodys(), of) {
+            Some(Candidate::Single(ticket, waiter)) => (ticket, waiter),
+            Some(Candidate::Parked(ticket)) => return Next::Try(ticket),
+            None => return Next::Nobody(Share::Alone),
+        };
+        if let Some(Err(error)) = grace.map(|grace| grace.check(waiter.lease)) {
+            return Next::TooLong(ticket, error);
+        }
+        let notified = notified.filter(|notified| notified.ticket == ticket);
+        let request = waiter.request(notified.map_or(Micros(0), |notified| notified.lease));
+        let is_hand_off = matches!(of, Of::Head(_));
+        if notified.is_none() && waiter.channel().is_some() {
+            if admit::could_have(lock, &request, now) {
+                return Next::Notify(ticket);
+            }
+            if is_hand_off {
+                return Next::Nobody(request.share);
+            }
+        }
+        // An ID that already holds the lock learns of that when it asks, not while it waits.
+        let may_have_it = lock.is_nobodys() || matches!(lock, State::Several(_));
+        let turn = if may_have_it { Turn::Now } else { Turn::Behind };
+        let decision = match (lock, ends) {
+            (State::Free, Some(token)) => admit::pass_on(token, &request, terms, tokens, now),
+            _ => admit::acquire(lock, &request, turn, terms, tokens, now),
+        };
+        // With nothing to write for the next holder, the end of the grant would not be written either. The timer serves it.
+        let is_usable = |decision: &Acquire<'_>| may_have_it && !(is_hand_off && matches!(decision, Acquire::Keep(_)));
+        match decision.ok().filter(is_usable).and_then(|decision| Decision::to_grant(&decision)) {
+            Some((decision, granted)) => Next::Grant(Successor { ticket, decision, granted, notified }),
+            None => Next::Nobody(request.share),
+        }
     }
 
-    /// Whether the holder of a grant of which only the margin is left has overrun its lease: not if nobody has claimed
-    /// the grant, and not if its session had ended.
-    #[must_use]
-    pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
-        let has_ended = self.sessions.has_ended(key.db, key.name, token) || self.ended.has(key.db, key.name, token);
-        !has_ended && !self.cut_short.has(key.db, key.name, token) && !self.is_unclaimed(key, token)
+    /// Notes what the key of a queue shows. Returns whether its lock can be granted: not while it counts as held because
+    /// the key was evicted, or while its last grant can still be claimed.
+    pub fn note_lock(&mut self, queue: QueueId, lock: State<'_>, now: UnixMicros) -> bool {
+        let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
+        let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
+        let queues = &mut self.queues;
+        let evicted_until = queues.evicted_until(queue).filter(|until| *until > now);
+        if lock == State::Free && evicted_until.is_some() {
+            queues.set_due(queue, evicted_until);
+            return false;
+        }
+        queues.set_last_end(queue, lock.last_end());
+        queues.set_held(queue, lock.held_since());
+        if awaits_claim {
+            // It passes on when its claim has ended.
+            queues.set_due(queue, None);
+            return false;
+        }
+        if !lock.is_nobodys() {
+            queues.seen(queue);
+        }
+        true
     }
 
-    /// A grant was cut short because its connection ended.
-    pub fn cut_short(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
-        self.cut_short.add(grant, until, now);
-    }
-
-    /// Called in each tick of the server: forgets what is remembered of grants for a while, as far as a piece goes.
-    pub fn forget_old(&mut self, clock: impl Clock) {
-        let mut budget = Budget::of(Budget::PART);
-        self.predecessors.forget_piece(clock.monotonic(), &mut budget);
-        let mut budget = Budget::of(Budget::PART);
-        self.cut_short.forget_piece(clock.now(), &mut budget);
-    }
-
-    /// A grant was extended: it counts as cut short no longer.
-    pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
-        self.cut_short.extended(key.db, key.name, token);
-    }
-
-    /// A grant was given back: later tokens are larger.
-    pub fn given_back(&mut self, token: Token, now: UnixMicros) {
-        self.tokens.given_back(now, token);
-    }
-
-    /// The line of a key, if somebody waits in it.
+    /// The queue of a key, if it has waiters.
     #[must_use]
     pub fn awaited_queue(&self, key: KeyName<'_>) -> Option<QueueId> {
         if self.queues.is_empty() {
@@ -100,60 +138,36 @@ impl<H> Engine<H> {
         self.queues.awaited_queue(key.db, key.name)
     }
 
-    /// The successor in a line: the first waiter, if it waits for this lock alone and can have it.
-    pub fn successor(
-        &mut self,
-        heirs: impl Into<Heirs>,
-        token: Token,
-        left: Left<'_>,
-        terms: Terms,
-        notified: Option<Notified>,
-        now: UnixMicros,
-    ) -> Heir {
-        let Some((ticket, head)) = self.queues.single_head(heirs.into()) else { return Heir::Nobody };
-        let notified = notified.filter(|notified| notified.ticket == ticket);
-        let request = head.request(notified.map_or(Micros(0), |notified| notified.lease));
-        if notified.is_none() && head.channel().is_some() {
-            let could_have_it = match left {
-                Left::Others(lock) => admit::could_have(lock, &request, now),
-                Left::Nothing | Left::Predecessor(_) => true,
-            };
-            return if could_have_it { Heir::ToCall(ticket) } else { Heir::Nobody };
-        }
-        let decision = match left {
-            Left::Nothing => admit::pass_on(token, &request, terms, &mut self.tokens, now),
-            Left::Others(lock) => admit::acquire(lock, &request, Turn::Now, terms, &mut self.tokens, now),
-            Left::Predecessor(before) => {
-                // A client of the classic pattern had no token, and none is reported.
-                let record = before.record(token);
-                let lock = State::Expired(record.timestamp, before.token.map(|_| record));
-                admit::acquire(lock, &request, Turn::Now, terms, &mut self.tokens, now)
-            }
-        };
-        // If its ID already holds the lock, the timer tells it so: there is nothing to write for it, so the end of the
-        // grant would not be written either.
-        let decision = decision.ok().filter(|decision| !matches!(decision, Acquire::Keep(_)));
-        match decision.and_then(|decision| Decision::to_grant(&decision)) {
-            Some((decision, granted)) => Heir::Takes(Successor { ticket, decision, granted, notified }),
-            None => Heir::Nobody,
-        }
-    }
-
-    /// The lock of a line was released, and nobody holds it.
+    /// The lock of a queue was released, and nobody holds it.
     pub fn came_free(&mut self, queue: QueueId) {
         self.queues.set_held(queue, None);
     }
 
-    /// The lock of a line may have come free: it is checked soon.
+    /// The lock of a queue may have come free: the queue is served soon.
     pub fn set_ready(&mut self, queue: QueueId) {
         self.queues.set_ready(queue);
     }
 
-    /// The same for the line of a key.
+    /// The same for the queue of a key.
     pub fn set_key_ready(&mut self, key: KeyName<'_>) {
         if let Some(queue) = self.awaited_queue(key) {
             self.queues.set_ready(queue);
         }
+    }
+
+    /// Others in a queue may be able to have its lock too. They are served after earlier waiters of other queues.
+    pub fn go_on(&mut self, queue: QueueId) {
+        self.queues.go_on(queue);
+    }
+
+    /// The lock of a queue comes free by itself then, if that is known.
+    pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
+        self.queues.set_due(queue, due);
+    }
+
+    /// The queue is to be served again by then.
+    pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
+        self.queues.set_due_by(queue, at);
     }
 
     /// The decision that ends a grant: its predecessor is restored if the grant counts as if it had never been.

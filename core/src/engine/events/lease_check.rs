@@ -2,8 +2,9 @@
 
 use crate::engine::budget::Budget;
 use crate::engine::gate::Sweep;
-use crate::engine::queue::QueueId;
+use crate::engine::queue::{QueueId, Ticket};
 use crate::engine::Engine;
+use crate::lock::error::Error;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
@@ -18,6 +19,18 @@ impl<H> Engine<H> {
             budget.spend_on_waiter(&keys);
             self.end_wait(ticket, error);
         }
+        true
+    }
+
+    /// Ends the wait for a lease that the grace does not cover, if the budget allows. Returns whether it does.
+    pub fn end_too_long(&mut self, ticket: Ticket, error: Error, budget: &mut Budget) -> bool {
+        if !budget.has_left() {
+            return false;
+        }
+        if let Some((_, keys)) = self.queues.keys(ticket) {
+            budget.spend_on_waiter(&keys);
+        }
+        self.end_wait(ticket, error);
         true
     }
 

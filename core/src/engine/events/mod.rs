@@ -14,5 +14,7 @@ pub(crate) mod join;
 pub(crate) mod lease_check;
 pub(crate) mod leaving;
 pub(crate) mod notify;
+pub(crate) mod parked;
+pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod time_out;

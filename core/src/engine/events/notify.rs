@@ -31,7 +31,7 @@ impl<H> Engine<H> {
     /// The message for an attempt whose turn has come; `None` if it is passed over, because its channel is silent or it
     /// no longer waits.
     #[must_use]
-    pub fn call(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Notification> {
+    pub fn notification(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Notification> {
         let waiter = self.queues.waiter(ticket)?;
         let Handle::Channel { channel, sent, .. } = &waiter.handle else { return None };
         if self.queues.is_skipped(channel) {

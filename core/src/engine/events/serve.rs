@@ -1,21 +1,12 @@
-//! The work outside of commands: which lost grants, ended sessions and lines an event-loop iteration handles, who gets
-//! a lock that came free, and when the next iteration is needed.
+//! The work outside of commands: which lost grants, ended sessions and queues an event-loop iteration handles, and when
+//! the next iteration is needed.
 
-use super::hand_off::Successor;
-use super::join::{due, Blocked};
-use super::notify::Notified;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::grant::{Decision, Granted};
 use crate::engine::outstanding::Lost;
-use crate::engine::queue::{Cause, Keys, Next, Of, QueueId, Ticket, Vacancy};
+use crate::engine::queue::{Cause, QueueId};
 use crate::engine::sessions::LockKey;
 use crate::engine::{Clock, Engine, KeyName};
-use crate::lock::admit::{self, Turn};
-use crate::lock::error::Error;
-use crate::lock::grace;
-use crate::lock::request::{Share, Terms};
-use crate::lock::state::State;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
@@ -78,35 +69,6 @@ pub enum Why {
     Known,
     /// No event is known: a grant now means that a wake-up was missed.
     Scan,
-}
-
-/// The settings and the time by which a lock is checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Conditions {
-    /// The settings for leases.
-    pub terms: Terms,
-    /// Those of safety across failover; `None` if it is off.
-    pub grace: Option<grace::Settings>,
-    /// The waiters that can be served.
-    pub of: Of,
-    /// The time.
-    pub now: UnixMicros,
-}
-
-/// The result of checking the lock of a line.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "it lives as long as one look")]
-pub enum Found {
-    /// The next waiter gets it.
-    Grant(Successor),
-    /// The next waiter wants other locks too, and could have this one.
-    Try(Ticket),
-    /// The next waiter could have it, and has to be called first.
-    ToCall(Ticket),
-    /// The next waiter may not have a lease that long: end its wait.
-    End(Ticket, Error),
-    /// Nobody can have it now.
-    Nobody,
 }
 
 impl<H> Engine<H> {
@@ -228,119 +190,6 @@ impl<H> Engine<H> {
         let deadline = self.claims.next_deadline().map(|deadline| deadline.unwrap_or(Wake::AT_ONCE));
         let end = self.queues.next_end().into_iter().chain(deadline).chain(work).min();
         Wake { end, due: self.queues.next_due() }
-    }
-
-    /// The waiter of a line that gets its lock, if there is one that can have it.
-    pub fn try_to_serve(
-        &mut self,
-        queue: QueueId,
-        lock: State<'_>,
-        expires_in_ms: impl Fn() -> Option<u64>,
-        notified: Option<Notified>,
-        conditions: &Conditions,
-    ) -> Found {
-        let Conditions { terms, grace, of, now } = *conditions;
-        let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
-        let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
-        let Self { queues, tokens, .. } = self;
-        let evicted_until = queues.evicted_until(queue).filter(|until| *until > now);
-        if lock == State::Free && evicted_until.is_some() {
-            queues.set_due(queue, evicted_until);
-            return Found::Nobody;
-        }
-        queues.set_last_end(queue, lock.last_end());
-        queues.set_held(queue, lock.held_since());
-        if awaits_claim {
-            // It passes on when its claim has ended.
-            queues.set_due(queue, None);
-            return Found::Nobody;
-        }
-        let vacancy = if lock.is_nobodys() {
-            Vacancy::Whole
-        } else {
-            queues.seen(queue);
-            Vacancy::Part
-        };
-        let due = match queues.next(queue, vacancy, of) {
-            Next::Parked(ticket) => return Found::Try(ticket),
-            Next::Single(ticket, waiter) => {
-                if let Some(Err(error)) = grace.as_ref().map(|grace| grace.check(waiter.lease)) {
-                    return Found::End(ticket, error);
-                }
-                let notified = notified.filter(|notified| notified.ticket == ticket);
-                let request = waiter.request(notified.map_or(Micros(0), |notified| notified.lease));
-                if notified.is_none() && waiter.channel().is_some() && admit::could_have(lock, &request, now) {
-                    return Found::ToCall(ticket);
-                }
-                // An ID that already holds the lock is told so when it asks, not while it waits.
-                let may_have_it = vacancy == Vacancy::Whole || matches!(lock, State::Several(_));
-                let turn = if may_have_it { Turn::Now } else { Turn::Behind };
-                let decision = admit::acquire(lock, &request, turn, terms, tokens, now);
-                let grant = decision.ok().filter(|_| may_have_it).and_then(|decision| Decision::to_grant(&decision));
-                if let Some((decision, granted)) = grant {
-                    return Found::Grant(Successor { ticket, decision, granted, notified });
-                }
-                (vacancy == Vacancy::Part).then(|| due(lock, request.share, expires_in_ms, now)).flatten()
-            }
-            Next::Later | Next::Nobody => {
-                (vacancy == Vacancy::Part).then(|| due(lock, Share::Alone, expires_in_ms, now)).flatten()
-            }
-        };
-        queues.set_due(queue, due);
-        Found::Nobody
-    }
-
-    /// A waiter for several locks: its lease, database and keys, and whether it has to be called before it is granted
-    /// them. `None` if it no longer waits.
-    #[must_use]
-    pub fn parked(&self, ticket: Ticket) -> Option<(Micros, i32, Keys, bool)> {
-        let waiter = self.queues.waiter(ticket)?;
-        let (db, keys) = self.queues.keys(ticket)?;
-        Some((waiter.lease, db, keys, waiter.channel().is_some()))
-    }
-
-    /// The lock of a line comes free by itself then, if that is known.
-    pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
-        self.queues.set_due(queue, due);
-    }
-
-    /// The lock of a line is to be checked again by then.
-    pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
-        self.queues.set_due_by(queue, at);
-    }
-
-    /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
-    pub fn park(&mut self, ticket: Ticket, blocked: Blocked) -> bool {
-        let before = self.queues.queue_of_ticket(ticket);
-        let Some(queue) = self.queues.park(ticket, blocked.at) else { return false };
-        if let Some(due) = blocked.due {
-            self.queues.set_due_by(queue, due);
-        }
-        if blocked.last_end.is_some() {
-            self.queues.set_last_end(queue, blocked.last_end);
-            self.queues.set_held(queue, blocked.held_since);
-        }
-        before == Some(queue)
-    }
-
-    /// Grants a waiter for several locks all of them, if it can have them all.
-    pub fn grant_all(
-        &mut self,
-        ticket: Ticket,
-        locks: &[State<'_>],
-        terms: Terms,
-        notified: Option<Notified>,
-        now: UnixMicros,
-    ) -> Option<(Vec<Decision>, Granted)> {
-        let waiter = self.queues.waiter(ticket)?;
-        let request = waiter.request(notified.map_or(Micros(0), |notified| notified.lease));
-        let decisions = admit::acquire_all(locks, &request, Turn::Now, terms, &mut self.tokens, now);
-        Decision::to_grants(&decisions.ok()??)
-    }
-
-    /// Others in a line may be able to have its lock too. They are served after earlier waiters of other lines.
-    pub fn go_on(&mut self, queue: QueueId) {
-        self.queues.go_on(queue);
     }
 
     /// Takes up to `most` lines that are to be checked.

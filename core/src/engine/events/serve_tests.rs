@@ -3,6 +3,8 @@
 use super::*;
 use crate::engine::grant::Written;
 use crate::engine::queue::{Handle, ReplyShape, Waiter};
+use crate::engine::Blocked;
+use crate::lock::request::Share;
 
 /// The wall clock.
 #[derive(Clone, Copy)]

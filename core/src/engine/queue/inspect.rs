@@ -9,21 +9,6 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// The waiters of a line that may get its lock.
-#[derive(Clone, Copy, Debug)]
-pub struct Heirs {
-    /// The line.
-    pub queue: QueueId,
-    /// All but this one: it leaves the line once the hand-off is written.
-    pub but: Option<Ticket>,
-}
-
-impl From<QueueId> for Heirs {
-    fn from(queue: QueueId) -> Self {
-        Self { queue, but: None }
-    }
-}
-
 impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
@@ -254,10 +239,9 @@ impl<H> Queues<H> {
 
     /// The first waiter in a line, if it waits for this lock alone.
     #[must_use]
-    pub fn single_head(&self, heirs: impl Into<Heirs>) -> Option<(Ticket, &Waiter<H>)> {
-        let Heirs { queue, but } = heirs.into();
+    pub fn single_head(&self, queue: QueueId) -> Option<(Ticket, &Waiter<H>)> {
         let queue = self.by_id.get(&queue)?;
-        let head = queue.head_but(but).filter(|head| queue.single.contains(*head))?;
+        let head = queue.head().filter(|head| queue.single.contains(*head))?;
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 

@@ -8,35 +8,25 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 /// tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
-/// How much of a line's lock is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vacancy {
-    /// All of it: nobody holds it.
-    Whole,
-    /// At most a share: somebody holds it.
-    Part,
-}
-
-/// The waiters of a line that can be served.
+/// The waiters of a queue that can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// All of them.
     All,
     /// Those that the server keeps blocked.
     Blocked,
+    /// The head, if it waits for this lock alone. With a ticket: as if that waiter had left, which it does once the
+    /// hand-off is written.
+    Head(Option<Ticket>),
 }
 
-/// The next in a line to be served.
+/// The waiter that is considered next.
 #[derive(Debug)]
-pub enum Next<'a, H> {
-    /// A waiter for this lock alone.
+pub enum Candidate<'a, H> {
+    /// It waits for this lock alone.
     Single(Ticket, &'a Waiter<H>),
-    /// A waiter for other locks too.
+    /// It waits for other locks too.
     Parked(Ticket),
-    /// The rest are tried in the next iteration.
-    Later,
-    /// Nobody in the line can have the lock.
-    Nobody,
 }
 
 impl<H> Queues<H> {
@@ -137,11 +127,10 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The next to be served in a line: anybody if nobody holds the lock, otherwise only a waiter that may share it. A
-    /// parked waiter counts as tried.
-    pub fn next(&mut self, id: QueueId, vacancy: Vacancy, of: Of) -> Next<'_, H> {
-        let is_nobodys = vacancy == Vacancy::Whole;
-        let Some(queue) = self.by_id.get_mut(&id) else { return Next::Nobody };
+    /// The waiter of a queue to consider next: any if nobody holds the lock, otherwise only one that may share it. A
+    /// parked waiter counts as tried; if too many are, the rest follow in the next iteration.
+    pub fn candidate(&mut self, id: QueueId, is_nobodys: bool, of: Of) -> Option<Candidate<'_, H>> {
+        let queue = self.by_id.get_mut(&id)?;
         let (single, parked) = match of {
             Of::All => (queue.single.first(), queue.parked.first()),
             Of::Blocked => {
@@ -151,6 +140,10 @@ impl<H> Queues<H> {
                 };
                 (queue.single.blocked().first(), queue.parked.iter().take(MOST_TRIED).find(is_blocked))
             }
+            Of::Head(but) => {
+                let head = queue.head_but(but).filter(|head| queue.single.contains(*head))?;
+                return Some(Candidate::Single(head, self.entries.get(&head)?.waiter()?));
+            }
         };
         // One that came earlier and waits for this lock alone holds it up, whether it can be served or not.
         let held_up_from = queue.single.first();
@@ -159,17 +152,14 @@ impl<H> Queues<H> {
         match (parked, single) {
             (Some(parked), _) if queue.tried < MOST_TRIED => {
                 queue.tried = queue.tried.saturating_add(1);
-                Next::Parked(parked)
+                Some(Candidate::Parked(parked))
             }
             (Some(_), None) => {
                 self.later.insert(id);
-                Next::Later
+                None
             }
-            (_, Some(single)) => {
-                let waiter = self.entries.get(&single).and_then(|entry| entry.waiter());
-                waiter.map_or(Next::Nobody, |waiter| Next::Single(single, waiter))
-            }
-            (None, None) => Next::Nobody,
+            (_, Some(single)) => Some(Candidate::Single(single, self.entries.get(&single)?.waiter()?)),
+            (None, None) => None,
         }
     }
 

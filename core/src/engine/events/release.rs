@@ -1,0 +1,51 @@
+//! A holder gives its grant back, or extends it: what is counted, and what is remembered of the grant.
+
+use crate::engine::budget::Budget;
+use crate::engine::counters::Counter;
+use crate::engine::sessions::LockKey;
+use crate::engine::{Clock, Engine, KeyName};
+use crate::lock::held::Release;
+use crate::lock::time::UnixMicros;
+use crate::lock::token::Token;
+
+impl<H> Engine<H> {
+    /// Counts the outcome of a LOCK.RELEASE.
+    pub fn count_release(&mut self, release: Release) {
+        self.count(match release {
+            Release::InTime => Counter::Releases,
+            Release::Late => Counter::LateReleases,
+            Release::Over => Counter::StaleTokens,
+        });
+    }
+
+    /// Whether the holder of a grant of which only the margin is left has overrun its lease: not if nobody has claimed
+    /// the grant, and not if its session had ended.
+    #[must_use]
+    pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
+        let has_ended = self.sessions.has_ended(key.db, key.name, token) || self.ended.has(key.db, key.name, token);
+        !has_ended && !self.cut_short.has(key.db, key.name, token) && !self.is_unclaimed(key, token)
+    }
+
+    /// A grant was cut short because its connection ended.
+    pub fn cut_short(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
+        self.cut_short.add(grant, until, now);
+    }
+
+    /// Called in each tick of the server: forgets what is remembered of grants for a while, as far as a piece goes.
+    pub fn forget_old(&mut self, clock: impl Clock) {
+        let mut budget = Budget::of(Budget::PART);
+        self.predecessors.forget_piece(clock.monotonic(), &mut budget);
+        let mut budget = Budget::of(Budget::PART);
+        self.cut_short.forget_piece(clock.now(), &mut budget);
+    }
+
+    /// A grant was extended: it counts as cut short no longer.
+    pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
+        self.cut_short.extended(key.db, key.name, token);
+    }
+
+    /// A grant was given back: later tokens are larger.
+    pub fn given_back(&mut self, token: Token, now: UnixMicros) {
+        self.tokens.given_back(now, token);
+    }
+}

@@ -8,6 +8,7 @@
 //! Each module depends only on those above it.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "only this project calls this crate")]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
 // `fuzz/properties`, which unit tests feed too, calls the core by the name that the module has for it.

@@ -16,22 +16,18 @@ use crate::lock::token::Token;
 /// The arguments of a command that asks for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The request.
     pub request: Request<'a>,
     /// How long to wait; zero: not at all.
     pub wait: Micros,
-    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// The channel on which to tell an attempt that waits without a connection.
+    /// The channel on which an attempt that waits without a connection is notified.
     pub notify: Option<ChannelName<'a>>,
 }
 
-/// The name of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelName<'a> {
-    /// The name.
     pub name: &'a [u8],
     /// Whether it is a sharded channel.
     pub is_sharded: bool,
@@ -54,7 +50,7 @@ pub enum Outcome {
     NotGranted,
     /// The client waits and is answered later.
     Waits,
-    /// The attempt waits, and is told on its channel.
+    /// The attempt waits, and is notified on its channel.
     Queued,
 }
 
@@ -182,8 +178,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(self.claim(names, ask, wanted)?.map(Outcome::Granted))
     }
 
-    /// Whether an attempt that holds the lock may be told so, and its lease extended. In a grace only if this server
-    /// granted it: otherwise the grant may have ended on the master before it.
+    /// Whether an attempt that holds the lock may get its grant again, with a longer lease. In a grace only if this
+    /// server granted it: otherwise the grant may have ended on the master before it.
     fn may_report_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
             Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {

@@ -1,4 +1,4 @@
-//! The canonical form of what is remembered between calls: that of the engine, and the timer.
+//! The canonical form of what is remembered between entries: that of the engine, and the timer.
 
 use super::entry::Driver;
 use crate::engine::outbox::Answer;

@@ -1,4 +1,4 @@
-//! An attempt without a connection claims its grant, by any call that asks for the same locks with its ID.
+//! An attempt without a connection claims its grant, by any command that asks for the same locks with its ID.
 
 use super::acquire::Ask;
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
@@ -33,7 +33,7 @@ impl<E: Edge> Entry<'_, E> {
         if !own.others.is_empty() {
             self.may_fail(db, names, &bytes, ask, wanted)?;
         }
-        // The newer call is for other keys: it replaces the attempt.
+        // The newer command is for other keys: it replaces the attempt.
         let mut budget = Budget::COMMAND;
         for other in own.others {
             let given_up = self.engine().replace_unclaimed(other, &mut budget);
@@ -50,7 +50,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(claimed)
     }
 
-    /// Finds out how a call can fail, before anything is given up for it.
+    /// Finds out how the command can fail, before anything is given up for it.
     fn may_fail(
         &mut self,
         db: i32,

@@ -19,7 +19,6 @@ use crate::lock::token::Token;
 pub enum Access {
     /// The running command names it and may change it.
     Caller,
-    /// It is only read.
     ReadOnly,
     /// For a waiter: checks whether it is served here, and may change it.
     Waiter,
@@ -78,12 +77,10 @@ impl From<WriteRefused> for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit(Writer);
 
-/// The writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// A running command.
     Command,
-    /// The timer.
     Timer,
 }
 
@@ -91,7 +88,6 @@ impl Permit {
     pub(super) const COMMAND: Self = Self(Writer::Command);
     pub(super) const TIMER: Self = Self(Writer::Timer);
 
-    /// The writer.
     #[must_use]
     pub const fn writer(self) -> Writer {
         self.0
@@ -100,7 +96,6 @@ impl Permit {
 
 /// An open key, as it is at one point in time.
 pub trait Key {
-    /// The state of its lock.
     fn lock(&self) -> State<'_>;
     /// The point in time.
     fn now(&self) -> UnixMicros;
@@ -141,9 +136,8 @@ pub enum Level {
 /// A master's knowledge of its replicas.
 #[derive(Debug)]
 pub struct Replication {
-    /// Its own offset.
     pub offset: u64,
-    /// The last answers of those that are online.
+    /// The last answer of each replica that is online.
     pub answers: Vec<grace::Answer>,
 }
 
@@ -155,9 +149,8 @@ pub trait Edge {
     type Handle;
     /// A timer of the server.
     type TimerId: Copy;
-    /// The name of a key, borrowed for a call.
+    /// The name of a key, borrowed for an entry.
     type Name<'n>: Copy;
-    /// An owned name.
     type OwnName;
     /// An open key.
     type Key<'n>: Key;
@@ -252,10 +245,10 @@ pub trait Edge {
         self.is_out_of_memory()
     }
 
-    /// Whether the server lets a module write now, outside of a command: it is no replica, not loading, not paused, and
-    /// has as many good replicas as `min-replicas-to-write` requires.
+    /// Whether the server lets a module write now, outside of a command: it is not a replica, not loading, not paused,
+    /// and has as many good replicas as `min-replicas-to-write` requires.
     fn may_write(&mut self) -> bool;
-    /// Whether waiters can be told now that their slot is not served here.
+    /// Whether waiters can be answered now that their slot is not served here.
     fn may_lose_slots(&self) -> bool;
     /// Whether this server is a replica.
     fn is_replica(&self) -> bool;
@@ -264,7 +257,6 @@ pub trait Edge {
     /// The answers of the replicas; `None` if the server does not report them.
     fn replication(&mut self) -> Option<Replication>;
 
-    /// Sets a timer.
     fn set_timer(&mut self, after_ms: u64) -> Self::TimerId;
     /// Stops a timer, if it has not fired.
     fn stop_timer(&mut self, timer: Self::TimerId);

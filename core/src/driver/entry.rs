@@ -1,4 +1,4 @@
-//! One call from the server, and the state that is kept between calls.
+//! One entry from the server, and the state that is kept between entries.
 
 use super::edge::Edge;
 use crate::engine::{Engine, KeyName, Wake};
@@ -14,7 +14,7 @@ pub(super) struct Timer<T> {
     pub(super) at: MonotonicMicros,
 }
 
-/// The state that is kept between calls from the server. `H` is a blocked client, `T` a timer.
+/// The state that is kept between entries from the server. `H` is a blocked client, `T` a timer.
 #[derive(Clone, Debug)]
 pub struct Driver<H, T> {
     pub(super) engine: Engine<H>,
@@ -44,14 +44,14 @@ impl<H, T> Driver<H, T> {
     }
 }
 
-/// One call from the server.
+/// One entry from the server.
 pub struct Entry<'d, E: Edge> {
     driver: &'d RefCell<Driver<E::Handle, E::TimerId>>,
     pub(super) edge: E,
 }
 
 impl<'d, E: Edge> Entry<'d, E> {
-    /// Begins a call.
+    /// Begins an entry.
     pub const fn new(driver: &'d RefCell<Driver<E::Handle, E::TimerId>>, edge: E) -> Self {
         Self { driver, edge }
     }
@@ -77,7 +77,7 @@ impl<'d, E: Edge> Entry<'d, E> {
         }
     }
 
-    /// Borrows the state that is kept between calls.
+    /// Borrows the state that is kept between entries.
     pub(super) fn state(&mut self) -> RefMut<'_, Driver<E::Handle, E::TimerId>> {
         self.driver.borrow_mut()
     }

@@ -1,5 +1,5 @@
-//! The end of every call from the server: it sends answers, subscribes to events that now matter, and sets the timer to
-//! what is due next. Nothing else sets the timer, so no change can be forgotten.
+//! The end of every entry from the server: it sends answers, subscribes to events that now matter, and sets the timer
+//! to what is due next. Nothing else sets the timer, so no change can be forgotten.
 //!
 //! There is one timer for everything. The server's timers run on the wall clock, and are late after that is set back.
 //! So the driver remembers when the timer is due in monotonic time, and sets an overdue one again.
@@ -18,7 +18,7 @@ const LONGEST_MS: u64 = 1_800_000;
 const LATE: Micros = Micros(100_000);
 
 impl<E: Edge> Entry<'_, E> {
-    /// Ends the call. The clocks are read only when the timer has to be set; one that fires too early does no harm.
+    /// Ends the entry. The clocks are read only when the timer has to be set; one that fires too early does no harm.
     pub fn finish(&mut self) {
         if self.has_nothing_to_finish() {
             return;
@@ -52,14 +52,14 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// The usual case: nobody waits, and nobody has to be told anything.
+    /// The usual case: nobody waits, and no answer or message has to be sent.
     #[inline]
     fn has_nothing_to_finish(&mut self) -> bool {
         let state = self.state();
         state.timer.is_none() && state.engine.is_quiet()
     }
 
-    /// Counts how long the waits took that have ended in this call.
+    /// Counts how long the waits took that have ended in this entry.
     fn settle_waits(&mut self) {
         if self.engine().waits().are_settled() {
             return;
@@ -97,7 +97,7 @@ impl<E: Edge> Entry<'_, E> {
         self.state().timer = Some(Timer { id, wake, at: now.after(delay) });
     }
 
-    /// Stops the timer; the end of the call sets it again.
+    /// Stops the timer; the end of the entry sets it again.
     pub fn stop_timer(&mut self) {
         let timer = self.state().timer.take();
         if let Some(timer) = timer {
@@ -105,7 +105,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Stops a timer that should have fired by now; the end of the call sets it again.
+    /// Stops a timer that should have fired by now; the end of the entry sets it again.
     pub(super) fn renew_late_timer(&mut self, now: MonotonicMicros) {
         let is_late = self.state().timer.as_ref().is_some_and(|timer| timer.at.after(LATE) < now);
         if is_late {

@@ -42,9 +42,9 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().gate().reign().may_extend(&settings, now)
     }
 
-    /// Logs and counts steps of the wall clock and suspends of the machine since the last look. Returns the monotonic
-    /// time. Every question to the gate looks, not only the next tick: a suspended machine can wake up in the middle of
-    /// anything.
+    /// Logs and counts steps of the wall clock and suspends of the machine since the last comparison. Returns the
+    /// monotonic time. Every question to the gate compares them, not only the next tick: a suspended machine can wake
+    /// up in the middle of anything.
     pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
         let reading = self.edge.reading();
         let jumps = {
@@ -145,7 +145,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Logs that a grace, in which this server grants nothing, began or ended since the last look, and what it refused.
+    /// Logs that a grace, in which this server grants nothing, began or ended since the last tick, and what it
+    /// refused.
     fn log_grace(&mut self, now: MonotonicMicros) {
         let is_replica = self.edge.is_replica();
         let settings = self.edge.grace().filter(|_| !is_replica);
@@ -171,7 +172,7 @@ impl<E: Edge> Entry<'_, E> {
         self.edge.log(Level::Notice, &text);
     }
 
-    /// Counts a call for a lock that nobody held and that the grace refused. Returns its error.
+    /// Counts a command for a lock that nobody held and that the grace refused. Returns its error.
     pub(super) fn refused_by_gate(&mut self, error: Error) -> Error {
         if matches!(error, Error::Grace(_)) {
             self.engine().count(Counter::GraceRefusals);

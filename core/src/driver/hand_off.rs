@@ -1,7 +1,8 @@
 //! The hand-off: a lock comes free, and its queue gets it.
 //!
 //! Three events lead here: a holder gives its grant back ([`Entry::pass_on`]), a grant turns out to have reached nobody
-//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have come free ([`Entry::serve`]). All of them
+//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have come free ([`Entry::serve`]). All of
+//! them
 //! 1. **decide**: the engine names the next holder ([`Engine::next_holder`]) and changes nothing;
 //! 2. **write** the decision to the key ([`Entry::carry_out`]), which can fail: then nothing has changed;
 //! 3. **commit**: the same call reports the write to the engine, and only then the waiter leaves its queue.
@@ -40,8 +41,8 @@ pub(super) enum Served {
 
 impl<E: Edge> Entry<'_, E> {
     /// The holder of `token` gave the lock back: hands it to the next of `heirs`, in one change of the key, or removes
-    /// the grant from the key if they may not have it. Returns the queue if its lock may have come free for waiters that
-    /// want other locks too: for [`Entry::pass_on_parked`], once the caller has released all.
+    /// the grant from the key if they may not have it. Returns the queue if its lock may have come free for waiters
+    /// that want other locks too: for [`Entry::pass_on_parked`], once the caller has released all.
     pub(super) fn pass_on<'n>(
         &mut self,
         key_name: KeyName<'n>,
@@ -205,8 +206,9 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Asks the engine for the next holder until one can have the lock at once: attempts without a subscriber are passed
-    /// over, and waits for leases beyond the grace end. What is left when the budget is spent is returned as it is.
+    /// Asks the engine for the next holder until one can have the lock at once: attempts without a subscriber are
+    /// passed over, and waits for leases beyond the grace end. Once the budget is spent, it returns the attempt or the
+    /// wait that is next.
     fn next_holder(
         &mut self,
         queue: QueueId,

@@ -10,12 +10,12 @@ use crate::lock::time::Micros;
 
 /// What a notification costs of the budget of keys.
 const COST: usize = 4;
-/// How long publishing may take at the end of a call from the server; the rest follows in the next iteration.
+/// How long publishing may take at the end of an entry from the server; the rest follows in the next iteration.
 const LONGEST: Micros = Micros(1_000);
 
 impl<E: Edge> Entry<'_, E> {
-    /// Notifies an attempt that could have the lock. If it has no subscriber it leaves the queue, and there is nothing to
-    /// return. Not to be asked for out of memory: the claim would be refused.
+    /// Notifies an attempt that could have the lock. If it has no subscriber it leaves the queue, and there is nothing
+    /// to return. Not to be asked for out of memory: the claim would be refused.
     pub(super) fn notify(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<Notified> {
         budget.spend(COST);
         let (limits, clock) = (self.edge.limits(), self.edge.clock());

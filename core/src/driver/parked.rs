@@ -34,7 +34,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Served, WriteRefused> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let now = clock.now();
-        // In another line nobody would know any more that it was cancelled.
+        // In another queue nobody would know any more that it was cancelled.
         let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
         if has_ended {
             return Ok(Served::Moved);
@@ -152,7 +152,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// A command released the locks of these lines: tries the parked waiters at their heads at once, so that a lock is
+    /// A command released the locks of these queues: tries the parked waiters at their heads at once, so that a lock is
     /// not refused to others on their account. The timer serves the rest.
     #[inline]
     pub(super) fn pass_on_parked(&mut self, queues: &[QueueId], budget: &mut Budget) {

@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
         if deleted < gone.len() {
             return Err(Error::Internal);
         }
-        // The waiters are served in the order of arrival, whatever line they are in, when all is released.
+        // The waiters are served in the order of arrival, whatever queue they are in, when all is released.
         let has_parked = awaited.iter().any(|(name, _)| {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key.db, key.name)
@@ -144,7 +144,7 @@ impl<E: Edge> Entry<'_, E> {
             ended = ended.saturating_add(number);
             all_given_up.extend(given_up);
         }
-        // Not before all of them have ended: the next in line may be one of them.
+        // Not before all of them have ended: the next in the queue may be one of them.
         self.pass_on_given_up(all_given_up);
         ended
     }
@@ -167,7 +167,7 @@ impl<E: Edge> Entry<'_, E> {
         let mut budget = Budget::COMMAND;
         let queue = if let Some(token) = ends {
             if let Some((ticket, ..)) = unclaimed {
-                // What ends is announced before what follows from it.
+                // The end is announced before what follows from it.
                 self.edge.check_writable(Permit::COMMAND, &key)?;
                 self.engine().announce_end(ticket);
                 self.publish_notices();
@@ -201,10 +201,11 @@ impl<E: Edge> Entry<'_, E> {
         Ok(was_there)
     }
 
-    /// A command ended grants that nobody had claimed: they pass on with it. What cannot pass on now does so soon.
+    /// A command ended grants that nobody had claimed: they pass on with it. A grant that cannot pass on now does so
+    /// soon.
     pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
         let (now, mut budget) = (self.edge.command_time(), Budget::COMMAND);
-        // What ended is told before what follows from it.
+        // The end is announced before what follows from it.
         self.publish_notices();
         for GivenUp { db, keys, token, .. } in given_up {
             for name in keys.iter() {

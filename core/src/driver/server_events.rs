@@ -33,7 +33,6 @@ impl<E: Edge> Entry<'_, E> {
         })
     }
 
-    /// A connection ended.
     pub fn connection_ended(&mut self, client: u64) {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         self.engine().connection_ended(client, clock.now(), limits, clock);

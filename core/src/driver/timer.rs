@@ -13,11 +13,11 @@ use crate::lock::held;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// How many grants pass on and lines are checked in one iteration. It ends earlier when its budget is spent: a piece of
-/// work can be a set of holders that has to be read as a whole.
+/// How many grants pass on and queues are checked in one iteration. It ends earlier when its budget is spent: a piece
+/// of work can be a set of holders that has to be read as a whole.
 const PER_ITERATION: usize = 128;
+
 impl<E: Edge> Entry<'_, E> {
-    /// The timer fires.
     pub fn timer_fired(&mut self) {
         // A timer that has fired must not be stopped.
         self.state().timer = None;

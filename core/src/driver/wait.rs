@@ -64,12 +64,12 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Some(Outcome::Waits))
     }
 
-    /// Whether a call waits if it is refused.
+    /// Whether a command waits if it is refused.
     pub(super) fn would_wait(&self, ask: &Ask<'_>) -> bool {
         ask.wait > Micros(0) && (ask.notify.is_some() || self.edge.may_block())
     }
 
-    /// Whether a call that was refused may wait.
+    /// Whether a command that was refused may wait.
     pub(super) fn may_begin_wait(&mut self, db: i32, names: &[&[u8]], ask: &Ask<'_>) -> Result<(), Error> {
         let (has_channel, limits) = (ask.notify.is_some(), self.edge.limits());
         self.engine().may_wait(db, names, ask.request.id, has_channel, limits)?;

@@ -1,4 +1,4 @@
-//! Carries out decisions. This is the only place that writes keys, and it always tells the engine the outcome.
+//! Carries out decisions. This is the only place that writes keys, and it always commits the outcome.
 
 use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
@@ -10,11 +10,10 @@ use crate::lock::token::Token;
 
 /// The new holder, once all is written.
 pub(super) enum Then<'g> {
-    /// Nobody.
     Nobody,
-    /// The caller; the engine may add to what it is told.
+    /// The caller; the engine may add to its reply.
     Caller(Caller, &'g mut Granted),
-    /// A waiter, and how it was called if it waits without a connection.
+    /// A waiter, and how it was notified if it waits without a connection.
     Waiter(Ticket, Granted, Option<Notified>),
 }
 
@@ -99,7 +98,7 @@ impl<E: Edge> Entry<'_, E> {
         result
     }
 
-    /// Writes a key and tells the engine.
+    /// Writes a key and commits it to the engine.
     fn write<'n>(
         &mut self,
         permit: Permit,
@@ -160,8 +159,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns how many of them, from the first on,
-    /// were deleted.
+    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns how many of them, from the first
+    /// on, were deleted.
     pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> usize {
         let written = self.edge.delete_all(keys);
         let deleted = written.len();

@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::names::Keys;
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// What may still be done before the server gets its turn.
+/// The work that may still be done before the server gets its turn.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// How many keys may be read or written.
@@ -21,7 +21,7 @@ pub struct Budget {
 
 impl Budget {
     /// For one event-loop iteration, beside other work: about a millisecond, unless messages take longer. The server
-    /// compares the channel of each message with all patterns that somebody listens to.
+    /// compares the channel of each message with all subscribed patterns.
     pub const ITERATION: Self = Self { most: 2_048, spent: 0, time: Micros(2_000), until: None };
     /// For a command and what it sets off, beside its own work.
     pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
@@ -29,7 +29,7 @@ impl Budget {
     pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// For the answers that leave at the end of a call.
     pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
-    /// What one kind of work gets of an iteration, so that a crowd of that kind keeps no other from its turn.
+    /// The share of an iteration for one kind of work, so that much of one kind keeps no other from its turn.
     pub const PART: usize = 256;
     /// How many bytes of names cost as much as a key.
     const BYTES: usize = 4_096;

@@ -1,7 +1,7 @@
 //! The canonical form of what the module remembers: two engines with the same form behave the same from then on.
 //!
-//! It leaves out what cannot matter: the numbers of tickets and lines beyond their order, counters, derived data, the
-//! layout of maps, which sessions were swept last, and when lines were scanned if that is long ago.
+//! It leaves out what cannot matter: the numbers of tickets and queues beyond their order, counters, derived data, the
+//! layout of maps, which sessions were swept last, and when queues were scanned if that is long ago.
 
 use super::engine::Engine;
 use super::gate::GateForm;
@@ -29,7 +29,7 @@ pub struct Canonical<H> {
     notices: Vec<(Channel, Vec<u8>, Option<usize>)>,
     sent: Vec<AnswerForm>,
     latest: UnixMicros,
-    /// When the lines were last scanned, unless they are due again.
+    /// When the queues were last scanned, unless they are due again.
     scanned: Option<MonotonicMicros>,
     postponed: [Option<MonotonicMicros>; 2],
 }

@@ -61,7 +61,7 @@ counters! {
     ForeignMet => c"foreign_values_met",
     /// Steps of the wall clock.
     ClockSteps => c"clock_steps",
-    /// Locks that came free without an event, found by the scan of all lines.
+    /// Locks that came free without an event, found by the scan of all queues.
     MissedWakeups => c"missed_wakeups",
     /// Timers set again because the server was late with them.
     LateTimers => c"late_timers",

@@ -1,5 +1,5 @@
-//! Grants that were cut short because their connection ended. A holder that gives such a lock back within the margin has
-//! not overrun its lease: it is not counted as an overrun.
+//! Grants that were cut short because their connection ended. A holder that gives such a lock back within the margin
+//! has not overrun its lease: it is not counted as an overrun.
 //!
 //! Each is remembered until its timestamp, the last [`MOST`] of them at most, with [`MOST_BYTES`] of names.
 

@@ -19,7 +19,7 @@ struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNumber(usize);
 
-/// Which clients wait for which locks, as far as the caller can reach them.
+/// The waits of clients for locks, as far as the caller can reach them.
 #[derive(Debug, Default)]
 pub struct Graph {
     locks: Vec<Lock>,

@@ -39,7 +39,7 @@ pub struct Engine<H> {
     pub(super) waits: Waits,
     /// The latest timestamp that was written.
     pub(super) latest: UnixMicros,
-    /// When all lines were last scanned.
+    /// When all queues were last scanned.
     pub(super) scanned: MonotonicMicros,
     /// How many changes of keys that somebody waits for the server has reported.
     pub(super) reported: u64,
@@ -47,7 +47,7 @@ pub struct Engine<H> {
     pub(super) postponed: Option<MonotonicMicros>,
     /// The same for lost grants and ended sessions alone, some of which the server refused to write.
     pub(super) rest_postponed: Option<MonotonicMicros>,
-    /// What events may still do at once until the timer fires; the rest is left to it.
+    /// The work that events may still do at once; the rest is left to the timer.
     pub(super) events: Budget,
 }
 
@@ -80,7 +80,6 @@ impl<H> Default for Engine<H> {
 }
 
 impl<H> Engine<H> {
-    /// The queues.
     #[must_use]
     pub const fn queues(&self) -> &Queues<H> {
         &self.queues
@@ -99,8 +98,8 @@ impl<H> Engine<H> {
         session.or_else(|| self.grantees.client(token))
     }
 
-    /// Whether a lock was granted to that connection, as far as it is known. Most grants are told apart without their
-    /// keys.
+    /// Whether a lock was granted to that connection, as far as it is known. Most grants are distinguished without
+    /// their keys.
     #[must_use]
     pub fn is_grantee(&self, key: KeyName<'_>, token: Token, client: u64) -> bool {
         let may_be_its = self.sessions.holds(client) || self.grantees.client(token) == Some(client);
@@ -141,7 +140,6 @@ impl<H> Engine<H> {
         &self.gate
     }
 
-    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters

@@ -29,7 +29,7 @@ pub struct Gate {
     pub(super) sweep: Sweep,
     /// Whether the server was in its grace when that was last logged.
     is_in_grace: bool,
-    /// How many calls the grace had refused before it began.
+    /// How many commands the grace had refused before it began.
     refused_before: u64,
     /// The fault in the settings that was last logged.
     fault: Option<Fault>,
@@ -60,7 +60,6 @@ pub struct GateForm {
 pub enum GraceChange {
     /// It has begun, and lasts that long.
     Begun(Micros),
-    /// It has ended.
     Ended {
         /// How many calls it refused.
         refused: u64,
@@ -125,8 +124,8 @@ impl Gate {
         self.reign.grace_left(settings, now)
     }
 
-    /// Whether a grace began or ended since the last call; `left`: how much of it is left, `refused`: how many calls were
-    /// refused so far.
+    /// Whether a grace began or ended since the last call; `left`: how much of it is left, `refused`: how many commands
+    /// were refused so far.
     pub fn grace_changed(&mut self, left: Micros, refused: u64) -> Option<GraceChange> {
         let is_in_grace = left > Micros(0);
         if std::mem::replace(&mut self.is_in_grace, is_in_grace) == is_in_grace {
@@ -186,7 +185,6 @@ impl Gate {
         }
     }
 
-    /// The canonical form.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> GateForm {
         let sweep = match self.sweep {

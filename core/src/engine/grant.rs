@@ -1,4 +1,4 @@
-//! The consequences of a decision about one lock: what is written, which events follow, and what the holder is told.
+//! The consequences of a decision about one lock: what is written, which events follow, and the reply to the holder.
 
 use super::counters::Counter;
 use crate::lock::admit::{Acquire, Holds, Predecessor};
@@ -22,7 +22,7 @@ pub enum Event {
     Lapse,
 }
 
-/// A decision about one lock, copied out of its key, to be written next. The engine has to be told the outcome:
+/// A decision about one lock, copied out of its key, to be written next. The outcome has to be committed:
 /// [`super::Engine::commit`] or [`Decision::not_written`].
 #[derive(Debug)]
 #[must_use]
@@ -42,7 +42,6 @@ pub struct Decision {
 pub(super) enum What {
     /// Nothing: the attempt holds the lock already, and its lease does not end later.
     Nothing,
-    /// A value.
     Value(Encoded, Holds),
     /// The grant with that token ends.
     Release(Token),
@@ -50,7 +49,7 @@ pub(super) enum What {
 
 #[cfg(debug_assertions)]
 impl Drop for Decision {
-    /// Makes tests fail if the engine was never told.
+    /// Makes tests fail if the outcome was never committed.
     fn drop(&mut self) {
         assert!(
             self.is_committed || std::thread::panicking(),
@@ -60,7 +59,7 @@ impl Drop for Decision {
 }
 
 impl Decision {
-    /// The write and what the holder is told; `None` if the lock is refused.
+    /// The write and the grant; `None` if the lock is refused.
     #[must_use]
     pub fn to_grant(decision: &Acquire<'_>) -> Option<(Self, Granted)> {
         let (record, succeeds, holds, events, counts): (_, _, _, &'static [Event], &'static [Counter]) = match decision
@@ -177,7 +176,7 @@ impl Decision {
         self.set_committed();
     }
 
-    /// Notes that the engine was told.
+    /// Notes that the outcome was committed.
     #[inline]
     pub(super) const fn set_committed(&mut self) {
         #[cfg(debug_assertions)]
@@ -187,7 +186,7 @@ impl Decision {
     }
 }
 
-/// What a holder is told about its grant.
+/// A grant, as its holder learns of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// The grant.

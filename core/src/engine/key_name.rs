@@ -5,7 +5,6 @@
 pub struct KeyName<'n> {
     /// Its database.
     pub db: i32,
-    /// Its name.
     pub name: &'n [u8],
 }
 

@@ -11,7 +11,7 @@ pub struct Names {
     bytes: Box<[u8]>,
     /// Where in `bytes` each of them ends.
     ends: Box<[u32]>,
-    /// A hash of each, so that most names are told apart without comparing their bytes.
+    /// A hash of each, so that most names are distinguished without comparing their bytes.
     marks: Box<[Mark]>,
 }
 
@@ -35,7 +35,6 @@ impl Mark {
 pub struct Marks(RandomState);
 
 impl Marks {
-    /// The mark of a name.
     #[must_use]
     pub fn of(&self, name: &[u8]) -> Mark {
         let [.., a, b, c, d] = self.0.hash_one(name).to_be_bytes();
@@ -127,7 +126,7 @@ impl Names {
         likely.filter_map(|(at, _)| self.get(at)).any(|own| own == name)
     }
 
-    /// All names, in the order of the call.
+    /// All names, in the order of the command.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
@@ -136,9 +135,7 @@ impl Names {
 /// The keys of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// One, and its mark.
     One(Rc<[u8]>, Mark),
-    /// Several.
     Several(Rc<Names>),
 }
 
@@ -176,7 +173,7 @@ impl Keys {
         }
     }
 
-    /// The marks of all names, in the order of the call.
+    /// The marks of all names, in the order of the command.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {
         match self {
@@ -185,7 +182,7 @@ impl Keys {
         }
     }
 
-    /// All names, in the order of the call.
+    /// All names, in the order of the command.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|at| self.get(at))
     }

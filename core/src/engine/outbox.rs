@@ -12,13 +12,10 @@ use std::rc::Rc;
 /// A grant on its way to a client that waited.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// What the client is told.
     pub granted: Granted,
-    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Database of the keys.
     pub db: i32,
-    /// The keys.
     pub keys: Keys,
     /// The attempt.
     pub id: Option<Id>,
@@ -28,7 +25,7 @@ pub struct Grant {
     pub ticket: Ticket,
 }
 
-/// What an attempt without a connection is told.
+/// A message to an attempt without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum News {
     /// Its turn has come: it can claim the lock.
@@ -37,14 +34,13 @@ pub enum News {
     TimedOut,
     /// LOCK.CANCEL ended it.
     Cancelled,
-    /// The server, or a newer call with its ID, ended its wait.
+    /// The server, or a newer command with its ID, ended its wait.
     Unblocked,
 }
 
 /// A message on a channel.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// The channel.
     pub channel: Rc<Channel>,
     /// What it says.
     pub news: News,
@@ -52,7 +48,7 @@ pub struct Notice {
     pub id: Id,
     /// The keys; the message names the first of them.
     pub keys: Keys,
-    /// The unclaimed grant of which nobody was told yet.
+    /// The unclaimed grant that is announced with it.
     pub claim: Option<Ticket>,
 }
 
@@ -86,7 +82,7 @@ pub enum Answer {
 /// An answer on its way, and whether the client was still there to receive it.
 #[derive(Clone, Debug)]
 pub struct Letter {
-    /// What the client is told.
+    /// Its content.
     pub answer: Answer,
     /// Whether the server asked for the reply.
     pub is_delivered: bool,
@@ -95,12 +91,10 @@ pub struct Letter {
 /// The canonical form of an [`Answer`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AnswerForm {
-    /// A grant: what the client is told, its keys, its attempt, and its ticket if the grant comes back when it does not
-    /// arrive.
+    /// A grant, its keys, its attempt, and its ticket if the grant comes back when it does not arrive.
     Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
     /// Nil.
     NotGranted(ReplyShape),
-    /// An error.
     Failed(Error),
 }
 
@@ -122,7 +116,6 @@ impl Answer {
         }
     }
 
-    /// The canonical form.
     pub fn canonical(&self, tickets: &Order<Ticket>, is_on_its_way: impl Fn(Token) -> bool) -> AnswerForm {
         match self {
             Self::Granted(grant) => {
@@ -211,7 +204,6 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
 }
 
 impl<H: Clone> Outbox<H> {
-    /// The canonical form.
     pub fn canonical(&self, form: impl Fn(&Answer) -> AnswerForm) -> Vec<(H, AnswerForm)> {
         self.answers.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
     }

@@ -77,7 +77,7 @@ impl LostGrants {
         Some(lost)
     }
 
-    /// Most tokens are none of theirs: only for one that is, the name is marked.
+    /// Most tokens belong to others: the name is marked only for one of theirs.
     fn find(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(u64, Mark)> {
         let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
         if *first != token {
@@ -120,7 +120,7 @@ impl Outstanding {
         self.on_their_way.remove(&token)
     }
 
-    /// The attempt of a grant was told its token again: it is neither on its way nor lost.
+    /// The attempt of a grant got its token again: the grant is neither on its way nor lost.
     pub fn reported_again(&mut self, db: i32, name: &[u8], token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
         while let Some((number, mark)) = self.lost.find(db, name, token, marks) {
@@ -175,7 +175,6 @@ impl Outstanding {
         self.on_their_way.contains(&token)
     }
 
-    /// The canonical form.
     #[must_use]
     pub fn canonical(&self) -> OutstandingForm {
         let mut on_their_way: Vec<Token> = self.on_their_way.iter().copied().collect();
@@ -195,7 +194,6 @@ pub struct EndedForm {
 }
 
 impl EndedSessions {
-    /// The canonical form.
     #[must_use]
     pub fn canonical(&self) -> EndedForm {
         let form = |((db, name), token): &(LockKey, Token)| (*db, name.as_ref().into(), *token);

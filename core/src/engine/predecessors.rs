@@ -1,4 +1,4 @@
-//! The predecessors of recent grants, so that an attempt that is sent again is told the same predecessor.
+//! The predecessors of recent grants, so that an attempt that is sent again gets the same predecessor.
 //!
 //! A grant is identified by its token and its key: MACQUIRE has one token for several keys, each with its own
 //! predecessor or none.

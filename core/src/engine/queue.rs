@@ -1,20 +1,19 @@
 //! The queues of all locks: first come, first served.
 //!
-//! A line is the queue of one key. Every waiter and every reserved place has a ticket; tickets grow. Invariants,
-//! checked by the tests:
+//! Every waiter and every reserved place has a ticket; tickets grow. Invariants, checked by the tests:
 //! - a client waits for one lock, or for several at once, and leaves exactly once;
 //! - an ID has at most one ticket for a key, as a waiter or as a reserved place, and keeps it;
-//! - a line exists only while it has a waiter or a place, and has a due time only while it has a waiter.
+//! - a queue exists only while it has a waiter or a place, and has a due time only while it has a waiter.
 //!
-//! A waiter for several locks is **parked** in the line of one key that it cannot have: one that is held, or for which
+//! A waiter for several locks is **parked** in the queue of one key that it cannot have: one that is held, or for which
 //! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know of
 //! it, as a SAT solver watches one literal of a clause. When that key comes free, the waiter is tried: it is granted
-//! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the line is
-//! ready: then the key is kept until the line has been served, in the same event-loop iteration. The rejected design
-//! put it in the line of each of its keys: 200 waiters for the same 100 keys kept an idle server busy, and each wake-up
-//! of any key had to inspect all of them.
+//! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the queue is
+//! ready: then the key is kept until the queue has been served, in the same event-loop iteration. The rejected design
+//! put it in the queue of each of its keys: 200 waiters for the same 100 keys kept an idle server busy, and each
+//! wake-up of any key had to inspect all of them.
 //!
-//! Lines whose locks come free together are served in the order of their first tickets.
+//! Queues whose locks come free together are served in the order of their first tickets.
 //!
 //! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
 //! caller needs to answer a waiter; the queue never inspects it.
@@ -96,7 +95,7 @@ impl Ticket {
     pub(super) const LAST: Self = Self(u64::MAX);
 }
 
-/// Identifies the line of one key; never reused for another line.
+/// Identifies the queue of one key; never reused for another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(u64);
 
@@ -123,8 +122,8 @@ impl MostPlaces {
     }
 }
 
-/// What a blocked client counts towards their limit that waits for keys with so many bytes of names: one, and one more
-/// for each 16 kB. The server keeps the names a second time, and some 38 kB for a blocked client whatever it waits for.
+/// How much a blocked client counts towards their limit, by the bytes of the names of its keys: one, and one more for
+/// each 16 kB. The server keeps the names a second time, and some 38 kB for a blocked client whatever it waits for.
 #[must_use]
 pub const fn load(bytes: usize) -> usize {
     const EACH: usize = 16 << 10;
@@ -134,11 +133,11 @@ pub const fn load(bytes: usize) -> usize {
 /// When a wait or a place ends, and its ticket.
 pub type Deadline = (MonotonicMicros, Ticket);
 
-/// All lines of a server.
+/// All queues of a server.
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
     index: ByName<QueueId>,
-    /// The line that was found last: one command asks for the same line several times, and hashing a name costs more
+    /// The queue that was found last: one command asks for the same queue several times, and hashing a name costs more
     /// than comparing two.
     found: Cell<QueueId>,
     /// Trees where there can be a million: a hash map of that size stops the server while it grows.
@@ -150,7 +149,7 @@ pub struct Queues<H> {
     channels: Channels,
     /// What the blocked ones count together: see [`load`].
     load: usize,
-    /// How many waiters are told on a channel.
+    /// How many waiters are notified on a channel.
     notifiable: usize,
     /// How many keys they wait for.
     queued: usize,
@@ -165,21 +164,21 @@ pub struct Queues<H> {
     ends: BTreeSet<Deadline>,
     /// When locks with waiters come free by themselves.
     dues: BTreeSet<(UnixMicros, QueueId)>,
-    /// The lines whose lock may have come free, each with its first ticket to be served.
+    /// The queues whose lock may have come free, each with its first ticket to be served.
     ready: BTreeSet<(Ticket, QueueId)>,
-    /// Lines to continue with in the next event-loop iteration.
+    /// Queues to continue with in the next event-loop iteration.
     later: BTreeSet<QueueId>,
-    /// The lines of keys that are no longer served here.
+    /// The queues of keys that are no longer served here.
     lost: BTreeSet<QueueId>,
-    /// Databases that were flushed or swapped, or all of them: the lines from there on are still to be made ready.
+    /// Databases that were flushed or swapped, or all of them: the queues from there on are still to be made ready.
     flushed: BTreeMap<Option<i32>, QueueId>,
-    /// The next of `waiting_since` in a check of all lines.
+    /// The next of `waiting_since` in a check of all queues.
     scan: Option<(MonotonicMicros, QueueId)>,
-    /// The lines with waiters, by the binary logarithm of their number.
+    /// The queues with waiters, by the binary logarithm of their number.
     crowds: BTreeMap<u32, BTreeSet<QueueId>>,
-    /// The lines with waiters, by the time since when the first of them has waited.
+    /// The queues with waiters, by the time since when the first of them has waited.
     waiting_since: BTreeSet<(MonotonicMicros, QueueId)>,
-    /// The lines with waiters whose lock is held, by the time of the grant, as far as it is known.
+    /// The queues with waiters whose lock is held, by the time of the grant, as far as it is known.
     held: BTreeSet<(UnixMicros, QueueId)>,
     /// The attempts that waited and whose places were given up.
     given_up: Vec<(MonotonicMicros, MonotonicMicros)>,
@@ -269,7 +268,7 @@ impl<H> Queues<H> {
         self.entries.len().saturating_sub(self.waiters())
     }
 
-    /// The line of a key, if it has one.
+    /// The queue of a key, if it has one.
     #[must_use]
     pub fn queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
         self.find(db, name).map(|(id, _)| id)
@@ -279,7 +278,7 @@ impl<H> Queues<H> {
         self.find(db, name).map(|(_, queue)| queue)
     }
 
-    /// The line of a key. A line that was dropped is not in `by_id`, and its number is never used again.
+    /// The queue of a key. A queue that was dropped is not in `by_id`, and its number is never used again.
     fn find(&self, db: i32, name: &[u8]) -> Option<(QueueId, &Queue)> {
         let last = self.found.get();
         let is_it = |queue: &&Queue| queue.db == db && *queue.name == *name && !queue.is_lost;
@@ -300,13 +299,13 @@ impl<H> Queues<H> {
         Some((id, self.by_id.get(&id)?))
     }
 
-    /// The line of a key, if somebody waits in it.
+    /// The queue of a key, if somebody waits in it.
     #[must_use]
     pub fn awaited_queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
         self.find(db, name).filter(|(_, queue)| queue.is_waited_for()).map(|(id, _)| id)
     }
 
-    /// The database and key name of a line.
+    /// The database and key name of a queue.
     #[must_use]
     pub fn key(&self, queue: QueueId) -> Option<(i32, Rc<[u8]>)> {
         self.by_id.get(&queue).map(|queue| (queue.db, Rc::clone(&queue.name)))
@@ -328,7 +327,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The keys with these names, to be kept. The name of a line is shared.
+    /// The keys with these names, to be kept. The name of a queue is shared.
     #[must_use]
     pub fn keys_named(&self, db: i32, names: &[&[u8]]) -> Keys {
         match names {

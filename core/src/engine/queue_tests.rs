@@ -59,7 +59,7 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
     assert_eq!(queues.longest_length(), 3);
 }
 
-/// The names of the first lines in an order.
+/// The names of the first queues in an order.
 fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
     queues.top(by, most).iter().map(|queue| char::from(queue.name[0])).collect()
 }
@@ -196,7 +196,7 @@ fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at()
     assert!(!queues.has_ahead(0, b"b", None));
     queues.take_ready();
     assert!(!queues.has_ahead(0, b"a", None));
-    // That it is time to look again is no news.
+    // A scan is not an event.
     queues.begin_scan();
     queues.scan_on(1);
     assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
@@ -288,7 +288,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
 
 #[test]
 fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
-    // Told of again during the look, as where the key of a line expires when it is opened.
+    // Told of again during the look, as where the key of a queue expires when it is opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
         queues.join(0, &[b"a", b"c"], 0, waiter(1, 0, 9));
@@ -447,7 +447,7 @@ fn the_line_found_last_is_that_of_no_other_key() {
     assert_eq!(queues.queue(1, b"k"), None, "its slot has left");
 }
 
-/// What only the queue itself can see of itself.
+/// Invariants that only the queue itself can see.
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
     let names = |entry: &Entry<u64>| match &entry.stand {

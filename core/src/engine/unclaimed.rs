@@ -1,5 +1,5 @@
-//! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is told, and
-//! claims the lock by sending its call again. Only the server that granted it knows whose it is.
+//! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is notified,
+//! and claims the lock by sending its command again. Only the server that granted it knows whose it is.
 
 use super::budget::Budget;
 use super::grant::Granted;
@@ -19,13 +19,12 @@ pub struct Claim {
     pub granted: Granted,
     /// Database of the keys.
     pub db: i32,
-    /// The keys.
     pub keys: Keys,
     /// The attempt.
     pub id: Id,
     /// How many others may hold the lock too.
     pub share: Share,
-    /// The channel on which it was told.
+    /// The channel on which it was notified.
     pub channel: Rc<Channel>,
     /// The connection whose end ends the wait.
     pub session: Option<u64>,
@@ -53,7 +52,7 @@ pub enum Leaves {
         /// On this one of its keys.
         at: usize,
     },
-    /// A newer call of its attempt asks for other keys.
+    /// A newer command of its attempt asks for other keys.
     Replaced,
 }
 
@@ -273,8 +272,8 @@ impl Claims {
         })
     }
 
-    /// The grants of a key that were told on that channel and can still be claimed, in order, each with the index of the
-    /// key in it.
+    /// The grants of a key that were announced on that channel and can still be claimed, in order, each with the index
+    /// of the key in it.
     #[must_use]
     pub fn of_channel(&self, db: i32, name: &[u8], channel: &Channel, marks: &Marks) -> Vec<(Ticket, usize)> {
         if self.all.is_empty() {

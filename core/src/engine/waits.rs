@@ -1,8 +1,8 @@
-//! How long attempts waited: cumulative histograms of those that got their lock, and of those that did not.
+//! How long attempts waited: cumulative histograms of waits that ended with the lock, and of the others.
 //!
-//! An attempt counts once, when its wait has ended for good: one that waits in pieces from its first call on, and while
-//! its place is reserved it has not ended. A wait that ends in the middle of a command is noted, and counted at the end
-//! of the call from the server, which then reads the clock once for all of them.
+//! An attempt counts once, when its wait has ended for good: one that waits in pieces from its first command on, and
+//! while its place is reserved it has not ended. A wait that ends in the middle of a command is noted, and counted at
+//! the end of the entry from the server, which then reads the clock once for all of them.
 
 use crate::lock::time::{Micros, MonotonicMicros};
 
@@ -56,7 +56,7 @@ impl Histogram {
 pub struct Waits {
     granted: Histogram,
     failed: Histogram,
-    /// Since when attempts had waited whose waits have ended in this call.
+    /// Since when attempts had waited whose waits have ended in this entry.
     ended: Vec<MonotonicMicros>,
 }
 
@@ -94,7 +94,7 @@ impl Waits {
         self.ended.is_empty()
     }
 
-    /// Counts what has ended in this call.
+    /// Counts what has ended in this entry.
     pub fn settle(&mut self, now: MonotonicMicros) {
         for since in self.ended.drain(..) {
             self.failed.add(now.since(since));

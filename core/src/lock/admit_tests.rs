@@ -107,7 +107,7 @@ fn a_newcomer_never_overtakes_the_queue() {
             "{state:?}"
         );
     }
-    // The holder is no newcomer.
+    // The holder is not a newcomer.
     let request = Request { id: Id::parse(b"7"), ..PLAIN };
     let held = State::of(Some(Value::Ours(ours(1))), NOW);
     assert!(matches!(

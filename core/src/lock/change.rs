@@ -32,7 +32,6 @@ impl Members {
 /// The contents of a key, as far as a change depends on them.
 #[derive(Debug)]
 pub enum Contents<'k> {
-    /// Nothing.
     Nothing,
     /// A string: one holder, or a foreign value.
     String,
@@ -78,7 +77,6 @@ pub struct Retentions {
 pub enum Primitive<'a> {
     /// `SET key value [PXAT ms]`
     Set {
-        /// The value.
         value: &'a Encoded,
         /// The native expiry in Unix milliseconds, if there is one.
         expire_at_ms: Option<u64>,
@@ -100,7 +98,6 @@ pub enum Primitive<'a> {
 pub enum Change<'v> {
     /// Writes one holder over whatever was there.
     Set {
-        /// The value.
         value: &'v Encoded,
         /// The native expiry in Unix milliseconds, if there is one.
         expire_at_ms: Option<u64>,

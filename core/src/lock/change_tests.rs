@@ -1,11 +1,11 @@
-//! What a write comes to, as the commands of a server.
+//! Writes, as the commands of a server.
 
 use super::*;
 use crate::lock::record::Record;
 
 const NOW: UnixMicros = UnixMicros(1_763_710_000_000_000);
 const NOW_MS: u64 = NOW.0 / 1_000;
-/// What has expired stays for a minute.
+/// Expired locks and holders stay for a minute.
 const MINUTE: Retentions = Retentions { key: Retention::Ms(60_000), holder: Retention::Ms(60_000) };
 const FOREVER: Retentions = Retentions { key: Retention::Forever, holder: Retention::Forever };
 

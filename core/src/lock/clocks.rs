@@ -58,7 +58,7 @@ struct Last {
 }
 
 impl Clocks {
-    /// Compares the clocks with the last look and remembers them.
+    /// Compares the clocks with the last comparison and remembers them.
     pub fn compare(&mut self, now: &Reading) -> Jumps {
         let ahead_us = now.wall.0.wrapping_sub(now.monotonic.0);
         let suspended = now.monotonic.since(now.awake);
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// What is seen when the clocks have moved on by that.
+    /// The jumps that are seen when the clocks have moved on by that.
     fn seen(moves: [u64; 3]) -> Jumps {
         let mut clocks = Clocks::default();
         assert!(clocks.compare(&START).is_none(), "the first look compares with nothing");

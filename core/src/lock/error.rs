@@ -13,7 +13,6 @@ pub enum Error {
     Lease,
     /// The value of `WAIT`.
     Wait,
-    /// The token.
     Token,
     /// The value of `ID`, or the ID of LOCK.CANCEL.
     Id,
@@ -33,7 +32,6 @@ pub enum Error {
     SameKey {
         /// The later one.
         key: usize,
-        /// The earlier one.
         earlier: usize,
     },
     /// The cursor of LOCK.SCAN.
@@ -59,7 +57,7 @@ pub enum Error {
         /// The command, as users write it.
         command: &'static str,
     },
-    /// The key holds a type that is no lock.
+    /// The key holds a type that cannot be a lock.
     WrongType,
     /// The server has no usable clock.
     Clock,
@@ -106,7 +104,7 @@ pub enum Error {
     Deadlock,
     /// The COUNT of LOCK.TOP.
     Count,
-    /// The wait ended: a newer call with its ID took its place.
+    /// The wait ended: a newer command with its ID took its place.
     Replaced,
     /// This server is a replica, whether it lets clients write or not.
     ReadOnly,

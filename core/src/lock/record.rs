@@ -212,7 +212,6 @@ pub struct Encoded {
 impl Encoded {
     const MAX: usize = TIMESTAMP + TOKEN + ID + 1 + Owner::MAX;
 
-    /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()

@@ -57,7 +57,6 @@ impl Share {
 pub struct Request<'a> {
     /// How many others may hold the lock too.
     pub share: Share,
-    /// The lease.
     pub lease: Micros,
     /// The attempt.
     pub id: Option<Id>,

@@ -26,8 +26,8 @@ impl Retention {
         }
     }
 
-    /// The same for a grant that has not been claimed yet: its claim can wait in the socket of a server that stands still,
-    /// and finds it there. The server removes the grant itself, unless it ends before that.
+    /// The same for a grant that has not been claimed yet: its claim can wait in the socket of a server that stands
+    /// still, and finds it there. The server removes the grant itself, unless it ends before that.
     #[must_use]
     pub const fn unclaimed(self) -> Self {
         match self {

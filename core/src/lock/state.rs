@@ -15,7 +15,7 @@ pub enum State<'a> {
     Held(UnixMicros, Option<Record<'a>>),
     /// The timestamp has passed.
     Expired(UnixMicros, Option<Record<'a>>),
-    /// The value is no timestamp.
+    /// The value is not a timestamp.
     Foreign,
     /// Several holders, each with a timestamp of its own.
     Several(&'a Holders),

@@ -83,7 +83,7 @@ impl Run {
         Self { node: node(), grants: BTreeMap::new() }
     }
 
-    /// What the one who asks is told.
+    /// The reply to the caller.
     fn outcome(&mut self, keys: &[usize], outcome: &Result<Outcome, impl std::fmt::Debug>) -> String {
         if let Ok(Outcome::Granted(granted)) = outcome {
             self.grants.insert(granted.token, keys.to_vec());
@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn do_step(&mut self, step: &Step) -> String {
-        // Who waits, or has not read its answer, asks for nothing else.
+        // A client that waits, or has not read its answer, asks for nothing else.
         let is_busy = |client: u64| {
             let world = self.node.world.borrow();
             world.blocked.contains(&Blocked(client)) || world.letters.iter().any(|(to, _)| *to == Blocked(client))
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// Tickets, lines and counts that are gone again.
+    /// Tickets, queues and counts that are gone again.
     fn noise(&self) {
         let limits = Limits { place: Micros(0), ..Settings::default().limits };
         self.node.event(|entry| {
@@ -221,7 +221,7 @@ fn hand_over(node: &Node, token: Token) {
     node.command(1, |entry| entry.release(b"a", token)).unwrap();
 }
 
-/// What has happened on a server whose lock is held, all of it at the same time.
+/// Events on a server whose lock is held, all of them at the same time.
 type Way = (&'static str, Box<dyn Fn(&Node, Token)>);
 
 fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {

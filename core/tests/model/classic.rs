@@ -61,7 +61,7 @@ struct Classic {
     end: u8,
 }
 
-/// Of all clients.
+/// The maximum of all clients.
 const LEASE: u8 = 2;
 /// The "+ 1" of the documentation.
 const MARGIN: u8 = 1;
@@ -133,7 +133,7 @@ impl Model for Classic {
             }
             Action::Getset(who) => {
                 next.key = Some((who, now + LEASE + MARGIN));
-                // Whoever finds a timestamp that has not passed has lost, and has written its own all the same.
+                // A client that finds a timestamp that has not passed has lost, and has written its own all the same.
                 let had = state.key.is_some_and(|(_, timestamp)| timestamp > now);
                 next.clients[who] = if had { Client::Idle } else { holds };
             }

@@ -63,7 +63,7 @@ pub struct Client {
     pub phase: Phase,
     /// How many connections it has had before this one.
     pub earlier_conns: u8,
-    /// Which attempt to get the lock this is.
+    /// The number of this attempt to get the lock.
     pub attempt: u8,
     /// How often it may still ask.
     pub asks: u8,

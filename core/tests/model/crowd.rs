@@ -19,7 +19,7 @@ fn node() -> Node {
     Node::new(Settings { limits, ..Settings::default() }, START)
 }
 
-/// Whom answers reach that were sent since.
+/// The clients that got the answers sent since.
 fn sent(node: &Node) -> Vec<u64> {
     node.world.borrow().letters.iter().map(|(client, _)| client.0).collect()
 }

@@ -25,7 +25,7 @@ const LEASE_S: u8 = 1;
 /// The shortest for that lease: margin, max-lag and two seconds are taken off it.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
 
-/// Which part of what makes failover safe is there.
+/// The parts of the failover safety that are there.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // Each is one part of the condition.
 struct Condition {

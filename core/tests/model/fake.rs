@@ -1,5 +1,5 @@
 //! A fake server for the driver: keys that execute the commands of each change, clients that are blocked, one timer,
-//! and a clock that stands still until it is told to move. It knows no rule of locks: a command that the driver forgets
+//! and a clock that stands still until a test moves it. It knows no rule of locks: a command that the driver forgets
 //! is missing in its keys.
 //!
 //! It behaves as a server does. A key whose native expiry has passed is gone when it is opened, and its listeners are
@@ -64,7 +64,7 @@ pub struct Settings {
     pub limits: Limits,
     pub edges: usize,
     pub grace: Option<grace::Settings>,
-    /// All keys that come free are told of.
+    /// All keys that come free are reported.
     pub reports_keys: bool,
     pub fault: Fault,
 }
@@ -119,17 +119,17 @@ pub struct World {
     /// It has fewer good replicas than it wants.
     pub is_short_of_replicas: bool,
     pub is_replica: bool,
-    /// Keys whose slots are no longer served here; nothing: the server is no cluster.
+    /// Keys whose slots are no longer served here; none: the server is not in a cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
-    /// What was changed in which key, in this order, where somebody keeps that.
+    /// The changes of keys, in order, if a test keeps them.
     pub journal: Option<Vec<Changed>>,
     /// How often a key was opened.
     pub opened: usize,
     /// What was logged.
     pub log: Vec<String>,
-    /// What listeners of keyspace events were told of locks.
+    /// The keyspace events of locks.
     pub events: Vec<(Place, Event)>,
-    /// The channels that somebody listens to.
+    /// The channels with a subscriber.
     pub subscribed: BTreeSet<Channel>,
     /// What was published, in this order.
     pub messages: Vec<(Channel, Vec<u8>)>,
@@ -141,7 +141,6 @@ pub struct World {
     pub spans: Vec<(Span, Micros)>,
     /// Commands run in a script, which nobody can keep waiting.
     pub is_script: bool,
-    /// Or in a transaction.
     pub is_transaction: bool,
     /// Keys that the server does not let the module write, and why.
     pub refused: BTreeMap<Vec<u8>, WriteRefused>,
@@ -149,7 +148,7 @@ pub struct World {
     pub replication: Option<(u64, Vec<grace::Answer>)>,
     /// For how long the machine was suspended.
     pub suspended: Micros,
-    /// What the module has asked to be told of.
+    /// The events that the module has subscribed to.
     pub subscriptions: Vec<&'static str>,
     /// How many keys are open that may still be read.
     pub open_keys: Rc<Cell<usize>>,
@@ -165,14 +164,14 @@ pub struct Changed {
     pub by_module: bool,
 }
 
-/// A server as it is compared: settings, the log and events that were told are left out.
+/// A server as it is compared: without settings, the log and published events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
     driver: Canonical<Blocked>,
     clocks: (UnixMicros, MonotonicMicros),
     keys: BTreeMap<Place, Stored>,
     pub blocked: BTreeSet<Blocked>,
-    /// To whom answers are on their way; the driver has them in the same order.
+    /// The clients whose answers are on their way; the driver has them in the same order.
     pub letters: Vec<Blocked>,
     timer_at_ms: Option<u64>,
     listens: [bool; 2],
@@ -226,7 +225,7 @@ impl Node {
         }
     }
 
-    /// A call from the server, for a client.
+    /// A entry from the server, for a client.
     pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter_with(FakeEdge { node: self, writer, client, db: 0, is_timer: false }, body)
     }
@@ -238,12 +237,10 @@ impl Node {
         result
     }
 
-    /// A command of a client.
     pub fn command<R>(&self, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter(Writer::Command, client, body)
     }
 
-    /// An event.
     pub fn event<R>(&self, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter(Writer::Timer, 0, body)
     }
@@ -303,7 +300,7 @@ impl Node {
         }
     }
 
-    /// Somebody else changes a key, and nobody is told; what was there.
+    /// Somebody else changes a key, and no event reports it. Returns the old value.
     pub fn put(&self, place: &Place, stored: Option<Stored>) -> Option<Stored> {
         let mut world = self.world.borrow_mut();
         let before = match stored {
@@ -362,7 +359,7 @@ impl Node {
         }
     }
 
-    /// Listeners are told of a key.
+    /// A keyspace event reports a key.
     pub fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
         let is_heard = {
             let world = self.world.borrow();

@@ -96,7 +96,7 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
     wait(&node, 4, &[b"free"], &ask(5, 99));
     wait(&node, 5, &[b"too", b"x"], &ask(5, 99));
-    // What was granted before is extended and given back; nobody gets it.
+    // Earlier grants are extended and given back; nobody gets the lock.
     assert_eq!(node.command(1, |entry| entry.extend(b"held", token, seconds(7))), Ok(true));
     assert_eq!(node.command(1, |entry| entry.release(b"held", token)), Ok(Release::InTime));
     assert_eq!(node.command(1, |entry| entry.release(b"too", too)), Ok(Release::InTime));
@@ -153,7 +153,7 @@ fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
     wait(&node, 4, &[b"other"], &ask(17, 9));
     wait(&node, 5, &[b"a", b"b"], &ask(17, 9));
     set_grace(&node, Some(GRACE));
-    // Who gives a lock back asks, before any timer has fired.
+    // A release asks the gate before any timer has fired.
     assert_eq!(node.command(1, |entry| entry.release(b"k", token)), Ok(Release::InTime));
     let beyond = Some(Error::LeaseBeyondGrace(16_000));
     assert_eq!([2, 3, 4, 5].map(|client| failed(&node, client)), [beyond, None, None, None]);

@@ -1,4 +1,4 @@
-//! Attempts that wait without a connection, step by step: how they stand in line, what they are told, and what they
+//! Attempts that wait without a connection, step by step: their places in the queue, their messages, and what they
 //! claim. Each test is a sentence of what is promised.
 
 mod claims;
@@ -60,7 +60,7 @@ fn claim(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) -> Granted {
     crate::asks::hold_all(node, client, names, ask)
 }
 
-/// What was published since the last look.
+/// What was published since the last comparison.
 fn heard(node: &Node) -> Vec<String> {
     let messages = std::mem::take(&mut node.world.borrow_mut().messages);
     messages.into_iter().map(|(_, message)| String::from_utf8(message).unwrap()).collect()

@@ -436,8 +436,8 @@ fn a_value_of_others_is_waited_for_until_its_key_expires() {
     assert!(granted(&node, 3).is_some());
 }
 
-/// What others leave in a key that somebody waits for, with an expiry: the value of the holder, a string of their own, a
-/// value of another type.
+/// Others leave something in a key that somebody waits for, with an expiry: the value of the holder, a string of their
+/// own, a value of another type.
 fn contents(node: &Node) -> [Content; 3] {
     let held = node.world.borrow().keys[&place(b"k")].content.clone();
     let other = Content::Set([(b"no holder".to_vec(), START.0)].into());

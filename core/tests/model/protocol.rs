@@ -60,7 +60,7 @@ pub struct Scope {
     pub fault: Fault,
 }
 
-/// What was seen to happen, so that nothing holds only because it never came to it.
+/// Events that were seen, so that no property holds only because it was never tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     HandOff,

@@ -106,7 +106,7 @@ fn an_evicted_lock_stays_taken_until_its_last_holder_ends() {
         node.event(|entry| entry.key_changed(KeyName { db: 0, name: b"k" }, KeyChange::Evicted));
     };
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
-    // Who waits for it, for how long the holders have it, and which of them is extended.
+    // The share of the waiter, the leases of the holders, and the one that is extended.
     for (waits_for, waiter) in [(K, alone(5, 99)), (K_AND_X, alone(5, 99)), (K, two(5, 99))] {
         for (leases, extended, end) in
             [(&[8][..], None, 9), (&[4], Some(0), 31), (&[4, 8], None, 9), (&[4, 8], Some(0), 31)]
@@ -216,7 +216,7 @@ fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_bac
 
 #[test]
 fn a_session_that_was_renewed_on_another_connection_or_forgotten_ends_no_lock() {
-    // What happens between the end of a connection and the timer, and whether the lock keeps its lease all the same.
+    // An event between the end of a connection and the timer, and whether the lock keeps its lease all the same.
     type Between = fn(&Node, Token);
     let extend: Between = |node, token| {
         node.command(5, |entry| entry.extend(b"k", token, seconds(60))).unwrap();

@@ -58,7 +58,7 @@ pub fn queue() -> Scope {
     }
 }
 
-/// Replies that are lost, calls that are sent again with their ID, and first calls that arrive late; LOCK.CANCEL.
+/// Replies that are lost, calls that are sent again with their ID, and first commands that arrive late; LOCK.CANCEL.
 pub fn resends() -> Scope {
     if is_large() {
         let budget = Budget { resends: 2, late: 1, cancels: 1, clock_back: 1, ..NOTHING };
@@ -68,7 +68,7 @@ pub fn resends() -> Scope {
     }
 }
 
-/// An attempt that is cancelled while its grant is on its way, and whose first call arrives after that.
+/// An attempt that is cancelled while its grant is on its way, and whose first command arrives after that.
 pub fn cancels() -> Scope {
     scope(&[(WAITS, 2), (WAITS, 2)], 1, Budget { resends: 1, late: 1, cancels: 1, ..NOTHING })
 }

@@ -45,7 +45,7 @@ fn plan(seed: u64) -> Plan {
     }
 }
 
-/// Runs a seed; a finding is told with as few steps as show it.
+/// Runs a seed; a finding is reported with as few steps as show it.
 fn simulate(seed: u64) -> Result<Tally, Finding> {
     let plan = plan(seed);
     let steps = steps(plan, seed);
@@ -74,7 +74,7 @@ struct Finding {
     text: String,
 }
 
-/// Runs one seed after another, as long as it is told to.
+/// Runs one seed after another, for as long as the environment says.
 fn simulate_all(mut seeds: impl Iterator<Item = u64>, mut goes_on: impl FnMut() -> bool) -> Tally {
     let (begun, mut sum) = (Instant::now(), Tally::default());
     while goes_on() {

@@ -1,4 +1,4 @@
-//! The end of a call from the server, and what the timer does in one event-loop iteration: the module listens when it
+//! The end of a entry from the server, and what the timer does in one event-loop iteration: the module listens when it
 //! has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
 use crate::asks::{alone as ask, count, hold, in_session, is_granted, named, node, seconds, settle, wait, START};
@@ -128,7 +128,7 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
     opened(&node);
     node.delete(&(0, names[0].to_vec()));
     assert!(node.fire());
-    // 2048 keys of tries and of lines: the last of them is not cut off; and the key where each began.
+    // 2048 keys of tries and of queues: the last of them is not cut off; and the key where each began.
     assert_eq!(opened(&node), 50 * (KEYS + 1));
     settle(&node);
     assert_eq!(opened(&node), 10 * (KEYS + 1));

@@ -52,7 +52,7 @@ impl Live {
     }
 }
 
-/// For whom a grant is, and on which terms.
+/// The holder of a grant, and its terms.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     pub who: Who,
@@ -60,12 +60,12 @@ pub struct Grant {
     pub session: Option<u64>,
 }
 
-/// What an outsider who sees all has noted.
+/// The notes of an outsider who sees all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Witness {
     last: Option<Token>,
     live: Option<Live>,
-    /// Who was refused and stands in line or has a place, in the order in which they came; each with its connection.
+    /// The refused clients in the queue, or with a place, in the order in which they came; each with its connection.
     arrived: Vec<(Who, u64)>,
     /// Grants that were sent, and their attempts told in no other way.
     on_their_way: Vec<(Token, Who)>,
@@ -100,7 +100,7 @@ impl Witness {
         self.live = Some(Live { who, token, until, session, may_end: None });
     }
 
-    /// A grant was sent to one who waited: to whom.
+    /// A grant was sent to a waiting client. Returns the client.
     pub fn sent(&mut self, conn: u64, token: Token) -> Who {
         let who = self.arrived.iter().find(|(_, known)| *known == conn).map_or(Who::Conn(conn), |(who, _)| *who);
         self.on_their_way.push((token, who));
@@ -153,7 +153,7 @@ impl Witness {
         }
     }
 
-    /// What a call must be answered, if its attempt holds the lock.
+    /// The reply that a command must get if its attempt holds the lock.
     pub fn must_be_told(&self, call: &Call, now: UnixMicros) -> Option<Token> {
         let who = Who::Attempt(call.id?);
         self.live.filter(|live| live.who == who && live.end() > now).map(|live| live.token)
@@ -173,7 +173,7 @@ impl Witness {
         }
     }
 
-    /// An attempt has the lock and was told, has given up, or has waited without an ID.
+    /// An attempt has its grant, has given up, or has waited without an ID.
     pub fn leave(&mut self, who: Who) {
         self.arrived.retain(|(known, _)| *known != who);
     }
@@ -189,7 +189,7 @@ impl Witness {
         self.unreceived.is_some_and(|token| self.live.is_some_and(|live| live.token == token))
     }
 
-    /// What was true of a grant that is over does not tell states apart. `held`: the grant in the key, and its end.
+    /// The past of a grant that is over does not distinguish states. `held`: the grant in the key, and its end.
     pub fn forget(&mut self, now: UnixMicros, held: Option<(Token, UnixMicros)>) {
         let unreceived = self.unreceived;
         // A predecessor that is there again without a token of its own has that of the grant, but not its end.

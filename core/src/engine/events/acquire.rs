@@ -11,13 +11,12 @@ use crate::lock::time::UnixMicros;
 /// A caller's request, and the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The request.
     pub request: &'a Request<'a>,
     /// The settings.
     pub terms: Terms,
     /// Whether locks may be granted now.
     pub may_grant: Result<(), Error>,
-    /// The time of the call.
+    /// The time of the command.
     pub now: UnixMicros,
 }
 

@@ -22,10 +22,10 @@ impl<H> Engine<H> {
         Some((ticket, token, Written { until, id: None, owner: None }))
     }
 
-    /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it has
-    /// not claimed, and bars late copies of its calls for a while. Returns whether it waited or had a place, and what
-    /// passes on. Where memory is nearly full, an attempt of which nothing is known is not barred: the server cannot evict
-    /// what that takes, and would evict keys instead.
+    /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it
+    /// has not claimed, and bars late copies of its commands for a while. Returns whether it waited or had a place, and
+    /// what passes on. Where memory is nearly full, an attempt of which nothing is known is not barred: the server
+    /// cannot evict what that takes, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,
@@ -51,7 +51,7 @@ impl<H> Engine<H> {
         (stood, given_up)
     }
 
-    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the line of a key. Of a crowd the rest follows
+    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the queue of a key. The rest of a crowd follows
     /// soon, and gets nothing until then. Returns their number, and what passes on.
     pub fn cancel_channel(
         &mut self,

@@ -20,7 +20,6 @@ use crate::lock::token::Token;
 pub struct GivenUp {
     /// Database of its keys.
     pub db: i32,
-    /// Its keys.
     pub keys: Keys,
     /// The grant.
     pub token: Token,
@@ -55,8 +54,8 @@ impl<H> Engine<H> {
         self.claims.of_grant(key.db, key.name, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
     }
 
-    /// Whether a lock has expired by a grant that can still be claimed: the server stood still, or its clock was set. It
-    /// is kept until the sockets have been read.
+    /// Whether a lock has expired by a grant that can still be claimed: the server stood still, or its clock was set.
+    /// It is kept until the sockets have been read.
     #[must_use]
     #[inline]
     pub fn awaits_claim(&self, key: KeyName<'_>, lock: State<'_>) -> bool {
@@ -69,7 +68,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt has claimed its grant, which now ends at `until`. Returns what it is told, and how long it waited.
+    /// An attempt has claimed its grant, which now ends at `until`. Returns its grant, and how long it waited.
     pub fn claimed(
         &mut self,
         ticket: Ticket,
@@ -93,10 +92,10 @@ impl<H> Engine<H> {
         self.claims.seen(now, limits.claim, limits.tick);
     }
 
-    /// Grants that were not claimed in time pass on, and their channels are skipped, as far as the budget goes. They end
-    /// once the sockets have been read after their deadlines: a claim can wait there while the server stands still. Not
-    /// skipped is a channel whose claim was refused, or could not be accepted for want of memory, or had to be sent to a
-    /// server that stood still.
+    /// Grants that were not claimed in time pass on, and their channels are skipped, as far as the budget goes. They
+    /// end once the sockets have been read after their deadlines: a claim can wait there while the server stands still.
+    /// A channel is not skipped if its claim was refused, could not be accepted for want of memory, or had to be sent
+    /// to a server that stood still.
     pub fn end_unclaimed(&mut self, budget: &mut Budget, is_out_of_memory: bool, limits: Limits, clock: impl Clock) {
         if self.claims.is_empty() {
             return;
@@ -144,14 +143,14 @@ impl<H> Engine<H> {
         budget.spend_on_each(&claim.keys);
         match claim.leaves {
             Some(Leaves::Cancelled { at }) => self.cancel_and_bar(ticket, at, limits, clock),
-            // The newer call has its place.
+            // The newer command has its place.
             Some(Leaves::Replaced) => self.replace_claim(ticket),
             None => self.give_up(ticket, limits, clock),
         }
     }
 
-    /// A newer call of its attempt asks for other keys than those of a grant. Returns what passes on now; a grant that
-    /// the budget leaves no room for does so soon.
+    /// A newer command of its attempt asks for other keys than those of a grant. Returns what passes on now; a grant
+    /// that the budget leaves no room for does so soon.
     pub fn replace_unclaimed(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<GivenUp> {
         if !budget.has_left() {
             self.claims.leave_soon(ticket, Leaves::Replaced);
@@ -175,7 +174,7 @@ impl<H> Engine<H> {
         Some(given_up)
     }
 
-    /// The same, and late copies of its calls get nothing for a while; `at`: the key on which it was cancelled.
+    /// The same, and late copies of its commands get nothing for a while; `at`: the key on which it was cancelled.
     pub(super) fn cancel_and_bar(
         &mut self,
         ticket: Ticket,
@@ -229,7 +228,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The attempt of a grant is notified that it is cancelled, before the next in line is notified of its own grant.
+    /// The attempt of a grant is notified that it is cancelled, before the next in the queue is notified of its own
+    /// grant.
     pub fn announce_end(&mut self, ticket: Ticket) {
         let Some(claim) = self.claims.end_announced(ticket) else { return };
         let (channel, keys) = (std::rc::Rc::clone(&claim.channel), claim.keys.clone());
@@ -244,7 +244,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An announcement that was made later reached nobody: as if its deadline had passed, but its channel is not silent.
+    /// An announcement that was made later reached nobody: as if its deadline had passed, but its channel is not
+    /// skipped.
     pub fn announcement_lost(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let is_recent = |claim: &Claim| clock.monotonic().since(claim.sent) < limits.claim;
         if self.claims.get(ticket).is_some_and(|claim| !is_recent(claim)) {

@@ -26,7 +26,6 @@ pub enum Shape {
 pub struct Caller {
     /// The attempt.
     pub id: Option<Id>,
-    /// Its client.
     pub client: u64,
     /// The connection with which the grant ends, if there is one.
     pub session: Option<u64>,
@@ -89,7 +88,7 @@ impl<H> Engine<H> {
     }
 
     /// An attempt got its lock or locks without waiting: they end with its connection or with none, it leaves the
-    /// queue, and an earlier grant of its that seemed lost is not.
+    /// queue, and its earlier grant that seemed lost is not.
     pub fn granted_to_caller(
         &mut self,
         db: i32,

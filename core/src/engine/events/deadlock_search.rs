@@ -93,7 +93,7 @@ impl Reached {
         }
     }
 
-    /// The next of them that waits, and its wait.
+    /// The next waiting client, and its wait.
     fn next_wait<H>(&mut self, queues: &Queues<H>) -> Option<(u64, Wait)> {
         while let Some(client) = self.next.pop_front() {
             if let Some(wait) = queues.waits_for(client) {
@@ -104,8 +104,8 @@ impl Reached {
     }
 }
 
-/// How many edges may still be inspected. Edges stand for time: inspecting 10,000 of them takes less than 3 ms, whatever
-/// they are made of.
+/// How many edges may still be inspected. Edges stand for time: inspecting 10,000 of them takes less than 3 ms,
+/// whatever they are made of.
 #[derive(Clone, Copy, Debug)]
 struct Edges(usize);
 

@@ -15,7 +15,7 @@ impl<H> Engine<H> {
     }
 
     /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back. Not if that
-    /// attempt has asked again in the meantime and was told of its grant.
+    /// attempt has asked again in the meantime and got its grant then.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, owner, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {

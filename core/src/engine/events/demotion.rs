@@ -1,4 +1,5 @@
-//! The server stops serving keys: it became a replica, or a slot left it. What ends with that leaves soon, in pieces.
+//! The server stops serving keys: it became a replica, or a slot left it. Everything that ends with it leaves soon, in
+//! pieces.
 
 use crate::engine::budget::Budget;
 use crate::engine::leftovers::Reign;
@@ -25,7 +26,7 @@ impl<H> Engine<H> {
         self.leave_unserved(&mut budget);
     }
 
-    /// Ends all waits in a line whose key is no longer served here.
+    /// Ends all waits in a queue whose key is no longer served here.
     pub fn slot_lost(&mut self, queue: QueueId, budget: &mut Budget) {
         self.queues.lose_queue(queue);
         self.leave_unserved(budget);

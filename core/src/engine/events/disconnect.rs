@@ -22,8 +22,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and the grants that
-    /// they have not claimed.
+    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and the grants
+    /// that they have not claimed.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         self.sessions.end(client, at);
         self.queues.end_session(client);

@@ -8,7 +8,6 @@ use crate::lock::error::Error;
 /// How a wait ended without the lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// It timed out.
     TimedOut,
     /// LOCK.CANCEL ended it.
     Cancelled,
@@ -24,24 +23,24 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A wait ended, and nobody is told: it has failed, unless its place is reserved.
+    /// A wait ended without a reply: it has failed, unless its place is reserved.
     pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
         if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
             self.waits.has_ended(gone.waiter.since);
         }
     }
 
-    /// Ends the waits that a newer call with their ID replaced.
+    /// Ends the waits that a newer command with their ID replaced.
     pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Gone<H>>) {
         for gone in earlier {
             self.end(gone, End::Failed(Error::Replaced));
         }
     }
 
-    /// Tells a waiter that left the queue that its wait has ended without the lock.
+    /// Answers a waiter that left the queue: its wait has ended without the lock.
     pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
         let Gone { waiter, keys, is_kept } = gone;
-        // One that was replaced goes on in the newer call.
+        // One that was replaced goes on in the newer command.
         if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
             self.waits.has_ended(waiter.since);
         }

@@ -1,7 +1,7 @@
 //! The hand-off: who gets a lock that has come free.
 //!
-//! [`Engine::next_holder`] decides, whether a holder has just given the lock back or the timer finds it free. The driver
-//! writes the decision (`driver/hand_off.rs`), and the engine commits it ([`Engine::granted_to_waiter`]).
+//! [`Engine::next_holder`] decides, whether a holder has just given the lock back or the timer finds it free. The
+//! driver writes the decision (`driver/hand_off.rs`), and the engine commits it ([`Engine::granted_to_waiter`]).
 
 use super::notify::Notified;
 use crate::engine::grant::{Before, Decision, Granted};
@@ -49,19 +49,17 @@ pub enum Next {
 /// The waiter that gets a lock.
 #[derive(Debug)]
 pub struct Successor {
-    /// Its ticket.
     pub ticket: Ticket,
     /// The write.
     pub decision: Decision,
-    /// Its grant.
     pub granted: Granted,
     /// How it was notified, if it waits without a connection.
     pub notified: Option<Notified>,
 }
 
 impl<H> Engine<H> {
-    /// Decides who gets the lock of a queue, and changes nothing but tokens. `lock` is what is left of it once the grant
-    /// that ends with the hand-off is gone; `notified` is the attempt that was notified after the last decision.
+    /// Decides who gets the lock of a queue, and changes nothing but tokens. `lock` is what is left of it once the
+    /// grant that ends with the hand-off is gone; `notified` is the attempt that was notified after the last decision.
     pub fn next_holder(
         &mut self,
         queue: QueueId,
@@ -97,7 +95,8 @@ impl<H> Engine<H> {
             (State::Free, Some(token)) => admit::pass_on(token, &request, terms, tokens, now),
             _ => admit::acquire(lock, &request, turn, terms, tokens, now),
         };
-        // With nothing to write for the next holder, the end of the grant would not be written either. The timer serves it.
+        // With nothing to write for the next holder, the end of the grant would not be written either. The timer serves
+        // it.
         let is_usable = |decision: &Acquire<'_>| may_have_it && !(is_hand_off && matches!(decision, Acquire::Keep(_)));
         match decision.ok().filter(is_usable).and_then(|decision| Decision::to_grant(&decision)) {
             Some((decision, granted)) => Next::Grant(Successor { ticket, decision, granted, notified }),
@@ -105,8 +104,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Notes what the key of a queue shows. Returns whether its lock can be granted: not while it counts as held because
-    /// the key was evicted, or while its last grant can still be claimed.
+    /// Notes what the key of a queue shows. Returns whether its lock can be granted: not while it counts as held
+    /// because the key was evicted, or while its last grant can still be claimed.
     pub fn note_lock(&mut self, queue: QueueId, lock: State<'_>, now: UnixMicros) -> bool {
         let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
         let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));

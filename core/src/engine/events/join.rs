@@ -83,7 +83,7 @@ impl<H> Engine<H> {
         if let Some(queue) = joined.queue {
             self.queues.set_last_end(queue, blocked.last_end);
             self.queues.set_held(queue, blocked.held_since);
-            // Others in the line may allow more holders, so it may come free for them earlier.
+            // Others in the queue may allow more holders, so it may come free for them earlier.
             if let Some(due) = blocked.due {
                 self.queues.set_due_by(queue, due);
             }
@@ -98,7 +98,7 @@ impl<H> Engine<H> {
     pub fn reserve(&mut self, db: i32, names: &[&[u8]], id: Id, limits: Limits, clock: impl Clock) {
         let earlier = match limits.reserved_until(clock) {
             Some(until) => self.queues.keep_place(db, names, id, until, limits.most_places()),
-            // The newer call takes over the place of an earlier one and gives it up at once.
+            // The newer command takes over the place of an earlier one and gives it up at once.
             None => self.queues.forget_all(db, names, id),
         };
         self.replaced(earlier);

@@ -8,7 +8,7 @@ use crate::lock::error::Error;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
-    /// Ends waits at the head of a line for leases that the grace does not cover: it was set after they began. Returns
+    /// Ends waits at the head of a queue for leases that the grace does not cover: it was set after they began. Returns
     /// whether the budget was enough for all of them: otherwise the head may not have the lock.
     pub fn end_leases_beyond_grace(&mut self, queue: QueueId, grace: &grace::Settings, budget: &mut Budget) -> bool {
         while let Some(Err(error)) = self.queues.head(queue).map(|head| grace.check(head.lease)) {

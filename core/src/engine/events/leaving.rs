@@ -1,5 +1,5 @@
-//! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a line whose slot left, of a
-//! channel that was cancelled, of a connection that ended. So do the locks of such a connection.
+//! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a queue whose slot left, of
+//! a channel that was cancelled, of a connection that ended. So do the locks of such a connection.
 
 use super::end_wait::End;
 use crate::engine::budget::Budget;

@@ -1,5 +1,5 @@
-//! The turn of an attempt that waits without a connection: it is told on its channel, unless nobody seems to listen
-//! there.
+//! An attempt that waits without a connection could have its lock: it is notified on its channel, if that seems to have
+//! a subscriber.
 
 use crate::engine::counters::Counter;
 use crate::engine::outbox::{News, Notice};
@@ -7,29 +7,28 @@ use crate::engine::queue::{Handle, Ticket};
 use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::Micros;
 
-/// An attempt whose turn has come, and that has heard of it as far as is known.
+/// An attempt that could have its lock, and whose channel has a subscriber as far as is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Notified {
-    /// Its ticket.
     pub ticket: Ticket,
     /// Its lease until it claims the lock.
     pub lease: Micros,
-    /// Whether it was told. In a transaction or a script it is told later.
+    /// Whether its message was sent. In a transaction or a script it is sent later.
     pub is_sent: bool,
 }
 
-/// How to find out whether an attempt is still there.
+/// The message that shows whether an attempt is still there.
 #[derive(Debug)]
 pub struct Notification {
     /// The message for it.
     pub notice: Notice,
-    /// Whether it was sent so recently that it may not listen yet.
+    /// Whether it was sent so recently that it may not be subscribed yet.
     pub is_recent: bool,
 }
 
 impl<H> Engine<H> {
-    /// The message for an attempt whose turn has come; `None` if it is passed over, because its channel is silent or it
-    /// no longer waits.
+    /// The message for an attempt that could have its lock; `None` if it is passed over, because its channel is skipped
+    /// or it no longer waits.
     #[must_use]
     pub fn notification(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Notification> {
         let waiter = self.queues.waiter(ticket)?;
@@ -46,7 +45,7 @@ impl<H> Engine<H> {
         })
     }
 
-    /// An attempt was not heard when its turn came: it leaves the queue as if it had disconnected.
+    /// The channel of an attempt has no subscriber: it leaves the queue as if it had disconnected.
     pub fn pass_over(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let kept_until = limits.reserved_until(clock);
         let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());

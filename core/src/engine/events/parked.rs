@@ -11,7 +11,7 @@ use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 
 impl<H> Engine<H> {
-    /// A waiter for several locks: its lease, database and keys, and whether it has to be called before it is granted
+    /// A waiter for several locks: its lease, database and keys, and whether it has to be notified before it is granted
     /// them. `None` if it no longer waits.
     #[must_use]
     pub fn parked(&self, ticket: Ticket) -> Option<(Micros, i32, Keys, bool)> {

@@ -58,11 +58,11 @@ pub enum Task {
     PassOn(Lost),
     /// End a grant whose connection ended, and when that was.
     EndSession((LockKey, Token), UnixMicros),
-    /// Check a line whose lock may have come free.
+    /// Check a queue whose lock may have come free.
     Serve(QueueId, Why),
 }
 
-/// Why a line is checked.
+/// Why a queue is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// An event happened, or its lock was due.
@@ -192,16 +192,16 @@ impl<H> Engine<H> {
         Wake { end, due: self.queues.next_due() }
     }
 
-    /// Takes up to `most` lines that are to be checked.
+    /// Takes up to `most` queues that are to be checked.
     pub fn take_ready(&mut self, most: usize) -> Vec<QueueId> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(queue, _)| queue).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every line ready now and then, a piece in each tick. If the
+    /// Covers what no timer and no event reports: makes every queue ready now and then, a piece in each tick. If the
     /// server does not report keys that come free, every time while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second all of 3,000 lines are checked within a second; more take longer, because idle lines
+        /// At ten ticks a second all of 3,000 queues are checked within a second; more take longer, because idle queues
         /// must not keep the server busy.
         const MOST_QUEUES: usize = 300;
         let always = !are_keys_reported && self.queues.waiters() <= FEW_WAITERS;
@@ -212,7 +212,7 @@ impl<H> Engine<H> {
         self.queues.scan_on(if always { usize::MAX } else { MOST_QUEUES });
     }
 
-    /// Whether it is time to check every line: a change of a lock may have gone unreported.
+    /// Whether it is time to check every queue: a change of a lock may have gone unreported.
     pub(in crate::engine) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
         const EVERY: Micros = Micros(900_000);
         now.since(self.scanned) >= EVERY
@@ -236,7 +236,7 @@ impl<H> Engine<H> {
         match how {
             KeyChange::Evicted => self.queues.evicted(queue),
             KeyChange::Gone => {
-                // Whoever holds it now is found out when the line is served.
+                // The new holder, if there is one, is found when the queue is served.
                 self.queues.set_held(queue, None);
                 self.queues.set_ready(queue);
             }

@@ -20,7 +20,7 @@ impl Clock for At {
     }
 }
 
-/// One who waits for a lock that comes free at 100, when all lines are looked at.
+/// One who waits for a lock that comes free at 100, when all queues are scanned.
 fn scanned() -> Engine<u64> {
     let waiter = Waiter {
         handle: Handle::Blocked { handle: 1, client: 1 },

@@ -1,4 +1,4 @@
-//! Attempts that were cancelled: late copies of their calls get nothing for a while.
+//! Attempts that were cancelled: late copies of their commands get nothing for a while.
 
 use super::{Body, Ended, MostPlaces, Place, Queues, Ticket};
 use crate::lock::record::Id;
@@ -31,7 +31,7 @@ impl<H> Queues<H> {
             || self.is_barred_as_parked(db, names, id)
     }
 
-    /// Whether an attempt for several keys was cancelled in the line of one of these, and has not left yet.
+    /// Whether an attempt for several keys was cancelled in the queue of one of these, and has not left yet.
     fn is_barred_as_parked(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
         let attempts = self.attempts.get(&(db, id));
         attempts.into_iter().flatten().any(|ticket| {

@@ -1,4 +1,4 @@
-//! The canonical form of the queues, for comparison. Tickets and lines keep their order and lose their numbers: later
+//! The canonical form of the queues, for comparison. Tickets and queues keep their order and lose their numbers: later
 //! ones are larger, whatever they are.
 
 use super::{Body, Cause, Channel, Entry, Handle, Queue, QueueId, Queues, ReplyShape, Stand, Ticket, Waiter};
@@ -31,7 +31,7 @@ impl<T: Ord + Copy> Order<T> {
 pub struct QueuesForm<H> {
     /// In the order of their tickets.
     entries: Vec<(usize, StandForm, BodyForm<H>)>,
-    /// In the order in which they began: it decides between lines that are ready with the same ticket.
+    /// In the order in which they began: it decides between queues that are ready with the same ticket.
     by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
     skipped: Vec<Channel>,
@@ -56,7 +56,7 @@ enum StandForm {
     Parked(i32, Vec<Box<[u8]>>, Option<usize>),
 }
 
-/// The state of a line that its entries do not show.
+/// The state of a queue that its entries do not show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QueueForm {
     db: i32,

@@ -1,6 +1,6 @@
-//! The channels on which waiters without a connection are told.
+//! The channels on which waiters without a connection are notified.
 //!
-//! A channel belongs to one process. One whose process did not claim a grant counts as silent: its other attempts are
+//! A channel belongs to one process. One whose process did not claim a grant is skipped: its other attempts are
 //! passed over until one of them is sent again.
 //!
 //! Many attempts can end at once, with their channel or their connection. They are marked at once, and leave the queue
@@ -13,7 +13,6 @@ use std::rc::Rc;
 /// A channel of the server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
-    /// Its name.
     pub name: Box<[u8]>,
     /// Whether it is a sharded channel.
     pub is_sharded: bool,
@@ -27,7 +26,7 @@ struct Group {
     cancelled: Option<(Ticket, usize)>,
 }
 
-/// The attempts of a channel that stand in line.
+/// The attempts of a channel in the queues.
 #[derive(Clone, Debug, Default)]
 struct Attempts {
     is_skipped: bool,
@@ -42,7 +41,7 @@ struct Session {
     is_over: bool,
 }
 
-/// All channels with attempts in line.
+/// All channels with attempts in the queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Channels {
     all: BTreeMap<Rc<Channel>, Attempts>,
@@ -67,7 +66,7 @@ impl Channels {
         self.all.get_mut(channel)?.by_id.get_mut(&queue)
     }
 
-    /// An attempt stands in a line.
+    /// An attempt stands in a queue.
     pub(super) fn add(&mut self, channel: &Rc<Channel>, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if !self.all.contains_key(channel) {
             self.all.insert(Rc::clone(channel), Attempts::default());
@@ -80,7 +79,7 @@ impl Channels {
         }
     }
 
-    /// An attempt left its line.
+    /// An attempt left its queue.
     pub(super) fn remove(&mut self, channel: &Channel, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if let Some(attempts) = self.all.get_mut(channel) {
             if let Some(group) = attempts.by_id.get_mut(&queue) {
@@ -126,12 +125,11 @@ impl Channels {
         self.all.get(channel).is_some_and(|attempts| attempts.is_skipped)
     }
 
-    /// The silent channels.
     pub(super) fn skipped(&self) -> impl Iterator<Item = &Rc<Channel>> {
         self.all.iter().filter(|(_, attempts)| attempts.is_skipped).map(|(channel, _)| channel)
     }
 
-    /// Cancels the attempts of a channel in a line. Returns their number.
+    /// Cancels the attempts of a channel in a queue. Returns their number.
     pub(super) fn cancel(&mut self, channel: &Rc<Channel>, queue: QueueId) -> usize {
         let Some(group) = self.group_mut(channel, queue) else { return 0 };
         let Some(last) = group.tickets.last().copied() else { return 0 };

@@ -143,7 +143,7 @@ impl<H> Queues<H> {
 
     /// The first waiter for this lock alone, and the first parked one if the lock is kept for it.
     fn firsts(queue: &Queue) -> (Option<&Ticket>, Option<&Ticket>) {
-        // A lock that came free is kept for parked waiters too until the line has been served.
+        // A lock that came free is kept for parked waiters too until the queue has been served.
         let is_kept = queue.ready.is_some() && queue.cause == Cause::Event;
         (queue.single.first(), queue.parked.first().filter(|_| is_kept))
     }
@@ -193,8 +193,8 @@ impl<H> Queues<H> {
     }
 
     /// Walks waiters in the order of their deadlines, from behind `from`, and returns the tickets for which `check`
-    /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all. A look
-    /// costs an eighth of a key.
+    /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all. An
+    /// inspection costs an eighth of a key.
     pub fn walk<F>(
         &self,
         from: Option<Deadline>,
@@ -218,26 +218,25 @@ impl<H> Queues<H> {
         (found, None)
     }
 
-    /// The waiter with a ticket.
     #[must_use]
     pub fn waiter(&self, ticket: Ticket) -> Option<&Waiter<H>> {
         self.entries.get(&ticket)?.waiter()
     }
 
-    /// The first waiter in a line.
+    /// The first waiter in a queue.
     #[must_use]
     pub fn head(&self, queue: QueueId) -> Option<&Waiter<H>> {
         self.entries.get(&self.by_id.get(&queue)?.head()?)?.waiter()
     }
 
-    /// The first waiter in a line, and its keys.
+    /// The first waiter in a queue, and its keys.
     #[must_use]
     pub fn head_keys(&self, queue: QueueId) -> Option<(Ticket, Keys)> {
         let head = self.by_id.get(&queue)?.head()?;
         Some((head, self.keys(head)?.1))
     }
 
-    /// The first waiter in a line, if it waits for this lock alone.
+    /// The first waiter in a queue, if it waits for this lock alone.
     #[must_use]
     pub fn single_head(&self, queue: QueueId) -> Option<(Ticket, &Waiter<H>)> {
         let queue = self.by_id.get(&queue)?;
@@ -245,7 +244,7 @@ impl<H> Queues<H> {
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
-    /// Whether the server refused to write the key in whose line that waiter stands, and has not written it since.
+    /// Whether the server refused to write the key in whose queue that waiter stands, and has not written it since.
     #[must_use]
     pub fn is_refused(&self, ticket: Ticket) -> bool {
         self.queue_of_ticket(ticket).and_then(|queue| self.by_id.get(&queue)).is_some_and(|queue| queue.is_refused)
@@ -267,7 +266,7 @@ impl<H> Queues<H> {
         self.channels.stop_skipping(channel);
     }
 
-    /// The line that a ticket is in; a reserved place for several keys is in none.
+    /// The queue that a ticket is in; a reserved place for several keys is in none.
     #[must_use]
     pub fn queue_of_ticket(&self, ticket: Ticket) -> Option<QueueId> {
         match self.entries.get(&ticket)?.stand {
@@ -276,13 +275,13 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Whether a waiter for several locks is parked in the line of a key.
+    /// Whether a waiter for several locks is parked in the queue of a key.
     #[must_use]
     pub fn has_parked(&self, db: i32, name: &[u8]) -> bool {
         self.queue_of(db, name).is_some_and(|queue| !queue.parked.is_empty())
     }
 
-    /// The first parked waiter of a line, if it came before all waiters for this lock alone.
+    /// The first parked waiter of a queue, if it came before all waiters for this lock alone.
     #[must_use]
     pub fn parked_head(&self, queue: QueueId) -> Option<Ticket> {
         let queue = self.by_id.get(&queue)?;

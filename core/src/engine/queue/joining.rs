@@ -1,4 +1,4 @@
-//! Joining lines, and reserving places in them.
+//! Joining queues, and reserving places in them.
 
 use super::removal::Removed;
 use super::{
@@ -10,7 +10,7 @@ use crate::lock::time::MonotonicMicros;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What an ID had in line before a newer call of its attempt.
+/// What an ID had in the queue before a newer command of its attempt.
 struct Taken<H> {
     /// Its ticket, if that was for exactly the same keys.
     ticket: Option<Ticket>,
@@ -24,13 +24,13 @@ struct Taken<H> {
 
 impl<H> Queues<H> {
     /// A client begins to wait: with the ticket of its ID if that is for the same keys, else at the end. A waiter for
-    /// several keys is parked in the line of `names[parked_at]`.
+    /// several keys is parked in the queue of `names[parked_at]`.
     pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
-        // Before the earlier call leaves: the last attempt of a channel takes the channel with it.
+        // Before the earlier command leaves: the last attempt of a channel takes the channel with it.
         let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
         let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(db, names, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
-        // All calls with one ID are one attempt: it has waited since the first of them.
+        // All commands with one ID are one attempt: it has waited since the first of them.
         waiter.since = since.unwrap_or(waiter.since);
         match (&mut waiter.handle, channel) {
             (Handle::Channel { channel, .. }, Some(shared)) => {
@@ -134,7 +134,7 @@ impl<H> Queues<H> {
         count <= most.keys && bytes <= most.bytes
     }
 
-    /// Puts a ticket in the line of its key, or parks it in the line of one of its keys.
+    /// Puts a ticket in the queue of its key, or parks it in the queue of one of its keys.
     pub(super) fn stand(
         &mut self,
         db: i32,
@@ -192,7 +192,7 @@ impl<H> Queues<H> {
         queue
     }
 
-    /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the line.
+    /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the queue.
     pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<QueueId> {
         let Some(Stand::Parked { db, names, queue }) = self.entries.get(&ticket).map(|entry| entry.stand.clone())
         else {

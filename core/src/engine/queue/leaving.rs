@@ -1,10 +1,10 @@
-//! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a line. They are out of
-//! the running at once, and leave in pieces, because a million of them would keep the server from anything else.
+//! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a queue. They are out
+//! of the running at once, and leave in pieces, because a million of them would keep the server from anything else.
 
 use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use std::rc::Rc;
 
-/// Why an attempt that still stands in line gets nothing any more.
+/// Why an attempt that is still in the queue gets nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It was cancelled with its channel.
@@ -14,17 +14,17 @@ pub enum Ended {
 }
 
 impl<H> Queues<H> {
-    /// Cancels the attempts of a channel in the line of a key. Returns their number.
+    /// Cancels the attempts of a channel in the queue of a key. Returns their number.
     pub fn cancel_channel(&mut self, db: i32, name: &[u8], channel: &Rc<Channel>) -> usize {
         self.queue(db, name).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
-    /// A connection has ended: its attempts that are told on a channel too.
+    /// A connection has ended, and with it its attempts that are notified on a channel.
     pub fn end_session(&mut self, client: u64) {
         self.channels.end_session(client);
     }
 
-    /// Whether any attempt that is told on a channel ends with a connection.
+    /// Whether any attempt that is notified on a channel ends with a connection.
     #[must_use]
     pub fn has_sessions(&self) -> bool {
         self.channels.has_sessions()
@@ -50,7 +50,7 @@ impl<H> Queues<H> {
         cancelled.or_else(|| self.channels.next_over().map(|ticket| (ticket, Ended::Disconnected)))
     }
 
-    /// The key of a line is no longer served here: its waiters leave.
+    /// The key of a queue is no longer served here: its waiters leave.
     pub fn lose_queue(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
         queue.is_lost = true;
@@ -60,7 +60,7 @@ impl<H> Queues<H> {
         self.lost.insert(id);
     }
 
-    /// Removes the next waiter or place of the lines that are no longer served here. Returns its keys, and the waiter;
+    /// Removes the next waiter or place of the queues that are no longer served here. Returns its keys, and the waiter;
     /// `None` if there is none left.
     pub fn next_lost(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         while let Some(id) = self.lost.first().copied() {

@@ -1,4 +1,4 @@
-//! The line of one key, and what a ticket stands for in it.
+//! The queue of one key, and what a ticket stands for in it.
 
 use super::singles::Singles;
 use super::{Place, QueueId, Ticket, Waiter};
@@ -8,10 +8,10 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Why a line is served.
+/// Why a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Its lock may have come free, and is kept for the line until the line has been served.
+    /// Its lock may have come free, and is kept for the queue until the queue has been served.
     Event,
     /// A periodic check: a change of the key may have gone unreported.
     Scan,
@@ -23,16 +23,16 @@ pub enum Cause {
 pub(super) enum Body<H> {
     Waits(Waiter<H>),
     Keeps(Place),
-    /// The attempt was cancelled: late copies of its calls get nothing.
+    /// The attempt was cancelled: late copies of its commands get nothing.
     Bars(Place),
 }
 
 /// Where a ticket is.
 #[derive(Clone, Debug)]
 pub(super) enum Stand {
-    /// In the line of its only key.
+    /// In the queue of its only key.
     In(QueueId),
-    /// For several keys: parked in the line of one of them, or in none if it is a reserved place.
+    /// For several keys: parked in the queue of one of them, or in none if it is a reserved place.
     Parked { db: i32, names: Rc<Names>, queue: Option<QueueId> },
 }
 
@@ -66,7 +66,7 @@ impl<H> Entry<H> {
     }
 }
 
-/// The line of one key.
+/// The queue of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) db: i32,
@@ -85,7 +85,7 @@ pub(super) struct Queue {
     pub(super) last_end: Option<UnixMicros>,
     /// The key was evicted while it was held; until when the lock counts as held.
     pub(super) evicted_until: Option<UnixMicros>,
-    /// The line is to be served, in the order of this ticket.
+    /// The queue is to be served, in the order of this ticket.
     pub(super) ready: Option<Ticket>,
     /// Why it is to be served.
     pub(super) cause: Cause,

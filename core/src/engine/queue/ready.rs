@@ -30,7 +30,7 @@ pub enum Candidate<'a, H> {
 }
 
 impl<H> Queues<H> {
-    /// Sets when the lock of a line comes free by itself; `None`: unknown.
+    /// Sets when the lock of a queue comes free by itself; `None`: unknown.
     pub fn set_due(&mut self, id: QueueId, due: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.due == due || queue.is_lost || !queue.is_waited_for() {
@@ -45,19 +45,19 @@ impl<H> Queues<H> {
         queue.due = due;
     }
 
-    /// When the lock of a line comes free by itself, as far as is known.
+    /// When the lock of a queue comes free by itself, as far as is known.
     #[must_use]
     pub fn due(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.due
     }
 
-    /// Notes that the lock of a line may come free by itself as early as `due`.
+    /// Notes that the lock of a queue may come free by itself as early as `due`.
     pub fn set_due_by(&mut self, id: QueueId, due: UnixMicros) {
         let known = self.by_id.get(&id).and_then(|queue| queue.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
-    /// Sets when the last holder of a line's lock expires; `None`: unknown.
+    /// Sets when the last holder of a queue's lock expires; `None`: unknown.
     pub fn set_last_end(&mut self, id: QueueId, end: Option<UnixMicros>) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.last_end = end;
@@ -71,34 +71,34 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The key of a line was evicted: its lock counts as held until the last holder that was seen expires.
+    /// The key of a queue was evicted: its lock counts as held until the last holder that was seen expires.
     pub fn evicted(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = queue.last_end.max(queue.due);
         }
     }
 
-    /// The server refused to write the key of a line, or has written it.
+    /// The server refused to write the key of a queue, or has written it.
     pub fn set_refused(&mut self, id: QueueId, is_refused: bool) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.is_refused = is_refused;
         }
     }
 
-    /// The key of a line was seen: an earlier eviction no longer matters.
+    /// The key of a queue was seen: an earlier eviction no longer matters.
     pub fn seen(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = None;
         }
     }
 
-    /// Until when the lock of a line counts as held because its key was evicted.
+    /// Until when the lock of a queue counts as held because its key was evicted.
     #[must_use]
     pub fn evicted_until(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.evicted_until
     }
 
-    /// The lock of a line may have come free: the line is to be served.
+    /// The lock of a queue may have come free: the queue is to be served.
     pub fn set_ready(&mut self, id: QueueId) {
         let Some(head) = self.by_id.get(&id).and_then(|queue| queue.head()) else { return };
         self.set_ready_from(id, Some(head));
@@ -108,8 +108,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Others in a line may be able to have its lock too. They are served in their turn, after earlier tickets of other
-    /// lines.
+    /// Others in a queue may be able to have its lock too. They are served in their turn, after earlier tickets of
+    /// other queues.
     pub fn go_on(&mut self, id: QueueId) {
         let head = self.by_id.get(&id).filter(|queue| queue.ready.is_none()).and_then(|queue| queue.head());
         if head.is_some() {
@@ -163,7 +163,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A new event-loop iteration begins: continues with the lines that had too many to try in the last one.
+    /// A new event-loop iteration begins: continues with the queues that had too many to try in the last one.
     pub fn begin_iteration(&mut self, budget: &mut Budget) {
         budget.part(|part| self.flush_on(part));
         for id in std::mem::take(&mut self.later) {
@@ -177,7 +177,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of a database, or of all of them, may have come free. A crowd of lines is made ready in pieces.
+    /// All locks of a database, or of all of them, may have come free. A crowd of queues is made ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -200,12 +200,12 @@ impl<H> Queues<H> {
         self.flushed.insert(db, from);
     }
 
-    /// All lines with waiters are to be checked, from the first one on: a change of a key may have gone unreported.
+    /// All queues with waiters are to be checked, from the first one on: a change of a key may have gone unreported.
     pub fn begin_scan(&mut self) {
         self.scan = Some((MonotonicMicros(0), QueueId(0)));
     }
 
-    /// Continues with at most that many lines. Those that have only places are passed over: there can be a hundred
+    /// Continues with at most that many queues. Those that have only places are passed over: there can be a hundred
     /// thousand of them.
     pub fn scan_on(&mut self, most: usize) {
         let Some(from) = self.scan.take() else { return };
@@ -221,13 +221,13 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Whether a check of all lines is under way.
+    /// Whether a check of all queues is under way.
     #[must_use]
     pub const fn is_scanning(&self) -> bool {
         self.scan.is_some()
     }
 
-    /// Makes the lines ready whose lock is due at `now`. Of a crowd the rest stays due, for the next iteration.
+    /// Makes the queues ready whose lock is due at `now`. The rest of a crowd stays due, for the next iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() {
             let Some((_, queue)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };
@@ -237,7 +237,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the ready line with the earliest ticket, and why it is to be served.
+    /// Takes the ready queue with the earliest ticket, and why it is to be served.
     pub fn take_ready(&mut self) -> Option<(QueueId, Cause)> {
         loop {
             let (from, id) = *self.ready.first()?;
@@ -247,12 +247,12 @@ impl<H> Queues<H> {
                 self.set_ready_from(id, None);
                 return Some((id, cause));
             }
-            // Its first has left in the meantime: waiters of other lines may come before the next one.
+            // Its first has left in the meantime: waiters of other queues may come before the next one.
             self.set_ready_from(id, head);
         }
     }
 
-    /// Whether a line is to be served.
+    /// Whether a queue is to be served.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.later.is_empty() || !self.flushed.is_empty()

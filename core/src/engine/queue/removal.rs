@@ -6,7 +6,7 @@ use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
 use std::rc::Rc;
 
-/// An entry that was removed, with the keys of a waiter that is told of its end on a channel.
+/// An entry that was removed, with the keys of a waiter whose end is announced on a channel.
 pub(super) struct Removed<H> {
     pub(super) entry: Entry<H>,
     keys: Option<Keys>,
@@ -32,7 +32,7 @@ impl<H> Queues<H> {
         (!was_barred).then(|| (ticket, removed.into_gone()))
     }
 
-    /// Removes the first waiter of a line.
+    /// Removes the first waiter of a queue.
     pub fn pop_head(&mut self, queue: QueueId) -> Option<(Ticket, Gone<H>)> {
         let ticket = self.by_id.get(&queue)?.head()?;
         self.end_wait(ticket, None, MostPlaces::NONE).map(|gone| (ticket, gone))
@@ -76,8 +76,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the attempts whose places were given up since the last call: since when each had waited, and until when its
-    /// place was reserved.
+    /// Takes the attempts whose places were given up since the last call: since when each had waited, and until when
+    /// its place was reserved.
     pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
         std::mem::take(&mut self.given_up)
     }
@@ -105,7 +105,7 @@ impl<H> Queues<H> {
     /// Removes a ticket; `granted`: because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
         let entry = *self.entries.remove(&ticket)?;
-        // Before its line goes.
+        // Before its queue goes.
         let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
         let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
@@ -179,7 +179,7 @@ impl<H> Queues<H> {
         }
         // The one that left may have held up parked waiters.
         let frees_parked = was_first && !granted && !queue.parked.is_empty();
-        // The next in line may allow more holders than the one that left.
+        // The next in the queue may allow more holders than the one that left.
         let next = queue.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {
@@ -194,7 +194,7 @@ impl<H> Queues<H> {
         self.remove(ticket);
     }
 
-    /// Drops what a line no longer needs.
+    /// Drops what a queue no longer needs.
     pub(super) fn tidy(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.is_waited_for() {
@@ -209,7 +209,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A line is not to be served any more.
+    /// A queue is not to be served any more.
     pub(super) fn rest(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         queue.evicted_until = None;

@@ -1,4 +1,4 @@
-//! The waiters of a line for its lock alone, blocked or told on a channel, in one order.
+//! The waiters of a queue for its lock alone, blocked or notified on a channel, in one order.
 
 use super::Ticket;
 use std::collections::BTreeSet;
@@ -42,12 +42,11 @@ impl Singles {
         self.blocked.is_empty() && self.notifiable.is_empty()
     }
 
-    /// The blocked ones.
     pub(super) const fn blocked(&self) -> &BTreeSet<Ticket> {
         &self.blocked
     }
 
-    /// Those that are told on a channel.
+    /// The waiters that are notified on a channel.
     pub(super) const fn notifiable(&self) -> &BTreeSet<Ticket> {
         &self.notifiable
     }

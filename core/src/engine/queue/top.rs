@@ -1,33 +1,33 @@
-//! The lines in the orders that operators ask for: by their length, by how long their first has waited, and by how long
-//! their lock has been held.
+//! The queues in the orders that operators ask for: by their length, by how long their first has waited, and by how
+//! long their lock has been held.
 //!
-//! The order of lengths is kept roughly, because each wait changes one: lines are listed by the binary logarithm of
+//! The order of lengths is kept roughly, because each wait changes one: queues are listed by the binary logarithm of
 //! their length, and those of about the same length are compared on request. The other two are exact, and cost O(log n)
-//! when the first of a line or its holder changes.
+//! when the first of a queue or its holder changes.
 
 use super::{Queue, QueueId, Queues};
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// How many lines of about the same length are compared to find the longest.
+/// How many queues of about the same length are compared to find the longest.
 const MOST_COMPARED: usize = 16_384;
 /// How many locks whose holders have expired are passed over.
 const MOST_EXPIRED: usize = 1_024;
 
-/// An order of lines.
+/// An order of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// Most waiters first.
     #[default]
     Waiters,
-    /// Longest wait of the first in line first.
+    /// Longest wait of the first in the queue first.
     Wait,
-    /// Longest held lock first; locks of which that is not known come last.
+    /// Longest held lock first; locks whose time is unknown come last.
     Held,
 }
 
-/// A line with waiters.
+/// A queue with waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// Its database.
@@ -48,7 +48,7 @@ impl Crowd {
 }
 
 impl<H> Queues<H> {
-    /// The first lines in that order, at most `most`.
+    /// The first queues in that order, at most `most`.
     #[must_use]
     pub fn top(&self, by: By, most: usize) -> Vec<Crowd> {
         let crowds = |by_id: &mut dyn Iterator<Item = QueueId>| -> Vec<Crowd> {
@@ -65,7 +65,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The lines with the most waiters; of equal ones, the oldest. Of more than 16,384 about as long, the oldest are
+    /// The queues with the most waiters; of equal ones, the oldest. Of more than 16,384 about as long, the oldest are
     /// compared.
     fn longest(&self, most: usize) -> Vec<Crowd> {
         let mut by_id: Vec<(&Queue, MonotonicMicros)> = Vec::new();
@@ -85,7 +85,7 @@ impl<H> Queues<H> {
         by_id.into_iter().filter_map(|(queue, _)| Crowd::of(queue)).collect()
     }
 
-    /// How many wait in the longest line; of more than 16,384 about as long, the oldest are compared.
+    /// How many wait in the longest queue; of more than 16,384 about as long, the oldest are compared.
     #[must_use]
     pub fn longest_length(&self) -> usize {
         let Some((length, crowd)) = self.crowds.last_key_value() else { return 0 };
@@ -106,7 +106,7 @@ impl<H> Queues<H> {
         self.waiting_since.first().map(|(since, _)| *since)
     }
 
-    /// Since when the lock is held that has been held longest of those that somebody waits for. Locks whose holders
+    /// Since when the lock has been held that somebody waits for and that has been held longest. Locks whose holders
     /// expired before `now` do not count.
     #[must_use]
     pub fn oldest_hold(&self, now: UnixMicros) -> Option<UnixMicros> {
@@ -114,7 +114,7 @@ impl<H> Queues<H> {
         self.held.iter().take(MOST_EXPIRED).find(|(_, id)| is_held(id)).map(|(since, _)| *since)
     }
 
-    /// Since when the lock of a line is held, as its key shows; `None`: nobody holds it, or that is not known.
+    /// Since when the lock of a queue is held, as its key shows; `None`: nobody holds it, or that is not known.
     pub fn set_held(&mut self, id: QueueId, since: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.held_since == since || queue.is_lost || !queue.is_waited_for() {
@@ -136,7 +136,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Lists a line under its length and its first waiter.
+    /// Lists a queue under its length and its first waiter.
     pub(super) fn relist(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         let head = queue.head();

@@ -9,7 +9,6 @@ use std::rc::Rc;
 /// The shape of the reply to a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReplyShape {
-    /// The token.
     #[default]
     Token,
     /// The token and the predecessor: `DETAILS`.
@@ -26,9 +25,8 @@ pub enum Handle<H> {
         /// The server's number of the client.
         client: u64,
     },
-    /// An attempt that waits without a connection and is told on a channel.
+    /// An attempt that waits without a connection and is notified on a channel.
     Channel {
-        /// The channel.
         channel: Rc<Channel>,
         /// The connection whose end ends the wait, with `SESSION`.
         session: Option<u64>,
@@ -50,19 +48,18 @@ pub struct Waiter<H> {
     pub id: Option<Id>,
     /// A label.
     pub owner: Option<OwnerBuf>,
-    /// The shape of the reply.
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// When its attempt began to wait: with its first call, if it waits in pieces.
+    /// When its attempt began to wait: with its first command, if it waits in pieces.
     pub since: MonotonicMicros,
     /// When its wait ends.
     pub until: MonotonicMicros,
 }
 
 impl<H> Waiter<H> {
-    /// Its request. An attempt that is told on a channel gets a short lease first, and is not named in the key: only
-    /// its claim shows that it is still there.
+    /// Its request. An attempt that is notified on a channel gets a short lease first, and is not named in the key:
+    /// only its claim shows that it is still there.
     #[must_use]
     pub fn request(&self, until_claimed: Micros) -> Request<'_> {
         match self.handle {
@@ -83,7 +80,7 @@ impl<H> Waiter<H> {
         }
     }
 
-    /// The channel on which it is told.
+    /// The channel on which it is notified.
     #[must_use]
     pub const fn channel(&self) -> Option<&Rc<Channel>> {
         match &self.handle {
@@ -96,20 +93,19 @@ impl<H> Waiter<H> {
 /// A waiter that left the queue.
 #[derive(Debug)]
 pub struct Gone<H> {
-    /// The waiter.
     pub waiter: Waiter<H>,
-    /// Its keys, if it is told of its end on a channel.
+    /// Its keys, if its end is announced on a channel.
     pub keys: Option<Keys>,
     /// Whether its place is reserved: the attempt may go on.
     pub is_kept: bool,
 }
 
-/// The result of joining a line.
+/// The result of joining a queue.
 #[derive(Debug)]
 pub struct Joined<H> {
-    /// The line that it joined.
+    /// The queue that it joined.
     pub queue: Option<QueueId>,
-    /// Earlier waiters with the same ID, which no longer wait: the newer call replaces them.
+    /// Earlier waiters with the same ID, which no longer wait: the newer command replaces them.
     pub earlier: Vec<Gone<H>>,
     /// Whether it took a reserved place up again.
     pub resumed: bool,
@@ -118,23 +114,21 @@ pub struct Joined<H> {
 /// What a client waits for.
 #[derive(Debug)]
 pub struct Wait {
-    /// Its ticket.
     pub ticket: Ticket,
     /// How many others may hold the lock too.
     pub share: Share,
     /// Database of the keys.
     pub db: i32,
-    /// The keys.
     pub keys: Keys,
 }
 
-/// How many holders the waiters of a line allow: see [`super::Queues::narrows`].
+/// How many holders the waiters of a queue allow: see [`super::Queues::narrows`].
 #[derive(Debug, Default)]
 pub struct Narrows(pub(super) Vec<(Ticket, u64)>);
 
 impl Narrows {
     /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, those of the whole
-    /// line.
+    /// queue.
     #[must_use]
     pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
         let ahead = self.0.partition_point(|(step, _)| ticket.is_none_or(|ticket| *step < ticket));

@@ -322,7 +322,8 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
 
 #[test]
 fn a_cancel_that_cannot_be_written_changes_nothing() {
-    // An unclaimed grant of one key or of two, or a lock that is held; behind it nobody, a blocked client or an attempt.
+    // An unclaimed grant of one key or of two, or a lock that is held; behind it nobody, a blocked client or an
+    // attempt.
     for names in [K, K_AND_X] {
         for is_claimed in [false, true] {
             for behind in 0..3 {

@@ -1,4 +1,4 @@
-//! A newer call with the ID of an unclaimed grant, for other keys: it replaces the attempt, unless it fails.
+//! A newer command with the ID of an unclaimed grant, for other keys: it replaces the attempt, unless it fails.
 
 use super::{attempt, claim, heard, held, queue, release, value, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, named, place, seconds, settle, wait};

@@ -3,7 +3,7 @@
 use super::{Call, Plain, Share};
 use std::collections::BTreeSet;
 
-/// One who waits, or would: for which keys, from which place in the line of each.
+/// One who waits, or would: for which keys, from which place in the queue of each.
 struct Wait<'a> {
     client: usize,
     share: Share,
@@ -11,7 +11,7 @@ struct Wait<'a> {
 }
 
 impl Plain {
-    /// `place`: where the call would stand in the line of a key.
+    /// `place`: where the call would stand in the queue of a key.
     pub(super) fn closes_circle(&self, call: &Call, place: impl Fn(&Self, u8) -> usize) -> bool {
         let mut waits: Vec<Wait<'_>> = Vec::new();
         for (at, stand) in self.line.iter().enumerate().filter(|(_, stand)| stand.waits) {

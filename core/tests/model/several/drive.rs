@@ -3,7 +3,7 @@
 use super::plain::{Call, Content, Plain, Reply, Settings, Share, Step, NEVER};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a client is told: as [`Reply`], a grant by its token.
+/// The answer to a client: as [`Reply`], a grant by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Granted(u64, Option<u64>),
@@ -16,7 +16,8 @@ pub enum Told {
 
 /// What is driven.
 pub trait Driven {
-    /// Does a step; `token` gives that of a grant. What is told to whom, among them all `expected` ones.
+    /// Does a step; `token` gives that of a grant. Returns the answers, each with its client, among them all `expected`
+    /// ones.
     fn step(
         &mut self,
         step: &Step,
@@ -27,7 +28,7 @@ pub trait Driven {
     fn settings(&self) -> Settings {
         Settings::default()
     }
-    /// The connection of a client ends; only where the settings have that. What is told to whom.
+    /// The connection of a client ends; only where the settings have that. Returns the answers, each with its client.
     fn disconnect(&mut self, client: usize) -> Vec<(Option<usize>, Told)> {
         panic!("client {client} has no connection that can end")
     }
@@ -37,7 +38,7 @@ pub trait Driven {
     fn grain(&self) -> u64 {
         UNIT
     }
-    /// The clients that stand in the line of a key, in order.
+    /// The clients that stand in the queue of a key, in order.
     fn line(&mut self, key: u8) -> Vec<usize>;
 }
 

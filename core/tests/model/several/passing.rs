@@ -47,7 +47,7 @@ impl Plain {
         stands.chain(grants).filter(|end| *end > self.now).min()
     }
 
-    /// What comes after a step by itself; who is told what by it all.
+    /// The consequences of a step. Returns all answers, each with its client.
     pub(super) fn turn(&mut self) -> Vec<(Option<usize>, Reply)> {
         self.settle();
         std::mem::take(&mut self.replies)
@@ -69,13 +69,13 @@ impl Plain {
         }
     }
 
-    /// Whose time in line is over, the first of them.
+    /// Whose time in the queue is over, the first of them.
     fn first_over(&self) -> Option<usize> {
         let over = (0..self.line.len()).filter(|at| self.line[*at].until <= self.now);
         over.min_by_key(|at| self.line[*at].until)
     }
 
-    /// Somebody in line waits no longer; with an ID it keeps its place for a while.
+    /// Somebody in the queue waits no longer; with an ID it keeps its place for a while.
     fn leave(&mut self, at: usize) {
         if self.line[at].call.id.is_none() {
             self.line.remove(at);
@@ -109,7 +109,7 @@ impl Plain {
         }
     }
 
-    /// Of several holders some are forgotten by a write whose retention is over, those who ended first.
+    /// A write forgets some of several holders whose retention is over, those who ended first.
     pub(super) fn written(&mut self, key: u8) {
         let now = self.now / 1_000;
         let Some(Content::Several(grants)) = self.keys.get(&key) else { return };

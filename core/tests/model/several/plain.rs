@@ -11,7 +11,7 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 pub use steps::{after, Call, Content, Grant, Reply, Settings, Share, Step, NEVER};
 
-/// One who stands in line, in the order of arrival; `waits`: it is no kept place.
+/// One in the queue, in the order of arrival; `waits`: it is not a reserved place.
 #[derive(Clone, Debug)]
 pub struct Stand {
     call: Call,
@@ -33,14 +33,14 @@ pub struct Plain {
     pub now: u64,
     pub settings: Settings,
     pub keys: BTreeMap<u8, Content>,
-    /// Those who stand in line, in the order of arrival.
+    /// All in the queue, in the order of arrival.
     pub line: Vec<Stand>,
     grants: usize,
     replies: Vec<(Option<usize>, Reply)>,
     released: Vec<u8>,
-    /// In the line of which key the clients stand that wait for several: any that they cannot have will do.
+    /// The key in whose queue each client for several is parked: any that it cannot have will do.
     parked: BTreeMap<usize, u8>,
-    /// The IDs that were cancelled, each with its key, and until when late copies of their calls get nothing.
+    /// The IDs that were cancelled, each with its key, and until when late copies of their commands get nothing.
     barred: BTreeMap<(u8, u64), u64>,
 }
 
@@ -64,8 +64,8 @@ impl Plain {
         self.line.iter().any(|stand| stand.waits && stand.call.client == client)
     }
 
-    /// The clients in the lines of the keys are those that should be there, in order; whoever waits for several
-    /// stands in the line of one that it cannot have.
+    /// The clients in the queues of the keys are those that should be there, in order; whoever waits for several
+    /// stands in the queue of one that it cannot have.
     pub fn stand_as(&mut self, lines: &BTreeMap<u8, Vec<usize>>) -> Result<(), String> {
         self.parked.clear();
         for (at, stand) in self.line.iter().enumerate().filter(|(_, stand)| stand.waits) {
@@ -88,7 +88,7 @@ impl Plain {
         Ok(())
     }
 
-    /// Whether somebody waits for a key and others besides, in its line.
+    /// Whether somebody waits for a key and others besides, in its queue.
     fn has_parked(&self, key: u8) -> bool {
         self.line.iter().any(|stand| self.is_in_line(stand, key) && stand.call.keys.len() > 1)
     }
@@ -97,7 +97,7 @@ impl Plain {
         stand.waits && self.parked.get(&stand.call.client) == Some(&key)
     }
 
-    /// Does a step; who is told what by it, nobody: the one who asked.
+    /// Does a step. Returns the answers, each with its client; without one, it is for the caller.
     pub fn step(&mut self, step: &Step) -> Vec<(Option<usize>, Reply)> {
         self.begin();
         match step {
@@ -169,7 +169,7 @@ impl Plain {
             self.keys.remove(&key);
         }
         if was {
-            // The first in line, if it wants this one alone, may still take the place of one who is overdue.
+            // The first in the queue, if it wants this one alone, may still take the place of one who is overdue.
             let first = self.line.iter().find(|stand| self.is_in_line(stand, key));
             if hands_off && first.is_some_and(|first| first.call.keys == [key]) {
                 self.released.push(key);
@@ -180,7 +180,7 @@ impl Plain {
         was
     }
 
-    /// Takes an ID out of the line of a key, and so out of the others that it stands in.
+    /// Takes an ID out of the queue of a key, and so out of the others that it stands in.
     fn forget(&mut self, key: u8, id: u64, told: &Reply) -> bool {
         let at = self.line.iter().position(|stand| stand.call.keys.contains(&key) && stand.call.id == Some(id));
         let Some(at) = at else { return false };
@@ -210,12 +210,12 @@ impl Plain {
         Admission::Granted { succeeds: over.first().filter(|_| needs_place).map(|over| over.number) }
     }
 
-    /// Whether somebody who wants this key alone waits ahead of a place in the line.
+    /// Whether somebody who wants this key alone waits ahead of a place in the queue.
     fn is_behind(&self, key: u8, place: usize) -> bool {
         self.line[..place].iter().any(|stand| stand.waits && stand.call.keys == [key])
     }
 
-    /// The grant of all keys of a call, if it may have them from that place in the line.
+    /// The grant of all keys of a call, if it may have them from that place in the queue.
     fn give(&mut self, call: &Call, place: impl Fn(&Self, u8) -> usize) -> Option<Reply> {
         let admissions: Vec<Admission> = call.keys.iter().map(|key| self.admit(call, *key)).collect();
         let mut held =
@@ -337,7 +337,7 @@ impl Plain {
         let mut at = 0;
         while at < self.line.len() {
             let stand = self.line[at].clone();
-            // Who holds a lock already is told so when it asks, not while it waits.
+            // A holder of the lock learns of that when it asks, not while it waits.
             let holds = |key: &u8| matches!(self.admit(&stand.call, *key), Admission::Already(_));
             let given = if stand.waits && !stand.call.keys.iter().any(holds) {
                 self.give(&stand.call, |_, _| at)

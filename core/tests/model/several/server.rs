@@ -28,7 +28,7 @@ pub struct Server {
     node: Node,
     settings: Settings,
     steps: usize,
-    /// Whom a grant of a key succeeds, and since when.
+    /// The predecessor of a grant of a key, and since when.
     before: HashMap<(u64, u8), (Option<u64>, u64)>,
     told: Vec<(Option<usize>, Told)>,
 }
@@ -115,7 +115,7 @@ impl Server {
         }
     }
 
-    /// A step begins. The cron, which looks at all lines, finds nothing that the timer should have.
+    /// A step begins. The cron, which looks at all queues, finds nothing that the timer should have.
     fn begin(&mut self) {
         self.steps += 1;
         self.cron();
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// A grant of these keys is told. Who asks again is told of the same predecessors again, for a minute.
+    /// A grant of these keys is reported. An attempt that asks again gets the same predecessors again, for a minute.
     fn granted<'k>(&mut self, granted: &Granted, keys: impl IntoIterator<Item = &'k [u8]>, details: bool) -> Told {
         let (token, now) = (granted.token.get(), self.now());
         let before = |at| granted.before(at).map(|before| before.token.unwrap().get());
@@ -166,7 +166,7 @@ impl Server {
         }
     }
 
-    /// What who asks is told at once.
+    /// The immediate reply to the caller.
     fn command(&mut self, step: &Step, token: &dyn Fn(usize) -> u64) -> Option<Told> {
         let token = |grant: usize| Token::new(token(grant)).unwrap();
         let number = |number: usize| Told::Number(i64::try_from(number).unwrap());
@@ -226,14 +226,14 @@ impl Server {
         })
     }
 
-    /// Who is first in line for a key, if it wants no others besides.
+    /// The first in the queue for a key, if it wants no others besides.
     fn first_alone(&self, key: u8) -> Option<Ticket> {
         let driver = self.node.driver.borrow();
         let queues = driver.engine().queues();
         queues.awaited_queue(0, &[key]).and_then(|line| queues.single_head(line)).map(|(ticket, _)| ticket)
     }
 
-    /// All is done that was to be done; what was told.
+    /// Finishes everything that is due. Returns the answers.
     fn told(&mut self) -> Vec<(Option<usize>, Told)> {
         self.settle();
         let driver = self.node.driver.borrow();

@@ -34,7 +34,8 @@ impl Run {
             wait: us(call.wait),
             id: call.id.map(|id| 1 + u64::from(id % IDS)),
             session: call.session,
-            // Without a margin an unclaimed grant expires as its time to claim ends, and is a predecessor like any other.
+            // Without a margin an unclaimed grant expires as its time to claim ends, and is a predecessor like any
+            // other.
             notify: call
                 .notify
                 .filter(|_| {
@@ -164,8 +165,8 @@ impl Run {
             Err(Error::Grace(_)) => {
                 assert!(now.longest_lease.is_some(), "there is no grace");
                 self.tally.barred += 1;
-                // One that holds the lock by an earlier master is told nothing, and nothing changes; nor for a call that
-                // would give up a grant.
+                // One that holds the lock by an earlier master gets no reply about it, and nothing changes; nor for a
+                // command that would give up a grant.
                 if of_other_keys.is_empty() && !keys.iter().all(|key| key.is_held_by(asked.id, now.wall)) {
                     self.courts[site].arrives(asked, &own, false, now);
                 }
@@ -224,7 +225,8 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    /// Who is told of a grant holds what it asked for, in the way in which it asked, for as long as it asked.
+    /// The reply of a grant means: the caller holds what it asked for, in the way in which it asked, for as long as it
+    /// asked.
     pub(super) fn check_told(&self, site: usize, asked: &Asked, token: u64) {
         let now = self.now_at(site);
         for place in &asked.places {

@@ -1,4 +1,4 @@
-//! What others do to keys, and what goes wrong with a server.
+//! Changes of keys by others, and faults of a server.
 
 use super::{place, us, Cause, Client, KeyChange, Ms, Number, Place, Put, Raw, Run, KEYS, LIMITS, SILENCE};
 use crate::fake::{Content, Stored};
@@ -15,7 +15,7 @@ impl Run {
         (self.takes_writes(site) && !self.is_lost(site, places)).then_some(site)
     }
 
-    /// What clients counted on in a key is void where somebody else changed it while it was held.
+    /// Clients can no longer rely on a key that somebody else changed while it was held.
     pub(super) fn spans_are_void(&mut self, place: &Place, before: Option<&Stored>, now: Now) {
         if Raw::of(before, now.wall) != Raw::Nothing {
             self.spans.void(place);
@@ -27,7 +27,7 @@ impl Run {
         self.sites[site].node.world.borrow().keys.get(place).cloned()
     }
 
-    /// Somebody changes a key; nothing of `told`: nobody is told.
+    /// Somebody changes a key; without `told`, no event reports it.
     pub(super) fn change(&mut self, place: &Place, stored: Option<Stored>, told: Option<KeyChange>) {
         let Some(site) = self.open_site(std::slice::from_ref(place)) else { return };
         let before = self.has_key(site, place);
@@ -56,7 +56,7 @@ impl Run {
     pub(super) fn evict(&mut self, place: &Place) {
         let site = self.newest();
         // Those who wait are served when the last holder that the server has seen ends, whatever was there since.
-        // Of a lock that somebody met free, that is when it met it.
+        // For a lock that was met free, it is the time of that meeting.
         let met = self.sites[site].latest_wall;
         let end = self.courts[site].latest.get(place).copied().unwrap_or(0).max(met);
         let left = end.saturating_sub(self.sites[site].wall(self.now));
@@ -86,7 +86,7 @@ impl Run {
         if moves {
             self.change(from, None, Some(KeyChange::Gone));
         }
-        // What stands under two names is no lock of two keys: its grants are nobody's but by their tokens.
+        // A value under two names is not a lock of two keys: its grants belong to nobody but by their tokens.
     }
 
     pub(super) fn flush(&mut self) {
@@ -136,7 +136,7 @@ impl Run {
         // The holder of a lock that was evicted is waited for by this clock.
         let back = us(u32::try_from(-by).unwrap_or(0));
         self.courts[site].excused.values_mut().for_each(|until| *until += back);
-        // Who came for a free lock and was refused for another reason is served when all lines are looked at.
+        // A client that came for a free lock and was refused for another reason is served by the scan of all queues.
         (0..KEYS).for_each(|key| self.excuse_key(site, &place(key), SILENCE));
         // A timer that is late for it is found by the cron.
         self.excuse(site, 300_000);

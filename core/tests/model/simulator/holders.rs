@@ -137,8 +137,8 @@ impl Run {
         }
     }
 
-    /// When he came at the earliest and at the latest who is surely first in line for a key, wants no others, and can
-    /// have it.
+    /// When he came at the earliest and at the latest who is surely first in the queue for a key, wants no others, and
+    /// can have it.
     fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
@@ -168,7 +168,7 @@ impl Run {
             return;
         }
         let held = known.places.iter().filter(|place| self.raw(site, place).holder(known.token).is_some()).count();
-        // Of an unclaimed grant the predecessor is there again. One that had no token has that of the grant, and may
+        // The predecessor of an unclaimed grant is there again. One that had no token has that of the grant, and may
         // live again if the clock was set back.
         let court = &self.courts[site];
         let is_unclaimed =

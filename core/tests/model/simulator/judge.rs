@@ -32,7 +32,7 @@ pub struct Asked {
     pub wait: u64,
     pub id: Option<u64>,
     pub session: bool,
-    /// The channel on which it is told, if it waits without a connection.
+    /// The channel on which it is notified, if it waits without a connection.
     pub notify: Option<u8>,
 }
 
@@ -58,7 +58,7 @@ pub struct Now {
 /// A token, and a key of that grant.
 pub type Grant = (u64, Place);
 
-/// Whom a grant succeeds.
+/// The predecessor of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predecessor {
     Token(u64),
@@ -81,7 +81,7 @@ pub struct Cause {
     pub cancels_channel: Option<u8>,
     /// In this key.
     pub at: Option<Place>,
-    /// The caller is told of this grant.
+    /// The caller gets this grant.
     pub told: Option<u64>,
 }
 
@@ -124,13 +124,13 @@ pub struct Court {
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
     had_sessions: HashSet<u64>,
-    /// Whom grants succeed, as was told, and when.
+    /// The predecessors of grants, as reported, and when.
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
     /// Grants whose connection has ended, and when.
     ended_sessions: HashMap<Grant, u64>,
-    /// Those of them that are to be ended.
+    /// The ones that are to be ended.
     due_sessions: HashMap<Grant, u64>,
-    /// Keys about which nobody was told, and until when the server may not know, by its monotonic clock.
+    /// Keys whose change no event reported, and until when the server may not know, by its monotonic clock.
     pub(super) excused: HashMap<Place, u64>,
     /// The latest timestamp that stood in each key.
     pub(super) latest: HashMap<Place, u64>,
@@ -164,17 +164,17 @@ struct Found {
     /// The key before it, without grants that ended by this.
     before: Raw,
     after: Raw,
-    /// A grant passed on that nobody received: whom that succeeded, its successor succeeds.
+    /// A grant passed on that nobody received: its predecessor is that of its successor.
     passed_on: bool,
-    /// Whom that is, if it is known.
+    /// That predecessor, if it is known.
     succeeds: Option<Raw>,
 }
 
-/// What a holder is told of its grant.
+/// The reply to a holder about its grant.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub token: u64,
-    /// Of each of its locks whom it succeeds, if it does.
+    /// The predecessor in each of its locks, if there is one.
     pub before: Vec<Option<Predecessor>>,
 }
 
@@ -199,7 +199,7 @@ impl Court {
         Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
     }
 
-    /// A grant is told to who asked for it at once. `own`: where it stood before.
+    /// A caller gets a grant at once. `own`: its place before.
     pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told, now: Now) {
         let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX);
         if self.told(writes, asked, told, now) {
@@ -210,7 +210,7 @@ impl Court {
         self.may_be_heard(asked.notify);
     }
 
-    /// A grant is told: a new one, which the keys show, or one that its ID has already. Whether it is new.
+    /// A grant is reported: a new one, which the keys show, or one that its ID has already. Returns whether it is new.
     fn told(&mut self, writes: &mut Writes, asked: &Asked, told: &Told, now: Now) -> bool {
         let token = told.token;
         let is_new = writes.found.iter().any(|found| found.token == token);
@@ -223,7 +223,8 @@ impl Court {
             );
             self.lost.retain(|lost| lost.token != token || !asked.places.contains(&lost.place));
             self.on_the_way.retain(|(own, _), stand| *own != token || !stand.shares_key_with(&asked.places));
-            // Of a lock that was copied or renamed, another name is told: its attempt may have a place again, or not.
+            // A lock that was copied or renamed is reported under another name: its attempt may have a place again, or
+            // not.
             self.on_the_way
                 .iter_mut()
                 .filter(|((own, _), _)| *own == token)
@@ -296,8 +297,8 @@ impl Court {
     }
 
     /// A call that was refused was refused rightly: `keys` are what they were before it. A lock that has just come free
-    /// is for those who wait in its line, also for several, until a timer that fires at once has tried them; where nothing
-    /// could be granted until now, until that is tried again.
+    /// is for those who wait in its queue, also for several, until a timer that fires at once has tried them; where
+    /// nothing could be granted until now, until that is tried again.
     pub fn refused(
         &self,
         asked: &Asked,
@@ -326,7 +327,7 @@ impl Court {
         assert!(!could_have, "{asked:?} is refused what nobody holds or waits for: {keys:?} at {now:?}");
     }
 
-    /// All grants of a call were told to somebody.
+    /// All grants of a command were reported to somebody.
     pub fn all_is_told(writes: &Writes) {
         assert!(writes.found.is_empty(), "nobody was told of {:?}", writes.found);
     }
@@ -353,7 +354,8 @@ impl Court {
             let latest = self.latest.entry(changed.place.clone()).or_default();
             *latest = end.max(*latest);
             if !changed.by_module {
-                // No session survives that its key is renamed, or changed by others, nor what is known of a predecessor.
+                // No session survives that its key is renamed, or changed by others, nor what is known of a
+                // predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 // It may have been elsewhere when it was to pass on.
@@ -378,7 +380,6 @@ impl Court {
         writes.found.iter().map(|found| found.token).collect()
     }
 
-    /// A connection has ended.
     pub fn connection_ended(&mut self, conn: u64, now: Now) {
         self.ended_conns.insert(conn);
         let ended = self.sessions.extract_if(|_, (own, _)| *own == conn);

@@ -1,5 +1,5 @@
-//! Attempts that wait without a connection, as their server and their clients see them: calls that are sent again,
-//! messages, and channels to which nobody listens any more.
+//! Attempts that wait without a connection, as their server and their clients see them: commands that are sent again,
+//! messages, and channels that have lost their subscriber.
 
 use super::{
     id_of, place, Call, Cause, Court, Node, Number, Place, Run, Share, Site, Token, Writes, CHANNELS, IDS, KEYS,
@@ -82,7 +82,7 @@ impl Run {
         self.remember(site, &asked, token);
     }
 
-    /// Attempts without a connection leave their lines with nothing.
+    /// Attempts without a connection leave their queues with nothing.
     pub(super) fn attempts_left(&mut self, site: usize, called: &[(u64, u64)], cause: &Cause) {
         let (now, ears) = (self.now_at(site), self.all_ears(site));
         let is_master = self.sites[site].link.is_none();

@@ -23,7 +23,7 @@ pub enum Raw {
     One(Holder),
     /// A timestamp that somebody else wrote.
     Number(u64),
-    /// A string that is no timestamp.
+    /// A string that is not a timestamp.
     Foreign,
     /// A sorted set of holders.
     Several(Vec<Holder>),
@@ -142,7 +142,7 @@ impl Raw {
         }
     }
 
-    /// A grant that came then was told rightly whom it succeeds.
+    /// A grant that came then reported its predecessor correctly.
     pub fn check_predecessor(&self, asked: &Asked, told: Option<Predecessor>, now: u64) {
         match self {
             Self::Nothing => assert_eq!(told, None, "{asked:?} succeeds nobody"),

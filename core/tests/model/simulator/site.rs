@@ -23,7 +23,7 @@ struct Ack {
     offset: u64,
 }
 
-/// A write, as replicas are told of it.
+/// A write, as it is replicated.
 #[derive(Clone, Debug)]
 struct Unit {
     at: u64,
@@ -67,16 +67,16 @@ pub struct Site {
     pub is_dead: bool,
     /// It follows another, which it is a replica of.
     pub link: Option<Link>,
-    /// Which of all masters it is or was, in order.
+    /// Its number among all masters, in order.
     pub reign: u64,
     /// Calls that it has not read yet, and whether they are for several keys.
     pub backlog: Vec<(u64, Call, bool)>,
     /// Answers that leave when the iteration ends.
     pub sent: Vec<(u64, Answer)>,
-    /// What its replicas are told, since all of them were like it.
+    /// The writes replicated since all replicas were like it.
     units: Vec<Unit>,
     acks: VecDeque<Ack>,
-    /// What each replica has answered, and when that was read, by the wall clock.
+    /// The answer of each replica, and when it was read, by the wall clock.
     answers: HashMap<usize, (u64, u64)>,
 }
 
@@ -225,7 +225,7 @@ impl Site {
         self.ticks.is_multiple_of(TICKS_OF_A_SECOND)
     }
 
-    /// What was written is told to replicas.
+    /// Replicates a write.
     pub fn replicate(&mut self, now: u64, place: Place, stored: Option<Stored>) {
         self.units.push(Unit { at: now, place, stored });
     }
@@ -239,7 +239,7 @@ impl Site {
         self.units.len() as u64
     }
 
-    /// What has come through to a replica until now, in its keys; its offset.
+    /// The keys of a replica, with all that has come through until now; its offset.
     pub fn catch_up(&self, replica: &mut Self, now: u64, lag: u64) -> u64 {
         let Some(link) = &mut replica.link else { return 0 };
         let until = link.cut_at.unwrap_or(now).min(now);

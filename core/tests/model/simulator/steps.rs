@@ -64,7 +64,7 @@ pub struct Call {
     pub id: Option<Number>,
     pub session: bool,
     pub in_transaction: bool,
-    /// The channel on which it is told, if it waits without a connection.
+    /// The channel on which it is notified, if it waits without a connection.
     pub notify: Option<Number>,
 }
 
@@ -236,12 +236,12 @@ pub enum Step {
     Heal,
 }
 
-/// What can go wrong in a run.
+/// The faults in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// One server: clients, time, and keys that others change aloud.
     Calm,
-    /// One server on a bad day: pauses, clocks that are set, suspends, changes that nobody is told of.
+    /// One server on a bad day: pauses, clocks that are set, suspends, changes that no event reports.
     Rough,
     /// A master and two replicas, with a grace.
     Group,

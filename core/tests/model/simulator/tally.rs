@@ -1,4 +1,4 @@
-//! What came about in a run, to see that it was not idle.
+//! Counts of events in a run, to see that it was not idle.
 
 /// What came about.
 #[derive(Clone, Copy, Debug, Default)]

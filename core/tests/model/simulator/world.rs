@@ -57,7 +57,7 @@ struct Known {
     site: usize,
 }
 
-/// Somebody who is told by a call of the server.
+/// A client that learns of it by an entry of the server.
 enum Addressee<'a> {
     /// The attempt with that ID, on its channel.
     Called(u64),
@@ -292,7 +292,7 @@ impl Run {
         let letters = std::mem::take(&mut self.sites[site].node.world.borrow_mut().letters);
         let called = self.called(site, &writes, cause);
         self.attempts_left(site, &called, cause);
-        // Each grant is judged with the line as it was when it was given: in the order of tokens.
+        // Each grant is judged with the queue as it was when it was given: in the order of tokens.
         let mut told: Vec<(u64, Addressee<'_>)> =
             called.into_iter().map(|(token, id)| (token, Addressee::Called(id))).collect();
         told.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
@@ -323,7 +323,7 @@ impl Run {
         self.spans.prolonged(token, places, lease, may_be_shorter, reign, self.now);
     }
 
-    /// An event of the server, which is no command.
+    /// An event of the server, which is not a command.
     fn event(&mut self, site: usize, body: impl FnOnce(&Node)) {
         self.sites[site].set_clocks(self.now);
         body(&self.sites[site].node);

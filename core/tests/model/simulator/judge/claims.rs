@@ -44,12 +44,12 @@ pub(super) struct Lost {
     pub was_unclaimed: bool,
 }
 
-/// Whether an attempt can be told, at the moment.
+/// Whether an attempt can be notified at the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Ears {
     /// Somebody listens to its channel.
     pub is_subscribed: bool,
-    /// It is told later: a transaction runs.
+    /// It is notified later: a transaction runs.
     pub later: bool,
     pub is_out_of_memory: bool,
 }
@@ -98,7 +98,7 @@ impl Court {
         self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.stands_in(key))
     }
 
-    /// What a key held before a grant that was not claimed, and ends now.
+    /// The value of a key before a grant that was not claimed, and ends now.
     pub(super) fn before_lost(&self, cause: &Cause, place: &Place, key: &Raw, now: Now) -> Option<Raw> {
         let lost = self.lost.iter().find(|lost| lost.place == *place && lost.stands_in(key));
         if let Some(lost) = lost {
@@ -120,7 +120,8 @@ impl Court {
         self.unclaimed.iter().any(|unclaimed| unclaimed.token == token && unclaimed.stand.asked.places.contains(place))
     }
 
-    /// Whether a lock has expired by a grant that can still be claimed: nobody else gets it before its attempt was heard.
+    /// Whether a lock has expired by a grant that can still be claimed: nobody else gets it before its attempt has had
+    /// time to claim it.
     pub fn awaits_claim(&self, place: &Place, key: &Raw) -> bool {
         matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
     }
@@ -162,7 +163,7 @@ impl Court {
         own.for_each(|own| own.was_refused = true);
     }
 
-    /// The places that an attempt has again if its newer call does not claim its grants.
+    /// The places that an attempt has again if its newer command does not claim its grants.
     pub fn places_of_claims(&self, asked: &Asked, now: Now) -> Vec<Stand> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked)).map(|own| {
             let is_sure = is_same(&own.stand.asked.places, &asked.places) && now.place > 0 && now.keeps_places;
@@ -172,7 +173,7 @@ impl Court {
         own.collect()
     }
 
-    /// A grant was written that no reply tells of: it is that of an attempt without a connection, which is told.
+    /// A grant was written without a reply: it is that of an attempt without a connection, which is notified.
     pub fn called(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
         let places: Vec<Place> = found.iter().map(|found| found.place.clone()).collect();
@@ -231,7 +232,7 @@ impl Court {
         asked
     }
 
-    /// An attempt is told of its grant by a call that claims it.
+    /// An attempt gets its grant by a command that claims it.
     pub fn claimed(&mut self, token: u64, asked: &Asked, told: &Told, keys: &[Raw], now: Now) -> bool {
         let Some(at) = self.unclaimed.iter().position(|own| own.token == token && own.is_of(asked)) else {
             return false;
@@ -350,7 +351,7 @@ impl Court {
         }
     }
 
-    /// A call names a channel, and does not stand in line: whether its process counts as there is left open.
+    /// A call names a channel, and is not in the queue: whether its process counts as there is left open.
     pub fn may_be_heard(&mut self, channel: Option<u8>) {
         if let Some(is_sure) = channel.and_then(|channel| self.silent.get_mut(&channel)) {
             *is_sure = false;
@@ -368,7 +369,7 @@ impl Court {
         *self.news.entry((channel, news, id.unwrap())).or_default() += 1;
     }
 
-    /// A newer call takes the place of one without a connection.
+    /// A newer command takes the place of one without a connection.
     pub fn may_be_replaced(&mut self, stand: &Stand) {
         if let Some(channel) = stand.asked.notify.filter(|_| stand.waits) {
             self.expect_news(channel, News::Unblocked, stand.asked.id);
@@ -387,7 +388,7 @@ impl Court {
         *left -= 1;
     }
 
-    /// Unclaimed grants are told of, end in time, and pass on.
+    /// Unclaimed grants are announced, end in time, and pass on.
     pub(super) fn check_unclaimed(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
         let is_soon = timer.is_some_and(|timer| timer <= 1);
         for own in &self.unclaimed {

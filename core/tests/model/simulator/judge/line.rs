@@ -9,7 +9,7 @@ pub(super) const GRAIN: u64 = 1_000;
 const LATE: u64 = 250_000;
 /// For so long after the clock was set.
 const OFF: u64 = 15_000_000;
-/// What may not be written is tried again after so long.
+/// A write that is not allowed is tried again after so long.
 pub(super) const RETRY: u64 = 20_000;
 
 /// One who waits, or has a place.
@@ -36,7 +36,7 @@ pub struct Stand {
 pub enum Waits {
     /// Nil.
     NotGranted,
-    /// A newer call took the place.
+    /// A newer command took the place.
     Replaced,
     /// The server is a replica now.
     Demoted,
@@ -66,7 +66,7 @@ impl Court {
         self.line.iter().filter(is_own).filter(|stand| stand.shares_key_with(&asked.places))
     }
 
-    /// Who was refused waits, or has a place if it has an ID. `own`: where that stood before the call.
+    /// A refused client waits, or has a place if it has an ID. `own`: its place before the command.
     pub fn arrives(&mut self, asked: Asked, own: &[Stand], waits: bool, now: Now) {
         self.arrivals += 1;
         let arrival = self.arrivals;
@@ -205,7 +205,7 @@ impl Court {
         }
     }
 
-    /// Places in the line of a key may be gone, and sessions: its slot was lost.
+    /// Places in the queue of a key may be gone, and sessions: its slot was lost.
     pub fn slot_lost(&mut self, place: &Place) {
         self.due_sessions.retain(|(_, own), _| own != place);
         for stand in self.line.iter_mut().filter(|stand| !stand.waits && stand.asked.places.contains(place)) {
@@ -287,7 +287,7 @@ impl Court {
         }
     }
 
-    /// Whether an ID has a place in the line of a key.
+    /// Whether an ID has a place in the queue of a key.
     pub fn stands(&self, place: &Place, id: u64) -> Option<&Stand> {
         self.line.iter().find(|stand| stand.asked.id == Some(id) && stand.asked.places.contains(place))
     }
@@ -370,7 +370,8 @@ impl Court {
                 // Those for this key alone come first, in their order.
                 let is_ahead = |other: &&Stand| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
-                    // But for memory an attempt could have it: others that wait for this lock alone are served before it.
+                    // But for memory an attempt could have it: others that wait for this lock alone are served before
+                    // it.
                     let fits = stand.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
                     let is_passed = self.is_full() && waits_for_memory(other) && fits;
                     !std::ptr::eq(*other, stand) && wants_it_alone && !is_passed && other.earliest < stand.latest

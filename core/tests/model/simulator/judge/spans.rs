@@ -1,4 +1,4 @@
-//! Which grants clients may rely on across a change of masters, in true time, whatever each server believes.
+//! The grants that clients may rely on across a change of masters, in true time, whatever each server believes.
 
 use super::{Asked, Share};
 use crate::fake::Place;
@@ -29,7 +29,7 @@ impl Spans {
             let others = self.0.iter().filter(|span| span.place == *place && span.reign != reign);
             let is_beside_plain = others.clone().any(|span| span.is_plain);
             let count = others.count();
-            // Who holds alone excludes all; a limit is that of the caller.
+            // An exclusive holder excludes everyone; a limit is that of the caller.
             if is_beside_plain || count >= asked.share.most() {
                 let others: Vec<&Span> = self.0.iter().filter(|span| span.place == *place).collect();
                 panic!("two hold {place:?} at {now}: {asked:?} got {token} from master {reign} beside {others:?}");
@@ -71,7 +71,7 @@ impl Spans {
         }
     }
 
-    /// A grant that is told again ends with the newer connection, or with none.
+    /// A grant that is reported again ends with the newer connection, or with none.
     pub fn belongs_to(&mut self, asked: &Asked, token: u64) {
         let own = self.0.iter_mut().filter(|span| span.token == token && asked.places.contains(&span.place));
         for span in own {

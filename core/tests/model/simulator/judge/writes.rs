@@ -73,7 +73,7 @@ impl Court {
                 writes.restored.push((holder.token, place.clone()));
                 continue;
             }
-            // What a claim writes is judged by its reply.
+            // The write of a claim is judged by its reply.
             if cause.told == Some(holder.token) && self.is_unclaimed(holder.token, place) {
                 assert_eq!((earlier.id, holder.id), (None, cause.asks), "{}", context());
                 continue;
@@ -83,7 +83,7 @@ impl Court {
                 continue;
             }
             let is_extended = cause.extended == Some(holder.token);
-            // Who waits with the ID of a grant that comes to stand in the key is told of it.
+            // A waiter with the ID of a grant that comes to stand in the key gets that grant.
             let waits = || {
                 self.line
                     .iter()
@@ -104,7 +104,7 @@ impl Court {
             }
         }
 
-        // Of a lock with one holder it is known whom the successor of a grant succeeds that was not claimed.
+        // With a single holder, the predecessor of the successor of an unclaimed grant is known.
         let is_alone = |raw: &Raw| matches!(raw, Raw::Nothing | Raw::One(_) | Raw::Number(_));
         // Unless others have come to hold it beside that grant.
         let succeeds = self.before_lost(cause, place, &old, now).filter(|_| left.holders().is_empty());

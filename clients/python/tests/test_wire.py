@@ -3,6 +3,7 @@
 import socket
 import threading
 import unittest
+from functools import partial
 
 import redis
 
@@ -28,7 +29,8 @@ class HangsUp(unittest.TestCase):
     def test_each_call_of_a_batch_is_broken_and_nothing_is_raised(self) -> None:
         for patience in (None, 0.2, 30):
             locks = Locks(redis.Redis(port=self.port, socket_timeout=patience), timeout=1)
-            replies = run(locks._engine().wire.batch([(b"a", ("PING",)), (b"b", ("PING",))], 1))
+            wire = locks._engine().wire
+            replies = run(partial(wire.batch, [(b"a", ("PING",)), (b"b", ("PING",))], 1))
             self.assertEqual([type(reply) for reply in replies], [ConnectionLost, ConnectionLost], patience)
 
 

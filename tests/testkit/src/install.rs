@@ -4,7 +4,7 @@
 //!
 //! Installed packages are reused; a folder is named after its content, and appears only when it is complete.
 use crate::program::end_within;
-use crate::watch;
+use crate::{root, target, watch};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -225,12 +225,4 @@ fn run(command: &mut Command) -> Result<(), String> {
         Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
         None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
     }
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }

@@ -6,6 +6,8 @@ module Serverlock
   # @private
   class Attempt
     PIECE = 5.0
+    # A wait that ended so much earlier than asked for, in seconds, was ended by somebody.
+    SLACK = 0.1
     POLL = (0.05..0.15)
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 0.5
@@ -79,9 +81,13 @@ module Serverlock
       return dedicated(piece(PIECE)) if @request.dedicated?
       return blocking if @engine.subscription.refused?
 
+      granted = alone if @engine.lone.ready?
+      return granted if granted
+
       # A call without WAIT would end a wait. In a crowd, two calls for each attempt take longer than the connection.
       unless @engine.subscription.up? || @queued
-        granted = plain unless @engine.client.crowded?
+        granted = plain unless @engine.client.crowded? || @open
+        granted ||= alone unless @engine.server.module_missing?
         return granted if granted || @engine.server.module_missing?
 
         @engine.subscription.listen(@deadline - Clock.now)
@@ -110,11 +116,33 @@ module Serverlock
     end
 
     def blocking
-      @engine.blocking.with(@request.keys[0]) do |connection|
-        wait = piece(Blocking::PIECE)
-        # Between two pieces its place is kept.
-        grant { [call(@request.acquire(@id, "WAIT", wait), connection, wait), true] }
+      @engine.blocking.with(@request.keys[0]) { |connection| blocked(connection, Blocking::PIECE) }
+    end
+
+    # As the only wait of the manager. Returns nil once it is not alone any more.
+    def alone
+      lone = @engine.lone
+      lone.with do
+        until lone.over?
+          granted = blocked(lone.connection, Lone::PIECE)
+          return granted if granted || @engine.server.module_missing?
+
+          timed_out if Clock.now >= @deadline
+        end
+      rescue ConnectionLost
+        lone.drop
+        raise
       end
+    end
+
+    # Blocks on a connection for a piece of the wait. Between two pieces its place is kept.
+    def blocked(connection, longest)
+      wait = piece(longest)
+      granted = grant { [call(@request.acquire(@id, "WAIT", wait), connection, wait), true] }
+      return granted if granted || @engine.server.module_missing? || Clock.now - @sent > (wait / 1000.0) - SLACK
+
+      @open = false
+      refuse(Refused, "the wait was cancelled")
     end
 
     # A piece of the wait in milliseconds, at least one.

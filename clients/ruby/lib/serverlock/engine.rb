@@ -5,8 +5,8 @@ module Serverlock
   # a fork begins with a new one.
   # @private
   class Engine
-    attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :settlement, :subscription, :blocking, :callbacks,
-                :watcher, :random
+    attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :settlement, :subscription, :blocking, :lone,
+                :callbacks, :watcher, :random
 
     def initialize(client, logger, hooks, portable:, warn:)
       @client = client
@@ -22,6 +22,7 @@ module Serverlock
       @timer = Timer.new(self)
       @subscription = Subscription.new(self)
       @blocking = Blocking.new(self)
+      @lone = Lone.new(self)
       @watcher = Watcher.new(self)
     end
 
@@ -46,6 +47,7 @@ module Serverlock
       @closed = true
       @subscription.close
       @blocking.close
+      @lone.close
       @timer.wake
     end
 

@@ -24,10 +24,12 @@ module Serverlock
       @free = size
       @mutex = Mutex.new
       @queue = []
+      @was_full = false
+      @crowded = nil
     end
 
     def in_use
-      @size - @free
+      @size - @free - (@crowded ? 1 : 0)
     end
 
     # How many wait to be let in.
@@ -35,9 +37,29 @@ module Serverlock
       @queue.size
     end
 
+    # Lets in one fewer until `widen`. Returns false if all were in at once before. The block is called, with exceptions
+    # masked, when somebody has to wait for that one.
+    def narrow(&crowded)
+      @mutex.synchronize do
+        return false if @was_full || @free < 2
+
+        @free -= 1
+        @crowded = crowded
+      end
+      true
+    end
+
+    def widen
+      @mutex.synchronize do
+        @crowded = nil
+        pass_on
+      end
+    end
+
     # Yields with all exceptions masked; they can strike while it waits to be let in.
     def with
       Thread.handle_interrupt(NEVER) do
+        @crowded&.call if @free.zero?
         enter
         begin
           yield
@@ -51,7 +73,10 @@ module Serverlock
 
     def enter
       @mutex.synchronize do
-        next @free -= 1 if @free.positive?
+        if @free.positive?
+          @free -= 1
+          next @was_full ||= @free.zero? && !@crowded
+        end
 
         waiter = Waiter.new
         @queue << waiter

@@ -20,7 +20,9 @@ module Serverlock
     end
 
     def once(redis, command)
-      redis.without_reconnect { Thread.handle_interrupt(ON_BLOCKING) { redis.call(*command) } }
+      redis.send(:synchronize) do |client|
+        client.with_reconnect(false) { Thread.handle_interrupt(ON_BLOCKING) { client.call(command) } }
+      end
     rescue ::Redis::BaseError, *FAILURES => e
       translate { raise e }
     end

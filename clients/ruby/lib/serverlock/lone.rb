@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It is
+  # kept for the next such wait.
+  #
+  # Once a second attempt waits at the same time, all wait by NOTIFY, and this connection is closed. While it is open, it
+  # takes one of the slots that calls have in a pool; it is closed when they need that.
+  # @private
+  class Lone
+    PIECE = 2.0
+
+    def initialize(engine)
+      @engine = engine
+      @mutex = Mutex.new
+      @connection = nil
+      @is_used = false
+      @is_narrow = false
+      @is_over = false
+    end
+
+    # Whether a wait may begin here: the connection is open, and nobody waits on it.
+    def ready?
+      !@is_over && !@is_used && @connection&.connected?
+    end
+
+    # Whether others have waited too, or needed the slot.
+    def over?
+      @is_over
+    end
+
+    # Yields if nobody else waits. The caller has masked exceptions.
+    def with
+      return unless enter
+
+      begin
+        yield
+      ensure
+        leave
+      end
+    end
+
+    # For the one in `with`.
+    def connection
+      @connection = nil unless @connection&.connected?
+      @connection ||= @engine.client.connection
+    end
+
+    # For the one in `with`, after an error.
+    def drop
+      @connection&.close
+      @connection = nil
+    end
+
+    # Others need the slot. A wait that blocks does so to the end of its piece.
+    def give_way
+      locked do
+        @is_over = true
+        ended unless @is_used
+      end
+    end
+
+    # Ends the wait, too.
+    def close
+      give_way
+      @connection&.shutdown
+    end
+
+    private
+
+    def locked(&)
+      Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
+    end
+
+    def enter
+      locked do
+        next @is_used = true if !@is_used && !@is_over && (@is_narrow ||= @engine.client.narrow { give_way })
+
+        @is_over = true
+        ended unless @is_used
+        false
+      end
+    end
+
+    def leave
+      locked do
+        @is_used = false
+        ended if @is_over
+      end
+    end
+
+    # Called with the mutex locked, when nobody uses it.
+    def ended
+      drop
+      @engine.client.widen if @is_narrow
+      @is_narrow = false
+    end
+  end
+end

@@ -21,6 +21,9 @@ const LONGEST_CHANNEL: usize = 256;
 
 /// The longest key name of a lock that can be granted, in bytes: names are kept for waiters.
 const LONGEST_KEY: usize = 4_096;
+/// How many bytes the names of all keys of an attempt may have together. All of them are hashed several times in one
+/// event-loop iteration when it is granted.
+const MOST_KEY_BYTES: usize = 256 << 10;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
 
@@ -347,16 +350,23 @@ pub fn key_to_take(name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that several locks can be taken: no key name is too long, and no key is given twice.
+/// Checks that several locks can be taken: their names are not too long, alone or together, and no key is given twice.
 ///
 /// # Errors
-/// [`Error::KeyLengthOf`], [`Error::SameKey`]
+/// [`Error::KeyLengthOf`], [`Error::KeysLength`], [`Error::SameKey`]
 pub fn keys_to_take<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result<(), Error> {
-    let is_too_long = |at: &usize| args.at(*at).is_some_and(|name| name.len() > LONGEST_KEY);
-    let too_long = keys.clone().find(is_too_long);
+    let mut bytes = 0_usize;
+    let too_long = keys.clone().find_map(|at| {
+        let length = args.at(at)?.len();
+        bytes = bytes.saturating_add(length);
+        if length > LONGEST_KEY {
+            return Some((at, Error::KeyLengthOf(at)));
+        }
+        (bytes > MOST_KEY_BYTES).then_some((at, Error::KeysLength(at)))
+    });
     // The error names the first argument that is wrong, so keys after one that is too long are not compared.
-    different_keys(args, keys.start..too_long.unwrap_or(keys.end))?;
-    too_long.map_or(Ok(()), |key| Err(Error::KeyLengthOf(key)))
+    different_keys(args, keys.start..too_long.map_or(keys.end, |(key, _)| key))?;
+    too_long.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Checks that no key is given twice.

@@ -100,6 +100,21 @@ fn a_long_key_is_named_after_earlier_errors() {
 }
 
 #[test]
+fn keys_whose_names_are_too_long_together_are_named() {
+    let names: Vec<Vec<u8>> = (0..64_u16).map(|number| number.to_be_bytes().repeat(2_048)).collect();
+    let take = |more: &[&[u8]]| {
+        let all = names.iter().map(Vec::as_slice).chain(more.iter().copied());
+        let args: Vec<&[u8]> = std::iter::once(&b"n"[..]).chain(all).collect();
+        keys_to_take(&args.as_slice(), 1..args.len())
+    };
+    assert_eq!(take(&[]), Ok(()));
+    assert_eq!(take(&[b""]), Ok(()));
+    assert_eq!(take(&[b"a", b"b"]), Err(Error::KeysLength(65)));
+    assert_eq!(take(&[&names[0]]), Err(Error::KeysLength(65)));
+    assert_eq!(take(&[b"", b"", b"a"]), Err(Error::SameKey { key: 66, earlier: 65 }));
+}
+
+#[test]
 fn a_key_that_is_there_twice_is_named() {
     let args: &[&[u8]] = &[b"3", b"a", b"b", b"a"];
     assert_eq!(different_keys(&args, 1..4), Err(Error::SameKey { key: 3, earlier: 1 }));

@@ -2,6 +2,7 @@
 //! stay theirs, each key needs its rights, and all need one slot.
 
 mod kept;
+mod long;
 mod many;
 mod pieces;
 

@@ -1,7 +1,7 @@
 //! How much an event-loop iteration or a command does besides its own work before the server gets its turn.
 //!
 //! Everything that walks over what others have left behind spends from one budget, and goes on in the next iteration
-//! when that is spent. It counts keys and the bytes of their names, since one grant can have 1,024 keys of 4 kB. It is
+//! when that is spent. It counts keys and the bytes of their names, since one grant can have 256 kB of them. It is
 //! checked before each piece of work, so one piece may exceed it: by what one waiter or one grant has.
 
 use super::clock::Clock;

@@ -349,15 +349,15 @@ fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_their_names_too() {
 fn a_blocked_client_counts_for_the_names_of_its_keys_too_and_gives_that_back() {
     let mut queues: Queues<u64> = Queues::default();
     let long = vec![b'x'; 4_096];
-    let names: Vec<Vec<u8>> = (0..1_024).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
+    let names: Vec<Vec<u8>> = (0..64).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     queues.join(0, &[&long], 0, waiter(1, 0, 9));
     assert_eq!(queues.load(), 1);
     queues.join(0, &names, 0, waiter(2, 7, 9));
-    assert_eq!((queues.load(), queues.blocked()), (1 + 257, 2), "4 MB of names");
+    assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2), "256 kB of names");
     // Sent again, it counts once.
     queues.join(0, &names, 0, waiter(3, 7, 9));
-    assert_eq!((queues.load(), queues.blocked()), (1 + 257, 2));
+    assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2));
     queues.leave(3, Some(MonotonicMicros(10)), MOST);
     assert_eq!(queues.load(), 1);
     queues.leave(1, None, MOST);

@@ -26,6 +26,8 @@ pub enum Error {
     KeyLength,
     /// The name of one of several keys, counted from 1.
     KeyLengthOf(usize),
+    /// The names of several keys, up to that one, counted from 1.
+    KeysLength(usize),
     /// `numkeys`.
     NumKeys,
     /// Two of the keys, counted from 1, are the same.
@@ -128,6 +130,7 @@ impl fmt::Display for Error {
             Self::ShareTwice => out.write_str("ERR syntax error: SHARED and LIMIT exclude each other"),
             Self::KeyLength => out.write_str("ERR key is longer than 4096 bytes"),
             Self::KeyLengthOf(key) => write!(out, "ERR key {key} is longer than 4096 bytes"),
+            Self::KeysLength(key) => write!(out, "ERR keys 1 to {key} have more than 262144 bytes together"),
             Self::NumKeys => {
                 out.write_str("ERR numkeys is not a whole number between 1 and 1024 that fits the arguments")
             }

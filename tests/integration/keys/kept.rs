@@ -90,17 +90,17 @@ fn disconnect(server: &Server, conn: &mut Conn) {
 fn leave_several(server: &Server, conn: &mut Conn) {
     conn.ok(&["SET", "held", "x"]);
     let padding = "x".repeat(LENGTH);
-    let waiting: Vec<Conn> = (0..30)
+    let waiting: Vec<Conn> = (0..480)
         .map(|number| {
-            let names: Vec<String> = (0..1_000).map(|name| format!("k{number}-{name}{padding}")).collect();
-            let mut call = vec!["LOCK.MACQUIRE", "1001", "held"];
+            let names: Vec<String> = (0..62).map(|name| format!("k{number}-{name}{padding}")).collect();
+            let mut call = vec!["LOCK.MACQUIRE", "63", "held"];
             call.extend(names.iter().map(String::as_str));
             let id = number.to_string();
             call.extend(["EX", "600", "WAIT", "600000", "ID", &id]);
             server.sent(&call)
         })
         .collect();
-    until("all wait", || (conn.info("lock", "lock_waiters")? == "30").then_some(()));
+    until("all wait", || (conn.info("lock", "lock_waiters")? == "480").then_some(()));
     drop(waiting);
     until("all have left", || (conn.info("lock", "lock_waiters")? == "0").then_some(()));
 }

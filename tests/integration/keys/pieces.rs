@@ -9,6 +9,8 @@ use testkit::{bound, encoded, until_within, Conn, Iterations, Options, Reply, Se
 /// The longest iteration. Before these crowds left in pieces it took 20 ms and more for each of them.
 const LONGEST: Duration = Duration::from_millis(5);
 const KEYS: usize = 1_024;
+/// Names of this length and a few digits more: together they are as long as the names of one attempt can be.
+const LONG: usize = 246;
 
 fn names(attempt: usize, padding: usize) -> Vec<String> {
     let padding = "x".repeat(padding);
@@ -83,12 +85,12 @@ fn unclaimed_grants_of_many_keys_are_forgotten_in_pieces() {
 
 #[test]
 fn waits_for_long_keys_that_end_together_leave_in_pieces() {
-    bound::cpu("50 waits for 1,024 keys of 4 kB are cancelled", LONGEST, || {
+    bound::cpu("50 waits for 1,024 keys of 256 bytes are cancelled", LONGEST, || {
         let (server, iterations, mut conn) = start("2000")?;
         let mut by = server.conn();
         conn.ok(&["SET", "held", "x"]);
         for attempt in 0..50 {
-            let (mut names, id) = (names(attempt, 4_000), attempt.to_string());
+            let (mut names, id) = (names(attempt, LONG), attempt.to_string());
             names[0] = "held".into();
             let rest = ["EX", "600", "WAIT", "600000", "ID", &id, "NOTIFY", "c"];
             assert_eq!(by.call(&call_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
@@ -117,7 +119,7 @@ fn wide_grants_that_expire_together_pass_on_in_pieces() {
     });
 }
 
-/// Clients wait for keys of 4 kB and for a held one, until all of their waits end at one moment.
+/// Clients wait for keys of 256 bytes and for a held one, until all of their waits end at one moment.
 fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     bound::cpu(what, LONGEST, || {
@@ -125,7 +127,7 @@ fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
         let (server, iterations, mut conn) = start_with(clocks.of(options("2000")))?;
         conn.ok(&["SET", "held", "x"]);
         let call = |attempt: usize| {
-            let (mut names, id) = (names(attempt, 4_000), attempt.to_string());
+            let (mut names, id) = (names(attempt, LONG), attempt.to_string());
             names[0] = "held".into();
             call_of("LOCK.MACQUIRE", &names, &["EX", "600", "WAIT", "600000", "ID", &id])
         };
@@ -141,7 +143,7 @@ fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
 
 #[test]
 fn long_key_waits_that_time_out_end_in_pieces() {
-    time_out("97 waits for 1,024 keys of 4 kB time out, notified on a channel", |server, call| {
+    time_out("97 waits for 1,024 keys of 256 bytes time out, notified on a channel", |server, call| {
         let call = [call, &["NOTIFY".to_string(), "c".to_string()]].concat();
         assert_eq!(server.conn().call(&call), Reply::Status("WAITING".into()));
         None
@@ -150,7 +152,7 @@ fn long_key_waits_that_time_out_end_in_pieces() {
 
 #[test]
 fn long_blocked_waits_that_time_out_together_end_in_pieces() {
-    time_out("97 waits for 1,024 keys of 4 kB time out, blocked", |server, call| {
+    time_out("97 waits for 1,024 keys of 256 bytes time out, blocked", |server, call| {
         let mut conn = server.conn();
         conn.set_patience(Duration::from_secs(60));
         conn.send(call);
@@ -281,17 +283,17 @@ fn many_unclaimed_grants_do_not_slow_an_id() {
 
 #[test]
 fn claims_and_releases_of_long_keys_cost_no_extra() {
-    bound::cpu("MACQUIRE claims, and MRELEASE ends, grants of 1,024 keys of 4 kB", Duration::from_millis(40), || {
+    bound::cpu("MACQUIRE claims, and MRELEASE ends, grants of 1,024 long keys", Duration::from_millis(15), || {
         let (server, iterations, mut conn) = start("3600000")?;
         let mut caller = server.conn();
-        grant(&mut conn, &mut server.conn(), 2, 4_000);
-        let value = conn.text(&["GET", &names(1, 4_000)[0]]);
+        grant(&mut conn, &mut server.conn(), 2, LONG);
+        let value = conn.text(&["GET", &names(1, LONG)[0]]);
         let (_, rest) = value.split_once('.').unwrap();
         let token = rest[6..22].parse::<u64>().unwrap().to_string();
         iterations.reset();
-        let claim = call_of("LOCK.MACQUIRE", &names(0, 4_000), &["EX", "600", "ID", "0"]);
+        let claim = call_of("LOCK.MACQUIRE", &names(0, LONG), &["EX", "600", "ID", "0"]);
         assert!(caller.int(&claim) > 0);
-        assert_eq!(caller.int(&call_of("LOCK.MRELEASE", &names(1, 4_000), &[&token])), 1_024);
+        assert_eq!(caller.int(&call_of("LOCK.MRELEASE", &names(1, LONG), &[&token])), 1_024);
         // 133 ms when each name was compared with each.
         Some(iterations.sum())
     });

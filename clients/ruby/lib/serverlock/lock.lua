@@ -730,10 +730,12 @@ end
 local function all(call)
     local keys, most, acquires = call.keys, #call.keys / 2, call.command == 'LOCK.MACQUIRE'
     if most % 1 ~= 0 or most > 1024 then fail('ERR the keys are not 1 to 1024 locks and as many queues') end
-    local known, locks, queues = {}, {}, {}
+    local known, locks, queues, bytes = {}, {}, {}, 0
     for i = 1, most do
         check(misused(call.command, { keys[i], keys[most + i] }))
+        bytes = bytes + (acquires and #keys[i] or 0)
         if #keys[i] > 4096 and acquires then fail(('ERR key %d is longer than 4096 bytes'):format(i)) end
+        if bytes > 262144 then fail(('ERR keys 1 to %d have more than 262144 bytes together'):format(i)) end
         if known[keys[i]] then fail(('ERR key %d is the same as key %d'):format(i, known[keys[i]])) end
         known[keys[i]] = i
     end

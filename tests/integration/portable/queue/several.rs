@@ -133,6 +133,8 @@ fn several_locks_are_taken_extended_and_given_back_under_one_token() {
 
 #[test]
 fn calls_for_several_locks_name_what_is_wrong() {
+    let names: Vec<String> = (0..65).map(|number| format!("{number:04096}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     in_each_way(|place| {
         for (locks, rest, error) in [
             (&["a", "b", "a"][..], "PX 1000", "ERR key 3 is the same as key 1"),
@@ -142,6 +144,7 @@ fn calls_for_several_locks_name_what_is_wrong() {
             (&["a"], "PX 1000 SHARED", "ERR SHARED needs the lock module, or one key"),
             (&["a"], "PX 1000 SESSION", "ERR SESSION needs the lock module"),
             (&["a"], "PX 1000 BOGUS", "ERR syntax error: argument 5 is not an option of LOCK.MACQUIRE"),
+            (&names, "PX 1000", "ERR keys 1 to 65 have more than 262144 bytes together"),
         ] {
             let reply = all(place, "ACQUIRE", locks, rest);
             assert!(reply.error().starts_with(error), "{locks:?} {rest}: {reply:?}");
@@ -153,5 +156,7 @@ fn calls_for_several_locks_name_what_is_wrong() {
         let reply = place.conn.call(&odd);
         assert!(reply.error().starts_with("ERR the keys are not 1 to 1024 locks and as many queues"), "{reply:?}");
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
+        let token = all(place, "ACQUIRE", &names[1..], "PX 1000").int();
+        assert_eq!(all(place, "RELEASE", &names, &token.to_string()), Reply::Int(64));
     });
 }

@@ -4,7 +4,7 @@
 use super::{is_silent, Locks, Waiter, QUIET};
 use crate::kinds::{Kind, Row, KINDS};
 use std::time::{Duration, Instant};
-use testkit::{module, until, Reply};
+use testkit::{encoded, module, until, Reply};
 
 /// Each remaining waiter gets the lock, and then it is free.
 fn assert_line_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others: &mut [Waiter]) {
@@ -107,13 +107,18 @@ fn cancelling_any_key_ends_a_wait_for_several() {
 fn time_outs_come_in_the_order_of_their_deadlines() {
     let mut locks = Locks::start();
     locks.hold();
-    let mut waits: Vec<_> =
-        ["600", "200", "400"].map(|wait| locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait])).into();
-    waits[1].refused();
-    assert_eq!(locks.waiters(), 2);
-    waits[2].refused();
-    assert_eq!(locks.waiters(), 1);
-    waits[0].refused();
+    let mut conns = [(); 3].map(|()| locks.server.conn());
+    for (conn, wait) in conns.iter_mut().zip(["1800", "200", "1000"]) {
+        // The server runs the second command when the wait has ended.
+        let commands = [&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait][..], &["RPUSH", "ends", wait]];
+        conn.send_bytes(&commands.map(encoded).concat());
+    }
+    for conn in &mut conns {
+        assert!(conn.read().is_nil());
+        conn.read().int();
+    }
+    let ends: Vec<String> = locks.conn.call(&["LRANGE", "ends", "0", "-1"]).list().iter().map(Reply::text).collect();
+    assert_eq!(ends, ["200", "1000", "1800"]);
     assert_eq!(locks.waiters(), 0);
 }
 

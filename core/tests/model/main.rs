@@ -23,7 +23,6 @@ mod protocol;
 mod queues;
 mod scopes;
 mod server;
-mod several;
 mod simulator;
 mod turns;
 mod witness;

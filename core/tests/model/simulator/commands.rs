@@ -71,6 +71,10 @@ impl Run {
         let has_claim = claim.is_some();
         let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
+        let would_block = asked.wait > 0 && asked.notify.is_none() && !in_transaction;
+        let circle = (would_block && !gives_up)
+            .then(|| self.courts[site].closes_circle(&asked, &own, self.now_at(site), |place| self.raw(site, place)))
+            .flatten();
         let share = match call.share {
             Share::Alone => request::Share::Alone,
             Share::Shared => request::Share::Shared,
@@ -146,7 +150,9 @@ impl Run {
                 self.courts[site].arrives(asked, &own, true, now);
             }
             Ok(Outcome::Waits) => {
-                assert!(asked.wait > 0 && asked.notify.is_none() && !in_transaction, "{asked:?} waits");
+                assert!(would_block, "{asked:?} waits");
+                let searches_all = self.sites[site].node.world.borrow().settings.edges > 1_000;
+                assert!(circle != Some(true) || !searches_all, "{asked:?} waits for itself: {keys:?} at {now:?}");
                 self.refused(site, &asked, &own, &keys, line);
                 self.courts[site].arrives(asked, &own, true, now);
             }
@@ -179,7 +185,8 @@ impl Run {
                 assert!(now.longest_lease.is_some_and(|longest| asked.lease > longest), "{asked:?} fits the grace");
             }
             Err(Error::Deadlock) => {
-                assert!(self.courts[site].had_session(conn), "a deadlock of one who holds nothing: {asked:?}");
+                assert!(would_block, "{asked:?} does not wait");
+                assert!(circle != Some(false), "{asked:?} would not wait for itself: {keys:?} at {now:?}");
                 self.tally.deadlocks += 1;
             }
             Err(Error::BusyLocks | Error::BusyQueue | Error::BusyId) => {

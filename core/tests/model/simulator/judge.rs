@@ -3,6 +3,8 @@
 //! It is written from the contract and shares no code with what it judges. It does not judge what the contract leaves
 //! open. Where it cannot know which client came first, it accepts either order.
 
+#[path = "judge/circle.rs"]
+mod circle;
 #[path = "judge/claims.rs"]
 mod claims;
 #[path = "judge/line.rs"]
@@ -123,7 +125,6 @@ pub struct Court {
     pub no_memory_until: u64,
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
-    had_sessions: HashSet<u64>,
     /// The predecessors of grants, as reported, and when.
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
     /// Grants whose connection has ended, and when.
@@ -278,7 +279,6 @@ impl Court {
             self.ended_sessions.remove(&grant);
             self.due_sessions.remove(&grant);
             if asked.session {
-                self.had_sessions.insert(asked.conn);
                 self.sessions.insert(grant, (asked.conn, true));
             } else {
                 self.sessions.remove(&grant);
@@ -399,11 +399,6 @@ impl Court {
     /// Whether a grant ends with its connection.
     pub fn has_session(&self, conn: u64) -> bool {
         self.sessions.values().any(|(own, _)| *own == conn)
-    }
-
-    /// Whether one ever did: where keys were renamed, that may have been forgotten here.
-    pub fn had_session(&self, conn: u64) -> bool {
-        self.had_sessions.contains(&conn)
     }
 
     /// Nothing is remembered by a server that is started anew, or becomes another's replica.

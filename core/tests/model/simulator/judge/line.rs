@@ -212,6 +212,8 @@ impl Court {
             stand.until = 0;
         }
         self.claims_are_moved(place);
+        let sessions = self.sessions.iter_mut().filter(|((_, own), _)| own == place);
+        sessions.for_each(|(_, (_, is_sure))| *is_sure = false);
         // So may bars.
         self.bars.iter_mut().filter(|((own, _), _)| own == place).for_each(|(_, (_, is_sure))| *is_sure = false);
     }

@@ -1,0 +1,91 @@
+//! Whether a client that begins to wait would wait for itself: every client that can go on does, until none can.
+
+use super::{Asked, Court, Now, Raw, Stand};
+use crate::fake::Place;
+
+/// A client that waits on its connection, or would, and between which two it came.
+struct Wait<'a> {
+    asked: &'a Asked,
+    earliest: u64,
+    latest: u64,
+}
+
+/// What the judge assumes where it does not know: that a grant ends with its connection, and that others came earlier.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Assume {
+    Neither,
+    Both,
+}
+
+/// Attempts that are notified on a channel are not considered, by contract.
+fn waits_on_connection(stand: &Stand) -> bool {
+    stand.waits && stand.asked.notify.is_none()
+}
+
+impl Court {
+    /// Whether a client, if it waited, would wait for itself; nothing: that is not sure. `own`: its places before.
+    pub fn closes_circle(&self, asked: &Asked, own: &[Stand], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
+        if !self.has_session(asked.conn) {
+            return Some(false);
+        }
+        let mut waits: Vec<Wait<'_>> = (self.line.iter().filter(|stand| waits_on_connection(stand)))
+            .map(|stand| Wait { asked: &stand.asked, earliest: stand.earliest, latest: stand.latest })
+            .collect();
+        waits.push(Wait {
+            asked,
+            earliest: own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX),
+            latest: own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX),
+        });
+        let is_stuck = |gone: Option<u64>, assume| self.never_goes_on(&waits, gone, assume, now, &key);
+        // The circle is its own only if it could go on once all that it holds is released.
+        let (caller, nobody) = (Some(asked.conn), None);
+        let may_close = is_stuck(nobody, Assume::Both) && !is_stuck(caller, Assume::Neither);
+        let closes = is_stuck(nobody, Assume::Neither) && !is_stuck(caller, Assume::Both);
+        (may_close == closes).then_some(closes)
+    }
+
+    /// Whether the last of these clients never goes on, although the others release and every lease without a session
+    /// ends; `gone` holds nothing.
+    fn never_goes_on(
+        &self,
+        waits: &[Wait<'_>],
+        gone: Option<u64>,
+        assume: Assume,
+        now: Now,
+        key: &impl Fn(&Place) -> Raw,
+    ) -> bool {
+        let Some(caller) = waits.last().map(|wait| wait.asked.conn) else { return false };
+        let mut still: Vec<&Wait<'_>> = waits.iter().collect();
+        while still.iter().any(|wait| wait.asked.conn == caller) {
+            let stays = |conn: u64| Some(conn) != gone && still.iter().any(|wait| wait.asked.conn == conn);
+            let can_have = |wait: &Wait<'_>, place: &Place| {
+                let raw = key(place);
+                let live = raw.holders().iter().filter(|holder| holder.timestamp > now.wall);
+                let stay = live.filter(|holder| {
+                    let session = self.sessions.get(&(holder.token, place.clone()));
+                    session.is_some_and(|(conn, is_sure)| (*is_sure || assume == Assume::Both) && stays(*conn))
+                });
+                // A holder that is alone has to end, however many the caller allows.
+                let is_one = matches!(raw, Raw::One(_));
+                stay.count() < if is_one { 1 } else { self.fewest(wait, place, assume) }
+            };
+            let goes_on = |wait: &&Wait<'_>| wait.asked.places.iter().all(|place| can_have(wait, place));
+            let Some(at) = still.iter().position(goes_on) else { return true };
+            still.swap_remove(at);
+        }
+        false
+    }
+
+    /// How many holders a waiter and those ahead of it allow, itself counted.
+    fn fewest(&self, wait: &Wait<'_>, place: &Place, assume: Assume) -> usize {
+        let is_ahead = |stand: &&Stand| {
+            let came_earlier = match assume {
+                Assume::Neither => stand.latest < wait.earliest,
+                Assume::Both => stand.earliest < wait.latest,
+            };
+            waits_on_connection(stand) && came_earlier && stand.asked.places == [place.clone()]
+        };
+        let ahead = self.line.iter().filter(is_ahead).map(|stand| stand.asked.share.most());
+        ahead.chain([wait.asked.share.most()]).min().unwrap_or(1)
+    }
+}

@@ -1,5 +1,5 @@
-//! Measures LOCK.* beside what people use instead: `cargo bench --bench lock -- NAME` runs one of [`BENCHES`], without
-//! a name all of them.
+//! Compares LOCK.* with what people use instead: `cargo bench --bench lock -- NAME` runs one of [`BENCHES`], or all of
+//! them without a name.
 //!
 //! `cargo test --bench lock` only tries them out: one short round of each, and nothing is written. README.md in this
 //! folder says what each measures.
@@ -50,7 +50,7 @@ const BENCHES: [Bench; 10] = [
 const ALL: &str =
     "pair, pair --extra, several, portable, memory, instructions, handoff, queued, overhead, plots, bounds";
 
-/// What the bounds need, and nothing else.
+/// The benches that the bounds need.
 const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot instructions pause, bounds";
 
 const A_DAY: Duration = Duration::from_secs(86_400);
@@ -75,14 +75,14 @@ fn main() -> ExitCode {
         return usage();
     };
     if !smoke {
-        // The watch over tests is in benches too, which cargo builds as tests, and would end servers after minutes.
+        // Cargo builds benches as tests, so the watch over tests runs here too. It would end servers after minutes.
         testkit::watch::allow(A_DAY);
     }
     (bench.run)(&Call { arguments: arguments.to_vec(), smoke });
     ExitCode::SUCCESS
 }
 
-/// Each in a process of its own, so that none is measured in the memory that another has left.
+/// Runs each bench in its own process, so that none is measured in memory that another has left behind.
 fn run_all(benches: &str, smoke: bool) -> ExitCode {
     for words in benches.split(", ") {
         println!("\n{words}\n");

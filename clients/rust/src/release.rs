@@ -40,7 +40,8 @@ impl Engine {
         }
     }
 
-    /// Sends it until it is answered, for as long as a call may take; then in the background, until the lease ends.
+    /// Sends the release until it is answered, for as long as a call may take; after that in the background, until the
+    /// lease ends.
     async fn release_now(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<bool, Error> {
         let (reach, lost_at) = (&self.resources.reach, hold.lost_at());
         let end = now().saturating_add(reach.timeout).min(lost_at);
@@ -52,7 +53,7 @@ impl Engine {
                 .unwrap_or_else(|| reach.router.call(hold.request.key(), hold.release_words(), reach.timeout));
             let failure = match call.await {
                 Ok(reply) if hold.request.was_held(&reply) => return Ok(true),
-                // Sent twice, it may find its own work done.
+                // A release that was sent twice may find that the first one did the work.
                 Ok(reply) => return Ok(reply == Value::Int(0) && tries > 1 && now() < lost_at),
                 Err(failure) => failure,
             };

@@ -20,8 +20,8 @@ use redis_lock_core::lock::token::Token;
 /// Between two runs of a server's cron.
 const TICK: u64 = 100_000;
 
-/// The timer of the module, as a server keeps it: it looks at it when its event loop says so, which goes by a clock
-/// that is never set, and fires it then if the wall clock has come as far.
+/// The timer of the module, as a server keeps it. The event loop checks it by a clock that is never set, and fires it
+/// if the wall clock has reached its time.
 #[derive(Clone, Copy, Debug)]
 struct Alarm {
     number: u64,
@@ -35,7 +35,7 @@ pub struct Pretended {
     alarm: Option<Alarm>,
     /// When the cron runs, on the clock that stands still with the machine.
     tick: u64,
-    /// Connections that are there.
+    /// Open connections.
     pub conns: Vec<u64>,
     answers: Answers,
 }
@@ -81,7 +81,6 @@ impl Pretended {
         own
     }
 
-    /// From now on the clocks show that.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.clocks = clocks;
         let mut world = self.node.world.borrow_mut();
@@ -96,7 +95,7 @@ impl Pretended {
         self.clocks.now + awake.saturating_sub(self.clocks.awake())
     }
 
-    /// When the timer of the module is looked at next.
+    /// When the event loop checks the timer of the module next.
     pub fn next_timer(&self) -> Option<u64> {
         self.alarm.map(|alarm| self.clocks.now + alarm.awake.saturating_sub(self.clocks.awake()))
     }
@@ -117,7 +116,7 @@ impl Pretended {
         answers
     }
 
-    /// The event loop runs until it would sleep; how many iterations that took.
+    /// Runs the event loop until it would sleep. Returns the number of iterations.
     pub fn settle(&mut self) -> usize {
         let mut iterations = 0;
         loop {
@@ -132,7 +131,7 @@ impl Pretended {
         }
     }
 
-    /// A timer that was set since is kept as a server keeps it.
+    /// Notices a timer that was set since.
     fn see_alarm(&mut self) {
         let timer = self.node.world.borrow().timer;
         let Some((number, at_ms)) = timer else {
@@ -152,7 +151,7 @@ impl Pretended {
             let (wall, awake) = (self.clocks.wall(), self.clocks.awake());
             let Some(alarm) = self.alarm.as_mut().filter(|alarm| alarm.awake <= awake) else { break };
             if alarm.wall > wall {
-                // Whole milliseconds, rounded down, but one at least.
+                // Whole milliseconds, rounded down, but at least one.
                 alarm.awake = awake + ((alarm.wall - wall) / 1_000).max(1) * 1_000;
                 break;
             }
@@ -162,7 +161,7 @@ impl Pretended {
             has_run = true;
             self.see_alarm();
             if let Some(alarm) = self.alarm.as_mut() {
-                // No two timers of a server have the same time, and this one is not gone until its call is over.
+                // No two timers of a server have the same time, and this one exists until its callback returns.
                 alarm.wall += u64::from(alarm.wall == fired.wall);
                 if alarm.wall > wall {
                     alarm.awake = awake + ((alarm.wall - wall) / 1_000).max(1) * 1_000;
@@ -357,7 +356,7 @@ impl Pretended {
         }
     }
 
-    /// A key as another client reads it, which may find that its native expiry has passed.
+    /// A key as another client reads it. The read may find that its native expiry has passed.
     fn stored(&self, key: u8) -> Option<Stored> {
         self.node.expire(&place(key));
         self.node.world.borrow().keys.get(&place(key)).cloned()
@@ -380,18 +379,18 @@ impl Pretended {
         let full = full.then(|| {
             let driver = self.node.driver.borrow();
             let now = world.monotonic;
-            let line = driver.engine().queues().waiting(0, &name(key)).map(|waiter| {
+            let queue = driver.engine().queues().waiting(0, &name(key)).map(|waiter| {
                 let (waited, left) = (now.since(waiter.since).as_ms(), waiter.until.since(now).as_ms_ceil());
                 (waiter.client().unwrap_or(0), waiter.id.map(Id::get), waited, left)
             });
-            let line = line.collect();
+            let queue = queue.collect();
             let mut tokens = Vec::new();
             if let Some(fake::Content::Set(set)) = stored.map(|stored| &stored.content) {
                 let token = |member: &[u8]| std::str::from_utf8(&member[..16]).unwrap().parse().unwrap();
                 tokens = set.keys().map(|member| token(member)).collect();
                 tokens.sort_unstable();
             }
-            (line, tokens)
+            (queue, tokens)
         });
         let stored = stored.map(|Stored { content, expire_at_ms }| {
             let content = match content {

@@ -8,7 +8,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 use Serverlock\Locks;
 
-/** A child that unwinds the scope of its parent, looks at the hold, takes a lock of its own, and ends. */
+/** A child that unwinds the scope of its parent, checks the hold, takes a lock of its own, and ends. */
 final class Fork
 {
     private int $child = 0;
@@ -33,28 +33,28 @@ final class Fork
         }
     }
 
-    /** @return array<string, mixed> what the child said */
+    /** @return array<string, mixed> what the child reported */
     public function end(): array
     {
-        $said = (string) stream_get_contents($this->pair[0]);
+        $report = (string) stream_get_contents($this->pair[0]);
         pcntl_waitpid($this->child, $status);
-        return json_decode($said, true, flags: JSON_THROW_ON_ERROR);
+        return json_decode($report, true, flags: JSON_THROW_ON_ERROR);
     }
 
     public function inTheChild(): never
     {
-        $said = ['check' => 'held'];
+        $report = ['check' => 'held'];
         try {
             try {
                 $this->held->check();
             } catch (LockLostException) {
-                $said['check'] = 'lost';
+                $report['check'] = 'lost';
             }
-            $said['own'] = $this->locks->lock("the child's", 5)->acquire()->release();
+            $report['own'] = $this->locks->lock("the child's", 5)->acquire()->release();
         } catch (\Throwable $error) {
-            $said['error'] = (string) $error;
+            $report['error'] = (string) $error;
         }
-        fwrite($this->pair[1], json_encode($said, JSON_THROW_ON_ERROR));
+        fwrite($this->pair[1], json_encode($report, JSON_THROW_ON_ERROR));
         exit(0);
     }
 }

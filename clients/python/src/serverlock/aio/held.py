@@ -20,16 +20,16 @@ class Held(BoundHold):
         self._has_cancelled = False
 
     async def release(self) -> bool:
-        """Gives the lock back; whether it was held to the end."""
+        """Gives the lock back. Returns whether it was held to the end."""
         return await self._engine.release(self)
 
     async def extend(self, lease: Duration | None = None) -> None:
-        """Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock."""
-        made = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
-        await self._engine.extend(self, made)
+        """Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock."""
+        seconds = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
+        await self._engine.extend(self, seconds)
 
     async def verify(self) -> float:
-        """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
+        """Asks the server whether the lock is held. Returns the seconds left, or raises LockLost."""
         return await self._engine.verify(self)
 
     async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:

@@ -13,16 +13,16 @@ class Held(BoundHold):
     """A lock that is held. Any thread may check, extend or release it."""
 
     def release(self) -> bool:
-        """Gives the lock back; whether it was held to the end."""
+        """Gives the lock back. Returns whether it was held to the end."""
         return run(lambda: self._engine.release(self))
 
     def extend(self, lease: Duration | None = None) -> None:
-        """Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock."""
-        made = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
-        run(lambda: self._engine.extend(self, made))
+        """Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock."""
+        seconds = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
+        run(lambda: self._engine.extend(self, seconds))
 
     def verify(self) -> float:
-        """Asks the server whether the lock is held; the seconds that are left. Raises LockLost."""
+        """Asks the server whether the lock is held. Returns the seconds left, or raises LockLost."""
         return run(lambda: self._engine.verify(self))
 
     def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
@@ -42,7 +42,7 @@ class Held(BoundHold):
 
 
 def leave(held: Held, error: BaseException | None) -> None:
-    """The end of a scope. An error of the body wins over a loss."""
+    """Ends a scope. An exception from its body takes precedence over a loss."""
     if held._pid != os.getpid() or held._ended is not None:
         return
     try:

@@ -128,7 +128,7 @@ test-matrix: build ## Run the integration tests on every server that can be fetc
 	@scripts/test-matrix.sh
 
 # PIECE=2/5 runs the second of five pieces.
-busy-tests: build ## Run every test with a bound on time TIMES=50 times beside busy loops: an hour and more
+busy-tests: build ## Run every test with a bound on time TIMES=50 times alongside busy loops: an hour and more
 	@scripts/busy-tests.sh $(TESTS)
 
 # In CI a skip is a failure, or nobody would notice.
@@ -168,7 +168,7 @@ bench: build ## Compare with the locks that people use instead; keeps the raw ro
 bench-bounds: build ## Run the benches with bounds, and print each verdict: some 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
-bench-clients: build ## Measure the packages of clients/ beside raw commands and other libraries: some forty minutes
+bench-clients: build ## Compare the packages of clients/ with raw commands and other libraries: some forty minutes
 	python3 benches/clients/run.py
 
 bench-instructions: build ## Count the instructions of each command, twice, with valgrind

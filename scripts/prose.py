@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Paths without findings, which stay so. Add a folder once it has none.
 CLEAN = (
-    ".ci .github CONTRIBUTING.md Makefile README.md SECURITY.md benches core docs examples fuzz packaging portable"
-    " redis.conf scripts src tests tools xtask"
+    ".ci .github CONTRIBUTING.md Makefile README.md SECURITY.md benches clients core docs examples fuzz packaging"
+    " portable redis.conf scripts src tests tools xtask"
 ).split()
 
 WIDTH = 120

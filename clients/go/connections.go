@@ -9,7 +9,8 @@ import (
 
 const maxConnections = 8
 
-// connections are a few dedicated connections that attempts take in turn for blocking waits, and for WAIT after a grant.
+// connections are a few dedicated connections that attempts take in turn for blocking waits, and for WAIT after a
+// grant.
 type connections struct {
 	engine  *engine
 	turns   chan struct{}

@@ -1,8 +1,8 @@
 // Package serverlock offers the locks of a Redis or Valkey server with the redis-lock module: waiters queue in
 // the server, each grant has a fencing token, and the next holder learns of a holder that crashed.
 //
-// Create one [Locks] for each client of the application, with the package for its library: serverlock/goredis for go-redis,
-// serverlock/redigo for redigo. Commands go over the application's own connections.
+// Create one [Locks] for each client of the application, with the package for its library: serverlock/goredis for
+// go-redis, serverlock/redigo for redigo. Commands go over the application's own connections.
 //
 //	locks := serverlock.New(goredis.New(client))
 //	defer locks.Close()
@@ -13,8 +13,8 @@
 //	})
 //
 // A [Lock] is a description: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held].
-// The lease is renewed while the lock is held. The holder counts the lock as lost a tenth of the lease and the margin of
-// the server before others can get it, whatever the network does. A loss cancels the context of the work, with the
+// The lease is renewed while the lock is held. The holder counts the lock as lost a tenth of the lease and the margin
+// of the server before others can get it, whatever the network does. A loss cancels the context of the work, with the
 // error as its cause.
 //
 // Without the module, the same calls use a script: waiters poll, and are served in no particular order.

@@ -91,8 +91,8 @@ func (h *Held) Release(ctx context.Context) error {
 	return h.hold.engine.release(context.WithoutCancel(ctx), h.hold)
 }
 
-// Extend sets a new lease, counted from now; 0 means the lease of the lock. Renewal extends by itself with the lease
-// of the lock.
+// Extend sets a new lease, counted from now; 0 means the lease of the lock. Renewal extends automatically, with the
+// lease of the lock.
 func (h *Held) Extend(ctx context.Context, lease time.Duration) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.extend(ctx, h.hold, lease)

@@ -35,7 +35,7 @@ func (l *Locks) Lock(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, one, nil, options)
 }
 
-// Shared has any number of holders that share it (readers), but none beside a holder of Lock (a writer).
+// Shared has any number of holders that share it (readers); a holder of Lock (a writer) excludes them.
 func (l *Locks) Shared(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, one, []any{"SHARED"}, options)
 }

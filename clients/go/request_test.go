@@ -114,7 +114,7 @@ func TestWhatErrorsMean(t *testing.T) {
 		{driver.ReplyError("BUSYLOCKS 64 waits for several keys"), false, ErrUnavailable},
 		{driver.ReplyError("CLOCK before 2001"), false, ErrUnavailable},
 		{driver.ReplyError("ERR unknown command 'LOCK.ACQUIRE'"), false, ErrUnavailable},
-		{driver.ReplyError("DEADLOCK a circle"), false, ErrDeadlock},
+		{driver.ReplyError("DEADLOCK a cycle"), false, ErrDeadlock},
 		{driver.ReplyError("NOPERM no"), false, ErrDenied},
 		{driver.ReplyError("WRONGPASS no"), false, ErrDenied},
 		{fmt.Errorf("dial: %w", driver.ReplyError("NOAUTH no")), false, ErrDenied},

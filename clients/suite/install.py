@@ -1,4 +1,4 @@
-"""Runs the lines of a package's README that install it, in an empty project beside a copy of this checkout, and then the
+"""Runs the lines of a package's README that install it, in an empty project next to a copy of this checkout, and then the
 first example of that README, against a real server.
 
     python3 clients/suite/install.py python

@@ -30,7 +30,8 @@ import scenarios
 LONG = ("groups", "faults", "portable", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
 # On a machine on which leases are as scenarios have them: how late a thread wakes, and how long an order takes. One of
-# sixty may be slower: a single hiccup says nothing. Leases that are longer than MOST times would cost more than they save.
+# sixty may be slower: a single hiccup says nothing. Leases that are longer than MOST times would cost more than they
+# save.
 LATE, SLOW, MOST = 0.01, 0.02, 4.0
 
 

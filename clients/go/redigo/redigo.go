@@ -1,5 +1,5 @@
-// Package redigo adapts a pool of redigo to serverlock. The Dial or DialContext of the pool chooses the server, also with
-// Sentinel, and authenticates.
+// Package redigo adapts a pool of redigo to serverlock. The Dial or DialContext of the pool chooses the server, also
+// with Sentinel, and authenticates.
 //
 //	locks := serverlock.New(redigo.New(&redis.Pool{Dial: dial}))
 package redigo

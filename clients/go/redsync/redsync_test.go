@@ -48,7 +48,8 @@ func assertAcquired(t *testing.T, client *goredislib.Client, mutex *redsync.Mute
 	}
 }
 
-// expired waits until the server lets others have the lock of the mutex. LOCK.CHECK replies 0 up to a millisecond earlier.
+// expired waits until the server lets others have the lock of the mutex. LOCK.CHECK replies 0 up to a millisecond
+// earlier.
 func expired(t *testing.T, client *goredislib.Client, mutex *redsync.Mutex) {
 	t.Helper()
 	var since time.Time

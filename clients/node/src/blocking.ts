@@ -1,7 +1,7 @@
 /**
- * The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It is
- * for processes that do one thing at a time. From the second attempt that waits at the same time on, all attempts wait
- * by NOTIFY.
+ * The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
+ * It is for processes that do one thing at a time. From the second attempt that waits at the same time on, all attempts
+ * wait by NOTIFY.
  */
 
 import type { Connection, Reach } from './wire.js';
@@ -44,7 +44,7 @@ export class Blocking {
     if (this.isOver) this.end();
   }
 
-  /** Others wait too, or the manager is closed. An attempt that blocks on the connection does so to the end of its piece. */
+  /** Others wait too, or the manager is closed. An attempt that blocks on the connection finishes its piece. */
   end(): void {
     this.isOver = true;
     if (this.#isTaken) return;

@@ -1,7 +1,7 @@
 /**
  * The clock on which leases are counted. performance.now() stands still while the machine is suspended, and the server
- * counts on. So what the wall clock gains on it counts as well: a suspend, or a step forwards, after which a loss may be
- * reported too early. A step backwards counts for nothing.
+ * counts on. So what the wall clock gains on it counts as well: a suspend, or a step forwards, after which a loss may
+ * be reported too early. A step backwards counts for nothing.
  */
 
 /** The wall clock is read in whole milliseconds, and not at quite the same time. */

@@ -329,7 +329,7 @@ export class Engine {
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
-  /** Whether to send LOCK.*. Where it was missing, one attempt every few seconds does, and the others go on by script. */
+  /** Whether to send LOCK.*. If it was missing, one attempt tries it every few seconds; the others use the script. */
   asksForModule(): boolean {
     if (!this.isPortable) return true;
     if (now() < this.#askForModule) return false;

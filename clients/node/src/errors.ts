@@ -51,9 +51,9 @@ export class LockRefusedError extends LockError {}
 export class LockTimeoutError extends LockRefusedError {}
 /** The lock is not held any more, or not for certain. */
 export class LockLostError extends LockError {}
-/** The wait would close a circle of clients that wait for each other's session locks. */
+/** The wait would close a cycle of clients that wait for each other's session locks. */
 export class LockDeadlockError extends LockError {}
-/** The server grants nothing now, or not this: GRACE, NOREPLICAS, OOM, LOADING, BUSY and the like; or it lacks the module. */
+/** The server cannot grant the lock now (GRACE, NOREPLICAS, OOM, LOADING, BUSY and the like), or lacks the module. */
 export class LockUnavailableError extends LockError {}
 /** The server does not allow this user the command or the key. */
 export class LockDeniedError extends LockError {}

@@ -132,14 +132,14 @@ export class Held {
   }
 
   /**
-   * Releases the lock; whether it was held to the end. If the server does not answer, the release continues in the
-   * background. Rejects with LockMisuseError the second time.
+   * Releases the lock. Resolves to whether it was held to the end. If the server does not answer, the release continues
+   * in the background. Rejects with LockMisuseError the second time.
    */
   release(): Promise<boolean> {
     return this._keeper.release(this);
   }
 
-  /** Sets a new lease in milliseconds, counted from now. Renewal does so by itself with the lease of the lock. */
+  /** Sets a new lease in milliseconds, counted from now. Renewal does this on its own, with the lease of the lock. */
   async extend(lease?: number): Promise<void> {
     await this._keeper.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
   }
@@ -150,8 +150,8 @@ export class Held {
   }
 
   /**
-   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLostError. In a
-   * cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
+   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLostError. In
+   * a cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
     return this._keeper.fenced(this, [command, key, ...args]);

@@ -57,7 +57,7 @@ export class Leader {
     if (this.#held) this.#turn.abort();
   }
 
-  /** Yields the leader, first the current one, then each change, until `stop`. Asks the server every third of the lease. */
+  /** Yields the current leader, then each new one, until `stop`. Asks the server every third of the lease. */
   async *observe(): AsyncGenerator<Leadership> {
     let before: Leadership | undefined;
     while (!this.#stop.signal.aborted) {

@@ -393,7 +393,8 @@ local function find(call, lock, field, value)
     return found, found and found.at > call.now
 end
 
--- Whether an attempt for at most `most` holders is admitted beside those of the lock and those `ahead` of it.
+-- Whether an attempt for at most `most` holders is admitted, given the holders of the lock and the attempts `ahead` of
+-- it.
 local function fits(lock, most, ahead)
     return not lock.excludes and not ahead.excludes and lock.live + ahead.count < most
 end

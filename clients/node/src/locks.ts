@@ -79,7 +79,7 @@ export class Locks {
     return this.#lockOf([keyOf(key)], lease, options);
   }
 
-  /** Any number of holders that share it (readers); none beside a holder of `lock` (a writer). */
+  /** Any number of holders share it (readers); a holder of `lock` (a writer) excludes them. */
   shared(key: Key, lease: number, options: LockOptions = {}): Lock {
     return this.#lockOf([keyOf(key)], lease, options, ['SHARED']);
   }

@@ -18,8 +18,8 @@ export function nodeRedisWire(client: object): Wire {
 }
 
 /**
- * The library itself, as the application has it. A folder that npm has linked lies outside of the application, and finds
- * nothing beside itself.
+ * The library itself, as the application has it. A folder that npm has linked lies outside of the application, and
+ * finds nothing beside itself.
  */
 export async function libraryOf(): Promise<Any> {
   for (const from of [import.meta.url, process.argv[1], join(process.cwd(), 'index.js')]) {

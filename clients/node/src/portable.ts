@@ -1,6 +1,6 @@
 /**
- * The same lock where the module is not loaded: the scripts of portable/lock.lua, sent by hash. Keys, values, replies and
- * errors are those of the commands, for one key with one holder.
+ * The same lock where the module is not loaded: the scripts of portable/lock.lua, sent by hash. Keys, values, replies
+ * and errors are those of the commands, for one key with one holder.
  */
 
 import { createHash } from 'node:crypto';
@@ -79,7 +79,7 @@ export class Portable {
     return reply;
   }
 
-  /** Under a volatile policy a key with an expiry could be evicted, so locks get none; nor do they if INFO is not allowed. */
+  /** A volatile policy could evict a key with an expiry, so locks get none; nor do they if INFO is not allowed. */
   async #askPolicy(request: Request): Promise<void> {
     if (now() < this.#asked + POLICY_COUNTS) return;
     let reply: unknown;

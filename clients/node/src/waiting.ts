@@ -1,6 +1,6 @@
 /**
- * How an attempt waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where
- * NOTIFY is not available it blocks on one of a few connections; without the module it polls with the portable script.
+ * How attempts wait in the queue: a single one by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY
+ * is not available they block on one of a few connections; without the module they poll with the portable script.
  */
 
 import { now } from './clock.js';

@@ -40,8 +40,8 @@ export interface Reach {
 }
 
 /**
- * A promise with a time-out; `late` makes its error. Rejects with ReplyError or ConnectionLost; `onFailure` is called before the latter,
- * and given by connections of the manager's own, which keep no process from ending.
+ * A promise with a time-out; `late` creates its error. Rejects with ReplyError or ConnectionLost; `onFailure` is called
+ * before the latter, and given by connections of the manager's own, which keep no process from ending.
  *
  * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
  */

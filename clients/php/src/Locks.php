@@ -61,7 +61,7 @@ final class Locks
         return $this->describe([$key], $lease, $options);
     }
 
-    /** Any number of holders that share it (readers); none beside a holder of lock() (a writer). */
+    /** Any number of holders share it (readers); a holder of lock() (a writer) excludes them. */
     public function shared(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
     {
         return $this->describe([$key], $lease, $options, kind: ['SHARED']);

@@ -46,7 +46,7 @@ final class WireTest extends TestCase
             self::assertSame($expected, $connection->call(['PING', 1], 1.0));
         }
         self::assertSame("*2\r\n\$4\r\nPING\r\n\$1\r\n1\r\n", fread($other, 21));
-        fwrite($other, "-DEADLOCK a circle\r\n");
+        fwrite($other, "-DEADLOCK a cycle\r\n");
         try {
             $connection->call(['PING'], 1.0);
             self::fail('no error');

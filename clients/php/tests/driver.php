@@ -5,8 +5,8 @@ declare(strict_types=1);
 // Plays the orders of clients/suite with this package: `driver.php phpredis` or `driver.php predis`.
 //
 // A PHP process does one thing at a time. This one hands the orders out to workers, each a PHP process with a client
-// and managers of its own, as a web server hands out requests. An order goes to a worker that is idle; what may wait,
-// to one that holds no lock; what is about a lock, to the worker that holds it. So most scenarios see one process.
+// and managers of its own, as a web server hands out requests. An order goes to an idle worker: one that may wait, to a
+// worker that holds no lock; one about a lock, to the worker that holds it. So most scenarios see one process.
 
 require __DIR__ . '/autoload.php';
 

@@ -72,7 +72,7 @@ class Interrupted(Exception):
 
 
 def do_storm(order, _):
-    """The main thread is interrupted at random moments, beside others that use the same manager."""
+    """The main thread is interrupted at random moments while others use the same manager."""
     done, box = threading.Event(), {}
 
     def storm():

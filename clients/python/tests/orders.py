@@ -147,7 +147,7 @@ def left_in_managers():
 
 
 def beside(names):
-    """How many run beside the callers: of each worker of a manager one is usual, once something needed it."""
+    """The number of threads or tasks besides the callers and one of each worker of a manager, which is usual."""
     usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
     return len(names) - len(usual & set(names))
 

@@ -142,7 +142,7 @@ class Compat(unittest.TestCase):
                 Lock(kind(port=port), "a", timeout=3).acquire(blocking=False)
             error, seen = caught.exception, set()
             while error is not None:
-                self.assertNotIn(id(error), seen, "its causes are a circle")
+                self.assertNotIn(id(error), seen, "its causes are a cycle")
                 seen.add(id(error))
                 error = error.__cause__ or error.__context__
             few = kind(port=self.server.port, username="few", password="x")

@@ -43,7 +43,7 @@ class Waiting(unittest.TestCase):
 
     def test_threads_wait_for_ever(self) -> None:
         locks = Locks(redis.Redis(port=self.server.port))
-        for count in (1, 3):  # alone it blocks, beside others it waits by NOTIFY
+        for count in (1, 3):  # a single waiter blocks, several wait by NOTIFY
             got: list[bool] = []
             waits = [
                 threading.Thread(

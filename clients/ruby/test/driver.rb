@@ -301,8 +301,8 @@ class Driver
   end
 
   def do_drop(order)
-    # In a thread of its own, whose stack is gone before the garbage is collected. The timer refers to a new hold until it
-    # has seen it, so that is done for some seconds.
+    # In a thread of its own, whose stack is gone before the garbage is collected. The timer refers to a new hold until
+    # it has seen it, so that is done for some seconds.
     Thread.new { @holds.delete(order["hold"]) && nil }.join
     Thread.new do
       20.times do

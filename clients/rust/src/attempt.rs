@@ -1,7 +1,7 @@
 //! One try to get a lock: sent, waited for, and given up without leaving anything behind.
 //!
 //! It asks without waiting first, over the application's own connection. Only if somebody else has the lock, it joins
-//! the queue: alone by blocking in pieces on one connection, beside others by NOTIFY, else by blocking on one of a few
+//! the queue: a single one by blocking in pieces on one connection, several by NOTIFY, else by blocking on one of a few
 //! connections. Without the module it polls by script (wait.rs).
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub enum Kind {
     Timeout,
     /// The lock is not held any more, or not for certain.
     Lost,
-    /// The wait would close a circle of clients that wait for each other's session locks.
+    /// The wait would close a cycle of clients that wait for each other's session locks.
     Deadlock,
     /// The server grants nothing now, or not this (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE, BUSYLOCKS,
     /// CLOCK and others), or it lacks the module.

@@ -86,7 +86,7 @@ impl Failure {
         }
     }
 
-    /// Its text.
+    /// The message of the error.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Reply(said) => said.text.clone(),

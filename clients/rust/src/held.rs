@@ -154,7 +154,7 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Alone)
         }
 
-        /// A lock that has any number of holders that share it (readers); none beside a holder of `lock` (a writer).
+        /// A lock that any number of holders share (readers); a holder of `lock` (a writer) excludes them.
         pub fn shared(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Shared)
         }

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The caller wants the lock no longer.
+ * The caller no longer wants the lock.
  *
  * @internal
  */

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The wait would close a circle of clients that wait for each other's session locks. */
+/** The wait would close a cycle of clients that wait for each other's session locks. */
 final class LockDeadlockException extends LockException
 {
     public const KIND = 'deadlock';

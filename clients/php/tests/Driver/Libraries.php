@@ -12,7 +12,7 @@ final class Libraries
 {
     public const NAMES = ['phpredis', 'predis'];
 
-    /** The abilities of both libraries, and of PHP. PHP has no `background` and no `stop`: it does one thing at a time. */
+    /** The abilities of both libraries and of PHP. PHP has no `background` or `stop`: it does one thing at a time. */
     public const CAN = [
         'sentinel', 'cluster', 'tls', 'unix', 'fork', 'drop', 'session', 'leader', 'pooled', 'cancel', 'clock',
         'refusals', 'moves', 'scopes', 'prefix',

@@ -34,7 +34,7 @@ class LockLost(LockError):
 
 
 class LockDeadlock(LockError):
-    """This wait would deadlock: clients would wait for each other's session locks in a circle."""
+    """This wait would deadlock: clients would wait for each other's session locks in a cycle."""
 
     code = "deadlock"
 

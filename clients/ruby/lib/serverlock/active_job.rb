@@ -28,11 +28,12 @@ module Serverlock
       end
     end
 
-    # What jobs say.
+    # The class methods of a job.
     module ClassMethods
-      # @param lease [Numeric] seconds; at most so long after a crash the next job of these arguments is refused
+      # @param lease [Numeric] seconds; after a crash the next job of these arguments is refused for at most that long
       # @param wait [Numeric] seconds for which a job waits in the queue of the lock, in its worker
-      # @param conflict [Symbol] `:refuse`: a job that finds another running is over, and logged; `:queue`: it is queued again
+      # @param conflict [Symbol] `:refuse`: a job that finds another running ends, and is logged; `:queue`: it is queued
+      #   again
       # @param again_in [Numeric] seconds after which, with `:queue`
       # @yieldparam arguments [Array] the block returns those that count; without it, all do
       def serverlock(lease: 30, wait: 0, conflict: :refuse, again_in: 5, &by)

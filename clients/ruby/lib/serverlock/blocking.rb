@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Connections for attempts that block: where the server does not take NOTIFY, and for those that need one of their own.
+  # Connections for attempts that block: where the server does not take NOTIFY, and for those that need one of their
+  # own.
   # @private
   class Blocking
     CONNECTIONS = 8

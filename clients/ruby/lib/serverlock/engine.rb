@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # What a manager has in one process: the attempts that wait, the holds, and the threads that look after them. A child of
-  # a fork begins with a new one.
+  # What a manager has in one process: the attempts that wait, the holds, and the threads that look after them. A child
+  # of a fork begins with a new one.
   # @private
   class Engine
     attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :settlement, :subscription, :blocking, :lone,

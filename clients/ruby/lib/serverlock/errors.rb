@@ -39,7 +39,7 @@ module Serverlock
     CODE = :lost
   end
 
-  # This wait would close a circle of sessions that wait for each other.
+  # This wait would close a cycle of sessions that wait for each other.
   class Deadlock < StandardError
     include Error
     CODE = :deadlock

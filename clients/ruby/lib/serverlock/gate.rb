@@ -3,9 +3,9 @@
 module Serverlock
   # Lets a few callers in at a time, in their order.
   #
-  # A thread that an exception strikes while it waits for a Mutex, a Queue or a ConditionVariable takes a wake-up with it
-  # that was another's. So here each waits for a wake-up of its own, and passes on what it was given; and no lock of this
-  # package is waited for where an exception can strike.
+  # A thread that an exception strikes while it waits for a Mutex, a Queue or a ConditionVariable takes a wake-up with
+  # it that was another's. So here each waits for a wake-up of its own, and passes on what it was given; and no lock of
+  # this package is waited for where an exception can strike.
   # @private
   class Gate
     # One who waits.

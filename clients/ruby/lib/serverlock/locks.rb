@@ -15,7 +15,8 @@ module Serverlock
     # @param portable [Boolean] use the portable script where the server lacks the module
     # @param warn_without_module [Boolean] warn once, where it does
     # @param logger [Logger] says nothing unless something is wrong; by default to stderr
-    # @param on_granted [#call, nil] hooks: called in a thread of the manager with an event of `key`, `waited` and `held`
+    # @param on_granted [#call, nil] hooks: called on a thread of the manager, with an event of `key`, `waited` and
+    #   `held`
     # @param on_refused [#call, nil]
     # @param on_lost [#call, nil]
     # @param on_released [#call, nil]

@@ -2,8 +2,8 @@
 
 module Serverlock
   # Calls and connections over redis-rb 5, where a Redis is one client of redis-client behind a monitor, or in a cluster
-  # (the gem redis-clustering) one for each node. This library closes an interrupted connection only at its next use, and
-  # a cluster repeats a command whose connection was lost: here neither happens.
+  # (the gem redis-clustering) one for each node. This library closes an interrupted connection only at its next use,
+  # and a cluster repeats a command whose connection was lost: here neither happens.
   # @private
   module Redis5
     FAILURES = [::Redis::BaseError, SystemCallError, IOError, SocketError, OpenSSL::SSL::SSLError].freeze

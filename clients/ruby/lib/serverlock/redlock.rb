@@ -36,8 +36,8 @@ module Serverlock
     private_constant :DEFAULTS, :OTHERS, :DEPRECATED, :URL
 
     # @param servers [Array, Locks, Redis, ConnectionPool, String] one server, as a client or a URL: several are refused
-    # @param options [Hash] retry_count, retry_delay (milliseconds, or a callable that is given the number of the try) and
-    #   retry_jitter
+    # @param options [Hash] retry_count, retry_delay (milliseconds, or a callable that is given the number of the try)
+    #   and retry_jitter
     # @raise [BadArgument] for several servers, and for an unknown option
     def initialize(servers = URL, options = {})
       server = servers.is_a?(Array) && servers.size == 1 ? servers[0] : servers
@@ -50,7 +50,8 @@ module Serverlock
 
     # @param resource [String]
     # @param ttl [Integer] milliseconds
-    # @param options [Hash] as for {#initialize}; `extend:` a lock info to be extended, and `extend_only_if_locked: true`
+    # @param options [Hash] as for {#initialize}; `extend:` a lock info to be extended, and
+    #   `extend_only_if_locked: true`
     # @yieldparam lock_info [Hash, false] validity (milliseconds), resource and value; false where the lock was refused
     # @return [Hash, Boolean] the lock info or false; with a block whether it was locked
     # @raise [LockAcquisitionError] without an answer of the server

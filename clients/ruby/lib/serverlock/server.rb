@@ -25,8 +25,8 @@ module Serverlock
       @has_module == false
     end
 
-    # Runs a command: over a connection with that timeout, or over the application's client. Calls the block right before
-    # the command is sent: it may wait long for its turn on the connection.
+    # Runs a command: over a connection with that timeout, or over the application's client. Calls the block right
+    # before the command is sent: it may wait long for its turn on the connection.
     def call(command, needs_module: false, connection: nil, timeout: nil, &sending)
       return script(command, connection, timeout, &sending) if @has_module == false && !needs_module && !ask?(command)
 

@@ -4,8 +4,8 @@ require "sidekiq"
 require_relative "jobs"
 
 module Serverlock
-  # Unique jobs of Sidekiq, by two middlewares. Their locks end with the process that runs the job: nothing has to look for
-  # orphans after a kill -9.
+  # Unique jobs of Sidekiq, by two middlewares. Their locks end with the process that runs the job: nothing has to look
+  # for orphans after a kill -9.
   #
   # @example
   #   Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new))
@@ -17,9 +17,9 @@ module Serverlock
   #
   # | option | means |
   # |---|---|
-  # | `unique` | `:while_executing`: one at a time for the same arguments; `:until_executed`: a second is not queued before that |
+  # | `unique` | `:while_executing`: one at a time for the same arguments; `:until_executed`: no second one is queued |
   # | `lease` | seconds after which a lock ends whose process was killed: 30 |
-  # | `queued` | with `:until_executed`: for how many seconds a queued job, or one that is retried, keeps others out: a day |
+  # | `queued` | with `:until_executed`: how many seconds a queued or retried job keeps others out: a day |
   # | `conflict` | with `:while_executing`: `:again` schedules a job that finds another running, `:drop` ends it |
   # | `again_in` | seconds, for `:again`: 5 |
   module Sidekiq

@@ -9,8 +9,8 @@ module Serverlock
     Reply = Struct.new(:value, :sent)
 
     attr_reader :request, :id, :call, :ends
-    # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no copy may be sent any more; `gone`: its
-    # caller has left.
+    # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no copy may be sent any more; `gone`:
+    # its caller has left.
     attr_accessor :resend_at, :looked_at, :asks, :turn, :over, :gone
 
     def initialize(subscription, request, id, ends, call)

@@ -52,7 +52,7 @@ impl Held {
         std::future::poll_fn(move |context| release.poll(context)).await
     }
 
-    /// Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+    /// Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.

@@ -16,8 +16,8 @@ use crate::options::Options;
 use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
-/// The locks of one connection: make one for each, and keep it. Its clones are the same. Others do not know what it
-/// holds: within a scope of one, an attempt by another waits for its own caller.
+/// The locks of one connection: create one `Locks` for each connection, and keep it. Clones share its state. Other
+/// `Locks` do not know what it holds: within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -49,8 +49,8 @@ impl Locks {
         Self::build(servers, options, Box::new(move |address| Arc::new(Ours::new(own.clone(), address))))
     }
 
-    /// Locks over the connection of the application: a `MultiplexedConnection` or, as it connects again by itself, a
-    /// `ConnectionManager`. The client leads to the server for waits.
+    /// Locks over the connection of the application: a `MultiplexedConnection` or, which reconnects on its own, a
+    /// `ConnectionManager`. Waits use connections that the client opens.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -62,8 +62,8 @@ impl Locks {
         Self::build(client.into(), options, Box::new(move |_| Arc::clone(&theirs)))
     }
 
-    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of
-    /// a cluster, which follows redirections itself. Waits use connections to these servers.
+    /// Locks that send each command through the closure: with a connection of a pool, or with the application's client
+    /// of a cluster, which follows redirections itself. Waits use connections to these servers.
     ///
     /// ```no_run
     /// # async fn example(client: redis::Client, connection: redis::aio::MultiplexedConnection) {

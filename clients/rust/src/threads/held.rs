@@ -59,7 +59,7 @@ impl Held {
         Some(block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended)))
     }
 
-    /// Sets a new lease, counted from now. Renewal does so by itself with the lease of the lock.
+    /// Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.

@@ -17,8 +17,8 @@ use crate::options::Options;
 use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
-/// The locks of one set of connections: make one for each, and keep it. Its clones are the same. Others do not know
-/// what it holds: within a scope of one, an attempt by another waits for its own caller.
+/// The locks of one set of connections: create one `Locks` for each set, and keep it. Clones share its state. Other
+/// `Locks` do not know what it holds: within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -36,7 +36,7 @@ impl Locks {
     /// [cluster](crate::Servers::cluster).
     ///
     /// # Panics
-    /// If the system lets no thread be started, as `std::thread::spawn` does.
+    /// If the system cannot start a thread, as `std::thread::spawn` does.
     pub fn new(connections: impl Into<Connections>) -> Self {
         Self::with_options(connections, Options::default())
     }

@@ -208,7 +208,7 @@ class Interface:
         while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__
         if isinstance(cause, self._library.root_error):
-            return copy(cause)  # a copy, because its cause is set to ours: causes must not form a circle
+            return copy(cause)  # a copy, because its cause is set to ours: causes must not form a cycle
         if cause is not None:
             return self._error(str(error), "TimeoutError")
         if isinstance(error, LockNoServer):

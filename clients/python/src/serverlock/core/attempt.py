@@ -3,7 +3,7 @@
 It first asks without a wait, over the application's own client. If somebody else has the lock, it waits in the queue:
 
 * as the only wait of the manager: by blocking, in pieces, on one connection (`blocking`)
-* beside other waits: by NOTIFY (`subscription`)
+* while others wait too: by NOTIFY (`subscription`)
 * where the server or the user cannot NOTIFY: by blocking on one of a few connections (`connections`)
 * without the module: by polling with the portable script
 """

@@ -87,7 +87,7 @@ class Manager(Generic[L]):
 
     @shows(LockOptions)
     def shared(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
-        """Any number of holders that share it (readers), but none beside a holder of `lock` (a writer)."""
+        """Any number of holders share it (readers); a holder of `lock` (a writer) excludes them."""
         return self._one(key, lease, options, (b"SHARED",))
 
     @shows(LockOptions)

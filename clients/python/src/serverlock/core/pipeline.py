@@ -3,7 +3,7 @@
 A caller that gets a permit sends its own calls. The others queue theirs, and a sender of the manager sends the queue as
 one pipeline. The pipeline belongs to no caller, so a caller that is cancelled or interrupted fails no other.
 
-Measured against a semaphore of two or four over the same exchanges, in alternating rounds beside other work: the
+Measured against a semaphore of two or four over the same exchanges, in alternating rounds alongside other work: the
 semaphore takes 1.5 to 1.6 times the CPU of process and server with 1,000 threads, 1.4 to 1.9 times with 500 tasks of
 asyncio. So the queue is worth its code (rule W8).
 """

@@ -134,7 +134,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Sets a new lease, counted from now. The renewal sends the lease of the lock by itself.
+     * Sets a new lease, counted from now. Renewal sends the lease of the lock automatically.
      *
      * @param lease at least 1 ms
      * @throws LockLostException if the lock is lost

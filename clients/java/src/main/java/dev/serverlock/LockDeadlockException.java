@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** The wait would close a circle of clients that wait for one another's session locks. */
+/** The wait would close a cycle of clients that wait for one another's session locks. */
 public class LockDeadlockException extends LockException {
     private static final long serialVersionUID = 1;
 

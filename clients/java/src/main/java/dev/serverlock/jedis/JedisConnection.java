@@ -81,7 +81,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
         if (isOpen()) {
             connection.sendCommand(JedisNode.arguments(words));
         }
-        // Jedis connects again by itself, if it was closed just now. Nothing was sent yet: getOne flushes.
+        // Jedis reconnects on its own, if it was closed just now. Nothing was sent yet: getOne flushes.
         if (!isOpen()) {
             connection.disconnect();
             throw new ServerException("the connection has ended", null);

@@ -22,7 +22,7 @@ final class WatchedConnection implements dev.serverlock.spi.Connection {
     private final Consumer<String> onMessage;
     private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-    /** Nothing is sent once it is set: Jedis would connect again by itself. */
+    /** Nothing is sent once it is set: Jedis would reconnect on its own. */
     private boolean isClosed;
 
     WatchedConnection(Connection connection, Consumer<String> onMessage) {

@@ -14,7 +14,7 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Waits in the queue: alone by blocking in pieces on one connection, beside others by NOTIFY. Where NOTIFY is not
+ * Waits in the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY is not
  * available it blocks on one of a few connections; without the module it polls with the portable script.
  */
 final class Waiting {

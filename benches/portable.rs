@@ -1,6 +1,6 @@
 //! The cost of a pair of acquire and release of `portable/lock.lua` for the server, as functions and as a script,
-//! beside the two scripts that people use instead, and beside LOCK.* on a server with the module. Measured as in the
-//! bench pair.
+//! compared with the two scripts that people use instead, and with LOCK.* on a server with the module. Measured as in
+//! the bench pair.
 
 use crate::measure::{median, print_table, Call, Origin, Ratio};
 use crate::pair::connection::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs every test with a bound on time TIMES=50 times beside busy loops, two for each core, and prints how often each
+# Runs every test with a bound on time TIMES=50 times alongside busy loops, two for each core, and prints how often each
 # failed. Exits non-zero if one did. It takes long: PIECE=2/5 runs the second of five pieces, and arguments select the
 # tests whose names contain one of them.
 #

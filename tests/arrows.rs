@@ -1,7 +1,7 @@
 //! Draws the arrows between modules from the source, also those of the Rust client. Fails on an arrow that points
-//! backwards between the layers, on a circle of modules inside a folder, and on `unsafe` outside `src/server`.
+//! backwards between the layers, on a cycle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
-//! [`BACKWARDS`] and [`CIRCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
+//! [`BACKWARDS`] and [`CYCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
 //! fails too. Comments and tests draw no arrows, and calls of methods neither: they name no module.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
@@ -21,8 +21,8 @@ const CRATES: [&str; 3] = ["src", "core/src", "clients/rust/src"];
 /// Arrows that still point backwards, each from one module to some others.
 const BACKWARDS: &[&str] = &[];
 
-/// Circles that are still there: a folder, and the modules in it of which each leads to every other.
-const CIRCLES: &[&str] = &[];
+/// Cycles that are still there: a folder, and the modules in it of which each leads to every other.
+const CYCLES: &[&str] = &[];
 
 /// The paths and names in one file. Only the [`Graph`] knows which modules they mean.
 #[derive(Default)]
@@ -146,9 +146,9 @@ fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
     module.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()
 }
 
-/// Whether a circle, written as in [`CIRCLES`], has all that another has.
-fn covers(circle: &str, other: &str) -> bool {
-    other.split(' ').all(|word| circle.split(' ').any(|it| it == word))
+/// Whether a cycle, written as in [`CYCLES`], has all that another has.
+fn covers(cycle: &str, other: &str) -> bool {
+    other.split(' ').all(|word| cycle.split(' ').any(|it| it == word))
 }
 
 struct Graph {
@@ -199,8 +199,8 @@ impl Graph {
         Some(found).filter(|it| !it.is_empty()).unwrap_or_else(|| vec![at.into()])
     }
 
-    fn circles(&self) -> BTreeSet<String> {
-        let mut circles = BTreeSet::new();
+    fn cycles(&self) -> BTreeSet<String> {
+        let mut cycles = BTreeSet::new();
         // The order of the layers is checked in these two.
         let folders = self.sources.keys().map(|it| parent(it)).filter(|it| !["src", "core/src"].contains(it));
         for folder in folders.collect::<BTreeSet<_>>() {
@@ -214,24 +214,24 @@ impl Graph {
             }
             for one in &modules {
                 let back = |it: &&str| ways.contains(&(*one, *it)) && ways.contains(&(*it, *one));
-                let circle: Vec<&str> = modules.iter().copied().filter(back).collect();
-                if !circle.is_empty() {
-                    circles.insert(format!("{folder}: {}", circle.join(" ")));
+                let cycle: Vec<&str> = modules.iter().copied().filter(back).collect();
+                if !cycle.is_empty() {
+                    cycles.insert(format!("{folder}: {}", cycle.join(" ")));
                 }
             }
         }
-        circles
+        cycles
     }
 
-    /// The message for a circle that is not in the list. It leaves out the arrows of listed circles.
-    fn explain(&self, circle: &str, known: &[&str]) -> Vec<String> {
-        let text = if known.iter().any(|it| covers(it, circle)) { "shrink the list:" } else { "circle in" };
-        let mut lines = vec![format!("{text} {circle}")];
-        let (folder, _) = circle.split_once(':').unwrap();
+    /// The message for a cycle that is not in the list. It leaves out the arrows of listed cycles.
+    fn explain(&self, cycle: &str, known: &[&str]) -> Vec<String> {
+        let text = if known.iter().any(|it| covers(it, cycle)) { "shrink the list:" } else { "cycle in" };
+        let mut lines = vec![format!("{text} {cycle}")];
+        let (folder, _) = cycle.split_once(':').unwrap();
         for ((from, to), place) in &self.arrows {
             let ends = [member(folder, from), member(folder, to)].map(Option::unwrap_or_default);
             let pair = format!("{folder}: {}", ends.join(" "));
-            if ends.first() != ends.last() && covers(circle, &pair) && !known.iter().any(|it| covers(it, &pair)) {
+            if ends.first() != ends.last() && covers(cycle, &pair) && !known.iter().any(|it| covers(it, &pair)) {
                 lines.push(format!("    {place}"));
             }
         }
@@ -239,7 +239,7 @@ impl Graph {
     }
 
     /// Problems that are not in the lists, and entries of the lists that no longer occur.
-    fn faults(&self, backwards: &[&str], circles: &[&str]) -> Vec<String> {
+    fn faults(&self, backwards: &[&str], cycles: &[&str]) -> Vec<String> {
         let outside = self.sources.iter().filter(|it| !is_in(it.0, "src/server"));
         let mut faults: Vec<String> = outside.flat_map(|it| it.1.unsafes.clone()).collect();
         let known = backwards.iter().filter_map(|it| it.split_once(" -> "));
@@ -251,10 +251,10 @@ impl Graph {
         faults.extend(new.map(|(_, place)| format!("backwards: {place}")));
         let gone = known.iter().filter(|it| !found.contains_key(it));
         faults.extend(gone.map(|(from, to)| format!("remove it: {from} -> {to}")));
-        let found = self.circles();
-        let new = found.iter().filter(|it| !circles.contains(&it.as_str()));
-        faults.extend(new.flat_map(|it| self.explain(it, circles)));
-        let gone = circles.iter().filter(|known| !found.iter().any(|it| covers(it, known)));
+        let found = self.cycles();
+        let new = found.iter().filter(|it| !cycles.contains(&it.as_str()));
+        faults.extend(new.flat_map(|it| self.explain(it, cycles)));
+        let gone = cycles.iter().filter(|known| !found.iter().any(|it| covers(it, known)));
         faults.extend(gone.map(|it| format!("remove it: {it}")));
         faults
     }
@@ -274,7 +274,7 @@ fn the_source_has_only_listed_problems() {
     }
     let graph = Graph::draw(&files.iter().map(|(name, text)| (&**name, &**text)).collect::<Vec<_>>());
     assert!(graph.arrows.len() > 300, "{} arrows are too few to be all", graph.arrows.len());
-    let faults = graph.faults(BACKWARDS, CIRCLES);
+    let faults = graph.faults(BACKWARDS, CYCLES);
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
@@ -304,7 +304,7 @@ fn an_arrow_backwards_is_found_however_it_is_written() {
 }
 
 #[test]
-fn a_circle_is_found_in_a_layer_and_below() {
+fn a_cycle_is_found_in_a_layer_and_below() {
     let files = [
         ("src/server/a.rs", "mod x; mod y; use x::X; struct A;"),
         ("src/server/a/x.rs", "use super::A;\nuse super::y::Y; struct X;"),
@@ -316,9 +316,9 @@ fn a_circle_is_found_in_a_layer_and_below() {
     let arrow = |from: &str, to: &str| format!("    src/server/{from} -> src/server/{to}");
     let found = Graph::draw(&files);
     assert_eq!(found.faults(&[], &[below, layer]), [""; 0]);
-    let text = ["circle in src/server/a: x y".into(), arrow("a/x.rs:2", "a/y.rs"), arrow("a/y.rs:1", "a/x.rs")];
+    let text = ["cycle in src/server/a: x y".into(), arrow("a/x.rs:2", "a/y.rs"), arrow("a/y.rs:1", "a/x.rs")];
     assert_eq!(found.faults(&[], &[layer]), text);
-    let text = ["circle in src/server: a b c".into(), arrow("a/y.rs:1", "b.rs"), arrow("c.rs:1", "a.rs")];
+    let text = ["cycle in src/server: a b c".into(), arrow("a/y.rs:1", "b.rs"), arrow("c.rs:1", "a.rs")];
     assert_eq!(found.faults(&[], &[below, "src/server: b c"]), text);
     let found = found.faults(&["src/server/b -> src/load"], &[below, "src/server: a b c d", "src/load: a b"]);
     let (shrink, gone) = ("shrink the list: src/server: a b c", "remove it: src/server: a b c d");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use xtask::mutants::mutant::{Mutant, Suite, Test};
-use xtask::mutants::tree::{said, target, Tree};
+use xtask::mutants::tree::{output_of, target, Tree};
 use xtask::root;
 
 fn read(file: &str) -> Option<String> {
@@ -38,7 +38,7 @@ fn rot(mutant: &Mutant, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
         say("its name is not in kebab-case".into());
     }
     if mutant.what.lines().count() != 1 {
-        say("what is wrong is not said in one line".into());
+        say("its description is not one line".into());
     }
     if mutant.edits.is_empty() {
         say("it changes nothing".into());
@@ -95,7 +95,7 @@ impl<'f> Together<'f> {
         self.files.iter().try_for_each(|(file, text)| tree.put(file, text.as_bytes()))?;
         let mut check = Command::new(env!("CARGO"));
         check.args(["check", "--quiet", "--locked", "--lib", "--target-dir"]).arg(target().join("check"));
-        let checked = said(check.current_dir(&tree.0).env("RUSTFLAGS", "--cap-lints=warn"));
+        let checked = output_of(check.current_dir(&tree.0).env("RUSTFLAGS", "--cap-lints=warn"));
         self.files.keys().try_for_each(|file| tree.take(file))?;
         checked.map(|_| ())
     }
@@ -140,7 +140,7 @@ replace = "fn g"
 fn small(file: &str) -> Option<String> {
     let text = match file {
         "src/a.rs" => "fn f() -> u8 { 2 }",
-        "tests/integration/wire.rs" => "fn is_no_test() {}\n#[test]\nfn is_two() {}\nfn is_help() {}",
+        "tests/integration/wire.rs" => "fn not_a_test() {}\n#[test]\nfn is_two() {}\nfn is_help() {}",
         "tests/integration/wire/deep.rs" => "mod inner {\n#[test]\n#[cfg(unix)]\nfn is_two() {} }",
         "core/tests/model/scopes.rs" => "#[test]\nfn is_two() {}",
         _ => return None,
@@ -164,10 +164,10 @@ fn each_kind_of_rot_is_found() {
         ("find = \"2\"", "find = \"1\"", "one: src/a.rs: replaced by the same: \"1\""),
         ("find = \"2\"", "find = ''", "one: src/a.rs: nothing to find: \"\""),
         ("replace = \"1\"", "replace = 'fn f'", "one: src/a.rs: found 2 times: \"fn f\""),
-        ("It says one.", "It says\\none.", "one: what is wrong is not said in one line"),
-        ("It says one.", "", "one: what is wrong is not said in one line"),
+        ("It says one.", "It says\\none.", "one: its description is not one line"),
+        ("It says one.", "", "one: its description is not one line"),
         ("wire::is_two", "wire::is_help", "one: there is no test wire::is_help"),
-        ("wire::is_two", "wire::is_no_test", "one: there is no test wire::is_no_test"),
+        ("wire::is_two", "wire::not_a_test", "one: there is no test wire::not_a_test"),
         ("wire::is_two", "wire::is_", "one: there is no test wire::is_"),
         ("wire::is_two", "is_two", "one: there is no test is_two"),
         ("deep::inner", "deep::outer", "one: there is no test wire::deep::outer::is_two"),
@@ -181,8 +181,8 @@ fn each_kind_of_rot_is_found() {
     let other_file = |file: &str| rot(&Mutant::parse("one", &FILE.replace("src/a.rs", file)).unwrap(), small);
     let gone = ["one: src/b.rs: there is no such file: \"2\""];
     assert_eq!(other_file("src/b.rs"), gone);
-    let no_product = "one: tests/integration/wire.rs is not part of the product";
-    assert!(other_file("tests/integration/wire.rs").iter().any(|what| what == no_product));
+    let outside = "one: tests/integration/wire.rs is not part of the product";
+    assert!(other_file("tests/integration/wire.rs").iter().any(|what| what == outside));
     let (head, _) = FILE.split_once("[[edit]]").unwrap();
     let nothing = Mutant::parse("one", &format!("{head}edit = []")).unwrap();
     assert_eq!(rot(&nothing, small), ["one: it changes nothing"]);

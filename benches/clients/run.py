@@ -1,4 +1,4 @@
-"""Measures the packages of clients/ beside raw commands over the same library, and beside the locks that people use.
+"""Compares the packages of clients/ with raw commands over the same library, and with the locks that people use.
 
     make bench-clients                                     # all parts and languages: some forty minutes
     python3 benches/clients/run.py pair hot --language python --rounds 5
@@ -8,7 +8,7 @@
 | pair | acquire and release of a free lock, one process: microseconds, and those of its CPU |
 | hot | 16 processes on one lock: hand-offs per second, CPU of each, most to least served, 99th percentile of the wait |
 | waits | 1,000 waits in one process: connections, memory |
-| start | time to start a program that imports the package, beside one that imports the library alone |
+| start | time to start a program that imports the package, compared with one that imports the library alone |
 | trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
 
 A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:

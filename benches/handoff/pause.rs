@@ -1,7 +1,8 @@
 //! How long a server does nothing else while a crowd begins to wait, disconnects, or is sent away by a demotion.
 //!
 //! Another connection sends one PING after the other meanwhile; the longest that one took is about as long as the
-//! longest iteration of the event loop. BLPOP does the same beside it: what is as long there is the server's own.
+//! longest iteration of the event loop. BLPOP does the same for comparison: a pause that is as long there is the
+//! server's own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -39,7 +39,7 @@ pub struct Workload {
     pub contenders: Vec<Contender>,
 }
 
-/// A pair of acquire and release with options of ours, beside the plain one, all in one list.
+/// A pair of acquire and release with options of ours, in one list with the plain one.
 pub fn with_options(conn: &mut Conn) -> Workload {
     let mut pair = pair(conn);
     for (name, options, expect) in [

@@ -1,4 +1,4 @@
-//! DEADLOCK: a wait that would close a circle of clients, each behind the SESSION holder of what it
+//! DEADLOCK: a wait that would close a cycle of clients, each behind the SESSION holder of what it
 //! waits for, is refused at once; no other wait is, and nothing has changed then.
 
 mod bounds;
@@ -61,8 +61,8 @@ fn client(locks: &mut Locks) -> Waiter {
     Waiter { conn, id }
 }
 
-/// The wait that would close a circle is refused; the others go on.
-fn assert_circle(count: usize) {
+/// The wait that would close a cycle is refused; the others go on.
+fn assert_cycle(count: usize) {
     let mut clients = Clients::start(count);
     let tokens: Vec<i64> = (0..count).map(|n| clients.take(n, &["SESSION"])).collect();
     for n in 0..count - 1 {
@@ -83,10 +83,10 @@ fn assert_circle(count: usize) {
 }
 
 #[test]
-fn circles_of_any_length_are_refused() {
+fn cycles_of_any_length_are_refused() {
     for count in [1, 2, 3, 10, 1_000] {
         let _row = Row::of(count);
-        assert_circle(count);
+        assert_cycle(count);
     }
 }
 
@@ -120,7 +120,7 @@ fn the_holders_own_id_is_no_wait() {
 }
 
 #[test]
-fn holders_without_session_close_no_circle() {
+fn holders_without_session_close_no_cycle() {
     for sessions in [[false, false, false], [true, false, true], [false, true, true], [true, true, false]] {
         let mut clients = Clients::start(3);
         for (n, session) in sessions.into_iter().enumerate() {
@@ -149,7 +149,7 @@ fn what_does_not_wait_is_refused_with_nil() {
 }
 
 /// Client 0 holds `k0`, client 1 holds `k1`, and client 0 waits for `k1`.
-fn half_a_circle() -> (Clients, i64) {
+fn half_a_cycle() -> (Clients, i64) {
     let mut clients = Clients::start(2);
     let token = clients.take(0, &["SESSION", "ID", "7"]);
     clients.take(1, &["SESSION"]);
@@ -182,7 +182,7 @@ fn a_lost_lock_closes_no_cycle() {
         },
     ];
     for change in changes {
-        let (mut clients, token) = half_a_circle();
+        let (mut clients, token) = half_a_cycle();
         clients.deadlocks(1, 0);
         change(&mut clients, token);
         clients.waits(1, 0, 1);
@@ -191,12 +191,12 @@ fn a_lost_lock_closes_no_cycle() {
 
 #[test]
 fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
-    let (mut clients, _) = half_a_circle();
+    let (mut clients, _) = half_a_cycle();
     clients.locks.conn.int(&["DEL", "k0"]);
     clients.send(1, 0, &[]);
     clients.all[1].granted();
 
-    let (mut clients, token) = half_a_circle();
+    let (mut clients, token) = half_a_cycle();
     assert_eq!(clients.locks.conn.int(&["LOCK.EXTEND", "k0", &token.to_string(), "PX", "1"]), 1);
     until("the lock has lapsed", || {
         let state = clients.locks.conn.lock("k0", "state");
@@ -210,7 +210,7 @@ fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
 type Opening = (&'static str, &'static [&'static str], fn(&mut Clients));
 
 #[test]
-fn a_circle_that_opens_is_one_no_longer() {
+fn a_wait_that_ended_closes_no_cycle() {
     let opens: [Opening; 2] = [
         ("its time", &["WAIT", "400"], |_| {}),
         ("LOCK.CANCEL", &["WAIT", "600000", "ID", "9"], |clients| {
@@ -231,7 +231,7 @@ fn a_circle_that_opens_is_one_no_longer() {
         // Now the other one would close it.
         clients.deadlocks(0, 1);
     }
-    let (mut clients, _) = half_a_circle();
+    let (mut clients, _) = half_a_cycle();
     clients.deadlocks(1, 0);
     let id = clients.all[0].id.clone();
     assert_eq!(clients.all[1].conn.int(&["CLIENT", "KILL", "ID", &id]), 1);
@@ -254,7 +254,7 @@ fn a_handed_off_session_lock_closes_a_cycle() {
 }
 
 #[test]
-fn a_long_chain_without_a_circle_is_waited_for() {
+fn a_long_chain_without_a_cycle_is_waited_for() {
     let mut clients = Clients::start(300);
     for n in 0..300 {
         clients.take(n, &["SESSION"]);

@@ -196,7 +196,7 @@ fn a_replica_has_nothing_left_to_do() {
 }
 
 /// Whether modules get an event for CONFIG SET: not before 7.0.
-fn tells_of_settings(locks: &mut Locks) -> bool {
+fn reports_settings(locks: &mut Locks) -> bool {
     let (valkey, major, _) = locks.conn.version();
     valkey || major >= 7
 }
@@ -205,7 +205,7 @@ fn tells_of_settings(locks: &mut Locks) -> bool {
 fn short_of_good_replicas_timers_grant_nothing() {
     let mut locks = with_aof();
     // Where the server raises no event, the module's copy of the setting may be a second old.
-    let (lease_ms, wait) = if tells_of_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
+    let (lease_ms, wait) = if reports_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait]);
@@ -235,7 +235,7 @@ fn a_grant_that_nobody_received_waits_for_good_replicas() {
     let short = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &short]);
     dead.closed();
-    if tells_of_settings(&mut locks) {
+    if reports_settings(&mut locks) {
         queue.assert_waits();
     }
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);

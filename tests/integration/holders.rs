@@ -27,7 +27,7 @@ fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
     acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
     assert!(conn.call(&["LOCK.MACQUIRE", "2", "k", "l", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "l"]), 0);
-    // An exclusive holder allows nobody beside it.
+    // An exclusive holder excludes everyone.
     acquire(&mut conn, &["one", "EX", "60"]);
     assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "SHARED"]).is_nil());
     assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "LIMIT", "9"]).is_nil());
@@ -120,7 +120,7 @@ fn an_id_that_waits_may_change_its_mind() {
     let held = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"]);
     let mut alone = locks.wait(&["ID", "7"]);
     let shared = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED", "ID", "7"]);
-    assert!(shared > held, "it is first in line, and fits beside the holder");
+    assert!(shared > held, "it is the head of the queue, and the holder leaves room for it");
     assert!(alone.conn.read().error().starts_with("UNBLOCKED "));
 }
 

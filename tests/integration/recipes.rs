@@ -72,7 +72,7 @@ fn a_dead_or_slow_cron_job_is_taken_over() {
     until("the lease of the dead is over", || (slow.ask("1") == "runs True").then_some(()));
     until("that of the slow one too", || (last.ask("60") == "runs True").then_some(()));
     assert_eq!(last.ask("done"), "True");
-    assert_eq!(slow.ask("done"), "LockLost", "it learns that it ran beside another");
+    assert_eq!(slow.ask("done"), "LockLost", "it learns that it ran at the same time as another");
 }
 
 /// Leads until a line stops it; prints when a term begins and when a write is refused; on `stand` it stops before a

@@ -36,7 +36,7 @@ fn without_commands_that_it_does_not_need_the_module_works() {
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
 }
 
-/// A server beside whose module another one refuses to change the key `a-refused`.
+/// A server with a second module that refuses to change the key `a-refused`.
 fn refusing() -> Option<Locks> {
     let Some(filter) = shared_object("refuse_filter") else {
         skipped("refused locks", "there is no C compiler to build a module that refuses commands");

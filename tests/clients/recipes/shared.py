@@ -1,5 +1,5 @@
 def read(locks, index, lease_s, look):
-    """Runs look() beside other readers."""
+    """Runs look() together with other readers."""
     with locks.shared(index, lease_s, wait=20):
         return look()
 

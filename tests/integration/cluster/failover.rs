@@ -4,7 +4,7 @@
 
 use super::follower::{crowd, Work};
 use super::nodes::Node;
-use super::waiters::{assert_came_whole, fail_over, Waiters, MANY};
+use super::waiters::{assert_is_intact, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
 use testkit::cluster::WAYS;
 use testkit::{until, Conn, Reply};
@@ -28,7 +28,7 @@ fn failover_with_waiters(cluster: &Turn) {
         let value = holder.text(&["GET", key]);
         until_replicated(old);
         let (old, new) = fail_over(cluster, Waiters::of(old, key, MANY), key, way);
-        assert_came_whole(new, key, (&token, &value));
+        assert_is_intact(new, key, (&token, &value));
         cluster.until_well();
         old.assert_sound();
         new.assert_sound();

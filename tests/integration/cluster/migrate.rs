@@ -4,7 +4,7 @@
 use super::follower::crowd;
 use super::in_memory;
 use super::nodes::{slot_of, Node};
-use super::waiters::{assert_came_whole, Waiters, MANY};
+use super::waiters::{assert_is_intact, Waiters, MANY};
 use testkit::{until, Reply};
 
 /// Whether the server can move slots by itself. If not, prints a message.
@@ -59,7 +59,7 @@ fn an_atomic_slot_move_redirects_waiters() {
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
     assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
     assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");
-    assert_came_whole(to, key, (&token, &value));
+    assert_is_intact(to, key, (&token, &value));
     from.assert_sound();
     to.assert_sound();
 }

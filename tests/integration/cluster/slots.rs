@@ -3,7 +3,7 @@
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
-use super::waiters::{assert_came_whole, Ends, Waiters, MANY};
+use super::waiters::{assert_is_intact, Ends, Waiters, MANY};
 use super::{in_memory, Cluster};
 use std::time::Duration;
 use testkit::{until, Conn, Reply};
@@ -41,7 +41,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_the_lock() {
     assert_eq!(cluster.master_of(key).port, to.port);
     assert_eq!(to.conn().lock(key, "timestamp"), ends_at);
     assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");
-    assert_came_whole(to, key, (&token, &value));
+    assert_is_intact(to, key, (&token, &value));
     from.assert_sound();
 }
 

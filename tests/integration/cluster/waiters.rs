@@ -5,7 +5,7 @@ use super::Cluster;
 use std::time::Duration;
 use testkit::{until, Conn, Reply};
 
-/// How many wait.
+/// The usual number of waiters.
 pub const MANY: usize = 100;
 
 pub struct Waiters(pub Vec<Conn>);
@@ -51,8 +51,7 @@ impl Waiters {
         }
     }
 
-    /// All waits end, none of them with the lock: long before their time, since a connection waits for a reply for 20
-    /// s.
+    /// Asserts that all waits end without the lock, long before their time: a connection waits for a reply for 20 s.
     pub fn end(self) -> Ends {
         let mut ends = Ends::default();
         for mut conn in self.0 {
@@ -79,7 +78,7 @@ pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&
 }
 
 /// The holder's lock is intact; it can be extended, and its release serves the next client that queues again.
-pub fn assert_came_whole(node: &Node, key: &str, (token, value): (&str, &str)) {
+pub fn assert_is_intact(node: &Node, key: &str, (token, value): (&str, &str)) {
     let mut conn = node.conn();
     assert_eq!(conn.text(&["GET", key]), value);
     let mut again = Waiters::of(node, key, 3);
@@ -93,7 +92,7 @@ fn is_closed(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// How many wait for a key.
+/// The number of clients that wait for a key.
 pub fn waiting(node: &Node, key: &str) -> i64 {
     node.conn().waiters(key)
 }

@@ -70,7 +70,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     assert!(take(&mut stale, "theirs", "1", "30"));
     until("the lease is over", || take(&mut next, "theirs", "1", "30000").then_some(()));
     assert_eq!(stale.int(&["DEL", "theirs"]), 1);
-    assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works beside the second");
+    assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works together with the second");
 
     let over = acquire(&mut stale, "ours", &["PX", "30"]);
     let token = next.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).to_string();

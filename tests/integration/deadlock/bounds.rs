@@ -1,5 +1,5 @@
-//! A search for a DEADLOCK takes less than 3 ms of the server, whatever the clients wait for: within the default
-//! `lock.deadlock-edges` it is made, beyond them the wait begins unchecked.
+//! A search for a deadlock takes less than 3 ms of server time, whatever the clients wait for. It ends at the default
+//! `lock.deadlock-edges`, and the wait then begins unchecked.
 
 use super::{LEASE, WAIT};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{bound, until, Conn, Iterations, Server};
 const SESSIONS: usize = 2_400;
 const BOUND: Duration = Duration::from_millis(3);
 
-/// Connections that hold and wait, and what the last of them asks for.
+/// Connections that hold and wait, and the command that the last of them sends.
 struct Graph {
     conns: Vec<Conn>,
     asks: Vec<String>,
@@ -32,7 +32,7 @@ fn all_wait(server: &Server, waits: Vec<(&mut Conn, Vec<String>)>) {
     until("all wait", || (crate::metrics::number(&mut conn, "waiters") == i64::try_from(count).unwrap()).then_some(()));
 }
 
-/// Each holds a lock and waits for the next one's; the last closes the circle, or not.
+/// Each client holds a lock and waits for the next one's; the last closes the cycle if `is_closed`.
 fn ring(server: &Server, size: usize, is_closed: bool) -> Graph {
     let name = |n: usize| format!("{n:0size$}");
     let mut conns: Vec<Conn> = (0..SESSIONS).map(|_| server.conn()).collect();
@@ -48,7 +48,7 @@ fn ring(server: &Server, size: usize, is_closed: bool) -> Graph {
     Graph { conns, asks: acquire(&name(0), &["WAIT", "1"]) }
 }
 
-/// Three locks with 3,300 holders each, most of them without a session, none of them in memory; a circle goes through
+/// Three locks with 3,300 holders each, most of them without a session, none of them in memory; a cycle goes through
 /// all.
 fn sets(server: &Server, _: usize, _: bool) -> Graph {
     let others = "for n = 1, 3300 do redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 600000, 'SHARED', 'OWNER', 'owner-of-a-usual-length') end";

@@ -56,7 +56,7 @@ fn a_writer_behind_readers_closes_a_cycle_with_any() {
     let mut writer = clients.holds("writers", &[]);
     clients.waits(&mut writer, &wants("k", &[]));
     assert!(is_deadlock(&second.call(&wants("writers", &[]))));
-    // A client that holds nothing cannot close a circle.
+    // A client that holds nothing cannot close a cycle.
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("k", &["SHARED"]));
 }
@@ -100,7 +100,7 @@ fn a_reader_behind_a_writer_waits_for_earlier_readers() {
 }
 
 #[test]
-fn each_of_several_locks_can_close_the_circle() {
+fn each_of_several_locks_can_close_the_cycle() {
     let mut clients = Clients::start();
     let mut caller = clients.holds("callers", &[]);
     let mut other = clients.holds("b", &[]);
@@ -108,7 +108,7 @@ fn each_of_several_locks_can_close_the_circle() {
     let all = wants_all(&["a", "b", "c"]);
     assert!(is_deadlock(&caller.call(&all)));
     assert_eq!(clients.0.conn.int(&["EXISTS", "a", "c"]), 0);
-    // A client that waits for several keys can be part of a circle.
+    // A client that waits for several keys can be part of a cycle.
     let mut third = clients.holds("thirds", &[]);
     clients.waits(&mut third, &wants_all(&["a", "b"]));
     assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));

@@ -1,11 +1,11 @@
 //! Setting a grace ends the waits for leases that it does not cover: all of them, once, at any place in the queue.
 
-use super::tells_of_settings;
+use super::reports_settings;
 use crate::waiting::Locks;
 
-/// Whether settings of modules can be changed: not before 7.0.
+/// Whether module settings can be changed: not before 7.0.
 fn has_settings(locks: &mut Locks) -> bool {
-    let has = tells_of_settings(locks);
+    let has = reports_settings(locks);
     if !has {
         eprintln!("skipped: the server has no settings of modules that can be changed");
     }
@@ -40,7 +40,7 @@ fn a_grace_ends_all_waits_for_longer_leases() {
     assert_eq!(locks.info("lock", "lock_waiters"), 3);
 }
 
-/// More of them than the replies that leave in one event-loop iteration.
+/// More waits end than replies can leave in one event-loop iteration.
 #[test]
 fn waits_ended_by_one_command_are_answered_once() {
     let mut locks = Locks::start();

@@ -7,7 +7,7 @@ use crate::waiting::Locks;
 use crate::wire::fixture::Snapshot;
 use testkit::{until, Reply, Server};
 
-/// One that shares the lock could have it beside the unclaimed grant.
+/// A caller that shares the lock could get it in addition to the unclaimed grant.
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 
 /// Attempt 7 asks another server for the lock that it was notified of: it is granted the lock once the earlier grant is

@@ -1,4 +1,4 @@
-//! SHARED, LIMIT, several keys, and blocked clients beside attempts without a connection: one queue, one order.
+//! SHARED, LIMIT, several keys, and blocked clients together with attempts without a connection: one queue, one order.
 
 use super::{Queue, Subscriber};
 use crate::kinds::{acquire, Kind, Row, KINDS};

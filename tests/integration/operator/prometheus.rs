@@ -2,7 +2,7 @@
 //! that page, and a Prometheus that scrapes it and has the alerts.
 //!
 //! On a server on which locks are held, waited for, refused, overrun and recovered, every expression of the dashboard
-//! has a value, and those alerts are active whose cause is there, and no others. Beside it is a server without the
+//! has a value, and exactly the alerts whose cause exists are active. Next to it is a server without the
 //! module.
 
 use super::alerts::{lines_of, ALERTS};
@@ -225,7 +225,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     conn.int(&["LOCK.ACQUIRE", "dead", "EX", "60"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "dead", &token]), 0);
 
-    // A circle of two clients; one of them goes on waiting.
+    // A cycle of two clients; one of them goes on waiting.
     let (mut one, mut other) = (server.conn(), server.conn());
     one.int(&["LOCK.ACQUIRE", "left", "EX", "600", "SESSION"]);
     other.int(&["LOCK.ACQUIRE", "right", "EX", "600", "SESSION"]);

@@ -1,4 +1,4 @@
-//! Clients of the SETNX pattern live beside LOCK.* on the same keys: they read our timestamps, and their late writes do
+//! Clients of the SETNX pattern use the same keys as LOCK.*: they read our timestamps, and their late writes do
 //! no harm. `neighbours.rs` checks that their timestamps differ from the tokens of SET NX PX.
 
 use super::fixture::{now_us, value, Snapshot};

@@ -1,5 +1,5 @@
-/* A module as others may load beside ours: its command filter makes the server refuse to change the key "a-refused" by
-   its own commands, also when a module calls them. */
+/* A module that others may load in addition to ours: its command filter makes the server refuse to change the key
+   "a-refused" by its own commands, also when a module calls them. */
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>

@@ -19,7 +19,7 @@ use std::fmt::{self, Display, Formatter};
 pub enum Kind {
     /// A client was granted a lock that another client certainly held.
     TwoHolders,
-    /// A client was granted a lock beside more holders than it allows.
+    /// A client was granted a lock while it had more holders than the client allows.
     TooManyHolders,
     /// A lock was gone although it was certainly held.
     LostLock,

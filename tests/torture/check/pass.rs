@@ -1,13 +1,13 @@
 //! The plain pass over a history of any length: no client is granted a lock that another certainly holds, no lock is
-//! lost, tokens grow, and no wait takes longer than it may, or less. A caller that shares a lock finds no more holders
-//! beside it than it allows.
+//! lost, tokens grow, and no wait is too long or too short. A caller that shares a lock has no more holders with it
+//! than it allows.
 
 use super::holds::{self, Hold};
 use super::{Kind, Violation};
 use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
-/// Timers have a grain of a millisecond.
+/// By how much a wait may be too short: timers have a resolution of a millisecond.
 const SHORTER: i64 = 5_000;
 
 /// The findings, and how much was checked.
@@ -17,11 +17,11 @@ pub struct Found {
     /// The holds that were checked, and how many of these a permitted loss may have ended.
     pub holds: usize,
     pub waived: usize,
-    /// Neighbours, and pairs that overlap, whose order was looked at.
+    /// Neighbours, and pairs that overlap, whose order was checked.
     pub pairs: usize,
-    /// The longest that a wait took beyond its time, nothing standing still.
+    /// The most by which a wait exceeded its time, apart from stalls.
     pub longest_overtime: i64,
-    /// Tokens that went back, as they may if the clock of a new server is behind.
+    /// Tokens that went backwards, as they may if the clock of a new server is behind.
     pub tokens_waived: usize,
 }
 
@@ -53,7 +53,7 @@ fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) 
     }
 }
 
-/// Whether the two may not hold together, whoever was first.
+/// Whether the two exclude each other.
 fn excludes(one: &Hold, other: &Hold) -> bool {
     one.share == Share::Alone || other.share == Share::Alone
 }
@@ -63,11 +63,11 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // For a hold that is certain at no moment, it is only known that it was granted after its request.
+        // If a hold is certain at no moment, all that is known is that it was granted after its request.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
         for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;
-            // One that is overdue stands until somebody takes its place.
+            // An overdue hold lasts until somebody takes its place.
             let end = end_in_time(earlier, hold.start, history, terms).max(earlier.proof);
             if hold.start + SLACK < end {
                 let early = end - hold.start;
@@ -83,7 +83,7 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     pairs + holds.len().saturating_sub(1)
 }
 
-/// Those who surely held together with one who shares, from before it was granted until after: how many were looked at.
+/// Checks the holds that certainly overlapped the grant of a shared hold. Returns how many there were.
 fn beside(hold: &Hold, open: &[&Hold], history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> usize {
     let lives = |other: &&&Hold| {
         other.start + SLACK < hold.earliest && end_in_time(other, hold.start, history, terms) > hold.start + SLACK
@@ -103,7 +103,7 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
     }
     for hold in holds {
         if let Some((said, end)) = hold.too_long {
-            let text = format!("more lease left than there was, {} us\n  {hold:?}", end - hold.most);
+            let text = format!("the reply shows {} us more of the lease than were left\n {hold:?}", end - hold.most);
             report(Kind::LeaseTooLong, (hold.asked, said), text);
         }
         if let Some(revived) = hold.revived {
@@ -113,13 +113,13 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
     for hold in holds.iter().filter(|hold| !hold.is_waived) {
         let Some((denied, end)) = hold.denied else { continue };
         if !terms.is_in(Effect::Change, hold.asked, denied) {
-            let text = format!("said to be over {} us before its end\n  {hold:?}", end - denied);
+            let text = format!("reported over {} us before its end\n {hold:?}", end - denied);
             report(Kind::LostLock, (hold.asked, end), text);
         }
     }
 }
 
-/// A grant that was asked for after another had been replied to has a larger token.
+/// A grant that was requested after the reply to another has a larger token.
 fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Report<'_>) -> usize {
     let token = |op: &&Op| matches!(op.outcome, Outcome::Granted(token) if token > 0);
     let mut asked: Vec<&Op> = history.ops.iter().filter(token).collect();
@@ -140,7 +140,7 @@ fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Repor
         if token > most {
             continue;
         }
-        // A new server whose clock is behind, and that no longer has the key, cannot know.
+        // A new server whose clock is behind, and that no longer has the key, cannot know the largest token.
         let new = [Effect::Restart, Effect::Change, Effect::Loss];
         let is_new = new.iter().any(|effect| terms.is_in(*effect, earlier.from, op.until));
         if is_new && clock.least(op.from, op.until) < most {
@@ -167,7 +167,7 @@ fn waits(history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> i64 {
             report(Kind::WaitTooLong, (op.sent, op.until), format!("{beyond} us longer than its time\n  {op}"));
         }
         if op.outcome == Outcome::Refused && took + SHORTER < wait {
-            report(Kind::WaitTooShort, (op.sent, op.until), format!("it waited {took} us only\n  {op}"));
+            report(Kind::WaitTooShort, (op.sent, op.until), format!("it waited for only {took} us\n {op}"));
         }
     }
     longest

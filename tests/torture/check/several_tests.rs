@@ -86,7 +86,7 @@ fn more_holders_than_a_caller_bears_are_found() {
         kinds(&two().extend(1, 900, 10, 1).extend(2, 900, 20, 1).share(3, 1_215, limit(2))),
         [Kind::TooManyHolders]
     );
-    // One that is overdue stays beside the others, and does not count.
+    // An overdue one stays with the others, and does not count.
     assert_eq!(kinds(&two().share(3, 1_240, limit(2)).release(2, 1_300, 20, -1)), []);
     // Lost as it may be.
     let lost = [(Effect::Loss, 24_000, 26_000)];

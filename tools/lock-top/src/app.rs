@@ -11,14 +11,14 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
     Locks,
-    /// The queue of the selected lock.
-    Line,
+    /// The holders and the queue of the selected lock.
+    Queue,
 }
 
 /// What is shown below the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lower {
-    Line,
+    Queue,
     Picture,
 }
 
@@ -58,7 +58,7 @@ pub struct App {
     pub color: bool,
     pub glyphs: Glyphs,
     selected: Option<(String, Name)>,
-    /// Where the selected lock was, if it has gone since.
+    /// Where the selected lock is, or was before it went.
     place: usize,
     /// The selected row of the queue.
     pub row: usize,
@@ -72,7 +72,7 @@ impl App {
             by,
             all,
             focus: Focus::Locks,
-            lower: Lower::Line,
+            lower: Lower::Queue,
             dialog: Dialog::None,
             status: None,
             sentinels: None,
@@ -116,7 +116,7 @@ impl App {
     }
 
     fn rows(&self) -> usize {
-        self.selected().map_or(0, |(_, lock)| lines::line(lock, 80).len())
+        self.selected().map_or(0, |(_, lock)| lines::queue(lock, 80).len())
     }
 
     fn select(&mut self, name: Option<(String, Name)>) -> Option<Effect> {
@@ -163,12 +163,12 @@ impl App {
                 return Some(Effect::All(self.all));
             }
             KeyCode::Char('v') => {
-                self.lower = if self.lower == Lower::Line { Lower::Picture } else { Lower::Line };
+                self.lower = if self.lower == Lower::Queue { Lower::Picture } else { Lower::Queue };
                 self.focus = Focus::Locks;
             }
             KeyCode::Tab | KeyCode::Enter => {
-                self.focus = if self.focus == Focus::Locks { Focus::Line } else { Focus::Locks };
-                self.lower = Lower::Line;
+                self.focus = if self.focus == Focus::Locks { Focus::Queue } else { Focus::Locks };
+                self.lower = Lower::Queue;
             }
             KeyCode::Char('r') => self.ask(Self::release),
             KeyCode::Char('c') => self.ask(Self::cancel),
@@ -187,7 +187,7 @@ impl App {
     fn go(&mut self, code: KeyCode) -> Option<Effect> {
         let (at, rows) = match self.focus {
             Focus::Locks => (self.place, self.locks().len()),
-            Focus::Line => (self.row, self.rows()),
+            Focus::Queue => (self.row, self.rows()),
         };
         let to = match code {
             KeyCode::Down | KeyCode::Char('j') => at.saturating_add(1),
@@ -200,7 +200,7 @@ impl App {
         };
         let to = to.min(rows.saturating_sub(1));
         match self.focus {
-            Focus::Line => {
+            Focus::Queue => {
                 self.row = to;
                 None
             }
@@ -231,7 +231,7 @@ impl App {
 
     /// The selected row of the queue.
     fn at_row<'a>(&self, lock: &'a Lock) -> Row<'a> {
-        let rows = if self.focus == Focus::Line { lines::line(lock, 80) } else { Vec::new() };
+        let rows = if self.focus == Focus::Queue { lines::queue(lock, 80) } else { Vec::new() };
         rows.get(self.row).map_or(Row::None, |(_, row)| *row)
     }
 
@@ -417,9 +417,9 @@ pub mod tests {
     }
 
     #[test]
-    fn a_waiter_row_is_what_the_line_shows() {
+    fn a_waiter_row_is_what_the_queue_shows() {
         let only = Lock { queue: Some(vec![Waiter::default()]), ..Lock::default() };
-        let rows = lines::line(&only, 80);
+        let rows = lines::queue(&only, 80);
         assert!(matches!(rows.last().unwrap().1, Row::Waiter(_)));
     }
 }

@@ -192,7 +192,7 @@ fn waiter_left(waiter: &Waiter) -> String {
 }
 
 /// The selected lock: its holders, then its queue.
-pub fn line(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
+pub fn queue(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
     let mut out = Vec::new();
     for holder in &lock.holders {
         let text = format!("{} {}", holder_times(holder), holder.who.long_label());

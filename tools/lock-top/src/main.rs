@@ -1,7 +1,7 @@
 //! lock-top: who holds and who waits for the locks of redis-lock, in a terminal.
 //!
 //! `model`, `graph`, `lines`, `app`, `view` and `json` are pure. `link` and `poll` ask a server, `fleet` does so for
-//! several beside each other, `terminal` and `once` show what they found.
+//! several in parallel, `terminal` and `once` show what they found.
 
 mod action;
 mod app;

@@ -117,7 +117,7 @@ fn text(options: &Options, servers: &[Server], graph: &Graph, width: usize) -> S
         say(&lines::Line::default());
         let name = format!("{}{}", lock.name.label(), server.unwrap_or_default());
         say(&lines::Line { text: name, ..lines::Line::default() });
-        for (line, _) in lines::line(lock, width.saturating_sub(2)) {
+        for (line, _) in lines::queue(lock, width.saturating_sub(2)) {
             say(&lines::Line { text: format!("  {}", line.text), tone: line.tone });
         }
     }

@@ -107,7 +107,7 @@ impl Target {
         if let Some(password) = &self.login.password {
             settings = settings.set_password(password);
         }
-        // In which database a lock is read is said beside each question.
+        // Each question says in which database the lock is read.
         let info = self.place.clone().into_connection_info()?.set_redis_settings(settings);
         match &self.login.certificates {
             Some(certificates) if self.login.tls => redis::Client::build_with_tls(info, certificates.clone()),

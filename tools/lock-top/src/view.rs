@@ -57,7 +57,7 @@ pub fn paint(app: &App, area: Rect, buffer: &mut Buffer) {
     painter.lines(&alarms, alarm, None, buffer);
     locks(app, painter, table, buffer);
     let name = app.selected().map_or_else(|| "no lock".into(), |(_, lock)| lock.name.label());
-    let what = if app.lower == Lower::Line { "holders and line" } else { "who waits for whom" };
+    let what = if app.lower == Lower::Queue { "holders and line" } else { "who waits for whom" };
     painter.line(&Line::new(Tone::Head, left(&format!("{name}: {what}"), cells)), rule, 0, false, buffer);
     detail(app, painter, lower, buffer);
     let hint = app.status.as_deref().unwrap_or(HINT);
@@ -119,10 +119,10 @@ fn detail(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
         painter.marked(&lines::picture(&app.graph, &holders, app.glyphs, cells), area, None, false, buffer);
         return;
     }
-    let all = lines::line(lock, cells);
+    let all = lines::queue(lock, cells);
     let first = first_shown(app.row, all.len(), room);
     let shown: Vec<Line> = all.into_iter().skip(first).take(room).map(|(line, _)| line).collect();
-    let is_here = app.focus == Focus::Line;
+    let is_here = app.focus == Focus::Queue;
     painter.marked(&shown, area, is_here.then(|| app.row.saturating_sub(first)), is_here, buffer);
 }
 

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Instant;
 use std::{fs, thread};
-use tree::{said, target, Tree};
+use tree::{output_of, target, Tree};
 
 /// Runs the tests of the mutants with these names, or of all but the memory mutants.
 ///
@@ -171,7 +171,7 @@ impl Programs {
                 Suite::Integration => cargo(&["build", "--lib", "--profile", "mutants"]),
                 Suite::Model => cargo(&["test", "--no-run", "--package", "redis-lock-core", "--test", "model"]),
             };
-            let messages = said(command.arg("--target-dir").arg(&to).current_dir(&tree.0))?;
+            let messages = output_of(command.arg("--target-dir").arg(&to).current_dir(&tree.0))?;
             let program = match suite {
                 Suite::Integration => to.join("mutants/libredis_lock.so"),
                 Suite::Model => executable(&messages)?,
@@ -215,7 +215,7 @@ impl Programs {
 
 /// The integration tests, built as `make test` builds them.
 fn integration() -> Result<PathBuf, String> {
-    executable(&said(cargo(&["test", "--no-run", "--test", "integration"]).current_dir(root()))?)
+    executable(&output_of(cargo(&["test", "--no-run", "--test", "integration"]).current_dir(root()))?)
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -20,7 +20,7 @@ impl Tree {
     /// that they are not built again.
     pub fn copy(folder: PathBuf) -> Result<Self, String> {
         let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-        let listed = said(Command::new("git").args(listed).current_dir(root()))?;
+        let listed = output_of(Command::new("git").args(listed).current_dir(root()))?;
         let names: BTreeSet<&str> = listed.split('\0').filter(|name| root().join(name).is_file()).collect();
         let tree = Self(folder);
         tree.remove_others(&tree.0, &names).map_err(|error| format!("{}: {error}", tree.0.display()))?;
@@ -59,7 +59,7 @@ impl Tree {
 }
 
 /// The output of a command, if it succeeded.
-pub fn said(command: &mut Command) -> Result<String, String> {
+pub fn output_of(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if !status.success() {
         return Err(format!("{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr)));

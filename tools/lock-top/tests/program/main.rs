@@ -1,4 +1,4 @@
-//! lock-top beside real servers: what `--once` prints, what it says of servers that it cannot ask, and the view in a
+//! lock-top with real servers: what `--once` prints, what it says of servers that it cannot ask, and the view in a
 //! real terminal (tmux).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]

@@ -4,8 +4,8 @@ use crate::{address, json, once, program, run, text};
 use serde_json::Value;
 use testkit::{Conn, Server};
 
-/// Two clients that wait for each other. Without SESSION nothing ends their circle but their leases.
-pub fn circle(server: &Server) -> [Conn; 2] {
+/// Two clients that wait for each other. Without SESSION nothing ends their cycle but their leases.
+pub fn cycle(server: &Server) -> [Conn; 2] {
     let [mut alice, mut bob] = [server.conn(), server.conn()];
     alice.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "alice"]);
     bob.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "bob"]);
@@ -76,7 +76,7 @@ fn a_wait_that_may_be_a_piece_is_marked() {
 #[test]
 fn clients_that_wait_for_each_other_are_a_cycle() {
     let server = Server::start();
-    let _clients = circle(&server);
+    let _clients = cycle(&server);
     let document = json(&[&address(&server)]);
     let cycles = document["cycles"].as_array().unwrap();
     assert_eq!(cycles.len(), 1, "{document:#}");

@@ -1,7 +1,7 @@
 //! The view in a real terminal: it follows the servers, acts only after a confirmation, and comes back with a server.
 
 use crate::address;
-use crate::once::circle;
+use crate::once::cycle;
 use crate::screen::Screen;
 use std::time::{Duration, Instant};
 use testkit::{module, until, Server};
@@ -9,7 +9,7 @@ use testkit::{module, until, Server};
 #[test]
 fn a_lock_its_line_and_the_picture_of_a_cycle() {
     let server = Server::start();
-    let _clients = circle(&server);
+    let _clients = cycle(&server);
     let Some(screen) = Screen::start("terminal", 24, &["--interval", "0.5", &address(&server)]) else { return };
     screen.until_shows(&["CYCLE: ", "holders and line", "LINE CLIENT"]);
     screen.press(&["v"]);

@@ -67,8 +67,8 @@ module Serverlock
       @gate.waiting >= CROWD
     end
 
-    # Takes a slot of a pool for a connection of the manager's own, until `widen`, unless all were in use at once before.
-    # The block is called once somebody has to wait for a slot.
+    # Takes a slot of a pool for a connection of the manager's own, until `widen`, unless all were in use at once
+    # before. The block is called once somebody has to wait for a slot.
     def narrow(&)
       return false if cluster?
 

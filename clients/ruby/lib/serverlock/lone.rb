@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It is
-  # kept for the next such wait.
+  # The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It
+  # is kept for the next such wait.
   #
-  # Once a second attempt waits at the same time, all wait by NOTIFY, and this connection is closed. While it is open, it
-  # takes one of the slots that calls have in a pool; it is closed when they need that.
+  # Once a second attempt waits at the same time, all wait by NOTIFY, and this connection is closed. While it is open,
+  # it takes one of the slots that calls have in a pool; it is closed when they need that.
   # @private
   class Lone
     PIECE = 2.0

@@ -9,8 +9,9 @@
 //! holders is found only by grants with SESSION, and by the holder that ends last.
 //!
 //! A call ends once it has done about as much as COUNT says: each key counts as one, and so does each holder that has
-//! to be read, and every 128 bytes of a name. With MATCH, so do each 4 microseconds that the server takes to compare
-//! names: those that do not match are not known here.
+//! to be read, and every 128 bytes of a name. With MATCH, so do each 2 microseconds that the server takes to compare
+//! names: those that do not match are not known here. A call asks the server for one key first, and for more at once
+//! while they are cheap: names can have megabytes, and it learns that only afterwards.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
@@ -40,13 +41,13 @@ use crate::server::keys::scan;
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
-/// How many keys are asked of the server at once: a call can end only between two pieces, because a cursor of the
-/// server stands between them.
+/// How many keys are asked of the server at once, at most: a call can end only between two pieces, because a cursor of
+/// the server stands between them.
 const PIECE: usize = 16;
 /// How many bytes of a name count as one key.
 const BYTES: usize = 128;
 /// How much CPU time the server may take for a key with MATCH: a usual one takes less.
-const MATCHING: Micros = Micros(4);
+const MATCHING: Micros = Micros(2);
 
 /// A lock in the reply.
 struct Row {
@@ -96,18 +97,20 @@ impl Command for Scan {
         let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
         let reader = Reader::of(context);
         let (mut next, mut rows, mut spent): (Box<[u8]>, Vec<Row>, usize) = (cursor.into(), Vec::new(), 0);
+        let mut most = 1;
         loop {
             if is_gone {
                 next = Box::from(&b"0"[..]);
                 break;
             }
-            let piece = PIECE.min(count.saturating_sub(spent));
+            let (before, piece) = (spent, count.saturating_sub(spent).min(most));
             let begun = options.pattern.map(|_| clock::cpu());
             let (cursor, keys) = scan::scan(context, &next, options.pattern, piece).ok_or(Error::Cursor)?;
             next = cursor;
             let matched = begun.map_or(Micros(0), |begun| clock::cpu().since(begun));
             let matched = usize::try_from(matched.0 / MATCHING.0).unwrap_or(usize::MAX);
-            spent = spent.saturating_add(piece.max(keys.len()).max(matched));
+            let usual = piece.max(keys.len());
+            spent = spent.saturating_add(usual.max(matched));
             for key in keys {
                 spent = spent.saturating_add(key.len() / BYTES);
                 let row = row(context, entry, &reader, key, options.client, &mut spent);
@@ -116,6 +119,8 @@ impl Command for Scan {
             if spent >= count || *next == *b"0" {
                 break;
             }
+            let is_cheap = spent.saturating_sub(before) <= usual.saturating_mul(2);
+            most = if is_cheap { most.saturating_mul(2).min(PIECE) } else { 1 };
         }
         context.reply_array(2);
         context.reply_bytes(&next);

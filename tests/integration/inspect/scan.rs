@@ -138,18 +138,22 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
 #[test]
 fn long_names_that_do_not_match_shorten_the_page() {
     const BOUND: Duration = Duration::from_millis(5);
-    const KEYS: usize = 1_000;
-    bound::cpu("LOCK.SCAN MATCH, names of 16 kB", BOUND, || {
-        let (server, iterations) = Iterations::start(Server::with())?;
-        let mut conn = server.conn();
-        let script = "for n = 1, ARGV[1] do redis.call('SET', KEYS[1] .. string.rep('x', 16384) .. n, '') end";
-        assert_eq!(conn.call(&["EVAL", script, "1", "k", &KEYS.to_string()]), Reply::Nil);
-        iterations.reset();
-        let mut calls = 1;
-        let found = scan(&mut conn, &["MATCH", "*y", "COUNT", "1000"], |_| calls += 1);
-        assert!(found.is_empty() && calls > 1, "{calls} calls");
-        Some(iterations.longest())
-    });
+    for (length, keys) in [("16384", 1_000), ("98304", 160)] {
+        for (pattern, expected) in [("*y", 0), ("*", keys)] {
+            bound::cpu(&format!("LOCK.SCAN MATCH {pattern}, names of {length} bytes"), BOUND, || {
+                let (server, iterations) = Iterations::start(Server::with())?;
+                let mut conn = server.conn();
+                let script = "for n = 1, ARGV[1] do \
+                              redis.call('SET', KEYS[1] .. string.rep('x', ARGV[2]) .. n, '9999999999.0') end";
+                assert_eq!(conn.call(&["EVAL", script, "1", "k", &keys.to_string(), length]), Reply::Nil);
+                iterations.reset();
+                let mut calls = 1;
+                let found = scan(&mut conn, &["MATCH", pattern, "COUNT", "1000"], |_| calls += 1);
+                assert!(found.len() == expected && calls > 1, "{} in {calls} calls", found.len());
+                Some(iterations.longest())
+            });
+        }
+    }
 }
 
 /// A lock with several holders takes LOCK.TOP as long as four others.

@@ -3,7 +3,7 @@
 use super::client::{load, Way};
 use crate::cluster;
 use testkit::sentinel::{Group, Plan};
-use testkit::{Conn, Reply};
+use testkit::{skipped, Conn, Reply};
 
 /// The script, on a server that has the module: unlike a function it does not call it.
 fn script(conn: &mut Conn) -> Way {
@@ -43,9 +43,15 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
     let reply = conn.call(&way.queued(&ask(1, "SNOTIFY elsewhere")));
     let token = reply.int();
     let reply = conn.call(&way.queued(&ask(2, "SNOTIFY elsewhere")));
-    assert_eq!(reply.error(), "ERR channel does not hash to the slot of the key");
-    for (id, notify) in [(2, "SNOTIFY {queued}:gone"), (3, "NOTIFY gone"), (4, "NOTIFY gone")] {
-        assert_eq!(conn.call(&way.queued(&ask(id, notify))).list()[0].text(), "WAITING");
+    let (error, from) = if conn.is_before_7() {
+        skipped("a sharded channel", "this server has none");
+        ("ERR SNOTIFY needs Redis 7.0 or later, or any version of Valkey", 1)
+    } else {
+        ("ERR channel does not hash to the slot of the key", 0)
+    };
+    assert_eq!(reply.error(), error);
+    for (id, notify) in &[(2, "SNOTIFY {queued}:gone"), (3, "NOTIFY gone"), (4, "NOTIFY gone")][from..] {
+        assert_eq!(conn.call(&way.queued(&ask(*id, notify))).list()[0].text(), "WAITING");
     }
     assert_eq!(conn.call(&way.queued(&format!("LOCK.RELEASE {key} {token}"))), Reply::Int(1));
     let queue = conn.call(&["ZRANGE", "{queued}:queue", "0", "-1"]);

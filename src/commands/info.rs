@@ -5,9 +5,9 @@
 //! client, addr, waiters, oldest-wait-ms. A field without meaning is nil. client and addr are the connection that was
 //! granted the lock, while it is connected; without SESSION they are known of the last 10,000 grants. `FULL` adds
 //! queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client, addr and
-//! name are nil for an attempt that waits without a connection, channel for one that is blocked. Read-only. A lock that
-//! was granted to such an attempt, but not claimed yet, is held; lease-ms is 0, and free-in-ms is what is left of its
-//! time to claim.
+//! name are nil for an attempt that waits without a connection, channel for one that is blocked; name is also nil once
+//! the rows before have 128 kB of names. Read-only. A lock that was granted to such an attempt, but not claimed yet, is
+//! held; lease-ms is 0, and free-in-ms is what is left of its time to claim.
 //!
 //! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
@@ -37,6 +37,8 @@ use std::rc::Rc;
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
+/// How many bytes of client names one reply shows: a client can choose a name of megabytes.
+const MOST_NAMES: usize = 128 << 10;
 
 pub struct Info;
 
@@ -174,10 +176,12 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     };
     let rows: Vec<Row> = entry.engine().queues().waiting(key.db, key.name).take(MOST_ROWS).map(row).collect();
     context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
+    let mut left = MOST_NAMES;
     for row in rows {
         let id = row.id.map(|id| id.get().to_string());
         let address = row.client.and_then(Client::find).map(|client| client.address());
-        let name = row.client.and_then(|client| Client::name(context, client));
+        let name = row.client.filter(|_| left > 0).and_then(|client| Client::name(context, client));
+        left = left.saturating_sub(name.as_ref().map_or(0, |name| name.len()));
         let channel = row.channel.as_ref().map(|channel| channel.name.as_ref());
         context.reply_map(8);
         field(context, "id", |context| context.reply_bytes_or_nil(id.as_deref().map(str::as_bytes)));

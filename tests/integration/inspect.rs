@@ -123,6 +123,26 @@ fn at_most_a_thousand_rows_are_shown() {
     assert_eq!(rows(&locks.conn.call(&["LOCK.TOP"])), [row(0, "k", 1_003)]);
 }
 
+/// A client can choose a name of megabytes.
+#[test]
+fn long_client_names_are_shown_in_the_first_rows_only() {
+    let mut locks = Locks::start();
+    locks.hold();
+    let name = "n".repeat(50_000);
+    let _waiters = [(); 5].map(|()| {
+        let mut conn = locks.server.conn();
+        conn.ok(&["CLIENT", "SETNAME", &name]);
+        wait_for(&mut locks, conn, "k")
+    });
+    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+    let shown = queue.list().iter().map(|row| match row.field("name") {
+        Reply::Text(name) => name.len(),
+        _ => 0,
+    });
+    let expected = if locks.conn.is_before_7() { [0; 5] } else { [50_000, 50_000, 50_000, 0, 0] };
+    assert_eq!(shown.collect::<Vec<usize>>(), expected);
+}
+
 #[test]
 fn top_sorts_by_length_then_wait() {
     let mut locks = Locks::start();

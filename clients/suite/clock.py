@@ -20,12 +20,12 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_library()), "SERVERLOCK_CLOCK": path}
 
     def suspend(self, seconds):
-        """So long the machine was asleep: the monotonic clock did not see it, all others did."""
+        """The machine was suspended for that long: only the monotonic clock did not notice."""
         self._moved[0] += round(seconds * 1e9)
         self._write()
 
     def step(self, seconds):
-        """The wall clock is set, forwards or back."""
+        """Sets the wall clock forward or back."""
         self._moved[1] += round(seconds * 1e9)
         self._write()
 

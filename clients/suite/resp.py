@@ -1,4 +1,4 @@
-"""A plain connection to a server, to set scenes and to look at what clients did."""
+"""A plain connection to a server, to set scenes and to check what clients did."""
 
 import socket
 

@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
     parser.add_argument("--at-once", type=int, help=f"how many scenarios at a time: {AT_ONCE}, fewer on a slow machine")
     parser.add_argument("--bounds", action="store_true", help="only scenarios whose leases have to be renewed in time")
-    parser.add_argument("--times", type=int, default=1, help="play each so many times")
+    parser.add_argument("--times", type=int, default=1, help="play each this many times")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     args = parser.parse_args()
 

@@ -29,7 +29,7 @@ export class Attempt implements Asking {
   #waiting: Waiting | undefined;
   #tries = 0;
   #isPooled = false;
-  /** Why the caller does not want it any more, in a box: a reason may be undefined. */
+  /** Why the caller no longer wants it, in a box: a reason may be undefined. */
   #over: { reason: unknown } | undefined;
   /** Rejects then. Created for those that wait. */
   #gaveUp: Promise<never> | undefined;
@@ -45,7 +45,7 @@ export class Attempt implements Asking {
     this.usesConnection = request.needsConnection;
   }
 
-  /** The caller does not want it any more, or the manager is closed. */
+  /** The caller no longer wants it, or the manager is closed. */
   giveUp(reason: unknown): void {
     this.#over ??= { reason };
     this.#reject?.(reason);

@@ -1,10 +1,10 @@
-/** A few connections for calls that need a connection to themselves: blocking waits, and WAIT behind a grant. */
+/** A few connections for calls that need a connection to themselves: blocking waits, and WAIT after a grant. */
 
 import type { Connection, Reach } from './wire.js';
 
 const SIZE = 8;
 
-/** Rejects when the caller does not want it any more. */
+/** Rejects when the caller no longer wants it. */
 type Patience = <T>(work: Promise<T>) => Promise<T>;
 
 export class Connections {

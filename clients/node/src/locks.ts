@@ -48,13 +48,13 @@ function wireOf(client: unknown): Wire {
   throw new LockBadArgumentError('', 'client is neither a client of node-redis nor one of ioredis');
 }
 
-/** The locks of one client: make one for each client of the application, and keep it. */
+/** The locks of one client: create one for each client of the application, and keep it. */
 export class Locks {
   readonly #engine: Engine;
   readonly #wire: Wire;
 
   /**
-   * `client` is connected, or connects by itself. Two managers over one client do not know each other's holds: a lock
+   * `client` is connected, or connects on its own. Two managers over one client do not know each other's holds: a lock
    * that is asked for again within its own `run` is only noticed by the same manager.
    */
   constructor(client: RedisClient, options: ManagerOptions = {}) {
@@ -134,7 +134,7 @@ export class Locks {
     return new Request(keys.map(keyOf), lease, options, [], keys.length > 1, false, this.#wire.prefix, timed);
   }
 
-  /** Ends the connections of its own. Locks that are held are not renewed any more. */
+  /** Ends the connections of its own. Locks that are held are no longer renewed. */
   close(): void {
     this.#engine.close();
   }

@@ -72,14 +72,14 @@ class NodeRedis implements Wire {
     return words;
   }
 
-  /** The library looks at its cluster itself when a node sends a command elsewhere, so it gets one to send. */
+  /** The library updates its map of the cluster when a node sends a command elsewhere, so it gets one to send. */
   async refresh(key: Buffer): Promise<void> {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#kind === 'pool') return this.#pooled(words, timeout);
-    // A command that was not written yet when its time is over is not written any more. A client that is connected
+    // A command that was not written yet when its time is over is no longer written. A client that is connected
     // writes at once, and a signal costs more than all else.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
     const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;

@@ -42,7 +42,7 @@ export interface ManagerOptions {
 export interface LeaderHooks {
   /** Called with the token when this process leads. */
   onElected?: (token: number) => void;
-  /** Called with the same token when it does not any more. */
+  /** Called with the same token when it no longer leads. */
   onLost?: (token: number) => void;
 }
 

@@ -59,7 +59,7 @@ export class Portable {
     return [...by, 1, request.key, name, MARGIN, this.#retention, ...args];
   }
 
-  /** The server does not have the script any more. */
+  /** The server no longer has the script. */
   missed(): void {
     this.#isLoaded = false;
   }

@@ -51,7 +51,7 @@ const DEFAULTS: Readonly<Settings> = Object.freeze({
 
 const NO_QUORUM = 'The operation was unable to achieve a quorum during its retry window.';
 
-/** Somebody else has one of the resources, or the lock is not held any more. */
+/** Somebody else has one of the resources, or the lock is no longer held. */
 export class ResourceLockedError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -138,7 +138,7 @@ export default class Redlock extends EventEmitter {
     return this.#lockOf(await this.#acquire(resources, duration, all, true), resources, duration, all);
   }
 
-  /** Gives the lock back; rejects with an ExecutionError if it was not held any more. */
+  /** Gives the lock back; rejects with an ExecutionError if it was no longer held. */
   async release(lock: Lock, _settings?: Partial<Settings>): Promise<ExecutionResult> {
     const start = Date.now();
     const held = this.#heldOf(lock);

@@ -1,4 +1,4 @@
-/** Behind a grant: whether as many replicas have it, or wrote it to disk, as the caller demands. */
+/** After a grant: whether as many replicas have it, or wrote it to disk, as the caller demands. */
 
 import { LockUnavailableError } from './errors.js';
 import { ConnectionLost, ReplyError, typed } from './failures.js';

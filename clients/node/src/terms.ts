@@ -10,7 +10,7 @@ export interface LockTerms {
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */
   details?: boolean;
-  /** So many replicas must have the grant within `replicasWithin`, or it is given back. Default: 0. */
+  /** This many replicas must have the grant within `replicasWithin`, or it is given back. Default: 0. */
   replicas?: number;
   /** Default: 1000. */
   replicasWithin?: number;
@@ -18,7 +18,7 @@ export interface LockTerms {
   fsync?: boolean;
   /** The lock is not free for others before that time, however soon it is released. Default: 0. */
   atLeast?: number;
-  /** The lease is not renewed any more after that time. Default: Infinity. */
+  /** The lease is no longer renewed after that time. Default: Infinity. */
   maxHold?: number;
 }
 

@@ -70,7 +70,7 @@ export class Timer {
     });
   }
 
-  /** Holds are not renewed any more; their losses are still reported. */
+  /** Holds are no longer renewed; their losses are still reported. */
   close(): void {
     const holds = this.#heap.filter(([, , what]) => typeof what !== 'function');
     this.#heap = [];

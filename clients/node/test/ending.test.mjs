@@ -1,5 +1,5 @@
-// What keeps a process from ending: a pending attempt that somebody awaits. No hold, leader or observer, nor a
-// connection of a manager that was not closed, also when its server is gone.
+// What keeps a process alive: a pending attempt that somebody awaits. Not a hold, a leader or an observer, nor a
+// connection of a manager that was not closed, even when its server is gone.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

@@ -90,7 +90,7 @@ test('attempts that poll move over to a module that is loaded meanwhile, and joi
     assert.equal(`w${order[turn]}`, queue[turn], 'in the order of the queue');
     assert.equal(await (await waits[order[turn]]).release(), true);
   }
-  assert(!/cmdstat_eval/.test(await redis.info('commandstats')), 'nobody polls any more');
+  assert(!/cmdstat_eval/.test(await redis.info('commandstats')), 'nobody polls now');
 });
 
 test('while the module is missing, one attempt every few seconds asks for it', async () => {

@@ -69,7 +69,7 @@ final class LaravelLockTest extends ServerTestCase
         self::assertFalse($locks->restoreLock('foo', 'somebody')->release());
         $restored = (new LaravelLocks(new Locks($this->server->connect())))->restoreLock('foo', $lock->owner());
         self::assertTrue($restored->release());
-        self::assertFalse($lock->release(), 'it is not held any more');
+        self::assertFalse($lock->release(), 'it is no longer held');
         self::assertTrue($locks->lock('foo', 10, 'me')->get());
         self::assertTrue($locks->restoreLock('foo', 'me')->release());
     }

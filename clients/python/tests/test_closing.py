@@ -86,7 +86,7 @@ class Closing(unittest.TestCase):
         before = set(threading.enumerate())
         for _ in range(5):
             locks = Locks(redis.Redis(port=server.port))
-            locks.lock("a", 60).acquire().release()  # its timer would look at it after 20 s
+            locks.lock("a", 60).acquire().release()  # its timer would check it after 20 s
             locks.close()
         until("the threads have ended", lambda: set(threading.enumerate()) <= before)
 

@@ -81,7 +81,7 @@ async def r(create_redis):
 
 
 class TheirTests(unittest.TestCase):
-    """With a margin and a retention of 0, because some of them look at the expiry of the key."""
+    """With a margin and a retention of 0, because some of them check the expiry of the key."""
 
     def test_of_threads(self) -> None:
         self.run_theirs("tests/test_lock.py", "redis.lock", "serverlock.compat.redis_py", 32)

@@ -110,7 +110,7 @@ class Signals(unittest.TestCase):
         self.interrupt_everywhere(valkey.Valkey(port=self.server.port), scope)
 
     def test_the_caller_gets_its_own_exception_when_the_library_fails_over_it(self) -> None:
-        """valkey-py reads the protocol in `finally`, also if an interruption has left it without a value."""
+        """valkey-py reads the protocol in `finally`, even if an interruption has left it without a value."""
         client = valkey.Valkey(port=self.server.port, protocol=Protocol(2))
         locks = self.opened(client)
         client.connection_pool._available_connections.clear()

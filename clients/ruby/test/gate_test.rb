@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# Few at a time, in their order, whatever strikes those who wait.
+# A few at a time, in order, whatever exceptions strike the waiting threads.
 class GateTest < Minitest::Test
   def test_it_lets_in_so_many_at_a_time
     gate = Serverlock::Gate.new(2)

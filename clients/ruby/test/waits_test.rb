@@ -98,7 +98,7 @@ class WaitsTest < Minitest::Test
   end
 end
 
-# When the timer looks at what.
+# When the timer checks what.
 class TimerTest < Minitest::Test
   # Is due at these times, one after the other.
   class Item
@@ -136,7 +136,7 @@ class TimerTest < Minitest::Test
   end
 
   def look(item)
-    Waiting.until("it is looked at") { item.looks.pop(true) unless item.looks.empty? }
+    Waiting.until("it is checked") { item.looks.pop(true) unless item.looks.empty? }
   end
 
   def test_it_looks_at_a_new_item_and_again_when_that_is_due

@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Returns when the connection is closed: nothing that was sent before gets a reply any more.
+    /// Returns when the connection is closed: nothing that was sent before can still get a reply.
     pub(crate) async fn close(&self) {
         self.close_soon();
         // The library ends it when the last call has let go of it. One without a receiver of messages cannot notice

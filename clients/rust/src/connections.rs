@@ -1,4 +1,4 @@
-//! A few connections for calls that need one to themselves: blocking waits, and WAIT behind a grant.
+//! A few connections for calls that need one to themselves: blocking waits, and WAIT after a grant.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -13,7 +13,7 @@ pub enum Kind {
     Refused,
     /// Somebody else still had the lock when the wait ended, or the server was changing all that time.
     Timeout,
-    /// The lock is not held any more, or not for certain.
+    /// The lock is no longer held, or not for certain.
     Lost,
     /// The wait would close a cycle of clients that wait for each other's session locks.
     Deadlock,

@@ -192,7 +192,7 @@ macro_rules! locks_methods {
             $lock { owner: Arc::clone(&self.owner), request }
         }
 
-        /// Ends the connections of its own. Locks that are held are not renewed any more, and attempts fail as
+        /// Ends the connections of its own. Locks that are held are no longer renewed, and attempts fail as
         /// [`Misuse`]($crate::Kind::Misuse). The connections of the application stay open. So it is when the last of
         /// these locks, and of their descriptions and holds, is dropped.
         pub fn close(&self) {

@@ -189,7 +189,7 @@ impl Hold {
         self.notify_loss(lost);
     }
 
-    /// The server does not know the grant any more.
+    /// The server no longer knows the grant.
     pub(crate) fn taken(self: &Arc<Self>) -> Error {
         self.lose("somebody has taken it away", true);
         self.check().err().unwrap_or_else(|| self.error("lost"))
@@ -242,7 +242,7 @@ impl Hold {
         locked(&self.state).ends()
     }
 
-    /// Whether it is released or lost, as far as is known: it needs no timer any more.
+    /// Whether it is released or lost, as far as is known: it no longer needs a timer.
     pub(crate) fn is_over(&self) -> bool {
         let state = locked(&self.state);
         state.is_ended || state.lost.is_some()

@@ -146,7 +146,7 @@ macro_rules! lock_options {
             self.with(|it| it.session = true)
         }
 
-        /// So many replicas must have the grant within that time; else it is given back.
+        /// This many replicas must have the grant within that time; else it is given back.
         #[must_use]
         pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
             self.with(|it| (it.replicas, it.within) = (count, within))
@@ -165,7 +165,7 @@ macro_rules! lock_options {
             self.with(|it| it.at_least = time)
         }
 
-        /// The lease is not renewed any more after that time.
+        /// The lease is no longer renewed after that time.
         #[must_use]
         pub fn max_hold(self, time: std::time::Duration) -> Self {
             self.with(|it| it.max_hold = Some(time))

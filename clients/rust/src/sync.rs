@@ -59,7 +59,7 @@ impl Signal {
         }
     }
 
-    /// Does something when it fires, also if it has: for threads that cannot wait for it.
+    /// Does something when it fires, even if it already has: for threads that cannot wait for it.
     #[cfg(feature = "blocking")]
     pub(crate) fn when_fired(&self, act: &Act) -> Registered<'_> {
         let number = crate::random::random();

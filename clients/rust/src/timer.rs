@@ -110,7 +110,7 @@ impl Timer {
         }
     }
 
-    /// Holds are not renewed any more; their loss is still reported.
+    /// Holds are no longer renewed; their loss is still reported.
     pub(crate) fn close(&self) {
         locked(&self.state).is_closed = true;
         self.forget();

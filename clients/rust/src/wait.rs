@@ -129,7 +129,7 @@ impl Attempt {
         }
     }
 
-    /// Waits as the only attempt of the manager. Nothing: it is not, or no longer.
+    /// Waits as the only attempt of the manager. Nothing: others wait, too.
     pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
@@ -145,8 +145,8 @@ impl Attempt {
         outcome
     }
 
-    /// Waits in pieces: connections are few, and a reply that is lost is noticed after one. Nothing: it is not alone
-    /// any more.
+    /// Waits in pieces: connections are few, and a reply that is lost is noticed after one. Nothing: it is no longer
+    /// alone.
     pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {

@@ -62,13 +62,13 @@ fn files(folder: &Path, from: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Makes the project of a user, with the line of the README for threads and the feature for tokio besides.
+/// Creates the project of a user, with the README's line for threads and the feature for tokio in addition.
 fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let folder = kept().join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("src/bin")).unwrap();
     let lines = blocks("toml")[0];
-    // It is in no registry yet: clients/suite/install.py tries the path, here it is the packed crate.
+    // It is not in a registry yet: clients/suite/install.py tries the path, here it is the packed crate.
     let threads = "serverlock = { path = \"../redis-lock/clients/rust\" }";
     assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"]"), "{lines}");
     let redis = "redis = \"1.8\"";

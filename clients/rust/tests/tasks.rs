@@ -94,7 +94,7 @@ async fn to_drop_a_guard_gives_the_lock_back() {
     eventually("it is free", move || at.is_free("report")).await;
 }
 
-/// The work is stopped where it awaits something, also when its task was spawned.
+/// The work is stopped at its next `await`, even if its task was spawned.
 #[tokio::test]
 async fn a_loss_drops_the_work_and_is_the_error() {
     let server = started();

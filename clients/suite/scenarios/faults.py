@@ -78,7 +78,7 @@ def a_stopped_server_is_one_typed_error_and_nothing_stays_held(stage):
             driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000)
     finally:
         server.resume()
-    # The server may execute what it finds in its sockets, in any order. Nobody wants it any more.
+    # The server may execute what it finds in its sockets, in any order. It is no longer wanted.
     time.sleep(0.3)
     until("the lock is free", lambda: is_free(conn, "report"))
     time.sleep(0.5)

@@ -27,7 +27,7 @@ def busy(stage, server):
         yield
     finally:
         conn.call("SCRIPT", "KILL")
-        until("it is not busy any more", lambda: not is_busy())
+        until("it is no longer busy", lambda: not is_busy())
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A scope belongs to its hold: it counts while that is held, and for those who hold it."""
+"""A scope belongs to its hold: it counts while that is held, and for its holders."""
 
 from scenarios.holding import fails
 from stage import is_free, scenario

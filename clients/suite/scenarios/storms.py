@@ -66,7 +66,7 @@ def storm(driver, is_free, means, wait_ms, attempts, name):
         "storm", manager="m", means=means, among=keys, attempts=attempts, at_once=100, within_ms=20, lease_ms=30000,
         wait_ms=wait_ms or ...)
     served = 0
-    while background and not pending.is_answered:  # those who are not cancelled are served meanwhile
+    while background and not pending.is_answered:  # attempts that are not cancelled are served meanwhile
         time_of_one(driver, 1)
         served += 1
     said = pending.get(2 * PATIENCE)

@@ -194,7 +194,7 @@ final class Keeper
         }
     }
 
-    /** The server does not know the grant any more. */
+    /** The server no longer knows the grant. */
     private function taken(Hold $hold): void
     {
         $this->lose($hold, 'somebody has taken it away', isGone: true);

@@ -15,8 +15,8 @@ final class Orders
     }
 
     /**
-     * The next order if one comes within so many seconds; null: however long it takes. The process ends with its input,
-     * and releases nothing.
+     * The next order if one comes within this many seconds; null: however long it takes. The process ends with its
+     * input, and releases nothing.
      *
      * @return array<string, mixed>|null
      */

@@ -50,7 +50,7 @@ final class Seat
     }
 
     /**
-     * Notes an answer; whether anybody waits for it.
+     * Notes an answer. Returns whether anybody waits for it.
      *
      * @param array<string, mixed> $line
      */

@@ -28,7 +28,7 @@ class LockTimeout(LockRefused, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lock is not held any more, or not for certain."""
+    """The lock is no longer held, or not for certain."""
 
     code = "lost"
 

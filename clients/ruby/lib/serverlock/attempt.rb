@@ -84,7 +84,7 @@ module Serverlock
       granted = alone if @engine.lone.ready?
       return granted if granted
 
-      # A call without WAIT would end a wait. In a crowd, two calls for each attempt take longer than the connection.
+      # A call without WAIT would end a wait. With many attempts, two calls for each take longer than the connection.
       unless @engine.subscription.up? || @queued
         granted = plain unless @engine.client.crowded? || @open
         granted ||= alone unless @engine.server.module_missing?
@@ -119,7 +119,7 @@ module Serverlock
       @engine.blocking.with(@request.keys[0]) { |connection| blocked(connection, Blocking::PIECE) }
     end
 
-    # As the only wait of the manager. Returns nil once it is not alone any more.
+    # As the only wait of the manager. Returns nil once it is no longer alone.
     def alone
       lone = @engine.lone
       lone.with do
@@ -249,7 +249,7 @@ module Serverlock
       raise
     end
 
-    # WAIT and WAITAOF, right behind the grant.
+    # WAIT and WAITAOF, right after the grant.
     def confirm(hold)
       replicas = @request.replicas || 0
       within = @request.replicas_within_ms

@@ -20,7 +20,7 @@ module Serverlock
   # The application's client: a Redis, or a ConnectionPool of them.
   # @private
   class Client
-    # So many connections of a pool are in use for locks at a time.
+    # This many connections of a pool are in use for locks at a time.
     FROM_POOL = 2
     CROWD = 8
 
@@ -47,7 +47,7 @@ module Serverlock
       renew
     end
 
-    # After a fork: those who hold a slot are gone.
+    # After a fork: the callers that hold a slot are gone.
     def renew
       @gate = Gate.new(@pool ? FROM_POOL : 1)
     end

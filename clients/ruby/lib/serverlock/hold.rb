@@ -112,7 +112,7 @@ module Serverlock
       @lease.refused(change)
     end
 
-    # When the timer has to look at it.
+    # When the timer has to check it.
     def due_at
       @lease.due_at
     end

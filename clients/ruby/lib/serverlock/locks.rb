@@ -3,7 +3,7 @@
 require "logger"
 
 module Serverlock
-  # The locks of one client of the application. Make one, and keep it.
+  # The locks of one client of the application. Create one, and keep it.
   #
   # @example
   #   locks = Serverlock::Locks.new(Redis.new)
@@ -43,7 +43,7 @@ module Serverlock
     # @param fsync [Boolean] it has to be on disk
     # @param replicas_within [Numeric] seconds for that
     # @param at_least [Numeric, nil] seconds for which it stays locked, though it is released earlier
-    # @param max_hold [Numeric, nil] seconds after which it is not renewed any more
+    # @param max_hold [Numeric, nil] seconds after which it is no longer renewed
     # @param on_lost [#call, nil] called once with the {Held} when the lock is lost
     # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is then
     # @yieldparam held [Held]
@@ -65,7 +65,7 @@ module Serverlock
                             max_hold:, on_lost:, interrupt:), &block)
     end
 
-    # A lock with at most so many holders. Options as for {#lock}.
+    # A lock with at most this many holders. Options as for {#lock}.
     # @param most [Integer] 1 to 4096
     # @return [Lock, Object]
     def limit(key, most, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
@@ -106,7 +106,7 @@ module Serverlock
       Observer.new(self, Request.new(key, lease:), block)
     end
 
-    # Ends what waits. Locks that are held are not renewed any more; they can be released.
+    # Ends what waits. Locks that are held are no longer renewed; they can be released.
     def close
       engine.close
     end

@@ -6,7 +6,7 @@ module Serverlock
   # The one connection of a manager on which messages for its waits arrive, and the waits themselves.
   # @private
   class Subscription
-    # Without news, an attempt is sent again after so many seconds: half of `lock.place-ms`.
+    # Without news, an attempt is sent again after this many seconds: half of `lock.place-ms`.
     NO_NEWS = 5.0
     WHILE_DOWN = 1.0
     # Copies are due at multiples of this, so that one pipeline has those of many attempts.

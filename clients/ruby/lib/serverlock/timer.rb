@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # When to look at what: which holds are lost or due for renewal, and which waits keep their place with a copy. One
+  # When to check what: which holds are lost or due for renewal, and which waits keep their place with a copy. One
   # thread for a manager, and a queue ordered by time that only this thread touches: callers hand over what is new.
   #
   # An item has `due_at`, when it needs the first look; `look(now, due)`, which adds to `due` what {Renewals} is to send
@@ -12,7 +12,7 @@ module Serverlock
     LONGEST = 1.0
     # An idle manager has no wake-ups.
     LINGERS = 5.0
-    # An item that is over leaves the queue after so many seconds.
+    # An item that is over leaves the queue after this many seconds.
     LEAVES = 60.0
 
     def initialize(engine)

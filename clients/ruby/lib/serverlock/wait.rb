@@ -9,7 +9,7 @@ module Serverlock
     Reply = Struct.new(:value, :sent)
 
     attr_reader :request, :id, :call, :ends
-    # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no copy may be sent any more; `gone`:
+    # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no more copies may be sent; `gone`:
     # its caller has left.
     attr_accessor :resend_at, :looked_at, :asks, :turn, :over, :gone
 

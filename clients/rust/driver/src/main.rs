@@ -12,7 +12,7 @@ use std::io::{BufRead, Write};
 use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
-/// What both forms can. A hold that was released does not compile any more, so that it cannot be released twice.
+/// What both forms can. Code that uses a released hold does not compile, so a hold cannot be released twice.
 const CAN: [&str; 17] = [
     "sentinel",
     "cluster",
@@ -51,7 +51,7 @@ impl log::Log for Stderr {
 /// One line of JSON to the suite.
 pub(crate) fn say(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // If nobody reads any more, the end of the orders is near.
+    // If nobody reads, the end of the orders is near.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

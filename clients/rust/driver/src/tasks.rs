@@ -50,7 +50,7 @@ fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Fai
     locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
 }
 
-/// A hold and what can be seen of it, also when it is gone.
+/// A hold, and what can be seen of it even when it is gone.
 #[derive(Clone)]
 struct Known {
     held: Arc<tokio::sync::Mutex<Option<Held>>>,

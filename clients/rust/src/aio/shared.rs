@@ -11,7 +11,7 @@ use crate::failures::{Call, Failure, Reply, in_time, read};
 use crate::route::{Server, Servers};
 use crate::sync::{Signal, locked};
 
-/// Makes a call on the connection of the application.
+/// Sends one command over the connection of the application.
 type Asks = Box<dyn Fn(Cmd) -> Call + Send + Sync>;
 
 /// The connections of the application. They cannot be closed from here: a reply that is late is awaited.

@@ -1,5 +1,5 @@
-//! Sends commands by a closure of the application. Its connections cannot be closed from here, so it runs on a thread
-//! of its own, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
+//! Sends commands through a closure of the application. Its connections cannot be closed from here, so it runs on a
+//! thread of its own, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::route::{Server, Servers};
 
 const AT_ONCE: usize = 4;
 
-/// Makes a call.
+/// Sends one command.
 type Run = Arc<dyn Fn(&Cmd) -> RedisResult<Value> + Send + Sync>;
 
 pub(crate) struct Theirs {

@@ -59,7 +59,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     async def aclose(self) -> None:
-        """Ends its tasks and its own connections. Locks that are held are not renewed any more."""
+        """Ends its tasks and its own connections. Locks that are held are no longer renewed."""
         await self._engine().close()
 
     async def __aenter__(self) -> "Locks":

@@ -1,4 +1,4 @@
-"""What could not be given back at once, settled in the background: attempts and grants that nobody wants any more.
+"""What could not be given back at once, settled in the background: attempts and grants that are no longer wanted.
 
 They have a worker of their own: a debt that gets no reply must not delay a renewal.
 """

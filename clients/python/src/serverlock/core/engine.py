@@ -122,7 +122,7 @@ class Engine:
     # Holds
 
     async def extend(self, hold: Hold, lease: float | None) -> None:
-        """Sets a new lease. Raises LockLost if the lock is not held any more."""
+        """Sets a new lease. Raises LockLost if the lock is no longer held."""
         hold.check()
         lease = hold._request.lease if lease is None else lease
         sent = now()

@@ -44,7 +44,7 @@ class RecoverOptions(GrantOptions, total=False):
     """The options of `recover`.
 
     at_least: others cannot have the lock before that time, however soon it is released.
-    max_hold: the lease is not renewed any more after that time.
+    max_hold: the lease is no longer renewed after that time.
     on_lost: called with the hold when it is lost.
     """
 

@@ -60,7 +60,7 @@ class Timer:
         self._push(at, next(self._count), work)
 
     def close(self) -> None:
-        """Ends the workers. Nothing is renewed any more, but losses are still reported."""
+        """Ends the workers. Nothing more is renewed, but losses are still reported."""
         self._is_closed = True
         with self._mutex:
             entries, self._entries = self._entries, []

@@ -65,7 +65,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     def close(self) -> None:
-        """Ends its threads and its own connections. Locks that are held are not renewed any more."""
+        """Ends its threads and its own connections. Locks that are held are no longer renewed."""
         run(self._engine().close)
 
     def __enter__(self) -> "Locks":

@@ -25,8 +25,8 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * The cases of ShedLock's AbstractExtensibleLockProviderIntegrationTest and of its fuzz test, which are in no
- * repository, with its own LockingTaskExecutor.
+ * The cases of ShedLock's AbstractExtensibleLockProviderIntegrationTest and of its fuzz test, which are not published,
+ * with its own LockingTaskExecutor.
  */
 class ShedLockTest {
     private static final Duration LONG = Duration.ofMinutes(5);

@@ -27,7 +27,7 @@ public interface Connection extends AutoCloseable {
      */
     void onEnd(Runnable ended);
 
-    /** Closes the connection. Commands without a reply do not get one any more. */
+    /** Closes the connection. Commands without a reply no longer get one. */
     @Override
     void close();
 }

@@ -154,7 +154,7 @@ final class Sender {
             throw error;
         }
         if (connection != null) {
-            connection.close(); // its server may not have the key any more
+            connection.close(); // its server may no longer have the key
         }
         if (resources.router().isCluster() && (usesConnection || error instanceof ConnectionLost)) {
             resources.router().refresh();

@@ -180,7 +180,7 @@ final class Waiting {
 
     /**
      * The grant may be as old as the blocking command. If that took long, the lease counts from an EXTEND. Null: the
-     * grant is not valid any more.
+     * grant is no longer valid.
      */
     private Grant confirmed(Grant grant) throws InterruptedException {
         while (context.now() >= grant.sent() + request.lease() / 3) {

@@ -300,7 +300,7 @@ public final class Request implements Cloneable {
         return words.addAll(tail).done();
     }
 
-    /** The arguments of the portable script: all words behind the key. */
+    /** The arguments of the portable script: all words after the key. */
     public byte[][] scripted(byte[] id) {
         byte[][] words = acquire(id, 0, null);
         return Arrays.copyOfRange(words, 2, words.length);

@@ -10,7 +10,7 @@ import java.util.Deque;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/** A few dedicated connections, for blocking waits and for WAIT behind a grant. Thread-safe. */
+/** A few dedicated connections, for blocking waits and for WAIT after a grant. Thread-safe. */
 public final class Connections {
     private static final int MOST = 8;
 

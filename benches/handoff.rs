@@ -1,8 +1,8 @@
 //! The cost of handing a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
 //!
 //! Its parts: one hot lock that 4, 16 and 64 client processes want again and again (`hot`); one hand-off with 1 to
-//! 10,000 waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while a
-//! crowd comes or goes (`pause`); the memory of a waiter (`memory`).
+//! 10,000 waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while many
+//! clients come or go (`pause`); the memory of a waiter (`memory`).
 
 mod crowd;
 mod hot;

@@ -204,7 +204,7 @@ fn measure_size(settings: &Settings, keys: usize, waits: usize) -> Row {
     row
 }
 
-/// The instructions of a hand-off with so many waits behind it.
+/// The instructions of a hand-off with this many waits behind it.
 fn count(keys: usize, waits: usize) -> Result<f64, String> {
     let mut callgrind = Callgrind::start(State::NoSink, options())?;
     let mut crowd = Crowd::hold(&callgrind.server, keys);

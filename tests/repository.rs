@@ -146,7 +146,7 @@ fn the_latest_release_is_named_as_it_is() {
     assert!(read("SECURITY.md").lines().any(|it| it == line), "SECURITY.md lacks: {line}");
 }
 
-/// A template that sends its reader to a section names one that is there.
+/// A template that sends its reader to a section names one that exists.
 #[test]
 fn templates_name_sections_that_are_there() {
     let security = read("SECURITY.md");

@@ -183,7 +183,7 @@ def rss_kb():
 
 
 def start_waits(contender, count):
-    """So many attempts that wait, each for a lock of its own that somebody else has."""
+    """This many attempts that wait, each for a lock of its own that somebody else has."""
     acquires = [contender.lock(f"waits:{number}", 600)[0] for number in range(count)]
     if isinstance(contender, Tasks):
         threading.Thread(target=contender.run, args=[_gather(acquires)], daemon=True).start()

@@ -93,7 +93,7 @@ def hot(acquire, release, seconds)
   waits
 end
 
-# So many threads that wait for a lock of their own.
+# This many threads that wait for a lock of their own.
 def waits(made, count)
   count.times { |number| Thread.new { made.call("waits:#{number}", 3600)[0].call } }
   true

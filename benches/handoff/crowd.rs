@@ -1,7 +1,7 @@
 //! One hand-off with many waiters behind it, and what a waiter costs in memory.
 //!
 //! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write;
-//! the next in line gets it: the line keeps its length, and each hand-off is two commands.
+//! the head of the queue gets it: the queue keeps its length, and each hand-off is two commands.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -14,7 +14,7 @@ use testkit::install;
 use testkit::{temp_dir, until, Conn, Server};
 
 const CLIENTS: [usize; 3] = [4, 16, 64];
-/// From the moment that all client processes are there.
+/// From the moment that all client processes are ready.
 const RUN_UP: Duration = Duration::from_millis(150);
 
 #[derive(Clone, Copy, PartialEq)]

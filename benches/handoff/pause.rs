@@ -1,4 +1,4 @@
-//! How long a server does nothing else while a crowd begins to wait, disconnects, or is sent away by a demotion.
+//! How long a server does nothing else while many clients begin to wait, disconnect, or are sent away by a demotion.
 //!
 //! Another connection sends one PING after the other meanwhile; the longest that one took is about as long as the
 //! longest iteration of the event loop. BLPOP does the same for comparison: a pause that is as long there is the
@@ -47,7 +47,7 @@ fn until_blocked(conn: &mut Conn, count: usize) {
     });
 }
 
-/// A crowd that waits, and the longest PING while it began to.
+/// The clients that wait, and the longest PING while they began to.
 fn joined(server: &Server, conn: &mut Conn, way: Way, size: usize) -> (Crowd, Duration) {
     let mut crowd = Crowd::new(server, way, size);
     crowd.take(server);

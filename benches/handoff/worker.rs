@@ -124,7 +124,7 @@ pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Chil
     command.stdin(Stdio::null()).spawn().expect("a client process")
 }
 
-/// Reports that so many clients are there, and waits for the times of their start and end.
+/// Reports that this many clients are ready, and waits for the times of their start and end.
 pub fn await_start(port: u16, key: &str, clients: usize) -> (u64, u64) {
     let mut conn = Conn::to(port).unwrap();
     conn.int(&["INCRBY", &format!("{key}:ready"), &clients.to_string()]);

@@ -51,7 +51,7 @@ impl Origin {
         self.facts.iter().find(|(other, _)| *other == name).map_or("", |(_, fact)| fact)
     }
 
-    /// Writes `rows` as CSV behind the facts, in a file named after date, bench and server, unless this only tries out.
+    /// Writes `rows` as CSV after the facts, in a file named after date, bench and server, unless this only tries out.
     pub fn keep(&self, header: &str, rows: &[String]) {
         if self.smoke {
             return;

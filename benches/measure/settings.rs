@@ -2,7 +2,7 @@
 
 /// How a bench was called.
 pub struct Call {
-    /// The words behind its name on the command line.
+    /// The words after its name on the command line.
     pub arguments: Vec<String>,
     /// Only tried out, by `cargo test --bench lock`: one short round, nothing is written.
     pub smoke: bool,

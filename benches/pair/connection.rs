@@ -242,7 +242,7 @@ impl Stand {
 /// The workloads of a state with their costs, and the operations of a measurement.
 pub type Measured = (State, usize, Vec<Workload>);
 
-/// So many rounds of all workloads, each in both states, side by side: the lines for the raw file, and the workloads
+/// This many rounds of all workloads, each in both states, side by side: the lines for the raw file, and the workloads
 /// with their costs in each state.
 pub fn side_by_side(
     rounds: usize,

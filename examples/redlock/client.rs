@@ -18,7 +18,7 @@
 //!   holder of the lock as a whole. Storage cannot tell a late writer by it. A lock on one server
 //!   has such a token; if work past the lease would do harm, use that.
 //! - **It stands on time.** Every server's clock has to run about as fast as the client's. If one is
-//!   set forward, or the client sleeps between the last look at [`Guard::validity`] and its work, two
+//!   set forward, or the client sleeps between the last check of [`Guard::validity`] and its work, two
 //!   clients can hold.
 //! - **It stands on memory.** A server that forgets a grant when it is started again, or a replica
 //!   that takes over without it, can make a second majority. Use `appendonly yes` with
@@ -218,7 +218,7 @@ impl Server {
     fn release(&self, key: &str, id: u64, answer: Answer) {
         let command = match answer {
             Answer::Granted(token) => cmd("LOCK.RELEASE").arg(key).arg(token).to_owned(),
-            // Also one that refused keeps something of the attempt: its place in line.
+            // Even a server that refused keeps something of the attempt: its place in the queue.
             Answer::Refused | Answer::None => cmd("LOCK.CANCEL").arg(key).arg(id).to_owned(),
         };
         if self.send::<i64>(&command).is_err() {

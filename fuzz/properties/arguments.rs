@@ -19,7 +19,7 @@ struct Command {
 /// Where the options begin.
 enum From {
     Argument(usize),
-    /// Behind numkeys, that many keys, and so many more; as many as that follow the keys at least.
+    /// After numkeys, that many keys and `more` arguments; at least `behind` arguments follow the keys.
     Keys {
         more: usize,
         behind: usize,

@@ -43,7 +43,7 @@ pub fn check(input: &[u8]) {
     check_with(input, |_, _| None);
 }
 
-/// `is_kept` says whether the lock of a key is kept for those who are parked there, if the caller can see it. It is
+/// `is_kept` says whether the lock of a key is kept for the waiters parked there, if the caller can see it. It is
 /// asked for each key after each step.
 pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let mut queues: Queues<u64> = Queues::default();

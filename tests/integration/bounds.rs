@@ -1,5 +1,5 @@
 //! Bounds on time go through `testkit::bound`: no assertion compares a time with a limit of its own, and the list of
-//! the tests with a bound names tests that are there.
+//! the tests with a bound names tests that exist.
 
 use crate::documents::{has_test, sources_below};
 use proc_macro2::{TokenStream, TokenTree};

@@ -136,8 +136,8 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     let _ = fs::remove_dir_all(&dir);
 }
 
-/// A server for a crowd whose iterations are counted, and how many the crowd is: fewer where the limit of open files
-/// forbids. Nothing where they cannot be counted.
+/// A server for many clients whose iterations are counted, and the number of clients: fewer where the limit of open
+/// files forbids. Nothing where they cannot be counted.
 fn crowd_server() -> Option<(Locks, Iterations, usize)> {
     let count = raise_limit();
     if count < WAITERS {
@@ -293,7 +293,7 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
     }
 }
 
-/// Waits end at their time, also where the server may not write and locks wait to be passed on: replying to all of them
+/// Waits end at their time, even if the server may not write and locks wait to be passed on: replying to all of them
 /// takes less than a second of CPU.
 #[test]
 fn waits_that_end_in_a_pause_are_answered_within_a_second() {

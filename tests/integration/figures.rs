@@ -102,7 +102,7 @@ fn a_holder_among_many_costs_what_the_documents_say() {
         let key = ["k", "l", "m"][usize::try_from(n % 3).unwrap()];
         conn.int(&["LOCK.ACQUIRE", key, "EX", "600", "ID", &id, "OWNER", &owner, "SHARED"]);
     }
-    // Tables that grow are there twice for a while.
+    // Tables that grow exist twice for a while.
     let most = documented + documented / 20;
     let each = || Some((used(&mut conn) - before) / HOLDERS).filter(|bytes| *bytes <= most);
     assert_near(until("a holder costs no more than that", each), documented, "a holder");

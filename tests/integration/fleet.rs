@@ -1,5 +1,5 @@
 //! A mixed fleet on the same keys: clients of the pattern documented for SETNX, clients of
-//! SET NX PX with a script, and LOCK.* clients never hold a lock at once, also when some die.
+//! SET NX PX with a script, and LOCK.* clients never hold a lock at once, even when some die.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

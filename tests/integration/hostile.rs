@@ -66,7 +66,7 @@ fn hostile_arguments() -> Vec<Vec<u8>> {
     all
 }
 
-/// Every command with a hostile argument in every position behind its name, and one more at its end.
+/// Every command with a hostile argument in every position after its name, and one more at its end.
 /// Where the hostile argument is the key, the command may be well-formed.
 fn hostile_commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut all = Vec::new();

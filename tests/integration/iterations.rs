@@ -11,7 +11,7 @@ const CROWD: usize = 200_000;
 const LONGEST: Duration = Duration::from_millis(5);
 /// The same if the server uses libc's allocator, which returns memory in large pieces: up to 45.
 const LONGEST_OF_LIBC: Duration = Duration::from_millis(60);
-/// How long the whole crowd may take on a busy machine.
+/// How long all clients together may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {

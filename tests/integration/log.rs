@@ -3,7 +3,7 @@
 
 use testkit::{until, Server};
 
-/// The lines of the module, behind its name.
+/// The lines of the module, without its name.
 fn lines(server: &Server) -> Vec<String> {
     server.log().lines().filter_map(|line| line.split_once("<lock> ")).map(|(_, text)| text.to_string()).collect()
 }
@@ -36,7 +36,7 @@ const BEGUN: &str = "a grace has begun: no lock is granted for the next ";
 const ENDED: &str = "the grace has ended: locks are granted";
 
 #[test]
-fn a_grace_is_logged_at_its_begin_and_end() {
+fn a_grace_is_logged_when_it_begins_and_ends() {
     let master = Server::start();
     let server = Server::with().module_args(&["failover-grace-ms", "1500"]).start();
     until("the grace of the start has ended", || (count(&server, ENDED) == 1).then_some(()));
@@ -66,7 +66,7 @@ fn in_grace() -> Server {
 fn the_end_of_a_grace_says_what_it_refused() {
     let server = in_grace();
     let mut conn = server.conn();
-    // Commands that would have been granted the lock, also several keys and an expired one.
+    // Commands that would have been granted the lock, also for several keys and an expired one.
     conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
     for call in [
         &["LOCK.ACQUIRE", "k", "PX", "1"][..],

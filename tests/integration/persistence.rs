@@ -137,7 +137,7 @@ fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     all
 }
 
-/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and looks at the locks on
+/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and checks the locks on
 /// the next server.
 fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
     let options = options.clone().module_args(&["margin-ms", "0"]);

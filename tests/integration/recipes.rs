@@ -1,4 +1,4 @@
-//! docs/RECIPES.md: each recipe prevents what it claims to, also when a machine dies or stands still in the middle.
+//! docs/RECIPES.md: each recipe prevents what it claims to, even when a machine dies or stalls in the middle.
 //!
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 

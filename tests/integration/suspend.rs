@@ -114,7 +114,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
         for (_, command) in asked {
             conn.send(command);
         }
-        // So long that an answer of the replica would wait in the socket too.
+        // Long enough that an answer of the replica would wait in the socket, too.
         sleep(Duration::from_millis(1_100));
     });
     let mut answers: Vec<_> = asked.into_iter().map(|(name, _)| (name, conn.read())).collect();

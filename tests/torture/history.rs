@@ -9,7 +9,7 @@ pub enum Share {
     #[default]
     Alone,
     Shared,
-    /// So that at most so many hold it.
+    /// At most this many holders.
     Limit(usize),
 }
 
@@ -83,7 +83,7 @@ pub enum Outcome {
     Granted(i64),
     /// nil: somebody else has it. LOCK.MEXTEND: one of the keys at least is not held, and none has changed.
     Refused,
-    /// LOCK.MRELEASE: so many of the keys, which is not known.
+    /// LOCK.MRELEASE: the number of keys released; which ones is not known.
     Part(i64),
     /// The integer of EXTEND, RELEASE, CHECK, or of a compare and delete.
     Answer(i64),
@@ -106,7 +106,7 @@ pub struct Op {
     pub from: Moment,
     /// When it was sent last.
     pub sent: Moment,
-    /// When the reply was there, or none would come any more.
+    /// When the reply arrived, or when none could arrive.
     pub until: Moment,
 }
 
@@ -127,7 +127,7 @@ impl Display for Op {
 pub struct Inspection {
     pub from: Moment,
     pub until: Moment,
-    /// The IDs of those who hold it, overdue or not; without those that have none.
+    /// The IDs of its holders, overdue or not; holders without an ID are left out.
     pub holders: Vec<i64>,
     /// The waiters in order; 0 for one without an ID.
     pub queue: Vec<i64>,
@@ -179,7 +179,7 @@ pub enum Effect {
     LossOfOthers,
     /// The server began anew.
     Restart,
-    /// The slot of a key went to another server, and those who wait with it nowhere.
+    /// The slot of a key went to another server, and its waiters went nowhere.
     Move,
     /// Another server may have taken over, or the same began anew without what it knew; a grace covers leases.
     Change,

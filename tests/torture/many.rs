@@ -18,7 +18,7 @@ use testkit::{Server, SetAtEnd};
 
 const MARGIN_US: i64 = 50_000;
 
-/// A server on which clients work for so long: what each did with each key, and what is known of it.
+/// Clients work on a server for that long. Returns what each did with each key, and what is known of the server.
 fn work(
     server: &Server,
     seconds: u64,
@@ -146,7 +146,8 @@ fn answer(ops: &mut [Op], before: i64, after: i64) -> bool {
     true
 }
 
-/// Two holders at once, as the pass finds them, among clients of the classic pattern on one key; after so many rounds.
+/// Two holders at once, as the pass finds them, among clients of the classic pattern on one key; after this many
+/// rounds.
 fn two_holders(is_wrong: bool, until_found: bool) -> usize {
     let server = Server::start();
     let begin = Instant::now();

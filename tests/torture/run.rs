@@ -189,7 +189,7 @@ fn crew(plan: &Plan) -> Vec<Role> {
     crew
 }
 
-/// A run of so many seconds is of all setups.
+/// A run of this many seconds tries all setups.
 const LONG: u64 = 60;
 
 /// Runs setups side by side; ends with an error if anything was promised and not kept.

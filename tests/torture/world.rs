@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// The wall clock as the servers have it, for clients that look at a clock.
+    /// The wall clock of the servers, for clients that read a clock.
     pub fn unix(&self) -> (Moment, Unix) {
         let offset = self.steps.lock().unwrap().last().map_or(0, |step| step.offset);
         let now = self.now();

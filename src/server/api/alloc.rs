@@ -1,7 +1,7 @@
 //! Memory comes from the server, so that its `used_memory` and limits include it.
 //!
 //! Outside a server (in tests of the pure core) that allocator is missing, and the system's is used. In a server the
-//! first allocation happens after the API is there, so the two never mix.
+//! first allocation happens after the API is available, so the two never mix.
 
 use redis_module::alloc::RedisAlloc;
 use redis_module::raw;

@@ -67,7 +67,7 @@ fn subscribe_to(context: &Context, id: u64, on_event: OnEvent) -> bool {
     unsafe { (api().subscribe_to_server_event)(context.as_ptr(), event, Some(on_event)) == 0 }
 }
 
-/// Makes the C function of an event handler out of `fn(&Context, &mut Entry, subevent, data)`.
+/// Builds the C function of an event handler from `fn(&Context, &mut Entry, subevent, data)`.
 macro_rules! c_event {
     ($name:ident, $handler:expr) => {
         unsafe extern "C" fn $name(

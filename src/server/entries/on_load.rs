@@ -30,7 +30,7 @@ const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 /// exist: `check_commands` has checked. Redis has no such option.
 const VALKEY_SKIP_COMMAND_VALIDATION: i32 = 1 << 4;
 
-/// Makes the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
+/// Defines the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
 /// shows it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
 macro_rules! export_module {
     ($name:expr, $version:expr, $load:path) => {

@@ -22,7 +22,7 @@ const fn name_of(event: Event) -> &'static CStr {
 #[must_use]
 pub fn is_written(name: Arg<'_>) -> bool {
     module().written.get().is_some_and(|written| {
-        // SAFETY: the name is lent to `Writing` as long as it is there.
+        // SAFETY: the name is lent to `Writing` for as long as that exists.
         let written = unsafe { Arg::lent(written) };
         written.as_bytes() == name.as_bytes()
     })

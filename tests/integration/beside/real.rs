@@ -90,7 +90,7 @@ impl Real {
         self.moved.set(0, &clocks.numbers());
     }
 
-    /// So many iterations of the event loop have come to an end.
+    /// This many iterations of the event loop have come to an end.
     pub fn settle(&mut self, iterations: usize) {
         for _ in 0..iterations {
             assert_eq!(self.control.call(&["PING"]), Reply::Status("PONG".into()));

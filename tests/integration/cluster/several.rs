@@ -1,5 +1,5 @@
-//! Several holders and several keys in a cluster: a slot that moves while a mixed crowd waits in it, and a replica
-//! that becomes master, whose tokens, leases and limits are those of the old one.
+//! Several holders and several keys in a cluster: a slot that moves while clients of all kinds wait in it, and a
+//! replica that becomes master, whose tokens, leases and limits are those of the old one.
 
 use super::failover::until_replicated;
 use super::nodes::{Move, Node};

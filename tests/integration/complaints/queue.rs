@@ -89,7 +89,7 @@ const FAIR: &str = "local first = redis.call('LINDEX', KEYS[2], 0) \
      if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return 0 end \
      redis.call('LPOP', KEYS[2]) return 1";
 
-/// redisson/redisson#4661: those who waited in a process that ended stay in the queue, and the lock is
+/// redisson/redisson#4661: the waiters of a process that ended stay in the queue, and the lock is
 /// free but nobody gets it.
 #[test]
 fn no_dead_waiter_blocks_a_free_lock() {

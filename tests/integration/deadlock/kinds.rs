@@ -117,7 +117,7 @@ fn each_of_several_locks_can_close_the_cycle() {
 #[test]
 fn one_chain_through_every_kind_of_wait_closes() {
     let mut clients = Clients::start();
-    // first waits for second among those who share, second for third by its limit, third for the caller and others.
+    // first waits for second among the sharing clients, second for third by its limit, third for the caller and others.
     let mut first = clients.holds("firsts", &[]);
     let mut second = clients.holds("shared", &["SHARED"]);
     let mut third = clients.holds("limited", &["LIMIT", "1"]);

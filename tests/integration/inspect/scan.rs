@@ -123,7 +123,7 @@ fn state_and_match_filter_the_locks() {
     }
 }
 
-/// So many locks with so many holders each, which were granted to nobody that is known.
+/// This many locks with this many holders each, which were granted to nobody that is known.
 fn fill(conn: &mut Conn, locks: usize, holders: usize) {
     let script = "local t = redis.call('TIME') for k = 1, tonumber(ARGV[1]) do for n = 1, tonumber(ARGV[2]) do \
                   redis.call('ZADD', KEYS[1] .. k, string.format('%d.000001', t[1] + 600 + n % 60), \

@@ -7,7 +7,7 @@ use crate::waiting::{is_silent, Locks};
 use std::time::Duration;
 use testkit::{bound, until, Conn, Iterations, Reply, Server};
 
-/// The names of so many keys, all of one length.
+/// The names of this many keys, all of one length.
 fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}{number:05}")).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::clock::Clocks;
 use testkit::{bound, encoded, until_within, Conn, Iterations, Options, Reply, Server};
 
-/// The longest iteration. Before these crowds left in pieces it took 20 ms and more for each of them.
+/// The longest iteration. Before these clients left in pieces it took 20 ms and more in each case.
 const LONGEST: Duration = Duration::from_millis(5);
 const KEYS: usize = 1_024;
 /// Names of this length and a few digits more: together they are as long as the names of one attempt can be.

@@ -25,7 +25,7 @@ impl Clock {
     pub fn start(module_args: &[&str]) -> Option<Self> {
         let clocks = Clocks::new(&[0])?;
         let server = clocks.of(Server::with().module_args(module_args)).start();
-        // So much that the module, which looks ten times a second, knows the clock.
+        // Long enough that the module, which reads the clock ten times a second, knows it.
         sleep(Duration::from_millis(500));
         Some(Self { clocks, server })
     }
@@ -61,7 +61,7 @@ fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
     (clock.server.waiter(&[&["LOCK.ACQUIRE"], args].concat()), start)
 }
 
-/// Asserts that a wait of so many milliseconds is over in time and without the lock.
+/// Asserts that a wait of this many milliseconds is over in time and without the lock.
 fn assert_times_out((mut conn, start): (Conn, Instant), wait_ms: u64) {
     assert!(conn.read().is_nil());
     let waited = start.elapsed();

@@ -14,7 +14,7 @@ const CLAIM: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
 
 /// A script that takes as long as its argument says. It cannot see a clock on every server.
 const SLOW_SCRIPT: &str = "for n = 1, tonumber(ARGV[1]) do end";
-/// So many turns take a few milliseconds.
+/// This many turns take a few milliseconds.
 const FEW_TURNS: u32 = 5_000_000;
 
 /// A server that stands still, and does not answer that it is busy.

@@ -88,7 +88,7 @@ fn a_retryable_error_changes_nothing_and_a_retry_succeeds() {
 }
 
 #[test]
-fn a_replica_without_master_has_the_documented_exit_code() {
+fn a_replica_without_master_replies_the_documented_code() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -98,7 +98,7 @@ fn a_replica_without_master_has_the_documented_exit_code() {
 }
 
 #[test]
-fn wrong_logins_have_documented_exit_codes() {
+fn wrong_logins_get_the_documented_codes() {
     let codes = codes();
     let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);
@@ -110,7 +110,7 @@ fn wrong_logins_have_documented_exit_codes() {
     assert_eq!((code(&stranger.call(&ACQUIRE)).as_str(), codes.get("NOPERM")), ("NOPERM", Some(&false)));
 }
 
-/// Those of a cluster, of MULTI, of EVALSHA and of a start are tried in `cluster::`, `guards::`, `portable::` and
+/// The codes of a cluster, of MULTI, of EVALSHA and of a start are tested in `cluster::`, `guards::`, `portable::` and
 /// `sessions::late`.
 #[test]
 fn the_page_lists_the_codes_that_clients_of_locks_know() {

@@ -21,7 +21,7 @@ fn started(args: &[&str]) -> (Server, Conn, Vec<Way>) {
     (server, conn, ways)
 }
 
-/// Makes a state; on servers before 6.2 too, whose SET has no PXAT.
+/// Creates a state, even on servers before 6.2, whose SET has no PXAT.
 fn set_up(conn: &mut Conn, case: &Case, setup: &[&Words]) {
     for words in setup {
         let args = case.args(words);

@@ -159,7 +159,7 @@ fn run(server: &Server, kinds: &[Kind]) {
     }
 }
 
-/// The module and scripts, in a crowd with both kinds of hand-made locks.
+/// The module and scripts, together with both kinds of hand-made locks.
 #[test]
 fn the_module_scripts_and_classic_locks_never_overlap() {
     let margin = MARGIN.as_millis().to_string();

@@ -132,7 +132,7 @@ fn a_script_cannot_queue_and_starves() {
     let done = conn.call(&["EXEC"]);
     let token = done.list()[1].int();
     assert!(waiter.silent_for(Duration::from_millis(50)), "the waiter waits on");
-    // RELEASE by a script is a DEL: the first in line gets it.
+    // RELEASE by a script is a DEL: the head of the queue gets it.
     assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     server.allow_silent_changes();
     assert!(waiter.read().int() > token);

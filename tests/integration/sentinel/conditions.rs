@@ -172,7 +172,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
         let sent = now_us();
         match first.call(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
             Reply::Int(1) => held_until = sent + 1_000_000,
-            // Not yet, or not any more, on a busy machine.
+            // Not yet, or no longer, on a busy machine.
             _ => {
                 if let Reply::Int(granted) = first.call(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {
                     token = granted.to_string();

@@ -76,7 +76,7 @@ fn ten_thousand_sessions_end_at_once() {
     bound::cpu("the end of many sessions", LONGEST, || longest_when_all_end(many));
 }
 
-/// The longest iteration of the event loop after so many connections with a session were ended by one command.
+/// The longest iteration of the event loop after this many connections with a session were ended by one command.
 fn longest_when_all_end(many: usize) -> Option<Duration> {
     let (server, iterations) = Iterations::start(options("100", "60000"))?;
     let mut locks = Locks::on(server);

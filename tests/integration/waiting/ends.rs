@@ -272,7 +272,7 @@ fn a_transaction_a_script_and_a_function_do_not_wait() {
             assert!(locks.conn.call(&[&["FCALL", "call", "0"][..], &acquire].concat()).is_nil());
         }
         assert_eq!(locks.info("lock", "lock_waiters"), 0);
-        // With an ID they keep a place, as those who do not wait.
+        // With an ID they keep a place, like attempts that do not wait.
         assert!(locks.conn.call(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
         // They take and release free locks.

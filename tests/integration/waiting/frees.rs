@@ -6,7 +6,7 @@ use crate::kinds::{Kind, Row, KINDS};
 use std::time::{Duration, Instant};
 use testkit::{bound, server_time_us, timestamp_us, until, Reply, Server};
 
-/// Three grants in less than this are not the work of the look at every lock that comes once in
+/// Three grants in less than this are not the work of the check of every lock that comes once in
 /// 0.9 s: that would take two whole periods at least.
 const AT_ONCE: Duration = Duration::from_millis(800);
 
@@ -151,7 +151,7 @@ fn an_extended_lease_is_waited_for_to_its_new_end() {
 #[test]
 fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
     let mut locks = Locks::start();
-    // So that only the module looks at it: the server does not delete it by itself.
+    // So that only the module opens it: the server does not delete it by itself.
     locks.conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     assert_fast(|| {
         let mut late = Duration::ZERO;
@@ -166,8 +166,8 @@ fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
     });
 }
 
-/// A holder's value whose expiry others brought nearer, and a value of another type. Only the module looks at the key:
-/// the server does not delete it by itself.
+/// A holder's value whose expiry others brought nearer, and a value of another type. Only the module opens the key: the
+/// server does not delete it by itself.
 #[test]
 fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
     let changes: [&[&[&str]]; 2] =
@@ -263,7 +263,7 @@ fn an_evicted_lock_is_waited_for_until_its_timestamp() {
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
 }
 
-/// Two hold it, for three seconds and for a minute: one of those who were last seen lives when the first is served, if
+/// Two hold it, for three seconds and for a minute: one of the holders last seen lives when the first is served, if
 /// it is. No more than the limit hold it then, and nobody alone.
 #[test]
 fn an_evicted_set_stays_taken_by_its_last_holders() {

@@ -1,5 +1,5 @@
-//! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT by `lock.place-ms`, and
-//! no longer.
+//! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT for `lock.place-ms`, and
+//! then it ends.
 
 use super::{is_silent, Locks, Waiter};
 use crate::kinds::{acquire_all, Kind, Row};

@@ -1,4 +1,4 @@
-//! Bounds of time. Every assertion that something takes at most so long goes through this file, so that no other work
+//! Bounds of time. Every assertion that something takes at most some time goes through this file, so that no other work
 //! of the machine makes it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt` lists
 //! them, and a test that is not listed fails here.
 

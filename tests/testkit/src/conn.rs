@@ -40,7 +40,7 @@ impl Conn {
         Self::over(TcpStream::connect(("127.0.0.1", port))?)
     }
 
-    /// A connection that is there.
+    /// An open connection.
     pub fn over(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(DEADLINE))?;

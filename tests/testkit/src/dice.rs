@@ -38,7 +38,7 @@ impl Dice {
         from[self.index(from.len())]
     }
 
-    /// Whether it happens, so many times in a hundred.
+    /// True this many times in a hundred.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -172,14 +172,15 @@ pub fn write_program(path: &Path, text: &str) {
     assert!(writer.wait().unwrap().success(), "{} cannot be written", path.display());
 }
 
-/// Sends a signal by name, for example `KILL`, `STOP`, `CONT`; whether there is such a process.
+/// Sends a signal by name, for example `KILL`, `STOP`, `CONT`. Returns whether there is such a process.
 pub fn signal(pid: impl Display, name: &str) -> bool {
     // The shell's own kill: a bare Debian has no other.
     let script = ["-c", "kill -s \"$0\" \"$1\" 2>&-", name, &pid.to_string()];
     Command::new("sh").args(script).status().is_ok_and(|status| status.success())
 }
 
-/// Set when it is dropped: who works until it is set ends also when the test panics, else a scope would wait for ever.
+/// Set when it is dropped: threads that work until it is set end even if the test panics; else a scope would wait
+/// forever.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

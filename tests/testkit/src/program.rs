@@ -57,7 +57,7 @@ impl Program {
         self.hear()
     }
 
-    /// Whether it runs on and says nothing for so long.
+    /// Whether it keeps running and prints nothing for that long.
     pub fn is_silent_for(&self, time: Duration) -> bool {
         match self.said.recv_timeout(time) {
             Ok(_) => false,

@@ -57,7 +57,7 @@ impl Relay {
         self.shared.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// New connections get through again. Those of before end: what was sent in them meanwhile never arrives late.
+    /// New connections get through again. Earlier ones end: what was sent over them meanwhile never arrives late.
     pub fn heal(&self) {
         let mut open = self.shared.open.lock().unwrap();
         open.drain().for_each(|(_, ends)| close(&ends));

@@ -101,7 +101,7 @@ impl Group {
         self.sentinels[sentinel]
     }
 
-    /// A connection to a server itself, also while it is cut off.
+    /// A direct connection to a server, even while it is cut off.
     pub fn conn(&self, server: usize) -> Conn {
         until("the server accepts", || Conn::to(self.servers[server]).ok())
     }

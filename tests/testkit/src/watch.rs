@@ -1,5 +1,5 @@
 //! No test hangs. If a test takes longer than any test should, its servers and programs are ended; it then fails,
-//! because nothing answers it any more. If that does not end it either, all tests end, and its name is printed last.
+//! because nothing answers it. If that does not end it either, all tests end, and its name is printed last.
 
 use super::signal;
 use std::collections::BTreeMap;

@@ -12,14 +12,14 @@ type Asked = (u32, Moment);
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub violations: Vec<Violation>,
-    /// Answers for several keys that were looked at.
+    /// Answers for several keys that were checked.
     pub answers: usize,
 }
 
 /// The known state of the keys of a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// So many surely stood all the time.
+    /// This many were certainly held all the time.
     stood: usize,
     /// At least this many did not: released, or never granted.
     gone: usize,

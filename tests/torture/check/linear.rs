@@ -46,7 +46,7 @@ struct Step<'a> {
     until: Moment,
     /// It has a reply, so it has happened.
     is_certain: bool,
-    /// While somebody waits, a newcomer gets nil also when nobody holds the lock.
+    /// While somebody waits, a newcomer gets nil even when nobody holds the lock.
     others_wait: bool,
     /// When the grant was, as far as known.
     granted: (Moment, Moment),

@@ -16,7 +16,7 @@ const TOGETHER: i64 = 400_000;
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub violations: Vec<Violation>,
-    /// Pairs whose order was looked at, and neighbours who share.
+    /// Pairs whose order was checked, and neighbours that share.
     pub pairs: usize,
     pub neighbours: usize,
 }

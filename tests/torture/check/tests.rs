@@ -68,7 +68,7 @@ impl Script {
         self.answer(client, ms, Call::Release { token }, answer)
     }
 
-    /// LOCK.CHECK, with so many milliseconds of lease left.
+    /// LOCK.CHECK, with this many milliseconds of lease left.
     pub(super) fn check(self, client: u32, ms: i64, granted_ms: i64, left: i64) -> Self {
         let token = self.token(granted_ms);
         self.answer(client, ms, Call::Check { token }, left)

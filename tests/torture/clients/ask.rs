@@ -74,7 +74,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// With so much of its wait left.
+    /// The command, with this much of its wait left.
     pub fn command(&self, id: i64, wait_ms: u64) -> Vec<String> {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut command = match self.keys {

@@ -15,7 +15,7 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
         Setup::Always => &[Effect::Stall, Effect::Restart],
         // The last second may not be.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
-        // Nothing is, but the grace lets no lease be granted before those of before are over.
+        // Nothing is, but the grace grants no lease before the earlier ones are over.
         _ => &[Effect::Stall, Effect::Restart, Effect::Change, Effect::LossOfOthers],
     };
     world.with(effects, || {
@@ -68,7 +68,7 @@ pub fn evict(world: &World, group: &Group, all_keys: bool) {
     });
 }
 
-/// The wall clock of the server is set, ahead or back, and set right after a while; whether that can be done.
+/// Sets the wall clock of the server ahead or back, and right again after a while. Returns whether that can be done.
 pub fn set_clock(world: &World, group: &Group, by_ms: i64, for_ms: u64) -> bool {
     let set = |ahead| {
         let mut done = false;

@@ -15,7 +15,7 @@ pub enum Way {
     Disk,
     /// A replica that is sent the data over its connection.
     Diskless,
-    /// The same, after a delay, in which the backlog is there and nobody reads it.
+    /// The same, after a delay in which the backlog exists and nobody reads it.
     Delayed,
     /// A replica with two connections (Valkey 8, Redis 8).
     TwoChannels,
@@ -220,7 +220,7 @@ impl Scene<'_> {
         self.load.port.store(self.replicas[0].port(), Ordering::Relaxed);
     }
 
-    /// A replica waits for its data, the backlog is there, and a transaction turns the AOF on between two locks. All of
+    /// A replica waits for its data, the backlog exists, and a transaction turns the AOF on between two locks. All of
     /// it comes in one iteration, so no tick is in between.
     fn turn_aof_on_within(&mut self, conn: &mut Conn) {
         let mut bare = self.master.conn();

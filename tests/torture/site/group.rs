@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Sets the clock of all servers so far ahead of the machine's; whether that can be done.
+    /// Sets the clock of all servers this far ahead of the machine's. Returns whether that can be done.
     pub fn set_clock(&self, ahead_us: i64) -> bool {
         let set = |clocks: &Clocks| clocks.set(0, &[ahead_us]);
         self.members.iter().all(|member| member.clocks.as_ref().map(set).is_some())

@@ -91,7 +91,7 @@ pub fn assert_work_goes_on(world: &World, keys: &[String]) {
                 _ => {}
             }
         };
-        let token = granted.unwrap_or_else(|| panic!("{key} cannot be had any more: {:?}", link.call(&["GET", key])));
+        let token = granted.unwrap_or_else(|| panic!("{key} can no longer be granted: {:?}", link.call(&["GET", key])));
         link.call(&["LOCK.RELEASE", key, &token]);
     }
 }

@@ -123,13 +123,13 @@ impl Fleet {
         self.workers.push(Worker { number, address, is_named, group: group.unwrap_or(number), orders, server });
     }
 
-    /// Takes over what a thread found. A server that is there under another address is not polled twice.
+    /// Takes over what a thread found. A server that is known under another address is not polled twice.
     pub fn polled(&mut self, number: usize, server: Server) {
         let Some(place) = self.workers.iter().position(|worker| worker.number == number) else { return };
         let same = |other: &Worker| server.run_id.is_some() && other.server.run_id == server.run_id;
         let is_double = self.workers.iter().take(place).any(same);
         if is_double {
-            // Its thread ends, as nobody gives it orders any more.
+            // Its thread ends, as it gets no more orders.
             let worker = self.workers.remove(place);
             self.aliases.insert(worker.address);
         } else if let Some(worker) = self.workers.get_mut(place) {
@@ -137,7 +137,7 @@ impl Fleet {
         }
     }
 
-    /// Adds servers that are new, and drops those that are neither members any more nor answer.
+    /// Adds new servers, and drops those that are no longer members and do not answer.
     pub fn members(&mut self, from: usize, members: Vec<Target>) {
         let group = self.workers.iter().find(|worker| worker.number == from).map_or(from, |worker| worker.group);
         let addresses: BTreeSet<String> = members.iter().map(Target::address).collect();
@@ -177,7 +177,7 @@ impl Fleet {
         }
     }
 
-    /// Has an action carried out; whether its server is there.
+    /// Has an action carried out. Returns whether its server is known.
     pub fn act(&self, action: Action) -> bool {
         let worker = self.workers.iter().find(|worker| worker.address == action.address);
         worker.is_some_and(|worker| worker.orders.send(Order::Act(action)).is_ok())

@@ -301,7 +301,7 @@ fn branches(
     out: &mut Vec<Line>,
 ) {
     let edges = graph.waited_for(node);
-    // Those of a cycle first: a crowd must not hide them.
+    // Those of a cycle first: many others must not hide them.
     let (cycle, others): (Vec<usize>, Vec<usize>) = edges.iter().partition(|edge| graph.is_in_cycle(**edge));
     let shown: Vec<usize> = cycle.into_iter().chain(others).take(MOST_BRANCHES).collect();
     let more = edges.len().saturating_sub(shown.len());

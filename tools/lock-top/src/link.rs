@@ -11,7 +11,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The connection is of no use any more.
+    /// The connection is useless from now on.
     Lost(String),
     /// The server answered with an error.
     Said(String),

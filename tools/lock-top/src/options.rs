@@ -81,7 +81,7 @@ pub struct Options {
 
 /// The arguments read before the servers can be resolved: their login and port may follow them.
 #[derive(Default)]
-struct Behind {
+struct Deferred {
     servers: Vec<String>,
     port: Option<u16>,
     cacert: Option<OsString>,
@@ -112,29 +112,29 @@ pub fn parse(
         once: false,
         json: false,
     };
-    let mut behind = Behind::default();
+    let mut deferred = Deferred::default();
     while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
         match arg {
             Long("help") => return Ok(Asked::Help),
             Long("version") => return Ok(Asked::Version),
-            Value(server) => behind.servers.push(text(server)?),
-            arg => option(&mut options, &mut behind, &arg_name(&arg), &mut parser)?,
+            Value(server) => deferred.servers.push(text(server)?),
+            arg => option(&mut options, &mut deferred, &arg_name(&arg), &mut parser)?,
         }
     }
     if options.json && !options.once {
         return Err("--json needs --once".into());
     }
-    finish_login(&mut options.login, &behind)?;
+    finish_login(&mut options.login, &deferred)?;
     let is_sentinel = options.sentinel.is_some();
-    let port = behind.port.unwrap_or(if is_sentinel { SENTINEL_PORT } else { DEFAULT_PORT });
-    if behind.servers.is_empty() {
-        behind.servers.push("127.0.0.1".into());
+    let port = deferred.port.unwrap_or(if is_sentinel { SENTINEL_PORT } else { DEFAULT_PORT });
+    if deferred.servers.is_empty() {
+        deferred.servers.push("127.0.0.1".into());
     }
     // A Sentinel has a login of its own, which only its URL can bring.
     let without = Login { user: None, password: None, ..options.login.clone() };
     let login = if is_sentinel { &without } else { &options.login };
     options.targets =
-        behind.servers.iter().map(|server| Target::parse(server, login, port)).collect::<Result<_, _>>()?;
+        deferred.servers.iter().map(|server| Target::parse(server, login, port)).collect::<Result<_, _>>()?;
     Ok(Asked::Run(Box::new(options)))
 }
 
@@ -146,21 +146,26 @@ fn arg_name(arg: &lexopt::Arg<'_>) -> String {
     }
 }
 
-fn option(options: &mut Options, behind: &mut Behind, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
+fn option(
+    options: &mut Options,
+    deferred: &mut Deferred,
+    name: &str,
+    parser: &mut lexopt::Parser,
+) -> Result<(), String> {
     let mut value = || parser.value().map_err(|_| format!("{name} needs a value"));
     let login = &mut options.login;
     match name {
         "--sentinel" => options.sentinel = Some(text(value()?)?),
         "--only" => options.only = true,
         "--user" => login.user = Some(text(value()?)?),
-        "-h" => behind.servers.push(text(value()?)?),
-        "-p" => behind.port = u16::try_from(within(name, &text(value()?)?, 1, 65_535)?).ok(),
+        "-h" => deferred.servers.push(text(value()?)?),
+        "-p" => deferred.port = u16::try_from(within(name, &text(value()?)?, 1, 65_535)?).ok(),
         "-s" => {
             let path = text(value()?)?;
             if !path.starts_with('/') {
                 return Err(format!("-s is the path of a socket, which begins with /, not {path}"));
             }
-            behind.servers.push(path);
+            deferred.servers.push(path);
         }
         "-u" => {
             let url = text(value()?)?;
@@ -168,15 +173,15 @@ fn option(options: &mut Options, behind: &mut Behind, name: &str, parser: &mut l
                 // Not repeated: it can contain a password.
                 return Err("-u is a URL: redis://, rediss:// or unix://".into());
             }
-            behind.servers.push(url);
+            deferred.servers.push(url);
         }
         "-a" | "--pass" => login.password = Some(text(value()?)?),
-        "--pass-file" => behind.pass = Some(value()?),
+        "--pass-file" => deferred.pass = Some(value()?),
         "-n" | "--db" => login.db = within(name, &text(value()?)?, 0, i64::from(i32::MAX))?,
         "--tls" => login.tls = true,
-        "--cacert" => behind.cacert = Some(value()?),
-        "--cert" => behind.cert = Some(value()?),
-        "--key" => behind.key = Some(value()?),
+        "--cacert" => deferred.cacert = Some(value()?),
+        "--cert" => deferred.cert = Some(value()?),
+        "--key" => deferred.key = Some(value()?),
         "--insecure" => login.insecure = true,
         "--by" => {
             let word = text(value()?)?;
@@ -215,21 +220,21 @@ fn is_utf8(env: &impl Fn(&str) -> Option<String>) -> bool {
     locale.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-fn finish_login(login: &mut Login, behind: &Behind) -> Result<(), String> {
+fn finish_login(login: &mut Login, deferred: &Deferred) -> Result<(), String> {
     let read = |file: &OsString| std::fs::read(file).map_err(|error| format!("{}: {error}", file.to_string_lossy()));
-    if let Some(file) = &behind.pass {
+    if let Some(file) = &deferred.pass {
         let content = String::from_utf8(read(file)?).map_err(|_| "the password file is not UTF-8".to_string())?;
         login.password = Some(content.lines().next().unwrap_or_default().into());
     }
     if login.user.is_some() && login.password.is_none() {
         return Err("--user needs a password: REDISCLI_AUTH, --pass-file or --pass".into());
     }
-    let client_tls = match (&behind.cert, &behind.key) {
+    let client_tls = match (&deferred.cert, &deferred.key) {
         (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
         (None, None) => None,
         _ => return Err("--cert and --key need each other".into()),
     };
-    let root_cert = behind.cacert.as_ref().map(read).transpose()?;
+    let root_cert = deferred.cacert.as_ref().map(read).transpose()?;
     if client_tls.is_some() || root_cert.is_some() {
         login.certificates = Some(TlsCertificates { client_tls, root_cert });
     }
@@ -261,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_before_and_behind_servers() {
+    fn options_come_before_or_after_servers() {
         let options = parsed("db1:7000 --by held --count 7 db2 -n 3 --interval 0.5 --user ops --pass x", &[]).unwrap();
         assert_eq!(options.targets.iter().map(Target::address).collect::<Vec<_>>(), ["db1:7000", "db2:6379"]);
         assert_eq!((options.by, options.count, options.interval), (By::Held, 7, Duration::from_millis(500)));

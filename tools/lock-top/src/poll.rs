@@ -288,7 +288,7 @@ impl Poller {
                     self.denied_keys.insert(lock.name.clone(), Instant::now());
                     continue;
                 }
-                // Not a lock any more, or its slot has moved: it is gone from the next list.
+                // No longer a lock, or its slot has moved: it is gone from the next list.
                 Err(Trouble::Said(text)) if ["WRONGTYPE", "MOVED", "ASK"].iter().any(|code| text.starts_with(code)) => {
                     None
                 }

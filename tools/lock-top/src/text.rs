@@ -74,7 +74,7 @@ pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// At most so many cells of a text; one that is longer ends in `~`.
+/// At most this many cells of a text; one that is longer ends in `~`.
 pub fn cut(text: &str, cells: usize) -> String {
     if width(text) <= cells {
         return text.into();
@@ -93,7 +93,7 @@ pub fn cut(text: &str, cells: usize) -> String {
     out
 }
 
-/// A text in lines of at most so many cells. Of more lines than `most` those in the middle give way to one that says
+/// A text in lines of at most this many cells. Of more lines than `most` those in the middle give way to one that says
 /// so.
 pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     let (mut lines, mut filled) = (vec![String::new()], 0_usize);
@@ -117,7 +117,7 @@ pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of at most so many cells, broken between words where there are any.
+/// A text in lines of at most this many cells, broken between words where there are any.
 pub fn wrap(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

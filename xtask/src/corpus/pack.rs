@@ -1,7 +1,7 @@
 //! One file for all inputs of a fuzz target: `fuzz/corpus/TARGET.bin`.
 //!
 //! The file is [`MAGIC`], the FNV-1a hash of all that follows (8 bytes), then for each input its length (2 bytes) and
-//! its bytes. Numbers are little-endian. Inputs are sorted and each is there once, so the same corpus gives the same
+//! its bytes. Numbers are little-endian. Inputs are sorted and each occurs once, so the same corpus gives the same
 //! file. A file that was changed or cut off is an error: no input is read from it.
 
 use crate::root;

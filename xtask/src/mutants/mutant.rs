@@ -35,7 +35,7 @@ pub struct Mutant {
 pub struct Edit {
     /// The file, from the root.
     pub file: String,
-    /// A text that is there once.
+    /// A text that occurs once.
     pub find: String,
     /// What is there instead.
     pub replace: String,

@@ -1,4 +1,5 @@
-//! `docs/LOCK_TOP.md` shows what the program shows: each capture is compared with a new one, but for numbers and times.
+//! `docs/LOCK_TOP.md` shows what the program shows: each capture is compared with a new one, except for numbers and
+//! times.
 //!
 //! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new ones into the page.
 
@@ -22,8 +23,8 @@ fn incident(server: &Server) -> [Conn; 4] {
     [billing, reports, mailer, watcher]
 }
 
-/// A capture without what differs from run to run: numbers, and how wide they are; and without the numbers and
-/// addresses of clients, which not every module knows of a holder.
+/// Masks what differs from run to run: numbers and their widths, and the numbers and addresses of clients, which not
+/// every module knows of a holder.
 fn masked(capture: &str) -> String {
     let word = |word: &str| {
         if word.starts_with(|first: char| first.is_ascii_digit())
@@ -40,7 +41,7 @@ fn masked(capture: &str) -> String {
     capture.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The page with a capture in place of that one, and what was there.
+/// Replaces a capture of the page. Returns the new page, and the old capture.
 fn replaced(page: &str, name: &str, capture: &str) -> (String, String) {
     let mark = format!("<!-- capture: {name} -->\n```text\n");
     let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("{PAGE} has no capture {name}"));
@@ -58,7 +59,7 @@ fn the_captures_of_the_page_are_what_is_shown() {
     let _clients = incident(&server);
     let is_writing = std::env::var("LOCK_TOP_CAPTURES").is_ok_and(|what| what == "write");
     if is_writing {
-        // Times as somebody who looks would see them.
+        // So that the page shows times as an operator would see them.
         std::thread::sleep(std::time::Duration::from_secs(5));
     }
     let at = address(&server);

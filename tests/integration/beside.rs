@@ -4,7 +4,7 @@
 //! The server's clocks stand still during a step, and are then set to the next moment at which something is due, like
 //! the fake's clocks. So tokens, timestamps, expiries and waits are equal, not just similar.
 //!
-//!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::so_do_fresh -- --nocapture
+//!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::fresh_seeds -- --nocapture
 //!
 //! After a COPY of a set of holders only one of the two is used, and the other is deleted: if both are used, LOCK.* may
 //! report late (docs/SEMANTICS.md, Several holders), which the fake does not do.
@@ -347,7 +347,7 @@ fn random_steps_agree_on_the_fake_and_a_server() {
 }
 
 #[test]
-fn so_do_those_of_a_crowd_whose_locks_are_renamed() {
+fn queues_of_renamed_locks_agree() {
     let mut sum = Tally::default();
     for seed in 0..4 {
         let Some(tally) = run(Mix::Crowd, seed) else { return };
@@ -358,7 +358,7 @@ fn so_do_those_of_a_crowd_whose_locks_are_renamed() {
 }
 
 #[test]
-fn so_do_fresh_ones() {
+fn fresh_seeds_agree() {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let first = env_number("BESIDE_SEED").unwrap_or_else(|| u64::try_from(clock % 1_000_000_000).unwrap());
     println!("from seed {first}");

@@ -350,7 +350,7 @@ fn the_server_stands_still() {
 }
 
 #[test]
-fn who_holds_is_seen_in_columns_and_as_json() {
+fn holders_are_shown_in_columns_and_as_json() {
     let Some((server, shell, mut conn)) = start() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice"]);
     let _waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "bob"]);

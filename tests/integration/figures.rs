@@ -109,7 +109,7 @@ fn a_holder_among_many_costs_what_the_documents_say() {
 }
 
 #[test]
-fn what_a_replica_answers_is_what_the_documents_say() {
+fn replica_replies_match_the_documents() {
     let semantics = text("docs/SEMANTICS.md");
     let listed =
         semantics.split("waits end with UNBLOCKED; there ").nth(1).unwrap().split(" work, the rest").next().unwrap();

@@ -76,7 +76,7 @@ fn a_caller_that_needs_a_slot_replaces_the_first_expired() {
 }
 
 #[test]
-fn never_more_than_the_limit_hold_also_when_holders_die() {
+fn holders_never_exceed_the_limit_even_when_some_die() {
     let mut locks = Locks::start();
     let mut holders: Vec<Conn> = (0..2).map(|_| locks.server.conn()).collect();
     for conn in &mut holders {

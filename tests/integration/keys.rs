@@ -37,7 +37,7 @@ fn several_locks_are_taken_extended_and_released_together() {
 }
 
 #[test]
-fn what_another_holds_is_not_released_with_several() {
+fn locks_of_others_are_not_released_with_several() {
     let server = Server::start();
     let mut conn = server.conn();
     let own = acquire_all(&mut conn, &["a", "b"], &["EX", "60"]);

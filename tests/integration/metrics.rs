@@ -173,7 +173,7 @@ fn foreign_values_met() {
 }
 
 #[test]
-fn hand_offs_and_those_who_wait_now() {
+fn hand_offs_and_current_waiters() {
     let mut scene = Scene::new();
     let token = scene.hold("a");
     scene.hold("b");

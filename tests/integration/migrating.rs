@@ -46,7 +46,7 @@ fn each_library_does_what_its_row_says() {
             let observed = scope.spawn(move || Case { library, keeps, ends }.observe());
             (library.name, observed)
         });
-        // All begin before the first is waited for.
+        // All start before the first is joined.
         let mut faults = Vec::new();
         for (name, observed) in cases.collect::<Vec<_>>() {
             match observed.join() {

@@ -152,7 +152,7 @@ fn validity_is_the_lease_less_delay_and_drift() {
 }
 
 #[test]
-fn of_those_who_race_for_it_never_two_hold() {
+fn racing_clients_never_hold_it_together() {
     let servers = five();
     let ports = ports(&servers);
     let (inside, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -7,7 +7,7 @@ namespace Serverlock\Tests;
 use PHPUnit\Framework\TestCase;
 use Serverlock\Exception\LockException;
 
-/** What an application does with errors besides catching them. */
+/** Uses of errors besides catching them. */
 final class ExceptionTest extends TestCase
 {
     /** Old name => kind. The new name has the suffix Exception. */

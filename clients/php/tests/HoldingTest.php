@@ -99,7 +99,7 @@ final class HoldingTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'not that of a call');
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'not the time of a call');
     }
 
     public function testMaxHoldEndsTheRenewal(): void
@@ -122,7 +122,7 @@ final class HoldingTest extends ServerTestCase
         self::assertTrue($locks->lock('cron', 300, atLeast: 100)->acquire()->release());
         $locks->lock('another', 30)->acquire();
         self::assertSame('held', $server->info('cron')['state']);
-        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'cut, in case that no call comes');
+        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'cut, in case no call comes');
         MovedClock::by(monotonic: 101.0);
         $locks->lock('other', 30)->acquire();
         self::assertSame('free', $server->info('cron')['state']);
@@ -165,7 +165,7 @@ final class HoldingTest extends ServerTestCase
         self::thrown(LockLostException::class, fn () => $lock->resume($token));
     }
 
-    public function testWhatASignalHandlerThrowsEndsAWaitAndLeavesNothing(): void
+    public function testAnExceptionFromASignalHandlerEndsAWaitAndLeavesNothing(): void
     {
         $server = $this->server();
         $server->connect()->rawCommand('LOCK.ACQUIRE', 'report', 'PX', 60000);
@@ -190,7 +190,7 @@ final class HoldingTest extends ServerTestCase
         self::assertTrue((new Locks($server->connect(), hooks: $hooks))->lock('report', 30)->acquire()->release());
     }
 
-    public function testTheCurrentLeaderIsKnownAlsoWithoutTheModule(): void
+    public function testTheCurrentLeaderIsKnownEvenWithoutTheModule(): void
     {
         foreach ([true, false] as $hasModule) {
             $server = $this->server($hasModule);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_losses_are_reported_by_few_threads_also_after_a_panic() {
+    fn many_losses_are_reported_by_few_threads_even_after_a_panic() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (callbacks, running, most) =
             (Arc::<Callbacks>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());

@@ -1,5 +1,5 @@
-//! A slot that moves while clients wait in it: the lock moves whole, waiters get MOVED within two seconds, and a server
-//! grants no lock in a slot that it does not own, although MIGRATE deletes the key.
+//! A slot that moves while clients wait in it: the lock moves intact, waiters get MOVED within two seconds, and a
+//! server grants no lock in a slot that it does not own, although MIGRATE deletes the key.
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};
@@ -46,7 +46,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_the_lock() {
 }
 
 #[test]
-fn a_migrating_slot_serves_the_queue_beside_its_lock() {
+fn a_migrating_slot_serves_the_queue_of_a_lock_that_is_still_here() {
     let cluster = in_memory();
     let key = "{migrating}lock";
     let (token, _) = hold(&cluster, key);

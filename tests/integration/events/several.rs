@@ -39,7 +39,7 @@ fn each_command_that_changes_one_of_several_holders() {
 }
 
 #[test]
-fn a_place_of_one_who_is_overdue() {
+fn the_place_of_an_overdue_holder() {
     let mut all = Subscriber::to("KA");
     let late = share(&mut all, &["PX", "1", "LIMIT", "2"]);
     share(&mut all, &["EX", "60", "LIMIT", "2"]);

@@ -1,4 +1,4 @@
-//! The histograms of waits in INFO lock: each attempt counts once, with what it waited in all, where it ended; and
+//! The histograms of waits in INFO lock: each attempt counts once, with its total wait, under the way it ended; and
 //! CONFIG RESETSTAT resets them.
 
 use super::{number, percentile, Scene};
@@ -43,7 +43,7 @@ fn a_histogram_is_cumulative_and_has_every_bucket() {
 }
 
 #[test]
-fn waits_that_failed_count_beside_however_they_ended() {
+fn failed_waits_count_separately_however_they_ended() {
     let mut scene = Scene::new();
     scene.hold("k");
     let wait = ["k", "EX", "60", "WAIT", "60000"];

@@ -109,7 +109,7 @@ fn monitor_shows_what_clients_send_and_nothing_else() {
 }
 
 #[test]
-fn client_list_shows_who_waits() {
+fn client_list_shows_waiters() {
     let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
     let (mut waits, id) = waiter(&server, "patient", 60_000);

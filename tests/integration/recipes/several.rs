@@ -26,7 +26,7 @@ fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
     // The late reader waits behind it.
     conn.until_waiters("index", 2);
     assert_eq!(first.ask(""), "ended");
-    assert_eq!(conn.waiters("index"), 2, "one reads still");
+    assert_eq!(conn.waiters("index"), 2, "one still reads");
     assert_eq!(second.ask(""), "ended");
     assert_eq!(writer.hear(), "holds");
     assert_eq!(conn.waiters("index"), 1, "nobody reads meanwhile");
@@ -43,10 +43,10 @@ fn a_dead_machine_frees_its_semaphore_slot() {
     third.say("60 LIMIT 2");
     conn.until_waiters("index", 1);
     drop(dies); // kill -9
-    assert_eq!(third.hear(), "holds", "after the lease of the dead");
+    assert_eq!(third.hear(), "holds", "after the lease of the dead machine");
     assert_eq!(third.ask(""), "ended");
     assert_eq!(works.ask(""), "ended");
-    assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the dead one's place was taken by the third, and given back");
+    assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the third took the slot of the dead machine, and gave it back");
 }
 
 /// Moves 1 between two accounts, the requested number of times; on `stand` it waits for a line before it decides.

@@ -173,7 +173,7 @@ fn an_aof_that_is_turned_on_has_every_write() {
 }
 
 #[test]
-fn what_a_transaction_or_a_script_writes_is_always_replicated() {
+fn writes_of_transactions_and_scripts_are_always_replicated() {
     let (_server, mut conn) = Server::with().args(&SLOW).connected();
     if !until_no_sink(&mut conn) {
         return;

@@ -61,7 +61,7 @@ fn a_grant_after_an_expired_lease_names_its_predecessor() {
 }
 
 #[test]
-fn what_a_waiter_gets_is_in_the_key() {
+fn the_grant_of_a_waiter_is_in_the_key() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut waiter = locks.wait(&["ID", "42", "OWNER", "alice"]);

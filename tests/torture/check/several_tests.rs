@@ -271,7 +271,7 @@ fn overtaking_is_found() {
 }
 
 #[test]
-fn a_neighbour_who_shares_and_is_left_behind_is_found() {
+fn a_sharing_neighbour_left_behind_is_found() {
     let at = (100, 101);
     let script = |share, second| Script::new().wait(1, 10, 200, SHARED).wait(2, 20, second, share);
     assert_eq!(in_line(&script(SHARED, 200), at, &[1, 2], &[]), []);

@@ -59,7 +59,7 @@ pub enum Asked {
     Run(Box<Options>),
 }
 
-// Each is a switch of its own.
+// Each is an independent switch.
 #[allow(clippy::struct_excessive_bools)]
 pub struct Options {
     pub targets: Vec<Target>,

@@ -13,8 +13,8 @@ use Serverlock\Exception\LockMisuseException;
 /**
  * \Redis: one server. A closure returns the connection instead where the master may change.
  *
- * After a time-out phpredis keeps using the connection, and would take the late reply for the reply to the next
- * command: so it is closed. It reconnects on its own, but version 5 then forgets the selected database, and the next
+ * After a time-out phpredis keeps using the connection, and would mistake the late reply for the reply to the next
+ * command, so it is closed. It reconnects on its own, but version 5 then forgets the selected database, and the next
  * command of the application would go to database 0. So locks in another database do not use its connection. Nor can
  * they once phpredis has given up connecting.
  *

@@ -12,7 +12,7 @@ use std::io::{BufRead, Write};
 use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
-/// What both forms can. Code that uses a released hold does not compile, so a hold cannot be released twice.
+/// The features of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
 const CAN: [&str; 17] = [
     "sentinel",
     "cluster",

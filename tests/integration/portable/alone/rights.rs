@@ -78,7 +78,7 @@ fn the_documented_rights_are_minimal() {
 }
 
 #[test]
-fn who_may_only_read_a_key_can_check_it() {
+fn a_reader_of_a_key_can_check_it() {
     let (server, mut conn, ways) = started(&[]);
     if conn.is_before_7() {
         skipped("rights to read a key", "they are of 7.0");

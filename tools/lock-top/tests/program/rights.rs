@@ -54,7 +54,7 @@ fn unreadable_keys_are_left_out() {
 }
 
 #[test]
-fn one_who_may_do_nothing_has_notes_and_no_locks() {
+fn a_user_without_permissions_sees_notes_and_no_locks() {
     let (_server, _holder, _waiter, args) = server_with(&["+ping"]);
     let (document, text) = shown(&args);
     assert_eq!(document["locks"].as_array().unwrap().len(), 0);

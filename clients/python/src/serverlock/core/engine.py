@@ -105,7 +105,7 @@ class Engine:
         await connection.close()
 
     def enter_scope(self, hold: Hold) -> Hashable:
-        """The caller, which is in the scope of this hold from now on."""
+        """Enters the scope of this hold. Returns the caller."""
         request, token, portable = hold._request, hold.token, hold._portable
         until = now() + request.lease
 

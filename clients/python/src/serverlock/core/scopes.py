@@ -34,7 +34,7 @@ class Scopes:
                 raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
 
     def enter(self, hold: Hold) -> Hashable:
-        """The caller, which is in the scope of this hold from now on."""
+        """Enters the scope of this hold. Returns the caller."""
         caller = self._runtime.caller()
         with self._mutex:
             self._by_caller.setdefault(caller, []).append(weakref.ref(hold))

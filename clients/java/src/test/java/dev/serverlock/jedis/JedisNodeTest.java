@@ -26,7 +26,7 @@ class JedisNodeTest {
     private static final Duration LONG = Duration.ofSeconds(20);
 
     @Test
-    void aCallIsSentOnceAlsoWhenItsConnectionIsLost() throws Exception {
+    void aCallIsSentOnceEvenIfItsConnectionIsLost() throws Exception {
         try (FakeServer server = new FakeServer(command -> FakeServer.CLOSE);
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {
             Call call = FakeServer.call("LOCK.A");

@@ -6,7 +6,7 @@ Gem::Specification.new do |spec|
   spec.name = "serverlock"
   spec.version = Serverlock::VERSION
   spec.authors = ["The redis-lock authors"]
-  spec.summary = "Locks that a Redis or Valkey server hands over itself"
+  spec.summary = "Distributed locks for Redis and Valkey servers with the redis-lock module"
   spec.description = "The client of redis-lock, a module that makes locking a command of the server: waiters queue in order, " \
                      "each grant has a fencing token, and a lock whose holder crashed is known to its successor."
   spec.homepage = "https://example.com/redis-lock"

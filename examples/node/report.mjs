@@ -1,7 +1,7 @@
 import { createClient } from 'redis';
 import { Locks } from 'serverlock';
 
-// A connection that swallows everything is noticed after 10 s, and made anew.
+// A connection that swallows everything is noticed after 10 s, and replaced.
 const reconnectStrategy = (tries) => Math.min(50 * 2 ** tries, 2000);
 const client = createClient({ socket: { socketTimeout: 10_000, reconnectStrategy } });
 await client.on('error', console.error).connect();

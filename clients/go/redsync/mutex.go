@@ -101,7 +101,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return false, &RedisError{Err: err}
 }
 
-// Extend sets the expiry anew, counted from now. If the lock is no longer held, the error is an [ErrTaken].
+// Extend sets a new expiry, counted from now. If the lock is no longer held, the error is an [ErrTaken].
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
 // ExtendContext is Extend with a context.

@@ -1,5 +1,5 @@
 /**
- * Locks that a Redis or Valkey server hands over itself.
+ * Distributed locks for Redis and Valkey servers with the redis-lock module.
  *
  *     const locks = new Locks(client);
  *     await locks.lock('report', 30_000, { wait: 60_000 }).run(async (signal, held) => {

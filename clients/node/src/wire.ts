@@ -22,7 +22,7 @@ export interface Wire {
   connect(key: Buffer, timeout: number): Promise<Connection>;
   /** Changes whenever the library may have sent a command twice: it sends again after it has reconnected. */
   epoch(): number;
-  /** Finds out anew which server of a cluster has the key. */
+  /** Asks again which server of a cluster has the key. */
   refresh(key: Buffer): Promise<void>;
   readonly isCluster: boolean;
   /** Whether all calls go over one connection. */

@@ -1,4 +1,4 @@
-//! Locks that a Redis or Valkey server with the redis-lock module hands over itself: waiters queue in the server, each
+//! Distributed locks for Redis and Valkey servers with the redis-lock module: waiters queue in the server, each
 //! grant has a fencing token, and the next holder learns of a holder that crashed.
 //!
 //! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each client of the application.

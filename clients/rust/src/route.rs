@@ -240,7 +240,7 @@ impl Router {
         Err(Failure::broken("the cluster sends the call around in a circle"))
     }
 
-    /// Finds out anew which server has which keys.
+    /// Asks again which server has which keys.
     pub(crate) async fn refresh(&self, timeout: Duration) -> Result<(), Failure> {
         if !self.is_cluster() {
             return Ok(());

@@ -25,7 +25,7 @@ def one_leads_and_the_next_follows(stage):
     assert two.event("deposed", leader="l")["token"] == second["token"]
     conn.call("DEL", "chief")
     until("it has noticed", lambda: len(one.events("deposed")) == 2)
-    until("it is elected anew", lambda: len(one.events("elected")) == 3)
+    until("it is elected again", lambda: len(one.events("elected")) == 3)
 
 
 @scenario("leader", rules="L3")

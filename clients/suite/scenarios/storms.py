@@ -1,4 +1,4 @@
-"""Crowds: callers that are cancelled by the thousand, and holds that are lost by the hundred. Nothing is left of them."""
+"""Storms: thousands of callers are cancelled, and hundreds of holds are lost. Nothing is left of them."""
 
 import statistics
 import time
@@ -34,7 +34,7 @@ def a_storm_among_polling_attempts_leaves_nothing(stage):
 
 
 def weather(stage, conn, driver, is_free, waits_ms, attempts):
-    """Storms by each means of the language, among free keys and among few that are fought for."""
+    """Storms by each means of the language, on free keys and on a few contended ones."""
     background = "background" in driver.ready["can"]
     lease_ms = stage.lease(20000)  # a dozen storms at a time leave a driver little of two cores
     if background:
@@ -131,5 +131,5 @@ def holds_and_losses_take_few_threads(stage):
         most = max(most, driver.threads())
         return len(driver.events("lost")) >= 300
 
-    until("all are lost, and said to be", all_are_lost)
+    until("all are lost, and reported", all_are_lost)
     assert most <= before + 20, (before, most)

@@ -1,4 +1,4 @@
-"""Locks that a Redis or Valkey server hands over itself.
+"""Distributed locks for Redis and Valkey servers with the redis-lock module.
 
     locks = Locks(redis.Redis())
     with locks.lock("report", lease=30, wait=60) as held:

@@ -52,7 +52,7 @@ module Serverlock
     end
   end
 
-  # Watches the connections of sessions. Their end is a loss at once.
+  # Watches the connections of sessions. The end of one is reported as a loss at once.
   # @private
   class Watcher
     ASK_EVERY = 1.0
@@ -96,7 +96,7 @@ module Serverlock
       end
     end
 
-    # Something came on a connection on which nothing is asked: its end, or what TLS says now and then.
+    # Something arrived on a connection without a pending command: its end, or a message of TLS.
     def look(hold)
       return unless hold.held?
       raise ConnectionLost, "closed" unless hold.connection.connected?

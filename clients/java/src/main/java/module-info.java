@@ -1,6 +1,6 @@
 /**
- * Locks that a Redis or Valkey server hands over itself. {@link dev.serverlock.Locks} is where to begin. Jedis, Lettuce
- * and ShedLock are optional: an application has the ones that it uses.
+ * Distributed locks for Redis and Valkey servers with the redis-lock module. Start with {@link dev.serverlock.Locks}.
+ * Jedis, Lettuce and ShedLock are optional: an application has the ones that it uses.
  */
 @SuppressWarnings("requires-automatic") // Jedis and Lettuce have no descriptor
 module dev.serverlock {

@@ -1,7 +1,7 @@
 """A semaphore whose permits belong to objects: a permit is free again once its owner releases it or is gone.
 
 So no permit is lost if a caller ends between two statements. Signal handlers raise there (a soft time limit, Ctrl-C),
-and may also cut cleaning up short.
+and may also cut a clean-up short.
 """
 
 import threading

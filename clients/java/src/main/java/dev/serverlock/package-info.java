@@ -1,5 +1,5 @@
 /**
- * Locks that a Redis or Valkey server with the redis-lock module hands over itself. Waiters queue in the server, each
+ * Distributed locks for Redis and Valkey servers with the redis-lock module. Waiters queue in the server, each
  * grant has a fencing token, and the next holder learns of a predecessor that crashed.
  *
  * <p>Create one {@link dev.serverlock.Locks} for each client of the application, with

@@ -11,7 +11,7 @@ use testkit::{until, Reply, Server};
 
 /// Longer than any test: a lock that is free earlier was released.
 const LEASE: Duration = Duration::from_secs(60);
-/// One that an answer of a busy machine does not reach.
+/// Longer than a busy machine takes to answer.
 const PATIENT: Settings = Settings { timeout: Duration::from_secs(5), attempts: 1, retry_delay: Duration::ZERO };
 
 fn five() -> Vec<Server> {

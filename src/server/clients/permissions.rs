@@ -13,12 +13,12 @@ use std::ptr::NonNull;
 
 /// The caller of a command.
 pub enum Reader<'a> {
-    /// One that may do everything: the server does not report permissions (before 7.0), or the command has no user,
-    /// such as those of the master and of other modules.
+    /// A caller that may do everything: the server does not report permissions (before 7.0), or the command has no
+    /// user, such as those of the master and of other modules.
     Everything,
-    /// One that may do what its user may.
+    /// A caller that may do what its user may.
     User(User<'a>),
-    /// One that may do nothing: the server does not know its user, so its permissions are unknown.
+    /// A caller that may do nothing: the server does not know its user, so its permissions are unknown.
     Nothing,
 }
 

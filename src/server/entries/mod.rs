@@ -86,7 +86,7 @@ pub unsafe extern "C" fn run<C: Command>(
 
 /// Whether a writing command may run on a replica, or while the server is loading: only to give the positions of its
 /// keys. Neither a master nor an AOF has LOCK.* commands, only effects. One that comes from there was granted at
-/// another time, under other settings, and would be granted anew.
+/// another time, under other settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
     let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
     let refused = |source| {

@@ -4,8 +4,8 @@
 //! is dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time.
 //! An empty cache returns all memory.
 //!
-//! A set is found by the hash of its name, which is kept: a map that grew would hash all names anew, and with 4 kB each
-//! that stopped the server for 90 ms.
+//! A set is found by the hash of its name, which is kept: a map that grew would hash all names again, and with 4 kB
+//! each that stopped the server for 90 ms.
 
 use crate::lock::change::Members;
 use crate::lock::holders::Holders;

@@ -47,7 +47,7 @@ class Lock:
 
 
 class Tried(Lock):
-    """One that can only be tried."""
+    """A lock that can only be tried."""
 
     def take(self, wait):
         return polled(self.attempt) if wait else self.attempt()
@@ -73,7 +73,7 @@ class RedisPy(Lock):
 
 
 class Block(Lock):
-    """One that is held by a block, and raises where it cannot be had in time."""
+    """A lock that is held by a block, and raises if it cannot be acquired in time."""
 
     def make(self):
         return None

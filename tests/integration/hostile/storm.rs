@@ -278,13 +278,13 @@ const WAYS: &[&str] = &[
     "LOCK.MRELEASE 1",
 ];
 
-/// Those that need many connections.
+/// Outcomes that need many connections.
 const WAYS_OF_MANY: &[&str] = &["LOCK.ACQUIRE QUEUED", "EVAL value", "EXEC value", "CONFIG OK"];
 
-/// Those that need a module that can publish.
+/// Outcomes that need a module that can publish.
 const WAYS_OF_NOTIFIED: &[&str] = &["LOCK.ACQUIRE WAITING", "LOCK.MACQUIRE WAITING"];
 
-/// Those that a long run is sure to see.
+/// Outcomes that a long run is sure to see.
 const RARE_WAYS: &[&str] =
     &["LOCK.MEXTEND 1", "LOCK.MRELEASE value", "LOCK.MACQUIRE DEADLOCK", "LOCK.MACQUIRE UNBLOCKED"];
 

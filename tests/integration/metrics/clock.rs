@@ -67,7 +67,7 @@ fn assert_times_out((mut conn, start): (Conn, Instant), wait_ms: u64) {
     let waited = start.elapsed();
     let asked = Duration::from_millis(wait_ms);
     assert!(waited >= asked, "{waited:?} instead of {asked:?}");
-    // Before Redis 7.0 a timer can be 100 ms late, as it can when it had to be made anew.
+    // Before Redis 7.0 a timer can be 100 ms late, as it can when it had to be set again.
     bound::wall("a wait beyond its time", Duration::from_secs(10), waited.saturating_sub(asked));
 }
 

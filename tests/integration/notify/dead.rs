@@ -40,7 +40,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
         let mut queue = Queue::on(server)?;
         let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
         crowd(&mut queue.locks.conn, 10_000, |n| format!("dead-{n}"));
-        // Those that were sent a moment ago may not listen yet.
+        // Attempts that were sent a moment ago may not be subscribed yet.
         pass(&mut queue.locks.conn, 320);
         queue.ask("7");
         iterations.reset();

@@ -164,7 +164,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
         if !second.silent_for(Duration::from_millis(20)) {
             match second.read() {
                 Reply::Int(granted) => return Some(u64::try_from(granted).unwrap()),
-                // Its own replica connects anew, or it stood still.
+                // Its own replica reconnects, or it stalled.
                 refused => assert!(refused.error().starts_with("NOREPLICAS"), "{refused:?}"),
             }
             acquire(&mut second);

@@ -114,7 +114,7 @@ impl Client<'_> {
         Conn::to(self.group.fronts[server].port()).ok().map(|conn| (server, conn))
     }
 
-    /// Nothing when the client has to look for the master anew.
+    /// Nothing when the client has to find the master again.
     fn hold_once(&mut self, server: usize, conn: &mut Conn) -> Option<()> {
         let lock = self.dice.below(LOCKS);
         let key = format!("door-{lock}");

@@ -231,7 +231,7 @@ fn a_token_that_comes_twice_is_two_grants() {
 
 #[test]
 fn a_duplicate_token_may_answer_for_either_grant() {
-    // The server began anew, and its clock is behind. The first takes the grant of the second for its own.
+    // The server restarted, and its clock is behind. The first client mistakes the grant of the second for its own.
     let script = |client| {
         let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
         let script = script.granted(2, (399, 401), acquire(0), 10);

@@ -1,4 +1,4 @@
-//! The content of the view: servers, their locks, holders and waiters. Values only; `reply` makes them.
+//! The content of the view: servers, their locks, holders and waiters. Values only; `reply` creates them.
 
 use crate::text::word;
 use std::cmp::Reverse;
@@ -78,16 +78,16 @@ impl Name {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
     pub name: Name,
-    /// free, held, expired, foreign; nothing where only LOCK.TOP spoke of it.
+    /// free, held, expired, foreign; nothing if only LOCK.TOP listed it.
     pub state: Option<String>,
     pub waiters: Option<u64>,
     pub oldest_wait_ms: Option<u64>,
     pub held_ms: Option<u64>,
     pub free_in_ms: Option<u64>,
     pub overdue_ms: Option<u64>,
-    /// Those that hold it; of an expired lock those that held it.
+    /// Its holders; for an expired lock, its last holders.
     pub holders: Vec<Holder>,
-    /// Those that wait, in order; nothing where LOCK.INFO was not asked or may not be.
+    /// Its waiters, in order; nothing if LOCK.INFO was not sent, or is not permitted.
     pub queue: Option<Vec<Waiter>>,
 }
 
@@ -140,7 +140,7 @@ impl By {
     }
 }
 
-/// Counts in a second.
+/// Counts per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     pub grants: f64,
@@ -149,7 +149,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// From two polls of the counters. Nothing if one has none, or if they fell: the server has started anew.
+    /// From two polls of the counters. Nothing if one has none, or if they fell: the server has restarted.
     pub fn between(before: &Info, after: &Info, seconds: f64) -> Option<Self> {
         let rate = |field: &str| {
             let grown = after.number(field)?.checked_sub(before.number(field)?)?;
@@ -170,7 +170,7 @@ impl Rates {
 pub struct Info(pub BTreeMap<String, String>);
 
 impl Info {
-    /// Reads what INFO replies.
+    /// Parses the reply of INFO.
     pub fn of(text: &str) -> Self {
         let field = |line: &str| line.trim_end().split_once(':').map(|(name, value)| (name.into(), value.into()));
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(field).collect())
@@ -206,7 +206,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that nothing is known of yet, or no more.
+    /// A server of which nothing is known, either not yet or no longer.
     pub fn without(address: &str, trouble: impl Into<String>) -> Self {
         Self { address: address.into(), trouble: Some(trouble.into()), ..Self::default() }
     }
@@ -215,7 +215,7 @@ impl Server {
 /// A lock of the view: the number of its server, and the lock.
 pub type Placed<'a> = (usize, &'a Lock);
 
-/// The locks of all servers, sorted; those alike by name, so that they do not jump about.
+/// The locks of all servers, sorted; equal ones by name, so that their order is stable.
 pub fn sorted(servers: &[Server], by: By) -> Vec<Placed<'_>> {
     let mut locks: Vec<Placed<'_>> =
         servers.iter().enumerate().flat_map(|(at, server)| server.locks.iter().map(move |lock| (at, lock))).collect();

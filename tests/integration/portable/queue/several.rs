@@ -18,7 +18,7 @@ fn neighbours_that_fit_are_notified_together_and_an_exclusive_one_waits_for_all(
             place.waits(id, "c", how);
         }
         place.release(first);
-        // One of at most two does not fit beside two others, so it and those behind it wait.
+        // An attempt for at most two holders does not fit with two others, so it and those behind it wait.
         subscriber.receives("granted 2 k");
         subscriber.receives("granted 3 k");
         assert_eq!(place.queue(), ["2!", "3!", "4", "5", "6"]);

@@ -169,13 +169,13 @@ def a_thousand_waits_use_few_connections(stage):
             assert len(stage.clients_of(conn)) <= FEW, len(stage.clients_of(conn))
 
 
-def end_of_solitude(driver, conn):
+def end_of_solitude(driver, conn, key="solitude"):
     """Two attempts wait at the same time, so that all later ones wait by NOTIFY."""
-    theirs = conn.call("LOCK.ACQUIRE", "solitude", "PX", LONG_LEASE)
-    pair = {hold: driver.begin("acquire", manager="m", hold=hold, key="solitude", lease_ms=30000, wait_ms=LONG_WAIT)
+    theirs = conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE)
+    pair = {hold: driver.begin("acquire", manager="m", hold=hold, key=key, lease_ms=30000, wait_ms=LONG_WAIT)
             for hold in "xy"}
-    waits(conn, "solitude", 2)
-    conn.call("LOCK.RELEASE", "solitude", theirs)
+    waits(conn, key, 2)
+    conn.call("LOCK.RELEASE", key, theirs)
     while pair:
         hold = until("one of them has it", lambda: next((hold for hold in pair if pair[hold].is_answered), None))
         pair.pop(hold).get()

@@ -129,6 +129,25 @@ class RedlockTest < LockTest
     assert second.value
   end
 
+  def test_a_delay_is_given_the_number_of_the_try
+    numbers = []
+    redlock = Serverlock::Redlock.new(@locks, retry_count: 3, retry_delay: ->(number) { numbers << number and 1 })
+    redlock.lock("r", 3000)
+    assert_equal [1, 2, 3], numbers
+  end
+
+  def test_without_the_module_the_same_calls_work
+    TestServer.without_module do |redis|
+      redlock = Serverlock::Redlock.new(Serverlock::Locks.new(redis, warn_without_module: false), QUICK)
+      assert_nil redlock.get_remaining_ttl_for_resource("r")
+      info = redlock.lock("r", 3000)
+      assert_includes 1..3000, redlock.get_remaining_ttl_for_resource("r")
+      assert redlock.valid_lock?(info)
+      redlock.unlock(info)
+      refute redlock.locked?("r")
+    end
+  end
+
   def test_several_servers_and_unknown_options_are_refused
     assert_raises(ArgumentError) { Serverlock::Redlock.new([TestServer.redis, TestServer.redis]) }
     assert_raises(ArgumentError) { Serverlock::Redlock.new(@locks, retries: 3) }

@@ -100,12 +100,11 @@ module Serverlock
     # @return [Integer, nil] milliseconds until others may have it, whoever has it; nil where it is free, and without an
     #   answer of the server
     def get_remaining_ttl_for_resource(resource)
-      info = @locks.engine.client.call(["lock.info", resource])
+      info = call(resource, ["lock.info", resource])
       info = info.each_slice(2).to_h if info.is_a?(Array)
-      info["lease-ms"] if info["state"] == "held" && info["lease-ms"].positive?
-    rescue ReplyError => e
-      raise e.for(resource)
-    rescue ConnectionLost
+      left = info["lease-ms"]
+      left if info["state"] == "held" && left&.positive?
+    rescue NoServer
       nil
     end
 
@@ -158,7 +157,7 @@ module Serverlock
     def wait(options)
       tries = options[:retry_count]
       delay = options[:retry_delay]
-      delays = Array.new(tries) { |number| (delay.respond_to?(:call) ? delay.call(number) : delay) + (options[:retry_jitter] / 2.0) }
+      delays = Array.new(tries) { |number| (delay.respond_to?(:call) ? delay.call(number + 1) : delay) + (options[:retry_jitter] / 2.0) }
       delays.sum / 1000.0
     end
 

@@ -7,6 +7,8 @@ require_relative "redis5" if ARGV[0]&.start_with?("redis-rb-5")
 require "connection_pool"
 require "json"
 require "serverlock"
+require_relative "driver/scopes"
+require_relative "driver/storm"
 
 # An attempt that was cancelled.
 class Cancelled < Exception # rubocop:disable Lint/InheritException
@@ -20,19 +22,11 @@ end
 class Cannot < StandardError
 end
 
-# A scope: its body does what comes in its queue.
-class Body
-  attr_accessor :held, :thread
-  attr_reader :orders, :workers
-
-  def initialize
-    @orders = Queue.new
-    @workers = {}
-  end
-end
-
 # Plays orders.
 class Driver
+  include Scopes
+  include Storm
+
   ABILITIES = %w[sentinel cluster tls unix cancel stop fork drop background pooled session leader storm census clock refusals
                  moves scopes few_threads half_open].freeze
   MEANS = %w[raise kill timeout].freeze
@@ -200,77 +194,6 @@ class Driver
     kept(order, lock(order, on_lost: lost(order, :hold)).acquire)
   end
 
-  def do_scope(order)
-    body = Body.new
-    me = Process.pid
-    begin
-      lock(order, on_lost: lost(order, :scope), interrupt: !order["stays"]).synchronize { |held| scope(order, body, held) }
-    rescue Exception # rubocop:disable Lint/RescueException
-      raise if Process.pid == me
-    end
-    child(body) if Process.pid != me
-    nil
-  end
-
-  def scope(order, body, held)
-    body.held = held
-    body.thread = Thread.current
-    @scopes[order["scope"]] = body
-    say(event: "entered", scope: order["scope"], token: held.token)
-    stopped = false
-    loop do
-      if order["stays"] && !stopped && !held.held?
-        stopped = true
-        say(event: "stopped", scope: order["scope"])
-      end
-      act = order["stays"] && body.orders.empty? ? sleep(0.01) && next : body.orders.pop
-      return if act.call == :leave
-    end
-  rescue Serverlock::Lost
-    say(event: "stopped", scope: order["scope"])
-    raise
-  end
-
-  # Has the body of a scope do something, and waits for what comes of it.
-  def within(order, queue = @scopes[order["scope"]].orders)
-    done = Queue.new
-    queue << lambda do
-      done << [true, yield]
-    rescue StandardError => e
-      done << [false, e]
-    end
-    went_well, result = done.pop
-    went_well ? result : raise(result)
-  end
-
-  def do_leave(order)
-    @scopes[order["scope"]].orders << -> { :leave }
-    nil
-  end
-
-  def do_fail(order)
-    @scopes[order["scope"]].orders << -> { raise Work, "the body failed" }
-    nil
-  end
-
-  def do_spawn(order)
-    within(order) do
-      orders = Queue.new
-      Thread.new { loop { orders.pop.call } }
-      @scopes[order["scope"]].workers[order["worker"]] = orders
-      nil
-    end
-  end
-
-  def do_again(order)
-    body = @scopes[order["scope"]]
-    queue = order["worker"] ? body.workers[order["worker"]] : body.orders
-    within(order, queue) do
-      held = @managers["m"].lock(body.held.key, lease: 30).acquire
-      kept(order, held)
-    end
-  end
-
   def held(order)
     order["hold"] ? @holds[order["hold"]] : @scopes[order["scope"]].held
   end
@@ -326,38 +249,6 @@ class Driver
     @managers["m"].census.merge("threads" => others.size + [own.size, 10].max)
   end
 
-  def do_fork(order)
-    reader, writer = IO.pipe
-    body = @scopes[order["scope"]]
-    body.orders << lambda do
-      pid = fork
-      next Process.detach(pid) if pid
-
-      @said = writer
-      @manager = order["manager"]
-      :leave
-    end
-    writer_of_parent = writer
-    answer = Thread.new { reader.gets }
-    sleep(0.01) until answer.join(0.1)
-    writer_of_parent.close
-    JSON.parse(answer.value)
-  end
-
-  # The child of `fork`, behind its scope.
-  def child(body)
-    check = begin
-      body.held.check
-      "held"
-    rescue Serverlock::Error => e
-      e.code
-    end
-    own = @managers[@manager].lock("own", lease: 30).acquire.release
-    @said.puts(JSON.generate(check:, own:))
-    @said.flush
-    exit!(0)
-  end
-
   def do_lead(order)
     tell = ->(event) { ->(token) { say(event:, leader: order["leader"], token:) } }
     leader = @managers[order["manager"]].leader(order["key"], lease: order["lease_ms"] / 1000.0, owner: order["owner"],
@@ -381,60 +272,6 @@ class Driver
       say(event: "leader", observer: order["observer"], token:, owner:)
     end
     nil
-  end
-
-  def do_storm(order)
-    counts = { granted: 0, cancelled: 0, refused: 0 }
-    failed = []
-    left = Queue.new
-    order["attempts"].times { left << true }
-    left.close
-    threads = Array.new(order["at_once"]) do
-      Thread.new do
-        while left.pop
-          outcome, text = one_of_storm(order)
-          @mutex.synchronize { outcome == :failed ? failed << text : counts[outcome] += 1 }
-        end
-      end
-    end
-    threads.each(&:join)
-    { **counts, failed: }
-  end
-
-  def one_of_storm(order)
-    after = moment(order["within_ms"]) / 1000.0
-    options = { key: order["among"].sample, lease: order["lease_ms"] / 1000.0, wait: (order["wait_ms"] || 0) / 1000.0 }
-    return attempt(options) { |play| Timeout.timeout([after, 0.00001].max, Cancelled) { play.call } } if order["means"] == "timeout"
-
-    outcome = nil
-    thread = Thread.new { outcome = attempt(options, &:call) }
-    thread.report_on_exception = false
-    thread.join(after)
-    order["means"] == "kill" ? thread.kill : thread.raise(Cancelled)
-    begin
-      thread.join(60) or return [:failed, "it hangs: #{thread.backtrace.join("\n")}"]
-    rescue Cancelled
-      nil
-    end
-    outcome || :cancelled
-  end
-
-  def attempt(options)
-    options = options.dup
-    key = options.delete(:key)
-    yield -> { @managers["m"].lock(key, **options).synchronize { nil } }
-    :granted
-  rescue Cancelled
-    :cancelled
-  rescue Serverlock::Refused, Serverlock::TimedOut
-    :refused
-  rescue StandardError => e
-    [:failed, e.full_message(highlight: false)]
-  end
-
-  def moment(within)
-    at = within * (rand**3)
-    rand < 0.25 ? (at / 5).round * 5 : at
   end
 end
 

@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+# A scope: its body does what comes in its queue.
+class Body
+  attr_accessor :held, :thread
+  attr_reader :orders, :workers
+
+  def initialize
+    @orders = Queue.new
+    @workers = {}
+  end
+end
+
+# The orders about scopes: their bodies run in threads of their own, or in a child of a fork.
+module Scopes
+  private
+
+  def do_scope(order)
+    body = Body.new
+    me = Process.pid
+    begin
+      lock(order, on_lost: lost(order, :scope), interrupt: !order["stays"]).synchronize { |held| scope(order, body, held) }
+    rescue Exception # rubocop:disable Lint/RescueException
+      raise if Process.pid == me
+    end
+    child(body) if Process.pid != me
+    nil
+  end
+
+  def scope(order, body, held)
+    body.held = held
+    body.thread = Thread.current
+    @scopes[order["scope"]] = body
+    say(event: "entered", scope: order["scope"], token: held.token)
+    stopped = false
+    loop do
+      if order["stays"] && !stopped && !held.held?
+        stopped = true
+        say(event: "stopped", scope: order["scope"])
+      end
+      act = order["stays"] && body.orders.empty? ? sleep(0.01) && next : body.orders.pop
+      return if act.call == :leave
+    end
+  rescue Serverlock::Lost
+    say(event: "stopped", scope: order["scope"])
+    raise
+  end
+
+  # Has the body of a scope do something, and waits for what comes of it.
+  def within(order, queue = @scopes[order["scope"]].orders)
+    done = Queue.new
+    queue << lambda do
+      done << [true, yield]
+    rescue StandardError => e
+      done << [false, e]
+    end
+    went_well, result = done.pop
+    went_well ? result : raise(result)
+  end
+
+  def do_leave(order)
+    @scopes[order["scope"]].orders << -> { :leave }
+    nil
+  end
+
+  def do_fail(order)
+    @scopes[order["scope"]].orders << -> { raise Work, "the body failed" }
+    nil
+  end
+
+  def do_spawn(order)
+    within(order) do
+      orders = Queue.new
+      Thread.new { loop { orders.pop.call } }
+      @scopes[order["scope"]].workers[order["worker"]] = orders
+      nil
+    end
+  end
+
+  def do_again(order)
+    body = @scopes[order["scope"]]
+    queue = order["worker"] ? body.workers[order["worker"]] : body.orders
+    within(order, queue) do
+      held = @managers["m"].lock(body.held.key, lease: 30).acquire
+      kept(order, held)
+    end
+  end
+
+  def do_fork(order)
+    reader, writer = IO.pipe
+    body = @scopes[order["scope"]]
+    body.orders << lambda do
+      pid = fork
+      next Process.detach(pid) if pid
+
+      @said = writer
+      @manager = order["manager"]
+      :leave
+    end
+    writer_of_parent = writer
+    answer = Thread.new { reader.gets }
+    sleep(0.01) until answer.join(0.1)
+    writer_of_parent.close
+    JSON.parse(answer.value)
+  end
+
+  # The child of `fork`, behind its scope.
+  def child(body)
+    check = begin
+      body.held.check
+      "held"
+    rescue Serverlock::Error => e
+      e.code
+    end
+    own = @managers[@manager].lock("own", lease: 30).acquire.release
+    @said.puts(JSON.generate(check:, own:))
+    @said.flush
+    exit!(0)
+  end
+end

@@ -121,6 +121,13 @@ fn cases() -> Vec<Case> {
         Ok(program) => all.push(("redis-rb", Client::of(program, &["redis_rb.rb"]), Gone, Some(Gone))),
         Err(why) => skipped("redis-rb", &why),
     }
+    match install::ruby_with_redis_5() {
+        Ok((program, mut args)) => {
+            args.push(install::sources().join("redis_rb.rb").into());
+            all.push(("redis-rb 5", Client::Program { program, args, node_path: None }, Gone, Some(Gone)));
+        }
+        Err(why) => skipped("redis-rb 5", &why),
+    }
     match install::java_waits() {
         Ok(args) => {
             let with_and_without =

@@ -6,6 +6,7 @@
 use crate::program::end_within;
 use crate::{root, target, watch};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -120,6 +121,15 @@ pub fn ruby() -> Result<PathBuf, String> {
     let is_there = || run(Command::new("ruby").args(["-e", "require 'redis'"]));
     is_there().or_else(|error| debian(&["ruby", "ruby-redis"], &error).and_then(|()| is_there()))?;
     Ok("ruby".into())
+}
+
+/// A Ruby, and the options with which it loads redis-rb 5; else what is missing.
+pub fn ruby_with_redis_5() -> Result<(PathBuf, Vec<OsString>), String> {
+    let ruby = ruby()?;
+    let gems = target().join("clients/redis-rb-5/usr/share/rubygems-integration/all/gems");
+    let folders = fs::read_dir(gems).map_err(|_| "`scripts/test-clients.sh ruby` unpacks it".to_string())?;
+    let libraries = folders.filter_map(Result::ok).map(|folder| folder.path().join("lib"));
+    Ok((ruby, libraries.flat_map(|library| ["-I".into(), library.into()]).collect()))
 }
 
 /// A PHP that has phpredis and predis; else what is missing.

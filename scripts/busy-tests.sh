@@ -4,13 +4,14 @@
 # tests whose names contain one of them.
 #
 # tests/fixtures/bounds.txt lists these tests, and tests/testkit/src/bound.rs checks that it does. The last piece, or
-# the argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, in
-# the languages that `make test-clients` has prepared.
+# the argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, and
+# UNIT_TIMES=5 times the unit tests of the packages, in the languages that `make test-clients` has prepared.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export RUST_BACKTRACE=0
 times=${TIMES:-50}
+unit_times=${UNIT_TIMES:-5}
 piece=${PIECE:-1/1}
 loops=${LOOPS:-$((2 * $(nproc)))}
 if ! [[ $piece =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] || ((BASH_REMATCH[1] > BASH_REMATCH[2])); then
@@ -18,8 +19,8 @@ if ! [[ $piece =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] || ((BASH_REMATCH[1] > BASH_R
     exit 2
 fi
 this=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]}
-if ! [[ $times =~ ^[1-9][0-9]*$ && $loops =~ ^[0-9]+$ ]]; then
-    echo "busy-tests: TIMES and LOOPS are whole numbers, not '$times' and '$loops'" >&2
+if ! [[ $times =~ ^[1-9][0-9]*$ && $unit_times =~ ^[0-9]+$ && $loops =~ ^[0-9]+$ ]]; then
+    echo "busy-tests: TIMES, UNIT_TIMES and LOOPS are whole numbers, not '$times', '$unit_times' and '$loops'" >&2
     exit 2
 fi
 
@@ -84,7 +85,9 @@ if [ -n "$clients" ]; then
         # The verdict of scripts/test-clients.sh: what the language needs is there.
         if [ ! -e "${CARGO_TARGET_DIR:-target}/clients/$language.verdict" ]; then
             echo "busy-tests: skipped the package for $language: 'scripts/test-clients.sh $language' first"
-        elif python3 clients/suite/run.py "$language" --bounds --times "$times" >"$output" 2>&1; then
+            continue
+        fi
+        if python3 clients/suite/run.py "$language" --bounds --times "$times" >"$output" 2>&1; then
             echo "busy-tests: $language: $(tail -n 1 "$output")"
         else
             awk '/^$/ { shown = 1 } shown' "$output" | head -n 60
@@ -92,11 +95,21 @@ if [ -n "$clients" ]; then
             failed=$(sed '/^$/,$d' "$output" | awk -v of="$language" '$1 == "failed" { print of "::" $3 " (" $2 ")" }')
             echo "${failed:-(no scenario: the run of $language ended)}" >>"$output.failed"
         fi
+        for ((round = 1; round <= unit_times; round++)); do
+            if ! UNITS_ONLY=1 scripts/test-clients.sh "$language" >"$output" 2>&1; then
+                tail -n 150 "$output"
+                # The names come last.
+                sed '1,/^test-clients: FAILED:/d; s/^/unit test of /' "$output" >>"$output.failed"
+            fi
+        done
+        echo "busy-tests: $language: unit tests, $unit_times times"
     done
 fi
 if [ -s "$output.failed" ]; then
     sort "$output.failed" | uniq -c | sort -rn | while read -r count name; do
-        echo "busy-tests: $name failed $count of $times times"
+        of=$times
+        [[ $name != "unit test of "* ]] || of=$unit_times
+        echo "busy-tests: $name failed $count of $of times"
     done
     exit 1
 fi

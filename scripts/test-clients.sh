@@ -4,6 +4,7 @@
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
+#   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no lines of READMEs
 #
 # The tests install what they need of a language under target/clients. A language that is not there, or is too old, is
 # installed from Debian's packages where root runs this; else one line says what is missing, and the script fails.
@@ -15,6 +16,11 @@ mkdir -p "$target"
 failed=
 
 say() { echo "test-clients: $*" >&2; }
+
+# beyond_units COMMAND ...: what is played besides the unit tests.
+beyond_units() { [ -n "${UNITS_ONLY:-}" ] || "$@"; }
+
+scenarios() { beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"}; }
 
 # debian PACKAGE ...: installs them if that can be done.
 debian() {
@@ -60,9 +66,9 @@ test_python() {
         { say "missing: Python 3.11 or later"; return 1; }
     complete serverlock-python "$(cat clients/python/tests/requirements.txt)" python_install || return 1
     local python=$target/serverlock-python/bin/python
-    (cd clients/python && "$python" -m mypy --cache-dir "$target/mypy") || return 1
+    (cd clients/python && beyond_units "$python" -m mypy --cache-dir "$target/mypy") || return 1
     PYTHONPATH=clients/python/src "$python" -m unittest discover --start-directory clients/python/tests || return 1
-    python3 clients/suite/run.py python ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    scenarios python || return 1
 }
 
 node_install() {
@@ -80,7 +86,7 @@ test_node() {
     local built=$target/serverlock-node
     node clients/node/build.mjs "$built/dist" "$built" || return 1
     SERVERLOCK=$built node --test --test-reporter=spec clients/node/test/*.test.mjs </dev/null || return 1
-    python3 clients/suite/run.py node ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    scenarios node || return 1
 }
 
 go_is_new() {
@@ -92,14 +98,15 @@ test_go() {
     go_is_new || { debian golang-go && hash -r && go_is_new; } ||
         { say "missing: Go 1.24 or later"; return 1; }
     local built=$target/serverlock-go
-    scripts/lint-clients.sh go || return 1
+    beyond_units scripts/lint-clients.sh go || return 1
+    (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
+    (cd clients/go/suite && go test -count=1 ./...) || return 1
+    [ -z "${UNITS_ONLY:-}" ] || return 0
     (cd clients/go/suite && go build -race -o "$built/driver" .) || return 1
     (cd benches/clients/go && go build -o "$built/bench" .) || return 1
-    (cd clients/go && SERVERLOCK_MODULE=$target/../release/libredis_lock.so go test -race -count=1 ./...) || return 1
-    (cd clients/go/suite && go test ./...) || return 1
     python3 benches/clients/run.py --smoke --language go --rounds 1 --pairs 40 --seconds 0.2 --processes 2 --warm 0.2 --waits 20 \
         >/dev/null || return 1
-    GORACE=halt_on_error=1 python3 clients/suite/run.py go ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    GORACE=halt_on_error=1 scenarios go || return 1
 }
 
 java_is_new() {
@@ -117,21 +124,22 @@ test_java() {
         "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
     rm -rf "$built"
     "${maven[@]}" install dependency:copy-dependencies -DskipTests || return 1
-    javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java || return 1
+    beyond_units javac -Xlint:all -Werror -cp "$built/classes:$built/dependency/*" -d "$built/bench" benches/clients/*.java ||
+        return 1
     "${maven[@]}" surefire:test || return 1
-    python3 clients/suite/run.py java ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    scenarios java || return 1
 }
 
 test_rust() {
     command -v cargo >/dev/null || { say "missing: Rust 1.88 or later"; return 1; }
     export SERVERLOCK_MODULE=$target/../release/libredis_lock.so
-    scripts/lint-clients.sh rust || return 1
+    beyond_units scripts/lint-clients.sh rust || return 1
     (
         cd clients/rust && export CARGO_TARGET_DIR=$target/serverlock-rust &&
             cargo test --quiet --package serverlock --features tokio,sentinel,tls-rustls &&
-            cargo build --quiet --package serverlock-driver
+            beyond_units cargo build --quiet --package serverlock-driver
     ) || return 1
-    python3 clients/suite/run.py rust ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    scenarios rust || return 1
 }
 
 php_is_complete() {
@@ -145,6 +153,13 @@ test_php() {
     php_is_complete || { debian php-cli php-redis php-nrk-predis php-symfony-lock php-illuminate-cache phpunit composer \
         php-codesniffer && hash -r && php_is_complete; } ||
         { say "missing: PHP 8.1 or later, phpredis, predis, phpunit, composer, phpcs"; return 1; }
+    php_lints || return 1
+    (cd clients/php && SERVERLOCK_MODULE=$target/../release/libredis_lock.so phpunit) || return 1
+    scenarios php || return 1
+}
+
+php_lints() {
+    [ -z "${UNITS_ONLY:-}" ] || return 0
     scripts/lint-clients.sh php || return 1
     local file
     while IFS= read -r file; do
@@ -153,9 +168,7 @@ test_php() {
         [ "$file" = examples/php/report.php ] || grep -q '^declare(strict_types=1);$' "$file" ||
             { say "no strict types: $file"; return 1; }
     done < <(git ls-files --cached --others --exclude-standard -- 'clients/php/*.php' examples/php)
-    (cd clients/php && COMPOSER_ALLOW_SUPERUSER=1 composer validate --quiet --strict &&
-        SERVERLOCK_MODULE=$target/../release/libredis_lock.so phpunit) || return 1
-    python3 clients/suite/run.py php ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    (cd clients/php && COMPOSER_ALLOW_SUPERUSER=1 composer validate --quiet --strict)
 }
 
 ruby_is_complete() {
@@ -207,7 +220,7 @@ test_ruby() {
     complete redis-rb-5 "trixie" redis_rb_5 || say "skipped redis-rb 5: Debian's next release cannot be reached"
     export SERVERLOCK_MODULE=$target/../release/libredis_lock.so
     local every='Dir["test/*_test.rb"].each { |file| require "./#{file}" }'
-    scripts/lint-clients.sh ruby && gem_installs || return 1
+    beyond_units scripts/lint-clients.sh ruby && beyond_units gem_installs || return 1
     # The signatures are compared with the calls of these tests.
     (cd clients/ruby && RBS_TEST_OPT="-r timeout -I sig" RBS_TEST_LOGLEVEL=error \
         RBS_TEST_TARGET="Serverlock::Locks,Serverlock::Lock,Serverlock::Held,Serverlock::Redlock,Serverlock::Leader" \
@@ -215,12 +228,12 @@ test_ruby() {
     [ ! -d "$target/redis-rb-5" ] ||
         (cd clients/ruby && REDIS_RB_5=$target/redis-rb-5 ruby -r ./test/redis5 -e \
             'Dir["test/{locks,redlock}_test.rb"].each { |file| require "./#{file}" }') || return 1
-    python3 clients/suite/run.py ruby ${SUITE_ONLY:+--only "$SUITE_ONLY"} || return 1
+    scenarios ruby || return 1
 }
 
 # What plays one language: a process of its own, which can be ended when it hangs.
 if [ "${1:-}" = --play ]; then
-    "test_$2" && python3 clients/suite/install.py "$2"
+    "test_$2" && beyond_units python3 clients/suite/install.py "$2"
     exit
 fi
 
@@ -231,6 +244,8 @@ languages=${*:-$(for folder in clients/*/; do
 done)}
 # They mostly wait, so two run at a time. Each line says which language it comes from.
 at_once=${AT_ONCE:-2}
+# A verdict also says that all that a language needs is there, which the unit tests alone do not prepare.
+verdicts=${UNITS_ONLY:+units-}verdict
 # Several times what one takes on an idle machine, in seconds.
 limit=${LIMIT:-1500}
 play() {
@@ -240,7 +255,7 @@ play() {
     trap 'kill $!' TERM INT
     wait $! || verdict=failed
     [ $((SECONDS - began)) -lt "$limit" ] || echo "it took longer than $limit s" >>"$target/$1.log"
-    echo "$verdict" >"$target/$1.verdict"
+    echo "$verdict" >"$target/$1.$verdicts"
     echo "== $1 $verdict after $((SECONDS - began)) s"
 }
 follow() { tail -n +1 --follow --pid="$2" --sleep-interval=0.2 "$target/$1.log" | sed -u "s/^/$1: /"; }
@@ -272,14 +287,14 @@ failures() {
 }
 for language in $languages; do
     while [ "$(jobs -rp | wc -l)" -ge $((2 * at_once)) ]; do wait -n || true; done
-    rm -f "$target/$language.verdict"
+    rm -f "$target/$language.$verdicts"
     : >"$target/$language.log"
     play "$language" &
     follow "$language" $! &
 done
 wait
 for language in $languages; do
-    [ "$(cat "$target/$language.verdict" 2>/dev/null)" = passed ] || failed="$failed $language"
+    [ "$(cat "$target/$language.$verdicts" 2>/dev/null)" = passed ] || failed="$failed $language"
 done
 if [ -n "$failed" ]; then
     # Other languages have printed much since.

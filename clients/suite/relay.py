@@ -43,6 +43,11 @@ class Relay:
         with self._mutex:
             self._stranded.update(self._pairs)
 
+    def heal(self):
+        """They deliver what they swallowed."""
+        with self._mutex:
+            self._stranded.clear()
+
     def down(self, on=True):
         """New connections are closed at once."""
         self._is_down = on

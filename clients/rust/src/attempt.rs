@@ -45,6 +45,8 @@ pub(crate) struct Attempt {
     pub(crate) no_notify: bool,
     /// A call without a reply, on a connection that others use too. Its reply is awaited before anything else is sent.
     late: Option<Call>,
+    /// Such calls whose copies went another way. The server may still carry them out, when the attempt is long over.
+    overdue: Vec<Call>,
     /// The call that was on its way when the caller gave up.
     settling: Option<Call>,
     /// When the request was sent that the last reply belongs to.
@@ -81,6 +83,7 @@ impl Attempt {
             is_portable: false,
             no_notify: false,
             late: None,
+            overdue: Vec::new(),
             settling: None,
             sent: Duration::ZERO,
         }
@@ -93,6 +96,8 @@ impl Attempt {
                 if self.request.settings.session {
                     grant.connection = self.connection.take();
                 }
+                grant.overdue = std::mem::take(&mut self.overdue);
+                grant.id = self.id;
                 Box::pin(self.give_back_connection()).await;
                 Ok(grant)
             }
@@ -260,8 +265,7 @@ impl Attempt {
         if token <= 0 {
             return Err(self.error(Kind::Argument, format!("the server replied {reply:?}")));
         }
-        let grant = Grant { token, sent: self.sent, predecessor, is_portable: self.is_portable, connection: None };
-        Ok(Asked::Granted(grant))
+        Ok(Asked::Granted(Grant::new(token, self.sent, predecessor, self.is_portable)))
     }
 
     /// One exchange. While the reply to the one before may still come, that is awaited instead.
@@ -283,7 +287,11 @@ impl Attempt {
         };
         match first(&mut call, self.cancel.wait()).await {
             First::Left(Err(Failure::Late(call))) => {
-                self.late = Some(call);
+                if self.resources.reach.router.passes_late_replies() {
+                    self.overdue.push(call);
+                } else {
+                    self.late = Some(call);
+                }
                 Err(Failure::no_reply(timeout))
             }
             First::Left(reply) => reply,
@@ -380,6 +388,9 @@ impl Attempt {
         }
         let (resources, request) = (Arc::clone(&self.resources), Arc::clone(&self.request));
         let (id, is_portable) = (self.id, self.is_portable);
+        for late in self.overdue.drain(..) {
+            resources.settle_late(&request, late, id, is_portable, || false);
+        }
         let settling = self.settling.take().or(self.late.take());
         let takes_long = settling.is_some() && !has_given_up;
         let done = self.resources.reach.spawn(async move {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::clock::now;
-use crate::failures::{Failure, Reply};
+use crate::failures::{Call, Failure, Reply};
 use crate::portable::info_memory;
 use crate::request::Request;
 use crate::resources::Resources;
+use crate::sync::{First, first};
 
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -46,6 +47,27 @@ impl Resources {
         self.owe(now().saturating_add(span), move |resources| {
             let request = Arc::clone(&request);
             async move { resources.settle(&request, id, is_portable).await }
+        });
+    }
+
+    /// Awaits the reply to a copy of an attempt that went on without it. A copy that comes after the release gets the
+    /// lock once more, or a place in the queue: it is withdrawn, unless the lock is still held.
+    pub(crate) fn settle_late(
+        self: &Arc<Self>,
+        request: &Arc<Request>,
+        mut late: Call,
+        id: u64,
+        is_portable: bool,
+        is_held: impl Fn() -> bool + Send + 'static,
+    ) {
+        let (resources, request) = (Arc::clone(self), Arc::clone(request));
+        self.reach.spawn(async move {
+            while let First::Left(Err(Failure::Late(again))) = first(late, resources.reach.closed.wait()).await {
+                late = again;
+            }
+            if !is_held() {
+                resources.cancel(&request, id, is_portable, true).await;
+            }
         });
     }
 

@@ -10,7 +10,7 @@ use crate::attempt::Attempt;
 use crate::clock::now;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
-use crate::failures::{number, text};
+use crate::failures::{Failure, number, text};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::portable::FENCED;
@@ -54,14 +54,20 @@ impl Engine {
         }
         let attempt = Attempt::new(Arc::clone(&self.resources), Arc::clone(&request), cancel);
         let began = attempt.began;
-        let grant = attempt.run().await.inspect_err(|error| {
+        let mut grant = attempt.run().await.inspect_err(|error| {
             if error.kind() != Kind::Cancelled
                 && let Some(refused) = &self.resources.hooks.refused
             {
                 refused(&request.name, now().saturating_sub(began), error);
             }
         })?;
+        let (overdue, id, is_portable) = (std::mem::take(&mut grant.overdue), grant.id, grant.is_portable);
         let hold = Arc::new(Hold::new(Arc::clone(&self.resources), request, grant, began));
+        for late in overdue {
+            let weak = Arc::downgrade(&hold);
+            let is_held = move || weak.upgrade().is_some_and(|hold| !hold.is_over());
+            self.resources.settle_late(&hold.request, late, id, is_portable, is_held);
+        }
         if let Some(connection) = &hold.connection {
             self.watch(&hold, connection);
         }
@@ -95,7 +101,13 @@ impl Engine {
         hold.check()?;
         let extending = hold.extending(now(), lease);
         self.timer.add(hold); // even if the caller no longer waits for the reply
-        let reply = Self::ask(hold, hold.request.key(), || hold.extend_words(lease)).await?;
+        let reply = match hold.send(hold.request.key(), || hold.extend_words(lease)).await {
+            Err(Failure::Late(late)) => {
+                extending.await_late(late);
+                return Err(Failure::no_reply(self.resources.reach.timeout).typed(&hold.request.name));
+            }
+            reply => reply.map_err(|failure| failure.typed(&hold.request.name))?,
+        };
         if number(&reply) != Some(1) {
             return Err(hold.taken());
         }

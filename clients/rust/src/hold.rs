@@ -11,10 +11,10 @@ use redis::{Cmd, Value};
 use crate::clock::now;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
-use crate::failures::{Failure, Reply, number, patient, text};
+use crate::failures::{Call, Failure, Reply, number, patient, text};
 use crate::request::{Form, Request};
 use crate::resources::Resources;
-use crate::sync::{Signal, locked};
+use crate::sync::{First, Signal, first, locked};
 
 /// A holder that never released: its work may be half done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,15 @@ pub(crate) struct Grant {
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) is_portable: bool,
     pub(crate) connection: Option<Arc<Connection>>,
+    pub(crate) id: u64,
+    /// Copies of the request that may still be carried out.
+    pub(crate) overdue: Vec<Call>,
+}
+
+impl Grant {
+    pub(crate) fn new(token: i64, sent: Duration, predecessor: Option<Predecessor>, is_portable: bool) -> Self {
+        Self { token, sent, predecessor, is_portable, connection: None, id: 0, overdue: Vec::new() }
+    }
 }
 
 pub(crate) struct Hold {
@@ -76,9 +85,9 @@ struct State {
     /// The server has replied that the grant is over.
     is_gone: bool,
     is_renewing: bool,
-    /// How many EXTENDs are on their way, and when the earliest of their leases ends.
+    /// How many EXTENDs are on their way, and the shortest of their leases.
     on_their_way: u32,
-    least: Duration,
+    shortest: Duration,
     lost: Option<Error>,
 }
 
@@ -119,7 +128,7 @@ impl Hold {
             is_gone: false,
             is_renewing: false,
             on_their_way: 0,
-            least: Duration::MAX,
+            shortest: Duration::MAX,
             lost: None,
         };
         Self {
@@ -196,16 +205,15 @@ impl Hold {
     }
 
     /// An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. If several are on
-    /// their way, the server may run them in any order, so the lease that ends first counts.
+    /// their way, the server may run them in any order: the shortest lease counts, from when one was confirmed.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
-        let ends = sent.saturating_add(lease);
         let mut state = locked(&self.state);
-        state.least = if state.on_their_way == 0 { ends } else { ends.min(state.least) };
+        state.shortest = if state.on_their_way == 0 { lease } else { lease.min(state.shortest) };
         state.on_their_way = state.on_their_way.saturating_add(1);
-        if ends < state.ends() {
+        if sent.saturating_add(lease) < state.ends() {
             (state.sent, state.lease) = (sent, lease);
         }
-        Extending { hold: Arc::clone(self), sent, ends }
+        Extending { hold: Arc::clone(self), sent, lease }
     }
 
     pub(crate) fn is_portable(&self) -> bool {
@@ -332,15 +340,26 @@ impl Hold {
 pub(crate) struct Extending {
     hold: Arc<Hold>,
     sent: Duration,
-    ends: Duration,
+    lease: Duration,
 }
 
 impl Extending {
+    /// Its reply is late, and nobody waits for it: it stays on its way until the reply comes.
+    pub(crate) fn await_late(self, mut late: Call) {
+        let reach = self.hold.resources.reach.clone();
+        reach.handle.clone().spawn(async move {
+            while let First::Left(Err(Failure::Late(again))) = first(late, reach.closed.wait()).await {
+                late = again;
+            }
+            drop(self);
+        });
+    }
+
     /// The server has confirmed it.
     pub(crate) fn done(self) {
         let mut state = locked(&self.hold.state);
         if state.lost.is_none() {
-            (state.sent, state.lease) = (self.sent, self.ends.min(state.least).saturating_sub(self.sent));
+            (state.sent, state.lease) = (self.sent, self.lease.min(state.shortest));
         }
     }
 }
@@ -374,7 +393,7 @@ mod tests {
         let resources = Arc::new(Resources::new(runtime.handle().clone(), router, Options::new().hooks(hooks)));
         let mut request = Request::new(vec![b"report".to_vec()], Duration::from_secs(30), Form::One, Sharing::Alone);
         request.settings.on_lost = Some(Arc::new(move |_| _ = by_lock.fetch_add(1, Ordering::SeqCst)));
-        let grant = Grant { token: 1, sent: now(), predecessor: None, is_portable: false, connection: None };
+        let grant = Grant::new(1, now(), None, false);
         let hold = Arc::new(Hold::new(Arc::clone(&resources), Arc::new(request), grant, now()));
         hold.lose("its connection has ended", true);
         hold.lose("somebody has taken it away", true);

@@ -69,7 +69,11 @@ impl Engine {
                 return Ok(now() < lost_at);
             }
             if let Failure::Late(call) = failure {
-                late = Some(call);
+                if reach.router.passes_late_replies() {
+                    tries = tries.saturating_add(1);
+                } else {
+                    late = Some(call);
+                }
                 continue;
             }
             let span = Duration::from_millis(20).saturating_mul(tries).min(Duration::from_millis(200));

@@ -132,6 +132,10 @@ pub(crate) trait Server: Send + Sync {
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
     /// Ends that.
     fn widen(&self);
+    /// Whether calls go another way while a reply is late.
+    fn passes_late_replies(&self) -> bool {
+        false
+    }
     /// How many calls are on their way, and how many wait for a turn.
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
@@ -178,6 +182,12 @@ impl Router {
     fn only(&self) -> Arc<dyn Server> {
         let mut map = locked(&self.map);
         Arc::clone(map.only.get_or_insert_with(|| (self.opens)(None)))
+    }
+
+    /// See [`Server::passes_late_replies`]; all servers of a cluster have the same way.
+    pub(crate) fn passes_late_replies(&self) -> bool {
+        let map = locked(&self.map);
+        map.only.iter().chain(map.by_address.values()).any(|server| server.passes_late_replies())
     }
 
     fn at(&self, address: &str) -> Arc<dyn Server> {

@@ -162,6 +162,9 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
         match call.await {
             Err(Failure::Late(late)) if now() < lost_at => {
                 log::warn!("serverlock: the renewal of the lock {} has no reply yet", hold.request.name);
+                if reach.router.passes_late_replies() {
+                    break Err(Failure::Late(late)); // the next goes another way
+                }
                 call = late;
             }
             reply => break reply,
@@ -183,6 +186,9 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
             log::warn!("serverlock: renewing the lock {name} failed, and is tried again: {}", failure.text());
             let again = now().saturating_add((lease / 20).max(Duration::from_millis(10)));
             timer.check_at(&hold, again.min(hold.lost_at()));
+            if let Failure::Late(late) = failure {
+                extending.await_late(late);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ import time
 from driver import Failure
 from scenarios.holding import fails
 from servers import free_port
-from stage import LATE_SUCCESSORS, LONG_LEASE, LONG_WAIT, Successor, is_free, renewed, scenario, until, waits
+from stage import LATE_SUCCESSORS, LONG_LEASE, LONG_WAIT, Skip, Successor, calls, is_free, renewed, scenario, until, waits
 
 MARGIN = 1.0
 
@@ -377,3 +377,24 @@ def a_half_open_connection_costs_no_lock(stage):
     driver.do("check", hold="h")
     assert driver.events("lost") == []
     assert driver.do("release", hold="h")["held"] is True
+
+
+@scenario("background", "half_open", rules="A4 A10")
+def what_a_half_open_connection_delivers_late_is_withdrawn(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    relay = stage.relay(server)
+    driver = stage.opened(relay, timeout_ms=500)
+    if "pooled" in driver.ready["can"]:
+        raise Skip("it closes the connection")
+    driver.do("raw", manager="m", args=["PING"])
+    relay.strand()
+    try:
+        driver.do("acquire", manager="m", hold="h", key="report", lease_ms=LONG_LEASE)
+        assert driver.do("release", hold="h")["held"] is True
+    except Failure as error:
+        assert error.kind == "no_server", error
+    before = calls(conn, "lock.acquire")
+    relay.heal()
+    until("the late copy arrives", lambda: calls(conn, "lock.acquire") > before)
+    until("its grant is given back", lambda: is_free(conn, "report"))

@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The features of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 17] = [
+const CAN: [&str; 18] = [
     "sentinel",
     "cluster",
     "tls",
@@ -31,6 +31,7 @@ const CAN: [&str; 17] = [
     "scopes",
     "moves",
     "few_threads",
+    "half_open",
 ];
 
 /// Warnings go to stderr.
@@ -68,7 +69,7 @@ fn main() {
     log::set_max_level(log::LevelFilter::Debug);
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (plays, more, storms): (fn(Order), &[&str], &[&str]) = match client.as_str() {
-        "redis" => (threads::player(), &["pooled", "half_open"], &["cancel"]),
+        "redis" => (threads::player(), &["pooled"], &["cancel"]),
         "redis-tokio" => (tasks::player(), &["stop"], &["drop", "abort"]),
         other => {
             eprintln!("no such client: {other}");

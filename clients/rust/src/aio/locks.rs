@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::leader::Leader;
 use super::lock::Lock;
-use super::shared::{Ours, Theirs};
+use super::shared::{Asks, Ours, Theirs};
 use crate::engine::Engine;
 use crate::held::{Owner, locks_methods};
 use crate::options::Options;
@@ -58,8 +58,7 @@ impl Locks {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        let theirs: Arc<dyn Server> = Arc::new(Theirs::new(connection));
-        Self::build(client.into(), options, Box::new(move |_| Arc::clone(&theirs)))
+        Self::over(client.into(), Theirs::asks(connection), options)
     }
 
     /// Locks that send each command through the closure: with a connection of a pool, or with the application's client
@@ -86,8 +85,13 @@ impl Locks {
     where
         F: Future<Output = RedisResult<Value>> + Send + 'static,
     {
-        let theirs: Arc<dyn Server> = Arc::new(Theirs::by(call));
-        Self::build(servers.into(), options, Box::new(move |_| Arc::clone(&theirs)))
+        Self::over(servers.into(), Theirs::asks_by(call), options)
+    }
+
+    fn over(servers: Servers, asks: Asks, options: Options) -> Self {
+        let spare = servers.clone();
+        let opens = move |address| -> Arc<dyn Server> { Arc::new(Theirs::new(asks.clone(), spare.clone(), address)) };
+        Self::build(servers, options, Box::new(opens))
     }
 
     fn build(servers: Servers, options: Options, opens: Opens) -> Self {

@@ -1,48 +1,87 @@
 //! Sends commands to one server over one connection that all tasks share.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use tokio::sync::oneshot;
 
 use crate::connection::Connection;
 use crate::failures::{Call, Failure, Reply, in_time, read};
 use crate::route::{Server, Servers};
-use crate::sync::{Signal, locked};
+use crate::sync::{First, Signal, first, locked};
 
 /// Sends one command over the connection of the application.
-type Asks = Box<dyn Fn(Cmd) -> Call + Send + Sync>;
+pub(crate) type Asks = Arc<dyn Fn(Cmd) -> Call + Send + Sync>;
 
-/// The connections of the application. They cannot be closed from here: a reply that is late is awaited.
+/// The connections of the application. They cannot be closed from here: a reply that is late is awaited. While one is
+/// overdue, the network may be swallowing everything, and other calls go over a spare connection.
 pub(crate) struct Theirs {
     asks: Asks,
+    spare: Arc<Ours>,
+    /// How many replies are overdue.
+    overdue: Arc<AtomicUsize>,
+    /// Fires when this is dropped: late replies are awaited no longer.
+    ended: Arc<Signal>,
 }
 
 impl Theirs {
-    pub(crate) fn new<C: ConnectionLike + Clone + Send + Sync + 'static>(connection: C) -> Self {
-        let asks = move |cmd: Cmd| -> Call {
+    pub(crate) fn asks<C: ConnectionLike + Clone + Send + Sync + 'static>(connection: C) -> Asks {
+        Arc::new(move |cmd: Cmd| -> Call {
             let mut connection = connection.clone();
             Box::pin(async move { read(connection.req_packed_command(&cmd).await) })
-        };
-        Self { asks: Box::new(asks) }
+        })
     }
 
-    pub(crate) fn by<F>(run: impl Fn(Cmd) -> F + Send + Sync + 'static) -> Self
+    pub(crate) fn asks_by<F>(run: impl Fn(Cmd) -> F + Send + Sync + 'static) -> Asks
     where
         F: Future<Output = RedisResult<Value>> + Send + 'static,
     {
-        let asks = move |cmd: Cmd| -> Call {
+        Arc::new(move |cmd: Cmd| -> Call {
             let running = run(cmd);
             Box::pin(async move { read(running.await) })
-        };
-        Self { asks: Box::new(asks) }
+        })
+    }
+
+    pub(crate) fn new(asks: Asks, servers: Servers, address: Option<String>) -> Self {
+        let spare = Arc::new(Ours::new(servers, address));
+        Self { asks, spare, overdue: Arc::default(), ended: Arc::default() }
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        self.ended.fire();
     }
 }
 
 impl Server for Theirs {
-    fn call(&self, cmd: Cmd, _: bool, timeout: Duration) -> Call {
-        in_time((self.asks)(cmd), timeout)
+    fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Call {
+        if self.overdue.load(Ordering::SeqCst) > 0 {
+            return self.spare.call(cmd, is_asking, timeout);
+        }
+        let (mut call, spare) = ((self.asks)(cmd), Arc::clone(&self.spare));
+        let (overdue, ended) = (Arc::clone(&self.overdue), Arc::clone(&self.ended));
+        Box::pin(async move {
+            if let Ok(reply) = tokio::time::timeout(timeout, &mut call).await {
+                return reply;
+            }
+            // Awaited by a task, so that it counts as overdue even if its caller is gone.
+            overdue.fetch_add(1, Ordering::SeqCst);
+            let (done, late) = oneshot::channel();
+            tokio::spawn(async move {
+                if let First::Left(reply) = first(call, ended.wait()).await {
+                    let _ = done.send(reply);
+                }
+                if overdue.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    spare.let_go();
+                }
+            });
+            let late = async move { late.await.unwrap_or_else(|_| Err(Failure::broken("the manager has ended"))) };
+            Err(Failure::Late(in_time(Box::pin(late), timeout)))
+        })
     }
 
     fn narrow(&self, _: Box<dyn FnOnce() + Send>) -> bool {
@@ -50,6 +89,10 @@ impl Server for Theirs {
     }
 
     fn widen(&self) {}
+
+    fn passes_late_replies(&self) -> bool {
+        true
+    }
 }
 
 /// A connection of the manager's own, opened at the first call, and again when it has ended.
@@ -68,6 +111,11 @@ impl Ours {
     pub(crate) fn new(servers: Servers, address: Option<String>) -> Self {
         let state = State { servers, address, connection: Mutex::default(), opening: tokio::sync::Mutex::default() };
         Self { state: Arc::new(state) }
+    }
+
+    /// Its connection ends with the last call that uses it.
+    fn let_go(&self) {
+        drop(locked(&self.state.connection).take());
     }
 }
 

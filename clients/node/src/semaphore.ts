@@ -1,7 +1,7 @@
 /**
  * How many calls use connections of the application's pool at a time. 1,000 callers of a pool without such a bound open
  * all 100 connections that it allows, and take twice as long and 1.2 times the CPU time of this process (medians of
- * nine alternating rounds on two busy cores). Nothing is handed from caller to caller but the right to go.
+ * nine alternating rounds on two busy cores). Callers hand each other nothing but the right to go.
  */
 
 const AT_ONCE = 4;
@@ -10,7 +10,7 @@ export class Semaphore {
   #free = AT_ONCE;
   readonly #waiting = new Set<() => void>();
 
-  /** Calls `begin` when it is its turn. Gives what has to be called at the end, whether it has begun or not. */
+  /** Calls `begin` when its turn comes. Returns a function to call at the end, whether it has begun or not. */
   take(begin: () => void): () => void {
     let isOver = false;
     const go = (): void => {

@@ -73,7 +73,7 @@ test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
   for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError'])
     assert(said.includes(name), said);
-  // A folder that is linked finds the library of the application all the same.
+  // A linked folder still finds the library of the application.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
   const find =
     "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
@@ -122,7 +122,7 @@ test('the examples of the README run in an empty project', () => {
   }
 });
 
-test('its users are typed', () => {
+test('its types catch wrong calls', () => {
   const made = project();
   const use = `import { createClient } from 'redis';
 import { Redis } from 'ioredis';
@@ -170,7 +170,7 @@ console.log(held.left() + sum);
     'locks[0]!._engine;',
     "new LockLostError('a', 'b').code === 'timeuot';",
   ];
-  // The compiler complains of a line that is marked so and is right.
+  // The compiler complains about a marked line that is correct.
   writeFileSync(join(made, 'use.ts'), use + wrong.map((line) => `// @ts-expect-error\n${line}\n`).join(''));
   run(process.execPath, tsc, made);
   writeFileSync(join(made, 'use.ts'), `${use}// @ts-expect-error\n${wrong[0].replace('wiat', 'wait')}\n`);

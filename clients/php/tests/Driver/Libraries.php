@@ -18,7 +18,7 @@ final class Libraries
         'refusals', 'moves', 'scopes', 'prefix',
     ];
 
-    /** A timer that is finer than a second takes FFI. */
+    /** A timer with a finer resolution than a second needs FFI. */
     public const CAN_WITH_FFI = ['storm', 'census'];
 
     public static function version(string $name): string

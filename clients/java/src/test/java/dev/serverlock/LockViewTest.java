@@ -112,7 +112,7 @@ class LockViewTest {
         TestServer.until("it is lost", () -> isRefused(lock));
         assertFalse(lock.tryLock());
         assertFalse(lock.tryLock(10, TimeUnit.MILLISECONDS));
-        assertThrows(LockLostException.class, lock::unlock, "nothing has been got in its place");
+        assertThrows(LockLostException.class, lock::unlock, "no other lock was acquired in its place");
         assertThrows(IllegalMonitorStateException.class, lock::unlock);
         server.call("LOCK.RELEASE", "l", theirs);
         lock.lock();
@@ -174,7 +174,7 @@ class LockViewTest {
         assertTrue(other.get(60, TimeUnit.SECONDS) instanceof InterruptedException);
         TestServer.until("one waits", () -> server.info("g", "waiters").equals("1"));
         server.call("LOCK.RELEASE", "g", token);
-        assertTrue(patient.get(60, TimeUnit.SECONDS), "the interrupt is still to be seen");
+        assertTrue(patient.get(60, TimeUnit.SECONDS), "the interrupt is still pending");
     }
 
     @Test

@@ -49,7 +49,7 @@ PATTERNS = {
     "is in no X": r"\b(?:is|are|was|were) (?:in|at) no\b",
     "behind, for after": r"\b[Bb]ehind (?:(?:a|the|its) )?(?:grant|name|command name|numkeys)\b",
     "also, for even": r"\balso (?:if|when|where|while)\b",
-    "so many, for this many": rf"\b(?:at most|for|after|in|within|with|of) so (?:many|long|often)\b(?! (?:as|that))"
+    "so many, for this many": rf"\b(?:at most|for|[Aa]fter|in|within|with|of) so (?:many|long|often)\b(?! (?:as|that))"
     rf"|{START}So (?:many|long|often) (?!as\b)",
     "not any more": r"\b(?:not|no|nobody|nothing|none)\b[^.;:]*\bany more\b",
     "of before": r"\bof before\b",

@@ -1,5 +1,5 @@
-//! Several keys at once: all of them or none, with one token. Waiters for them hold up no other client, keys of others
-//! stay theirs, each key needs its rights, and all need one slot.
+//! Several keys at once: all of them or none, with one token. Waiters for them delay no other client, locks of others
+//! stay theirs, each key needs its permissions, and all need one slot.
 
 mod kept;
 mod long;
@@ -179,7 +179,7 @@ fn one_forbidden_key_refuses_the_command() {
 }
 
 #[test]
-fn each_key_needs_the_access_that_is_made_of_it() {
+fn each_key_needs_permission_for_its_access() {
     let server = Server::start();
     let mut admin = server.conn();
     if admin.call(&["ACL", "SETUSER", "mixed", "on", "nopass", "%RW~app:a", "%W~app:b", "%R~app:c", "+@all"])
@@ -199,7 +199,7 @@ fn each_key_needs_the_access_that_is_made_of_it() {
         let mut other = call.to_vec();
         other[3] = "app:c";
         assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
-        // Also where the number of keys is written in another way, and in a transaction.
+        // Even if the number of keys is written in another way, and in a transaction.
         other[1] = "02";
         assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
         conn.ok(&["MULTI"]);

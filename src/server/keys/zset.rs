@@ -86,7 +86,7 @@ impl<'k> Zset<'k> {
 
     /// Passes the members with that timestamp to `see`, until it returns false.
     pub(in crate::server) fn walk_at(&self, timestamp: UnixMicros, mut see: impl FnMut(f64, &[u8]) -> bool) {
-        // Neighbours too: a score is the nearest number to the seconds.
+        // Its neighbours, too: a score is the double that is nearest to the seconds.
         let range = [timestamp.0.saturating_sub(1), timestamp.0.saturating_add(1)];
         let range = range.map(|micros| UnixMicros(micros).as_seconds());
         self.walk_between(End::First, range, |score, member| {

@@ -66,7 +66,7 @@ impl Service {
         }
     }
 
-    /// The exporter of a server, called as the page says, by the user of the page if it is there.
+    /// The exporter of a server, called as the page says, by the user of the page if there is one.
     fn exporter(program: &Path, server: &Server, is_user: bool) -> Self {
         let page = project_file("docs/OPERATING.md");
         let line = page.lines().find(|line| line.starts_with("redis_exporter ")).expect("a command");
@@ -156,7 +156,7 @@ impl Prometheus {
         data["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
     }
 
-    /// The alerts whose condition holds, also those that have to hold for longer, each with its instance.
+    /// The alerts whose condition holds, including those that have to hold for longer, each with its instance.
     fn active(&self) -> BTreeSet<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let alerts = self.rules().into_iter().flat_map(|rule| rule["alerts"].as_array().cloned().unwrap_or_default());

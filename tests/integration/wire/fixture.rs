@@ -22,7 +22,7 @@ pub struct Fixture {
     layout: Layout,
     pub ordinary: BTreeMap<String, String>,
     pub state: Vec<State>,
-    /// Replies, and the commands that are answered so.
+    /// Replies, and the commands that get them.
     pub error: BTreeMap<String, Vec<Words>>,
     pub number: Vec<Number>,
     pub inspect: Vec<Inspection>,
@@ -183,7 +183,7 @@ impl Fixture {
         toml::from_str(include_str!("../../fixtures/wire.toml")).expect("the fixture is as its head says")
     }
 
-    /// Every state once for each of its variants, with the commands that make it.
+    /// Every state once for each of its variants, with the commands that create it.
     pub fn states(&self) -> Vec<(&State, Vec<&Words>)> {
         let mut all = Vec::new();
         for state in &self.state {
@@ -259,7 +259,7 @@ impl Case {
         case
     }
 
-    /// Runs the commands that make a state; none of them may fail.
+    /// Runs the commands that create a state; none of them may fail.
     pub fn set_up(&self, conn: &mut Conn, setup: &[&Words]) {
         for words in setup {
             let reply = conn.call(&self.args(words));
@@ -356,7 +356,7 @@ impl Case {
                     (None, None) if name == "new" => {
                         let (number, after) = digits(rest)?;
                         if number < self.start_us || number > self.start_us + CASE_US {
-                            return Err(format!("{number} is no token of this case"));
+                            return Err(format!("{number} is not a token of this case"));
                         }
                         if self.token.parse::<i64>().is_ok_and(|token| number <= token) {
                             return Err(format!("{number} is not above {}", self.token));
@@ -410,7 +410,7 @@ fn digits(bytes: &[u8]) -> Result<(i64, &[u8]), String> {
     Ok((number, &bytes[end..]))
 }
 
-/// All that a command which changes nothing has to leave alone.
+/// Everything that a command without an effect has to leave alone.
 #[derive(Debug, PartialEq)]
 pub struct Snapshot {
     dump: Reply,

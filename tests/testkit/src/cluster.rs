@@ -25,7 +25,7 @@ pub struct Cluster {
 /// The ways of CLUSTER FAILOVER.
 pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
 
-/// After so long an attempt at one has failed.
+/// An attempt to fail over has failed after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 /// The settings of all: failures are noticed soon.

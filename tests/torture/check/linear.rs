@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 /// More operations than this are not searched.
 pub const MOST: usize = 256;
-/// After so many steps the search gives up: undecided.
+/// The search gives up after this many steps: undecided.
 const MOST_STEPS: usize = 2_000_000;
 
 #[derive(Clone, Debug)]

@@ -8,15 +8,15 @@ use std::thread;
 use std::time::Duration;
 use testkit::{Conn, Reply};
 
-/// After so long without a reply a client gives the connection up: longer than any wait and any stall.
+/// A client gives up a connection after this long without a reply: longer than any wait and any stall.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 pub struct Link<'a> {
     world: &'a World,
     conns: HashMap<u16, Conn>,
-    /// The server that it asks.
+    /// The port of the current server.
     port: Option<u16>,
-    /// How often it had to look for another.
+    /// How often it had to find another server.
     moves: usize,
     /// The last announced master that it knows; nothing if it gets no announcements.
     news: Option<usize>,
@@ -28,7 +28,7 @@ impl<'a> Link<'a> {
         Self { world, conns: HashMap::new(), port: None, moves: 0, news }
     }
 
-    /// Sends a command and gives the reply; nothing when the connection ended without.
+    /// Sends a command and returns the reply; nothing if the connection ended without one.
     pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
         let (mut port, mut asking) = (self.server()?, false);
         for _ in 0..16 {
@@ -53,7 +53,7 @@ impl<'a> Link<'a> {
         Some(Reply::Error("TRYAGAIN sent from one to the other".into()))
     }
 
-    /// Sends a command and ends the connection without waiting for a reply, as a client that is killed.
+    /// Sends a command and ends the connection without waiting for a reply, like a client that is killed.
     pub fn send_and_die(&mut self, command: &[&str], after: Duration) {
         let Some(port) = self.server() else { return };
         let Some(mut conn) = self.conns.remove(&port) else { return };
@@ -62,7 +62,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The server that is asked next, connected; nothing while there is none. Nothing was sent then.
+    /// Connects to the next server to ask. Nothing if there is none; then nothing was sent.
     pub fn server(&mut self) -> Option<u16> {
         while !self.world.is_over() {
             let (ports, news) = self.world.servers();

@@ -1,4 +1,4 @@
-"""Standing in line."""
+"""Waiting in the queue."""
 
 import random
 import time
@@ -9,12 +9,12 @@ from scenarios.holding import fails
 from stage import LONG_LEASE, LONG_WAIT, PATIENCE, Skip, calls, is_free, renewed, scenario, until, waits
 
 
-# Those of calls, two to four, and that for waiting.
+# Connections for calls, two to four, and one for waiting.
 FEW = 5
 
 
 def need_notify(conn):
-    """Waits without a connection are a matter of the server."""
+    """Waiting without a connection depends on the server."""
     try:
         conn.call("LOCK.ACQUIRE", "probe", "PX", 1, "WAIT", 1, "ID", 1, "NOTIFY", "probe")
     except Refusal as error:
@@ -277,7 +277,7 @@ def a_thousand_locks_are_renewed_over_few_connections(stage):
 
 
 @scenario("background", rules="W9")
-def without_the_right_to_the_channel_waits_block_over_a_few_lines(stage):
+def without_the_right_to_the_channel_waits_block_over_a_few_connections(stage):
     server = stage.server()
     conn = stage.connect(server)
     conn.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels")

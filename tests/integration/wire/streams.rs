@@ -6,7 +6,7 @@ use super::{Holders, RETENTION_MS};
 use crate::replication::Stream;
 use testkit::{show, Conn, Server};
 
-/// A timestamp as it stands in a key.
+/// A timestamp as it is written in a key.
 fn text(timestamp_us: i64) -> String {
     format!("{}.{:06}", timestamp_us / 1_000_000, timestamp_us % 1_000_000)
 }

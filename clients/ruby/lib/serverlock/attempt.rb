@@ -6,7 +6,7 @@ module Serverlock
   # @private
   class Attempt
     PIECE = 5.0
-    # A wait that ended so much earlier than asked for, in seconds, was ended by somebody.
+    # A wait that ended this much earlier than requested, in seconds, was ended by somebody.
     SLACK = 0.1
     POLL = (0.05..0.15)
     FIRST_PAUSE = 0.05

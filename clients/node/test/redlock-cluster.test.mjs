@@ -145,7 +145,7 @@ for (const library of Object.keys(OPEN)) {
       }
     });
 
-    test('a lock and who waits for it move with their slot', async () => {
+    test('a lock and its waiters move with their slot', async () => {
       const key = `moves ${library}`;
       const lock = await redlock.acquire([key], LEASE);
       const next = other.acquire([key], LEASE, { retryCount: -1 });

@@ -1,6 +1,6 @@
-//! Chance that can be repeated.
+//! Random numbers that can be repeated.
 
-/// `SplitMix64`: a generator of which the same seed gives the same numbers.
+/// `SplitMix64`: a generator that gives the same numbers for the same seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 

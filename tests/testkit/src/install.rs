@@ -38,7 +38,7 @@ pub fn python() -> Result<PathBuf, String> {
 }
 
 /// A `PYTHONPATH` for [`python`] with these packages and no others: lines of `name==version`, what they need
-/// included. Several versions of a package live beside each other in this way.
+/// included. In this way several versions of a package can coexist.
 pub fn python_path(pins: &str) -> Result<PathBuf, String> {
     let python = python()?;
     let pins: Vec<&str> = pins.split_whitespace().collect();
@@ -66,7 +66,7 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
-/// The program of a crate of its own, a Cargo.toml and a source beside it, compiled; else why there is none.
+/// The program of a crate of its own, a Cargo.toml and a source next to it, compiled; else why there is none.
 pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
     let dir = installed(name, |dir| {
         let write = |name: &str, text| fs::write(dir.join(name), text).map_err(|error| error.to_string());
@@ -87,7 +87,7 @@ pub fn go_redis() -> Result<PathBuf, String> {
     let _pause = watch::pause();
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources().join("go_redis"));
-    // A Go that is too old fails at once, rather than to fetch another.
+    // A Go that is too old fails at once, instead of fetching another.
     run(build.env("GOTOOLCHAIN", "local").env("GO111MODULE", "on").env("GOFLAGS", ""))?;
     Ok(program)
 }
@@ -194,7 +194,7 @@ fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
 /// What could not be installed, and why: it is not tried again. Tests run side by side and want the same folders.
 static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// The folder of that name; made by `install` if it is not there yet.
+/// The folder of that name; `install` creates it if it is missing.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let dir = target().join("clients").join(name);
     let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);

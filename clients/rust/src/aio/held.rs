@@ -60,7 +60,7 @@ impl Held {
         self.owner.engine.extend(&self.hold, lease).await
     }
 
-    /// Asks the server whether the lock is held, and gives the time that is left.
+    /// Asks the server whether the lock is held, and returns the time that is left.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), or that the server did not answer.

@@ -67,7 +67,7 @@ impl Held {
         block_on(self.owner.engine.handle(), self.owner.engine.extend(&self.hold, lease))
     }
 
-    /// Asks the server whether the lock is held, and gives the time that is left.
+    /// Asks the server whether the lock is held, and returns the time that is left.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), or that the server did not answer.

@@ -9,7 +9,7 @@ mod several;
 
 use super::{load, Way};
 use testkit::clock::Clocks;
-use testkit::{Conn, Reply, Server};
+use testkit::{skipped, Conn, Reply, Server};
 
 /// The queue of the lock `k`.
 const QUEUE: &str = "k:queue:{k}";
@@ -131,6 +131,10 @@ fn with_a_clock(test: impl Fn(&mut Clocked)) {
         let Some(way) = load(&mut conn).into_iter().nth(which) else { break };
         let mut clocked = Clocked { place: Place { server, conn, way }, clocks, now_us: 1_790_000_000_123_457 };
         clocked.pass(0);
+        if testkit::server_time_us(&mut clocked.place.conn) != clocked.now_us {
+            skipped("a clock that stands", "this server reads it past a preloaded library");
+            return;
+        }
         test(&mut clocked);
     }
 }

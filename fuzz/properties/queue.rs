@@ -11,6 +11,7 @@ use redis_lock::engine::budget::Budget;
 use redis_lock::engine::queue::{
     Candidate, Channel, Gone, Handle, MostPlaces, Of, QueueId, Queues, ReplyShape, Ticket, Waiter,
 };
+use redis_lock::engine::{KeyName, KeyNames};
 use redis_lock::lock::record::Id;
 use redis_lock::lock::request::Share;
 use redis_lock::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -150,8 +151,8 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
         since: MonotonicMicros(plain.steps),
         until: MonotonicMicros(time),
     };
-    let joined = queues.join(0, &names(&keys), at, waiter);
-    assert_eq!(joined.queue, queues.queue(0, name(keys[at])));
+    let joined = queues.join(KeyNames::new(0, &names(&keys)), at, waiter);
+    assert_eq!(joined.queue, queues.queue(KeyName::new(0, name(keys[at]))));
     let found = (numbers(&joined.earlier), joined.resumed);
     let at = keys[at];
     let since = Some(plain.steps);
@@ -180,7 +181,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     match step {
         3 => {
             let Some(id) = id(attempt) else { return };
-            let earlier = queues.keep_place(0, &names(&keys), id, MonotonicMicros(time), MOST);
+            let earlier = queues.keep_place(KeyNames::new(0, &names(&keys)), id, MonotonicMicros(time), MOST);
             let place = Entry {
                 at: key,
                 keys,
@@ -200,13 +201,13 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             assert_eq!(of(left), at.and_then(|at| leave(plain, at, keep)));
         }
         5 => {
-            let queue = queues.queue(0, name(key));
+            let queue = queues.queue(KeyName::new(0, name(key)));
             let popped = of(queue.and_then(|queue| queues.pop_head(queue)).map(|(_, gone)| gone));
             assert_eq!(popped, head(plain, key).and_then(|at| plain.remove(at).client));
         }
         6 => {
             let Some(id) = id(attempt) else { return };
-            let found = queues.forget(0, name(key), id);
+            let found = queues.forget(KeyName::new(0, name(key)), id);
             let at = position(plain, key, attempt);
             assert_eq!(found.is_some(), at.is_some_and(|at| !plain[at].is_bar));
             assert_eq!(of(found.and_then(|(_, waiter)| waiter)), at.and_then(|at| plain.remove(at).client));
@@ -222,7 +223,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             plain.retain(|entry| entry.client.is_some() || entry.until > time);
         }
         _ => {
-            if let Some(queue) = queues.queue(0, name(key)) {
+            if let Some(queue) = queues.queue(KeyName::new(0, name(key))) {
                 queues.lose_queue(queue);
             }
             let gone = std::iter::from_fn(|| queues.next_lost()).filter(|(_, gone)| gone.is_some()).count();
@@ -239,7 +240,7 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let at = at % (entry.keys.len() + 1);
     let to = entry.keys.get(at).filter(|_| entry.keys.len() > 1).copied();
     let queue = queues.park(ticket, at);
-    assert_eq!(queue, to.and_then(|key| queues.awaited_queue(0, name(key))));
+    assert_eq!(queue, to.and_then(|key| queues.awaited_queue(KeyName::new(0, name(key)))));
     entry.at = to.unwrap_or(entry.at);
 }
 
@@ -254,7 +255,8 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
         assert!(queues.head(queue).is_some(), "somebody waits in it");
     }
     assert!(queues.next_due().is_none());
-    let ready: Vec<_> = keys.iter().filter_map(|key| Some((*key, queues.awaited_queue(0, name(*key))?))).collect();
+    let ready: Vec<_> =
+        keys.iter().filter_map(|key| Some((*key, queues.awaited_queue(KeyName::new(0, name(*key)))?))).collect();
     for (at, (_, queue)) in ready.iter().enumerate() {
         if at == 0 {
             queues.set_due(*queue, Some(UnixMicros(time.0 + 1)));
@@ -295,7 +297,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
         check_blocked(queues, plain, queue, key);
         for key in 0..KEYS {
             let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
-            assert_eq!(queues.is_held_up(0, name(key), ticket, UnixMicros(0)), ahead);
+            assert_eq!(queues.is_held_up(KeyName::new(0, name(key)), ticket, UnixMicros(0)), ahead);
         }
         if serves || !is_parked {
             let entry = plain.remove(at);
@@ -343,19 +345,19 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
     assert_eq!(queues.next_end().map(|end| end.0), plain.iter().map(|entry| entry.until).min());
     for key in 0..KEYS {
         let queue: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.client).collect();
-        let found: Vec<u64> = queues.waiting(0, name(key)).map(number).collect();
+        let found: Vec<u64> = queues.waiting(KeyName::new(0, name(key))).map(number).collect();
         assert_eq!(found, queue, "the order of arrival");
         let since: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.since).collect();
-        let found: Vec<u64> = queues.waiting(0, name(key)).map(|waiter| waiter.since.0).collect();
+        let found: Vec<u64> = queues.waiting(KeyName::new(0, name(key))).map(|waiter| waiter.since.0).collect();
         assert_eq!(found, since, "a call that was sent again is no newcomer");
-        let opened = queues.queue(0, name(key));
+        let opened = queues.queue(KeyName::new(0, name(key)));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_queue(key)));
         assert_eq!(opened.and_then(|queue| queues.head(queue)).map(number), queue.first().copied());
-        assert_eq!(queues.length(0, name(key)).0, queue.len());
-        assert_eq!(queues.awaited_queue(0, name(key)).is_some(), !queue.is_empty());
+        assert_eq!(queues.length(KeyName::new(0, name(key))).0, queue.len());
+        assert_eq!(queues.awaited_queue(KeyName::new(0, name(key))).is_some(), !queue.is_empty());
         let alone = plain.iter().filter(|entry| entry.waits_alone(key) && entry.is_blocked());
         let narrowest = alone.map(|entry| entry.share.most()).min().unwrap_or(Share::MOST);
-        assert_eq!(queues.narrows(0, name(key), usize::MAX).0.before(None, Share::Shared), narrowest);
+        assert_eq!(queues.narrows(KeyName::new(0, name(key)), usize::MAX).0.before(None, Share::Shared), narrowest);
         let is_kept = is_kept(queues, name(key));
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
@@ -364,17 +366,17 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
                 let counts = |entry: &Entry| entry.waits_alone(key) || (is_kept && entry.waits(key));
                 plain.iter().position(counts).is_some_and(|at| at < own)
             };
-            let found = queues.has_ahead(0, name(key), id(attempt));
+            let found = queues.has_ahead(KeyName::new(0, name(key)), id(attempt));
             match is_kept {
                 Some(is_kept) => assert_eq!(found, is_ahead(is_kept)),
                 None => assert!(found == is_ahead(false) || (found == is_ahead(true) && queues.has_ready())),
             }
             let is_waiting = plain.get(own).is_some_and(|entry| entry.client.is_some());
             let Some(id) = id(attempt) else { continue };
-            assert_eq!(queues.is_waiting(0, name(key), id), is_waiting);
+            assert_eq!(queues.is_waiting(KeyName::new(0, name(key)), id), is_waiting);
             let is_barred = plain.get(own).is_some_and(|entry| entry.is_bar);
-            assert_eq!(queues.is_barred(0, &[b"nobody's", name(key)], id), is_barred);
-            assert_eq!(queues.is_waiting_for_any(0, &[b"nobody's", name(key)], id), is_waiting);
+            assert_eq!(queues.is_barred(KeyNames::new(0, &[b"nobody's", name(key)]), id), is_barred);
+            assert_eq!(queues.is_waiting_for_any(KeyNames::new(0, &[b"nobody's", name(key)]), id), is_waiting);
         }
     }
     for client in 0..24 {

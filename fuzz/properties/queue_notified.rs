@@ -5,6 +5,7 @@ use super::{
     channel, id, join, leave, name, names, number, position, Entry, Notified, Plain, Share, Who, CHANNELS, MOST,
 };
 use redis_lock::engine::queue::{Ended, MostPlaces, Place, Queues};
+use redis_lock::engine::{KeyName, KeyNames};
 use redis_lock::lock::time::MonotonicMicros;
 
 /// Their numbers begin here; smaller ones are clients.
@@ -23,7 +24,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         (5, _) => end_session(queues, plain, who.client % 4, keep),
         (6, Some(id)) => {
             let (key, until) = (who.keys[0], who.time);
-            queues.bar(0, name(key), id, MonotonicMicros(until), MOST);
+            queues.bar(KeyName::new(0, name(key)), id, MonotonicMicros(until), MOST);
             if position(&plain.all, key, who.attempt).is_none() {
                 let (keys, attempt, share) = (vec![key], who.attempt, who.share);
                 plain.all.push(Entry {
@@ -52,14 +53,14 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
 fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) {
     let is_it = |entry: &Entry| entry.waits(key) && entry.is_notified_on(of);
     let most = plain.all.iter().filter(|entry| is_it(entry)).count();
-    assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), most);
-    assert_eq!(queues.cancel_channel(0, name(key), &channel(of)), 0, "they were cancelled before");
+    assert_eq!(queues.cancel_channel(KeyName::new(0, name(key)), &channel(of)), most);
+    assert_eq!(queues.cancel_channel(KeyName::new(0, name(key)), &channel(of)), 0, "they were cancelled before");
     for entry in plain.all.iter().filter(|entry| entry.notified.is_some()) {
-        let ticket = queues.ticket(0, name(entry.keys[0]), id(entry.attempt).unwrap()).unwrap();
+        let ticket = queues.ticket(KeyName::new(0, name(entry.keys[0])), id(entry.attempt).unwrap()).unwrap();
         let expected = is_it(entry).then_some(Ended::Cancelled);
         assert_eq!(queues.ended(ticket), expected);
         for own in &entry.keys {
-            let is_barred = queues.is_barred(0, &[name(*own)], id(entry.attempt).unwrap());
+            let is_barred = queues.is_barred(KeyNames::new(0, &[name(*own)]), id(entry.attempt).unwrap());
             assert_eq!(is_barred, expected.is_some() && *own == key, "late copies get nothing either");
         }
     }
@@ -93,13 +94,13 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
     let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };
-    let named = queues.keys_named(0, &names(&keys));
+    let named = queues.keys_named(KeyNames::new(0, &names(&keys)));
     queues.restore_place(0, named, ticket, place, MOST);
     if keys.iter().any(|key| position(&plain.all, *key, attempt).is_some()) {
         return;
     }
     let ticket_of = |entry: &Entry| match (id(entry.attempt), entry.client) {
-        (Some(id), _) => queues.ticket(0, name(entry.keys[0]), id),
+        (Some(id), _) => queues.ticket(KeyName::new(0, name(entry.keys[0])), id),
         (None, client) => queues.waits_for(client.unwrap()).map(|wait| wait.ticket),
     };
     let at = plain.all.iter().position(|entry| ticket_of(entry) > Some(ticket)).unwrap_or(plain.all.len());

@@ -61,16 +61,15 @@ impl Command for Info {
         let options = Options::parse(&args, 1, NAME, &[Name::Full])?;
         let key = Key::inspect(context, name, clock::of_command())?;
         let lock = key.lock();
-        let db = context.selected_db();
-        let (waiters, oldest) = entry.engine().queues().length(db, name.as_bytes());
+        let key_name = KeyName::new(context.selected_db(), name.as_bytes());
+        let (waiters, oldest) = entry.engine().queues().length(key_name);
         let is_replica = context.is_replica();
         let waiters = (!is_replica).then(|| u64::try_from(waiters).unwrap_or(u64::MAX));
         let oldest_wait_ms = oldest.map(|since| clock::monotonic().since(since).as_ms());
         let token = lock.last_to_end().filter(|_| !lock.is_nobodys()).map(|record| record.token);
-        let bytes = KeyName { db, name: name.as_bytes() };
-        let session = session_of(entry, bytes, token);
-        let grantee = grantee(entry, bytes, token);
-        let unclaimed = unclaimed(entry, bytes, token);
+        let session = session_of(entry, key_name, token);
+        let grantee = grantee(entry, key_name, token);
+        let unclaimed = unclaimed(entry, key_name, token);
         let holders = if let State::Several(holders) = lock { Some(holders).filter(|_| options.full) } else { None };
 
         let terms = entry.edge().terms();
@@ -82,14 +81,14 @@ impl Command for Info {
         field(context, "waiters", |context| context.reply_count_or_nil(waiters));
         field(context, "oldest-wait-ms", |context| context.reply_count_or_nil(oldest_wait_ms));
         if let Some(holders) = holders {
-            field(context, "holders", |context| reply_holders(context, entry, bytes, holders, &key));
+            field(context, "holders", |context| reply_holders(context, entry, key_name, holders, &key));
         }
         if options.full {
             field(context, "queue", |context| {
                 if is_replica {
                     context.reply_nil_array();
                 } else {
-                    reply_queue(context, entry, bytes);
+                    reply_queue(context, entry, key_name);
                 }
             });
         }
@@ -99,7 +98,7 @@ impl Command for Info {
 
 /// The connection with which a grant ends.
 fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<u64> {
-    entry.engine().sessions().binding(key.db, key.name, token?).map(|binding| binding.client)
+    entry.engine().sessions().binding(key, token?).map(|binding| binding.client)
 }
 
 /// The connection that was granted a lock: its number, and the client itself, while it is connected.
@@ -174,7 +173,7 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
         waited_ms: now.since(waiter.since).as_ms(),
         left_ms: waiter.until.since(now).as_ms_ceil(),
     };
-    let rows: Vec<Row> = entry.engine().queues().waiting(key.db, key.name).take(MOST_ROWS).map(row).collect();
+    let rows: Vec<Row> = entry.engine().queues().waiting(key).take(MOST_ROWS).map(row).collect();
     context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
     let mut left = MOST_NAMES;
     for row in rows {

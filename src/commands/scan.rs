@@ -151,7 +151,7 @@ fn row(
     let name = OwnString::of(&bytes).filter(|name| reader.may_read(name.as_arg()))?;
     let now = clock::of_command();
     let key_name = KeyName { db: context.selected_db(), name: &bytes };
-    let bindings = client.map(|client| entry.engine().sessions().of_client(key_name.db, key_name.name, client));
+    let bindings = client.map(|client| entry.engine().sessions().of_client(key_name, client));
     let wanted = bindings.as_ref().map_or(Glimpse::LAST, |bindings| Glimpse { whole: true, bindings });
     let key = Key::glimpse(context, name.as_arg(), wanted, now).ok()?;
     *spent = spent.saturating_add(key.holders_read());

@@ -14,7 +14,6 @@ use super::info::{field, grantee, reply_grantee, Grantee};
 use super::parse::{Name, Options};
 use crate::driver::Key as _;
 use crate::engine::queue::{By, Crowd};
-use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::state::State;
@@ -96,10 +95,10 @@ impl Command for Top {
 
 /// A row of the reply: a queue, and what its key says about the holder. Adds what was read to `spent`.
 fn row(context: &Context, entry: &mut Entry<'_>, crowd: Crowd, spent: &mut usize) -> Row {
-    let name = OwnString::in_db(context, crowd.db, &crowd.name);
+    let name = OwnString::in_db(context, crowd.key());
     let holder = name.and_then(|name| holder(context, &name, spent));
     let Some((token, owner, held_ms)) = holder else { return Row { crowd, owner: None, held_ms: None, grantee: None } };
-    let grantee = grantee(entry, KeyName { db: crowd.db, name: &crowd.name }, Some(token));
+    let grantee = grantee(entry, crowd.key(), Some(token));
     Row { crowd, owner, held_ms: Some(held_ms), grantee }
 }
 

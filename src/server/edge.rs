@@ -99,7 +99,7 @@ impl Edge for ServerEdge<'_> {
     }
 
     fn name(&mut self, key: KeyName<'_>) -> Option<OwnString> {
-        OwnString::in_db(self.context, key.db, key.name)
+        OwnString::in_db(self.context, key)
     }
 
     fn lend(name: &OwnString) -> Arg<'_> {

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::write::{Decided, Then};
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::{Channel, ReplyShape};
-use crate::engine::{due, Blocked, Caller, KeyName, Wanted};
+use crate::engine::{due, Blocked, Caller, KeyName, KeyNames, Wanted};
 use crate::lock::admit::{self, Acquire};
 use crate::lock::error::Error;
 use crate::lock::request::Request;
@@ -80,7 +80,7 @@ impl<E: Edge> Entry<'_, E> {
             let too_early = wanted.may_grant.err().filter(|_| admit::could_have(lock, request, wanted.now));
             let blocked = blocked(0, lock, &key, request, self.would_wait(ask));
             drop(key);
-            return self.wait_or_not(key_name.db, &[key_name.name], blocked, ask, too_early);
+            return self.wait_or_not(key_name.alone(), blocked, ask, too_early);
         };
         let caller = self.caller(ask);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Caller(caller, &mut granted))?;
@@ -95,7 +95,7 @@ impl<E: Edge> Entry<'_, E> {
         let wanted = self.wanted(ask)?;
         let key = self.edge.open(name, Access::Caller, Expected::Nothing, wanted.now)?;
         let key_name = self.edge.key_name(name);
-        if self.engine().is_barred(key_name.db, &[key_name.name], ask.request.id) {
+        if self.engine().is_barred(key_name.alone(), ask.request.id) {
             return Ok(None);
         }
         let lock = key.lock();
@@ -129,8 +129,9 @@ impl<E: Edge> Entry<'_, E> {
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
         let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
         let bytes: Vec<&[u8]> = names.iter().map(|name| self.edge.key_name(*name).name).collect();
+        let key_names = KeyNames { db, names: &bytes };
         let locks: Vec<State<'_>> = keys.iter().map(Key::lock).collect();
-        let decisions = self.engine().acquire_all(db, &bytes, &locks, &wanted)?;
+        let decisions = self.engine().acquire_all(key_names, &locks, &wanted)?;
         let decisions = match decisions {
             Ok(decisions) => decisions,
             Err(behind) => {
@@ -143,7 +144,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.engine().refused(met.map_or(State::Free, lock));
                 let too_early = wanted.may_grant.err().filter(|_| met.is_none());
                 drop(keys);
-                return self.wait_or_not(db, &bytes, blocked, ask, too_early);
+                return self.wait_or_not(key_names, blocked, ask, too_early);
             }
         };
         if let Some(Acquire::Prolong(held) | Acquire::Keep(held)) = decisions.first() {
@@ -166,11 +167,10 @@ impl<E: Edge> Entry<'_, E> {
         ask: &Ask<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Outcome>, Error> {
-        let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
         let id = ask.request.id;
         let is_barred = names.iter().any(|name| {
-            let name = self.edge.key_name(*name).name;
-            self.engine().is_barred(db, &[name], id)
+            let key_name = self.edge.key_name(*name);
+            self.engine().is_barred(key_name.alone(), id)
         });
         if is_barred {
             return Ok(Some(Outcome::NotGranted));

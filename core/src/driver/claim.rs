@@ -8,7 +8,7 @@ use super::write::{Decided, Then};
 use crate::engine::budget::Budget;
 use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::Ticket;
-use crate::engine::{KeyName, Wanted};
+use crate::engine::{KeyNames, Wanted};
 use crate::lock::admit::{self, Holds};
 use crate::lock::error::Error;
 use crate::lock::held;
@@ -28,10 +28,11 @@ impl<E: Edge> Entry<'_, E> {
         let Some(id) = ask.request.id.filter(|_| self.has_claims()) else { return Ok(None) };
         let bytes: Vec<&'n [u8]> = names.iter().map(|name| self.edge.key_name(*name).name).collect();
         let db = names.first().map_or(0, |name| self.edge.key_name(*name).db);
-        let own = self.engine().own_claims(db, &bytes, Some(id));
+        let keys = KeyNames { db, names: &bytes };
+        let own = self.engine().own_claims(keys, Some(id));
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         if !own.others.is_empty() {
-            self.may_fail(db, names, &bytes, ask, wanted)?;
+            self.may_fail(names, keys, ask, wanted)?;
         }
         // The newer command is for other keys: it replaces the attempt.
         let mut budget = Budget::COMMAND;
@@ -40,7 +41,7 @@ impl<E: Edge> Entry<'_, E> {
             self.pass_on_given_up(given_up);
         }
         let Some(ticket) = own.same else { return Ok(None) };
-        let claimed = self.claim_with(ticket, db, names, &bytes, ask, wanted);
+        let claimed = self.claim_with(ticket, names, ask, wanted);
         let claimed = claimed.inspect_err(|_| self.engine().claim_refused(ticket))?;
         if claimed.is_none() {
             // It has lost a key: it gives the others back, and waits on in its place.
@@ -53,19 +54,18 @@ impl<E: Edge> Entry<'_, E> {
     /// Finds out how the command can fail, before anything is given up for it.
     fn may_fail(
         &mut self,
-        db: i32,
         names: &[E::Name<'_>],
-        bytes: &[&[u8]],
+        keys: KeyNames<'_>,
         ask: &Ask<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<(), Error> {
         wanted.may_grant?;
-        for (name, bytes) in names.iter().zip(bytes) {
+        for (name, key_name) in names.iter().zip(keys.iter()) {
             let key = self.edge.open(*name, Access::Caller, Expected::Attempt(ask.request.id), wanted.now)?;
-            self.engine().acquire(KeyName { db, name: bytes }, key.lock(), wanted)?;
+            self.engine().acquire(key_name, key.lock(), wanted)?;
         }
         if self.would_wait(ask) {
-            self.may_begin_wait(db, bytes, ask)?;
+            self.may_begin_wait(keys, ask)?;
         }
         Ok(())
     }
@@ -74,12 +74,10 @@ impl<E: Edge> Entry<'_, E> {
         !self.engine().claims().is_empty()
     }
 
-    fn claim_with<'n>(
+    fn claim_with(
         &mut self,
         ticket: Ticket,
-        db: i32,
-        names: &[E::Name<'n>],
-        bytes: &[&'n [u8]],
+        names: &[E::Name<'_>],
         ask: &Ask<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Granted>, Error> {
@@ -94,16 +92,16 @@ impl<E: Edge> Entry<'_, E> {
             let record = held::claim(key.lock(), token, until, &ask.request, wanted.terms, wanted.now)?;
             let Some(record) = record else { return Ok(None) };
             ends = record.timestamp;
-            keys.push((key, record));
+            keys.push((self.edge.key_name(*name), key, record));
         }
         // Not before: a grant that is gone is nothing to ask for in another way.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(admit::other_share(&ask.request));
         }
-        let decided = bytes.iter().zip(keys).map(|(name, (mut key, record))| {
+        let decided = keys.into_iter().map(|(name, mut key, record)| {
             // In a set the member changes, because it holds the ID: the unclaimed one is removed.
             let holds = if end(&mut key, token) { Holds::Among { replaces: None } } else { Holds::AsBefore };
-            Decided { name: KeyName { db, name }, key, decision: Decision::to_claim(&record, holds) }
+            Decided { name, key, decision: Decision::to_claim(&record, holds) }
         });
         let decided = decided.collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;

@@ -3,20 +3,20 @@
 use super::edge::{Access, Edge, Expected, Key};
 use super::entry::Entry;
 use crate::engine::events::deadlock_search::Step;
-use crate::engine::{Clock, KeyName};
+use crate::engine::{Clock, KeyName, KeyNames};
 use crate::lock::request::Request;
 
 impl<E: Edge> Entry<'_, E> {
     /// Whether the client of a command, if it waited for these keys, would wait for itself.
-    pub(super) fn closes_circle(&mut self, db: i32, names: &[&[u8]], request: &Request<'_>) -> bool {
+    pub(super) fn closes_circle(&mut self, keys: KeyNames<'_>, request: &Request<'_>) -> bool {
         let (own, most) = (self.edge.client(), self.edge.most_edges());
-        let Some(mut search) = self.engine().search(own, db, names, request, most) else { return false };
+        let Some(mut search) = self.engine().search(own, keys, request, most) else { return false };
         let now = self.edge.clock().now();
         loop {
             let step = self.engine().search_on(&mut search);
             match step {
                 Step::Done(closes_circle) => {
-                    self.edge.select(db);
+                    self.edge.select(keys.db);
                     return closes_circle;
                 }
                 Step::Inspect(db, name) => {

@@ -82,10 +82,10 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Option<Obstacle> {
         for (at, name) in keys.iter().enumerate() {
             budget.spend_names(1, name.len());
-            if self.engine().queues().is_held_up(db, name, ticket, now) {
+            let key_name = KeyName { db, name };
+            if self.engine().queues().is_held_up(key_name, ticket, now) {
                 return Some(Obstacle::Lock(Blocked { at, ..Blocked::default() }));
             }
-            let key_name = KeyName { db, name };
             let name = self.edge.name(key_name)?;
             let opened = self.edge.open(E::lend(&name), Access::Waiter, Expected::Nothing, now);
             match opened {

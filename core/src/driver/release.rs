@@ -87,7 +87,7 @@ impl<E: Edge> Entry<'_, E> {
         // The waiters are served in the order of arrival, whatever queue they are in, when all is released.
         let has_parked = awaited.iter().any(|(name, _)| {
             let key = self.edge.key_name(*name);
-            self.engine().queues().has_parked(key.db, key.name)
+            self.engine().queues().has_parked(key)
         });
         let heirs = (!has_parked).then_some(Of::Head(None));
         // A listener to one key may change others: each of the rest is opened again.
@@ -172,7 +172,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.engine().announce_end(ticket);
                 self.publish_notices();
             }
-            let own = self.engine().queues().ticket(key_name.db, key_name.name, id);
+            let own = self.engine().queues().ticket(key_name, id);
             self.pass_on(key_name, key, token, Some(Of::Head(own)), &mut budget)?
         } else {
             drop(key);

@@ -5,8 +5,7 @@ use super::edge::Edge;
 use super::entry::Entry;
 use crate::engine::counters::Counter;
 use crate::engine::queue::{Handle, Waiter};
-use crate::engine::Blocked;
-use crate::engine::Clock;
+use crate::engine::{Blocked, Clock, KeyNames};
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::time::Micros;
@@ -17,15 +16,14 @@ impl<E: Edge> Entry<'_, E> {
     /// it would have got the lock, but no lock may be granted now.
     pub(super) fn wait_or_not(
         &mut self,
-        db: i32,
-        names: &[&[u8]],
+        keys: KeyNames<'_>,
         blocked: Blocked,
         ask: &Ask<'_>,
         too_early: Option<Error>,
     ) -> Result<Outcome, Error> {
         match too_early {
             Some(Error::NoReplicas) => Err(Error::NoReplicas),
-            too_early => match (self.begin_wait(db, names, blocked, ask)?, too_early) {
+            too_early => match (self.begin_wait(keys, blocked, ask)?, too_early) {
                 (Some(outcome), _) => Ok(outcome),
                 (None, Some(error)) => Err(self.refused_by_gate(error)),
                 (None, None) => Ok(Outcome::NotGranted),
@@ -35,32 +33,26 @@ impl<E: Edge> Entry<'_, E> {
 
     /// A caller that was refused begins to wait if it wants to and may; otherwise it gets a place reserved if it has an
     /// ID. Returns how it waits.
-    fn begin_wait(
-        &mut self,
-        db: i32,
-        names: &[&[u8]],
-        blocked: Blocked,
-        ask: &Ask<'_>,
-    ) -> Result<Option<Outcome>, Error> {
+    fn begin_wait(&mut self, keys: KeyNames<'_>, blocked: Blocked, ask: &Ask<'_>) -> Result<Option<Outcome>, Error> {
         let (request, limits) = (&ask.request, self.edge.limits());
         if !self.would_wait(ask) {
             if let Some(id) = request.id {
                 let clock = self.edge.clock();
-                self.engine().reserve(db, names, id, limits, clock);
+                self.engine().reserve(keys, id, limits, clock);
             }
             return Ok(None);
         }
-        self.may_begin_wait(db, names, ask)?;
+        self.may_begin_wait(keys, ask)?;
         if let Some(channel) = ask.notify {
             let session = ask.session.then(|| self.edge.client());
             let sent = self.edge.clock().monotonic();
             let handle = Handle::Channel { channel: Rc::new(channel.to_owned()), session, sent };
-            self.join(db, names, blocked, ask, handle);
+            self.join(keys, blocked, ask, handle);
             return Ok(Some(Outcome::Queued));
         }
         let Some(handle) = self.edge.block() else { return Ok(None) };
         let client = self.edge.client();
-        self.join(db, names, blocked, ask, Handle::Blocked { handle, client });
+        self.join(keys, blocked, ask, Handle::Blocked { handle, client });
         Ok(Some(Outcome::Waits))
     }
 
@@ -70,17 +62,17 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Whether a command that was refused may wait.
-    pub(super) fn may_begin_wait(&mut self, db: i32, names: &[&[u8]], ask: &Ask<'_>) -> Result<(), Error> {
+    pub(super) fn may_begin_wait(&mut self, keys: KeyNames<'_>, ask: &Ask<'_>) -> Result<(), Error> {
         let (has_channel, limits) = (ask.notify.is_some(), self.edge.limits());
-        self.engine().may_wait(db, names, ask.request.id, has_channel, limits)?;
-        if !has_channel && self.closes_circle(db, names, &ask.request) {
+        self.engine().may_wait(keys, ask.request.id, has_channel, limits)?;
+        if !has_channel && self.closes_circle(keys, &ask.request) {
             self.engine().count(Counter::Deadlocks);
             return Err(Error::Deadlock);
         }
         Ok(())
     }
 
-    fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, ask: &Ask<'_>, handle: Handle<E::Handle>) {
+    fn join(&mut self, keys: KeyNames<'_>, blocked: Blocked, ask: &Ask<'_>, handle: Handle<E::Handle>) {
         let request = &ask.request;
         let since = self.edge.clock().monotonic();
         let waiter = Waiter {
@@ -94,6 +86,6 @@ impl<E: Edge> Entry<'_, E> {
             since,
             until: since.after(ask.wait),
         };
-        self.engine().join(db, names, blocked, waiter);
+        self.engine().join(keys, blocked, waiter);
     }
 }

@@ -4,7 +4,7 @@ use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
 use crate::engine::grant::{Decision, Event, Granted};
 use crate::engine::queue::Ticket;
-use crate::engine::{Caller, KeyName, Notified, Shape};
+use crate::engine::{Caller, KeyName, KeyNames, Notified, Shape};
 use crate::lock::change::{Change, Contents, Retentions, Write};
 use crate::lock::token::Token;
 
@@ -54,7 +54,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<(), WriteRefused> {
         let written = self.write(permit, name, key, &mut decision, then.is_unclaimed())?;
         if !matches!(then, Then::Nobody) {
-            self.commit_grant(name.db, &[name.name], then);
+            self.commit_grant(name.alone(), then);
         }
         self.signal(written, decision.events());
         Ok(())
@@ -89,7 +89,7 @@ impl<E: Edge> Entry<'_, E> {
             }
         }
         if result.is_ok() {
-            self.commit_grant(db, &names, then);
+            self.commit_grant(KeyNames { db, names: &names }, then);
         }
         // Signals every change, even if a key after it was refused.
         for (written, events) in signals {
@@ -135,12 +135,12 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     #[inline]
-    fn commit_grant(&mut self, db: i32, names: &[&[u8]], then: Then<'_>) {
+    fn commit_grant(&mut self, keys: KeyNames<'_>, then: Then<'_>) {
         match then {
             Then::Nobody => {}
             Then::Caller(caller, granted) => {
                 let clock = self.edge.clock();
-                self.engine().granted_to_caller(db, names, caller, granted, clock);
+                self.engine().granted_to_caller(keys, caller, granted, clock);
             }
             Then::Waiter(ticket, granted, notified) => {
                 let clock = self.edge.clock();

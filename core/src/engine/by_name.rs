@@ -2,6 +2,7 @@
 //! for tens of milliseconds each time it grows.
 
 use super::budget::Budget;
+use super::key_name::KeyName;
 use super::names::Mark;
 use hashbrown::HashTable;
 use std::rc::Rc;
@@ -23,8 +24,8 @@ struct Named<T> {
 }
 
 impl<T> Named<T> {
-    fn is(&self, db: i32, name: &[u8], mark: Mark) -> bool {
-        self.mark == mark && self.db == db && *self.name == *name
+    fn is(&self, key: KeyName<'_>, mark: Mark) -> bool {
+        self.mark == mark && self.db == key.db && *self.name == *key.name
     }
 }
 
@@ -61,18 +62,18 @@ impl<T> ByName<T> {
     }
 
     /// What there is for a key, and the stored name of the key.
-    pub(super) fn get(&self, db: i32, name: &[u8], mark: Mark) -> Option<(&Rc<[u8]>, &T)> {
-        let wanted = hash(db, mark);
-        let is_it = |named: &Named<T>| named.is(db, name, mark);
+    pub(super) fn get(&self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &T)> {
+        let wanted = hash(key.db, mark);
+        let is_it = |named: &Named<T>| named.is(key, mark);
         let found = self.first.find(wanted, is_it);
         let found = found.or_else(|| self.others.get(Self::shard(wanted))?.find(wanted, is_it));
         found.map(|named| (&named.name, &named.it))
     }
 
     /// The same, to be changed.
-    pub(super) fn get_mut(&mut self, db: i32, name: &[u8], mark: Mark) -> Option<(&Rc<[u8]>, &mut T)> {
-        let wanted = hash(db, mark);
-        let is_it = |named: &Named<T>| named.is(db, name, mark);
+    pub(super) fn get_mut(&mut self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &mut T)> {
+        let wanted = hash(key.db, mark);
+        let is_it = |named: &Named<T>| named.is(key, mark);
         let found = self.first.find_mut(wanted, is_it);
         let found = found.or_else(|| self.others.get_mut(Self::shard(wanted))?.find_mut(wanted, is_it));
         found.map(|named| (&named.name, &mut named.it))
@@ -94,9 +95,9 @@ impl<T> ByName<T> {
     }
 
     /// Removes a key, if what there is for it is that which is meant.
-    pub(super) fn remove_if(&mut self, db: i32, name: &[u8], mark: Mark, is_meant: impl Fn(&T) -> bool) {
-        let wanted = hash(db, mark);
-        let is_it = |named: &Named<T>| named.is(db, name, mark) && is_meant(&named.it);
+    pub(super) fn remove_if(&mut self, key: KeyName<'_>, mark: Mark, is_meant: impl Fn(&T) -> bool) {
+        let wanted = hash(key.db, mark);
+        let is_it = |named: &Named<T>| named.is(key, mark) && is_meant(&named.it);
         let Self { first, others, .. } = self;
         for table in std::iter::once(first).chain(others.get_mut(Self::shard(wanted))) {
             if let Ok(entry) = table.find_entry(wanted, &is_it) {
@@ -158,17 +159,17 @@ mod tests {
         for number in 0..many {
             map.insert(i32::try_from(number % 2).unwrap(), name(number), mark(number), number);
         }
-        assert_eq!(map.get(1, &name(0), mark(0)), None, "another database");
+        assert_eq!(map.get(KeyName::new(1, &name(0)), mark(0)), None, "another database");
         assert_eq!(map.iter().count(), many);
         for number in (0..many).rev() {
             let db = i32::try_from(number % 2).unwrap();
             let (own, mark) = (name(number), mark(number));
-            assert_eq!(map.get(db, &own, mark), Some((&own, &number)));
-            assert_eq!(map.get_mut(db, &own, mark).map(|(_, it)| *it), Some(number));
-            map.remove_if(db, &own, mark, |it| *it == number + 1);
-            assert!(map.get(db, &own, mark).is_some(), "something else has that name");
-            map.remove_if(db, &own, mark, |it| *it == number);
-            assert_eq!(map.get(db, &own, mark), None);
+            assert_eq!(map.get(KeyName::new(db, &own), mark), Some((&own, &number)));
+            assert_eq!(map.get_mut(KeyName::new(db, &own), mark).map(|(_, it)| *it), Some(number));
+            map.remove_if(KeyName::new(db, &own), mark, |it| *it == number + 1);
+            assert!(map.get(KeyName::new(db, &own), mark).is_some(), "something else has that name");
+            map.remove_if(KeyName::new(db, &own), mark, |it| *it == number);
+            assert_eq!(map.get(KeyName::new(db, &own), mark), None);
         }
         assert_eq!((map.len, map.others.len(), map.first.capacity()), (0, 0, 0));
     }

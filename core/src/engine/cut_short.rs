@@ -4,6 +4,7 @@
 //! Each is remembered until its timestamp, the last [`MOST`] of them at most, with [`MOST_BYTES`] of names.
 
 use super::budget::Budget;
+use super::key_name::KeyName;
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -43,14 +44,14 @@ impl CutShort {
 
     /// Whether a grant was cut short, and not extended since.
     #[must_use]
-    pub fn has(&self, db: i32, name: &[u8], token: Token) -> bool {
-        !self.grants.is_empty() && self.grants.contains(&((db, name.into()), token))
+    pub fn has(&self, key: KeyName<'_>, token: Token) -> bool {
+        !self.grants.is_empty() && self.grants.contains(&((key.db, key.name.into()), token))
     }
 
     /// A grant was extended: it has a lease again.
-    pub fn extended(&mut self, db: i32, name: &[u8], token: Token) {
+    pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
-            self.grants.remove(&((db, name.into()), token));
+            self.grants.remove(&((key.db, key.name.into()), token));
         }
     }
 
@@ -100,7 +101,7 @@ mod tests {
     }
 
     fn has(cut_short: &CutShort, number: u64) -> bool {
-        cut_short.has(0, b"k", Token::new(number).unwrap())
+        cut_short.has(KeyName::new(0, b"k"), Token::new(number).unwrap())
     }
 
     #[test]
@@ -109,8 +110,8 @@ mod tests {
         cut_short.add(grant(1), UnixMicros(10), UnixMicros(5));
         cut_short.add(grant(2), UnixMicros(11), UnixMicros(6));
         assert!(has(&cut_short, 1) && has(&cut_short, 2) && !has(&cut_short, 3));
-        assert!(!cut_short.has(1, b"k", Token::new(1).unwrap()), "another key");
-        cut_short.extended(0, b"k", Token::new(2).unwrap());
+        assert!(!cut_short.has(KeyName::new(1, b"k"), Token::new(1).unwrap()), "another key");
+        cut_short.extended(KeyName::new(0, b"k"), Token::new(2).unwrap());
         assert!(!has(&cut_short, 2));
         cut_short.add(grant(3), UnixMicros(20), UnixMicros(10));
         assert!(!has(&cut_short, 1) && has(&cut_short, 3));

@@ -94,7 +94,7 @@ impl<H> Engine<H> {
     /// The connection that was granted a lock, as far as it is known.
     #[must_use]
     pub fn grantee(&self, key: KeyName<'_>, token: Token) -> Option<u64> {
-        let session = self.sessions.binding(key.db, key.name, token).map(|binding| binding.client);
+        let session = self.sessions.binding(key, token).map(|binding| binding.client);
         session.or_else(|| self.grantees.client(token))
     }
 

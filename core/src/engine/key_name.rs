@@ -1,4 +1,4 @@
-//! The name of a key.
+//! The names of keys, borrowed.
 
 /// A key of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,39 @@ pub struct KeyName<'n> {
     pub name: &'n [u8],
 }
 
-impl KeyName<'_> {
+impl<'n> KeyName<'n> {
     /// A name that no key has, for when nobody asks for it.
     pub const NOBODYS: Self = Self { db: -1, name: &[] };
+
+    #[must_use]
+    pub const fn new(db: i32, name: &'n [u8]) -> Self {
+        Self { db, name }
+    }
+
+    /// As a list with one key.
+    #[must_use]
+    pub const fn alone(&self) -> KeyNames<'_> {
+        KeyNames { db: self.db, names: std::slice::from_ref(&self.name) }
+    }
+}
+
+/// Several keys of one database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyNames<'n> {
+    /// Their database.
+    pub db: i32,
+    pub names: &'n [&'n [u8]],
+}
+
+impl<'n> KeyNames<'n> {
+    #[must_use]
+    pub const fn new(db: i32, names: &'n [&'n [u8]]) -> Self {
+        Self { db, names }
+    }
+
+    /// Each of them.
+    #[must_use]
+    pub fn iter(self) -> impl ExactSizeIterator<Item = KeyName<'n>> {
+        self.names.iter().map(move |name| KeyName { db: self.db, name })
+    }
 }

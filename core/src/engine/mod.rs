@@ -57,7 +57,7 @@
 //!     since: MonotonicMicros(now.0),
 //!     until: MonotonicMicros(now.0).after(Micros::from_ms(60_000)),
 //! };
-//! engine.join(key.db, &[key.name], Blocked::default(), waiter);
+//! engine.join(key.alone(), Blocked::default(), waiter);
 //!
 //! // The holder releases: the same change of the key grants the lock to the waiter.
 //! let queue = engine.awaited_queue(key).ok_or("nobody waits")?;
@@ -118,5 +118,5 @@ pub use events::hand_off::{Conditions, Next, Successor};
 pub use events::join::{due, gone_at, Blocked};
 pub use events::notify::{Notification, Notified};
 pub use events::serve::{Iteration, KeyChange, Task, Wake, Why};
-pub use key_name::KeyName;
+pub use key_name::{KeyName, KeyNames};
 pub use limits::Limits;

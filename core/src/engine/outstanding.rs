@@ -3,6 +3,7 @@
 
 use super::budget::Budget;
 use super::grant::{Before, Written};
+use super::key_name::KeyName;
 use super::queue::{Keys, Mark, Marks};
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
@@ -35,6 +36,11 @@ impl Lost {
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.keys.get(self.at).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn key(&self) -> KeyName<'_> {
+        KeyName { db: self.db, name: self.name() }
     }
 
     fn mark(&self) -> Option<Mark> {
@@ -78,14 +84,14 @@ impl LostGrants {
     }
 
     /// Most tokens belong to others: the name is marked only for one of theirs.
-    fn find(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(u64, Mark)> {
+    fn find(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(u64, Mark)> {
         let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
         if *first != token {
             return None;
         }
-        let mark = marks.of(name);
+        let mark = marks.of(key.name);
         let same = self.grants.range((token, mark, 0)..=(token, mark, u64::MAX)).map(|(.., number)| *number);
-        let is_it = |lost: &Lost| lost.db == db && lost.name() == name;
+        let is_it = |lost: &Lost| lost.key() == key;
         let mut found = same.filter(|number| self.all.get(number).is_some_and(is_it));
         found.next().map(|number| (number, mark))
     }
@@ -121,9 +127,9 @@ impl Outstanding {
     }
 
     /// The attempt of a grant got its token again: the grant is neither on its way nor lost.
-    pub fn reported_again(&mut self, db: i32, name: &[u8], token: Token, marks: &Marks) {
+    pub fn reported_again(&mut self, key: KeyName<'_>, token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
-        while let Some((number, mark)) = self.lost.find(db, name, token, marks) {
+        while let Some((number, mark)) = self.lost.find(key, token, marks) {
             self.lost.all.remove(&number);
             self.lost.grants.remove(&(token, mark, number));
         }
@@ -142,8 +148,8 @@ impl Outstanding {
     /// The lost grant of a key with that token.
     #[must_use]
     #[inline]
-    pub fn lost_of(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<&Lost> {
-        self.lost.find(db, name, token, marks).and_then(|(number, _)| self.lost.all.get(&number))
+    pub fn lost_of(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<&Lost> {
+        self.lost.find(key, token, marks).and_then(|(number, _)| self.lost.all.get(&number))
     }
 
     /// How many lost grants have not passed on yet.
@@ -227,14 +233,14 @@ impl EndedSessions {
 
     /// Whether the connection of a grant has ended, and that is not written yet.
     #[must_use]
-    pub fn has(&self, db: i32, name: &[u8], token: Token) -> bool {
-        !self.grants.is_empty() && self.grants.contains_key(&((db, name.into()), token))
+    pub fn has(&self, key: KeyName<'_>, token: Token) -> bool {
+        !self.grants.is_empty() && self.grants.contains_key(&((key.db, key.name.into()), token))
     }
 
     /// A grant was extended after its connection had ended: that end no longer counts.
-    pub fn renewed(&mut self, db: i32, name: &[u8], token: Token) {
+    pub fn renewed(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
-            self.grants.remove(&((db, name.into()), token));
+            self.grants.remove(&((key.db, key.name.into()), token));
         }
     }
 
@@ -280,10 +286,10 @@ mod tests {
         let mut outstanding = Outstanding::default();
         outstanding.lose([lost(b"a", told), lost(b"b", told), lost(b"a", other)]);
         outstanding.sent(told);
-        assert!(outstanding.lost_of(0, b"a", told, &marks).is_some());
-        assert!(outstanding.lost_of(1, b"a", told, &marks).is_none(), "another database");
-        outstanding.reported_again(0, b"a", told, &marks);
-        assert!(outstanding.lost_of(0, b"a", told, &marks).is_none());
+        assert!(outstanding.lost_of(KeyName::new(0, b"a"), told, &marks).is_some());
+        assert!(outstanding.lost_of(KeyName::new(1, b"a"), told, &marks).is_none(), "another database");
+        outstanding.reported_again(KeyName::new(0, b"a"), told, &marks);
+        assert!(outstanding.lost_of(KeyName::new(0, b"a"), told, &marks).is_none());
         assert_eq!(outstanding.lost.all.len(), outstanding.lost.grants.len());
         assert!(!outstanding.arrived(told));
         let left: Vec<_> =

@@ -20,6 +20,7 @@
 //!
 //! ```
 //! use redis_lock_core::engine::queue::{Cause, Handle, Queues, ReplyShape, Waiter};
+//! use redis_lock_core::engine::KeyName;
 //! use redis_lock_core::lock::request::Share;
 //! use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 //!
@@ -35,9 +36,10 @@
 //!     until: MonotonicMicros(60_000_000),
 //! };
 //! let mut queues = Queues::default();
-//! let queue = queues.join(0, &[b"door"], 0, waiter(1, "alice")).queue.ok_or("no queue")?;
-//! queues.join(0, &[b"door"], 0, waiter(2, "bob"));
-//! assert!(queues.has_ahead(0, b"door", None), "a newcomer has to queue");
+//! let key = KeyName { db: 0, name: b"door" };
+//! let queue = queues.join(key.alone(), 0, waiter(1, "alice")).queue.ok_or("no queue")?;
+//! queues.join(key.alone(), 0, waiter(2, "bob"));
+//! assert!(queues.has_ahead(key, None), "a newcomer has to queue");
 //!
 //! // The lock comes free: the first in the queue is served.
 //! queues.set_ready(queue);
@@ -71,6 +73,7 @@ pub use top::{By, Crowd};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 
 use super::by_name::ByName;
+use super::key_name::{KeyName, KeyNames};
 use super::names::Wanted;
 pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
@@ -270,39 +273,39 @@ impl<H> Queues<H> {
 
     /// The queue of a key, if it has one.
     #[must_use]
-    pub fn queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
-        self.find(db, name).map(|(id, _)| id)
+    pub fn queue(&self, key: KeyName<'_>) -> Option<QueueId> {
+        self.find(key).map(|(id, _)| id)
     }
 
-    fn queue_of(&self, db: i32, name: &[u8]) -> Option<&Queue> {
-        self.find(db, name).map(|(_, queue)| queue)
+    fn queue_of(&self, key: KeyName<'_>) -> Option<&Queue> {
+        self.find(key).map(|(_, queue)| queue)
     }
 
     /// The queue of a key. A queue that was dropped is not in `by_id`, and its number is never used again.
-    fn find(&self, db: i32, name: &[u8]) -> Option<(QueueId, &Queue)> {
+    fn find(&self, key: KeyName<'_>) -> Option<(QueueId, &Queue)> {
         let last = self.found.get();
-        let is_it = |queue: &&Queue| queue.db == db && *queue.name == *name && !queue.is_lost;
+        let is_it = |queue: &&Queue| queue.db == key.db && *queue.name == *key.name && !queue.is_lost;
         if let Some(queue) = self.by_id.get(&last).map(Box::as_ref).filter(is_it) {
             return Some((last, queue));
         }
         if self.index.is_empty() {
             return None;
         }
-        let found = self.find_marked(db, name, self.marks.of(name))?;
+        let found = self.find_marked(key, self.marks.of(key.name))?;
         self.found.set(found.0);
         Some(found)
     }
 
     /// The same for a name whose mark is known.
-    fn find_marked(&self, db: i32, name: &[u8], mark: Mark) -> Option<(QueueId, &Queue)> {
-        let id = *self.index.get(db, name, mark)?.1;
+    fn find_marked(&self, key: KeyName<'_>, mark: Mark) -> Option<(QueueId, &Queue)> {
+        let id = *self.index.get(key, mark)?.1;
         Some((id, self.by_id.get(&id)?))
     }
 
     /// The queue of a key, if somebody waits in it.
     #[must_use]
-    pub fn awaited_queue(&self, db: i32, name: &[u8]) -> Option<QueueId> {
-        self.find(db, name).filter(|(_, queue)| queue.is_waited_for()).map(|(id, _)| id)
+    pub fn awaited_queue(&self, key: KeyName<'_>) -> Option<QueueId> {
+        self.find(key).filter(|(_, queue)| queue.is_waited_for()).map(|(id, _)| id)
     }
 
     /// The database and key name of a queue.
@@ -329,9 +332,9 @@ impl<H> Queues<H> {
 
     /// The keys with these names, to be kept. The name of a queue is shared.
     #[must_use]
-    pub fn keys_named(&self, db: i32, names: &[&[u8]]) -> Keys {
-        match names {
-            [name] => match self.queue_of(db, name) {
+    pub fn keys_named(&self, keys: KeyNames<'_>) -> Keys {
+        match keys.names {
+            [name] => match self.queue_of(KeyName { db: keys.db, name }) {
                 Some(queue) => Keys::One(Rc::clone(&queue.name), queue.mark),
                 None => Keys::One((*name).into(), self.marks.of(name)),
             },

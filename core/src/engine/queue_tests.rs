@@ -33,7 +33,7 @@ const MOST: MostPlaces = MostPlaces { keys: 100, bytes: 1_000 };
 #[test]
 fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     let mut queues = Queues::default();
-    let queue = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).queue.unwrap();
+    let queue = queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9)).queue.unwrap();
     queues.set_due(queue, Some(UnixMicros(70)));
     queues.evicted(queue);
     assert_eq!(queues.evicted_until(queue), Some(UnixMicros(70)));
@@ -47,7 +47,11 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
     for (client, (key, since)) in
         [(b"a", 7), (b"b", 5), (b"b", 6), (b"c", 4), (b"c", 9), (b"c", 9), (b"d", 3)].into_iter().enumerate()
     {
-        queues.join(0, &[key], 0, Waiter { since: MonotonicMicros(since), ..waiter(client as u64, 0, 9) });
+        queues.join(
+            KeyNames::new(0, &[key]),
+            0,
+            Waiter { since: MonotonicMicros(since), ..waiter(client as u64, 0, 9) },
+        );
     }
     let longest = [(b'c', 3, 4), (b'b', 2, 5), (b'd', 1, 3), (b'a', 1, 7)];
     for most in [2, 4, 9] {
@@ -55,7 +59,7 @@ fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first()
         let found: Vec<_> = by_id.map(|queue| (queue.name[0], queue.waiters, queue.since.0)).collect();
         assert_eq!(found, longest[..most.min(4)]);
     }
-    assert_eq!(queues.length(0, b"b"), (2, Some(MonotonicMicros(5))));
+    assert_eq!(queues.length(KeyName::new(0, b"b")), (2, Some(MonotonicMicros(5))));
     assert_eq!(queues.longest_length(), 3);
 }
 
@@ -74,7 +78,7 @@ fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held()
             .enumerate()
     {
         let waiter = Waiter { since: MonotonicMicros(since), ..waiter(client as u64, client as u64, 9) };
-        let queue = queues.join(0, &[key], 0, waiter).queue.unwrap();
+        let queue = queues.join(KeyNames::new(0, &[key]), 0, waiter).queue.unwrap();
         queues.set_held(queue, held.map(UnixMicros));
         by_id.push(queue);
     }
@@ -110,15 +114,15 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
     let mut queues = Queues::default();
     let at = |since: u64, until: u64| Waiter { since: MonotonicMicros(since), ..waiter(1, 7, until) };
     let since = |queues: &mut Queues<u64>, since: u64| {
-        queues.join(0, &[b"k"], 0, at(since, since + 5));
-        queues.length(0, b"k").1.map(|since| since.0)
+        queues.join(KeyNames::new(0, &[b"k"]), 0, at(since, since + 5));
+        queues.length(KeyName::new(0, b"k")).1.map(|since| since.0)
     };
     assert_eq!(since(&mut queues, 10), Some(10));
     let gone = queues.time_out(MonotonicMicros(15), Some(MonotonicMicros(40)), MOST).unwrap().1.unwrap();
     assert!(gone.is_kept);
     assert_eq!(since(&mut queues, 20), Some(10));
     // A call that does not wait keeps the place.
-    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(50), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(50), MOST);
     assert_eq!(since(&mut queues, 30), Some(10));
     assert_eq!(queues.take_given_up(), []);
     // Without room for its place it ends at once.
@@ -129,11 +133,11 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
     assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!(queues.take_given_up(), [(MonotonicMicros(70), MonotonicMicros(80))]);
     // One that never waited has not waited in vain.
-    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(90), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(90), MOST);
     assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!((queues.take_given_up(), since(&mut queues, 95)), (vec![], Some(95)));
     queues.leave(1, Some(MonotonicMicros(99)), MOST);
-    queues.forget(0, b"k", id(7).unwrap());
+    queues.forget(KeyName::new(0, b"k"), id(7).unwrap());
     assert_eq!(queues.take_given_up(), [(MonotonicMicros(95), MonotonicMicros(99))]);
 }
 
@@ -160,13 +164,13 @@ fn keys_are_those_of_the_call_in_their_order() {
 #[test]
 fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
     let mut queues = Queues::default();
-    let queue = queues.join(0, &[b"a", b"b"], 0, waiter(1, 0, 9)).queue.unwrap();
+    let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 0, 9)).queue.unwrap();
     let ticket = queues.parked_head(queue).unwrap();
     queues.set_last_end(queue, Some(UnixMicros(50)));
     queues.set_last_end_after(queue, UnixMicros(70));
     queues.set_last_end_after(queue, UnixMicros(60));
     queues.evicted(queue);
-    let held_up = [69, 70, 71].map(|now| queues.is_held_up(0, b"a", ticket, UnixMicros(now)));
+    let held_up = [69, 70, 71].map(|now| queues.is_held_up(KeyName::new(0, b"a"), ticket, UnixMicros(now)));
     assert_eq!((held_up, queues.queue_of_ticket(ticket)), ([true, false, false], Some(queue)));
 }
 
@@ -174,13 +178,13 @@ fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
 fn a_crowd_leaves_no_room_behind() {
     let mut queues = Queues::default();
     for client in 0..5_000_u64 {
-        queues.join(0, &[&client.to_be_bytes()], 0, waiter(client, 0, 9));
+        queues.join(KeyNames::new(0, &[&client.to_be_bytes()]), 0, waiter(client, 0, 9));
     }
     for client in 0..5_000 {
         queues.leave(client, None, MOST);
     }
     assert!(queues.clients.capacity() < 100);
-    queues.join(0, &[b"k"], 0, waiter(1, 0, 9));
+    queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9));
     queues.leave(1, None, MOST);
     assert!(queues.clients.capacity() > 0, "that of a few is kept");
 }
@@ -188,20 +192,20 @@ fn a_crowd_leaves_no_room_behind() {
 #[test]
 fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at() {
     let mut queues = Queues::default();
-    let queue = queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9)).queue.unwrap();
-    assert!(!queues.has_ahead(0, b"a", None));
+    let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9)).queue.unwrap();
+    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None));
     queues.set_ready(queue);
-    assert!(queues.has_ahead(0, b"a", None));
-    assert!(!queues.has_ahead(0, b"a", id(7)), "not from itself");
-    assert!(!queues.has_ahead(0, b"b", None));
+    assert!(queues.has_ahead(KeyName::new(0, b"a"), None));
+    assert!(!queues.has_ahead(KeyName::new(0, b"a"), id(7)), "not from itself");
+    assert!(!queues.has_ahead(KeyName::new(0, b"b"), None));
     queues.take_ready();
-    assert!(!queues.has_ahead(0, b"a", None));
+    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None));
     // A scan is not an event.
     queues.begin_scan();
     queues.scan_on(1);
-    assert!(queues.has_ready() && !queues.has_ahead(0, b"a", None));
+    assert!(queues.has_ready() && !queues.has_ahead(KeyName::new(0, b"a"), None));
     queues.set_ready(queue);
-    assert!(queues.has_ahead(0, b"a", None));
+    assert!(queues.has_ahead(KeyName::new(0, b"a"), None));
     assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
 }
 
@@ -210,10 +214,10 @@ fn a_check_of_all_lines_passes_those_with_only_places_over() {
     let mut queues = Queues::default();
     let name = |number: u64| number.to_be_bytes();
     for number in 0..1_000 {
-        queues.keep_place(0, &[&name(number)], id(1).unwrap(), MonotonicMicros(9), MOST);
+        queues.keep_place(KeyNames::new(0, &[&name(number)]), id(1).unwrap(), MonotonicMicros(9), MOST);
     }
     for number in 0..10 {
-        queues.join(0, &[&name(500 + number)], 0, waiter(number, 0, 9));
+        queues.join(KeyNames::new(0, &[&name(500 + number)]), 0, waiter(number, 0, 9));
     }
     queues.begin_scan();
     let mut seen = Vec::new();
@@ -224,22 +228,22 @@ fn a_check_of_all_lines_passes_those_with_only_places_over() {
         assert_eq!(queues.is_scanning(), scanning);
         seen.extend(ready);
     }
-    let all: Vec<QueueId> = (0..10).map(|number| queues.queue(0, &name(500 + number)).unwrap()).collect();
+    let all: Vec<QueueId> = (0..10).map(|number| queues.queue(KeyName::new(0, &name(500 + number))).unwrap()).collect();
     assert_eq!(seen, all);
 }
 
 #[test]
 fn those_parked_behind_a_waiter_that_leaves_are_looked_at() {
     let mut queues = Queues::default();
-    let queue = queues.join(0, &[b"a"], 0, waiter(1, 0, 9)).queue.unwrap();
-    queues.join(0, &[b"a", b"b"], 0, waiter(2, 0, 9));
+    let queue = queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(1, 0, 9)).queue.unwrap();
+    queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(2, 0, 9));
     queues.leave(1, None, MOST);
     assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
-    queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
+    queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(3, 0, 9));
     queues.leave(3, None, MOST);
-    let other = queues.join(0, &[b"c"], 0, waiter(4, 0, 9)).queue.unwrap();
+    let other = queues.join(KeyNames::new(0, &[b"c"]), 0, waiter(4, 0, 9)).queue.unwrap();
     let (ticket, _) = queues.single_head(other).unwrap();
-    queues.join(0, &[b"c", b"d"], 0, waiter(5, 0, 9));
+    queues.join(KeyNames::new(0, &[b"c", b"d"]), 0, waiter(5, 0, 9));
     while queues.take_ready().is_some() {}
     assert!(queues.serve(ticket).is_some() && !queues.has_ready(), "who was granted holds them up now");
 }
@@ -249,9 +253,9 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     let mut queues = Queues::default();
     let many = u64::try_from(MOST_TRIED).unwrap();
     for client in 1..=many + 2 {
-        queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
+        queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(client, 0, 9));
     }
-    let single = queues.join(0, &[b"a"], 0, waiter(many + 3, 0, 9));
+    let single = queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(many + 3, 0, 9));
     let queue = single.queue.unwrap();
     let try_all = |queues: &mut Queues<u64>| {
         let mut tried = 0;
@@ -272,15 +276,15 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
     let mut queues = Queues::default();
     for client in 1..=many + 2 {
-        queues.join(0, &[b"a", b"b"], 0, waiter(client, 0, 9));
+        queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(client, 0, 9));
     }
-    let queue = queues.queue(0, b"a").unwrap();
+    let queue = queues.queue(KeyName::new(0, b"a")).unwrap();
     queues.set_ready(queue);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     assert!(queues.candidate(queue, true, Of::All).is_none());
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
-    assert!(!queues.has_ahead(0, b"a", None), "meanwhile it is free to others");
+    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None), "meanwhile it is free to others");
     queues.begin_iteration(&mut Budget::of(100));
     assert_eq!(queues.take_ready(), Some((queue, Cause::GoOn)));
     assert_eq!(try_all(&mut queues), 2);
@@ -291,10 +295,10 @@ fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
     // Told of again during the look, as where the key of a queue expires when it is opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
-        queues.join(0, &[b"a", b"c"], 0, waiter(1, 0, 9));
-        queues.join(0, &[b"b"], 0, waiter(2, 0, 9));
-        queues.join(0, &[b"a"], 0, waiter(3, 0, 9));
-        let [a, b] = [b"a", b"b"].map(|name| queues.queue(0, name).unwrap());
+        queues.join(KeyNames::new(0, &[b"a", b"c"]), 0, waiter(1, 0, 9));
+        queues.join(KeyNames::new(0, &[b"b"]), 0, waiter(2, 0, 9));
+        queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(3, 0, 9));
+        let [a, b] = [b"a", b"b"].map(|name| queues.queue(KeyName::new(0, name)).unwrap());
         queues.set_ready(b);
         queues.set_ready(a);
         assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
@@ -314,7 +318,12 @@ fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
 fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
     let mut queues: Queues<u64> = Queues::default();
     let keep = |queues: &mut Queues<u64>, number: u64, names: &[&[u8]]| {
-        queues.keep_place(0, names, id(number).unwrap(), MonotonicMicros(5), MostPlaces { keys: 5, bytes: 20 });
+        queues.keep_place(
+            KeyNames::new(0, names),
+            id(number).unwrap(),
+            MonotonicMicros(5),
+            MostPlaces { keys: 5, bytes: 20 },
+        );
         queues.places()
     };
     assert_eq!(keep(&mut queues, 1, &[b"a", b"b", b"c"]), 1);
@@ -322,7 +331,7 @@ fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
     assert_eq!(keep(&mut queues, 3, &[b"d", b"012345678901234567"]), 1, "22 bytes");
     assert_eq!(keep(&mut queues, 4, &[b"d", b"0123456789012345"]), 2);
     assert_eq!(keep(&mut queues, 5, &[b"g"]), 2, "six keys");
-    assert!(queues.forget(0, b"d", id(4).unwrap()).is_some());
+    assert!(queues.forget(KeyName::new(0, b"d"), id(4).unwrap()).is_some());
     assert_eq!(keep(&mut queues, 5, &[b"g"]), 2);
     while queues.time_out(MonotonicMicros(5), None, MOST).is_some_and(|(_, gone)| gone.is_none()) {}
     assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
@@ -333,13 +342,13 @@ fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_their_names_too() {
     let mut queues: Queues<u64> = Queues::default();
     let most = MostPlaces { keys: 100, bytes: 20 };
     let until = MonotonicMicros(5);
-    queues.keep_place(0, &[b"0123456789"], id(1).unwrap(), until, most);
-    queues.bar(0, b"012345678", id(2).unwrap(), until, most);
+    queues.keep_place(KeyNames::new(0, &[b"0123456789"]), id(1).unwrap(), until, most);
+    queues.bar(KeyName::new(0, b"012345678"), id(2).unwrap(), until, most);
     assert_eq!((queues.places(), queues.placed.bytes), (2, 19));
-    queues.keep_place(0, &[b"ab"], id(3).unwrap(), until, most);
-    queues.bar(0, b"ab", id(4).unwrap(), until, most);
+    queues.keep_place(KeyNames::new(0, &[b"ab"]), id(3).unwrap(), until, most);
+    queues.bar(KeyName::new(0, b"ab"), id(4).unwrap(), until, most);
     assert_eq!(queues.places(), 2);
-    queues.bar(0, b"a", id(5).unwrap(), until, most);
+    queues.bar(KeyName::new(0, b"a"), id(5).unwrap(), until, most);
     assert_eq!((queues.places(), queues.placed.bytes), (3, 20));
     while queues.time_out(until, None, most).is_some() {}
     assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
@@ -351,12 +360,12 @@ fn a_blocked_client_counts_for_the_names_of_its_keys_too_and_gives_that_back() {
     let long = vec![b'x'; 4_096];
     let names: Vec<Vec<u8>> = (0..64).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    queues.join(0, &[&long], 0, waiter(1, 0, 9));
+    queues.join(KeyNames::new(0, &[&long]), 0, waiter(1, 0, 9));
     assert_eq!(queues.load(), 1);
-    queues.join(0, &names, 0, waiter(2, 7, 9));
+    queues.join(KeyNames::new(0, &names), 0, waiter(2, 7, 9));
     assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2), "256 kB of names");
     // Sent again, it counts once.
-    queues.join(0, &names, 0, waiter(3, 7, 9));
+    queues.join(KeyNames::new(0, &names), 0, waiter(3, 7, 9));
     assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2));
     queues.leave(3, Some(MonotonicMicros(10)), MOST);
     assert_eq!(queues.load(), 1);
@@ -370,8 +379,7 @@ fn so_many_attempts_for_several_keys_have_one_id() {
     for number in 0..MOST_OF_AN_ID + 5 {
         let name = number.to_string().into_bytes();
         queues.keep_place(
-            0,
-            &[&name, b"x".repeat(number + 1).as_slice()],
+            KeyNames::new(0, &[&name, b"x".repeat(number + 1).as_slice()]),
             id(7).unwrap(),
             MonotonicMicros(5),
             MostPlaces { keys: 10_000, bytes: 100_000 },
@@ -385,9 +393,9 @@ fn so_many_attempts_for_several_keys_have_one_id() {
 fn waiters_are_walked_in_pieces() {
     let mut queues = Queues::default();
     for client in 1..=10 {
-        queues.join(0, &[b"k"], 0, waiter(client, 0, client));
+        queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(client, 0, client));
     }
-    queues.keep_place(0, &[b"k"], id(7).unwrap(), MonotonicMicros(3), MOST);
+    queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(3), MOST);
     let odd = |waiter: &Waiter<u64>| (waiter.client().unwrap() % 2 == 1).then_some(());
     let (mut clients, mut from) = (Vec::new(), None);
     loop {
@@ -403,7 +411,7 @@ fn waiters_are_walked_in_pieces() {
     assert_eq!(queues.walk(None, &mut Budget::of(100), odd).1, None);
     // A crowd of places is not walked in one go either.
     for number in 0..100 {
-        queues.keep_place(0, &[b"l"], id(100 + number).unwrap(), MonotonicMicros(1), MOST);
+        queues.keep_place(KeyNames::new(0, &[b"l"]), id(100 + number).unwrap(), MonotonicMicros(1), MOST);
     }
     let (found, next) = queues.walk(None, &mut Budget::of(10), odd);
     assert!(found.len() == 1 && next.is_some());
@@ -412,39 +420,43 @@ fn waiters_are_walked_in_pieces() {
 #[test]
 fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"k"], 0, waiter(1, 0, 9));
-    queues.join(0, &[b"k"], 0, Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
-    queues.join(0, &[b"k"], 0, waiter(3, 0, 9));
+    queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9));
+    queues.join(KeyNames::new(0, &[b"k"]), 0, Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
+    queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(3, 0, 9));
     assert!(!queues.has_ready());
     queues.leave(1, None, MOST);
-    assert_eq!(queues.take_ready().map(|(queue, _)| queue), queues.queue(0, b"k"));
+    assert_eq!(queues.take_ready().map(|(queue, _)| queue), queues.queue(KeyName::new(0, b"k")));
     queues.leave(2, None, MOST);
     assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
-    assert_eq!(queues.narrows(0, b"k", 9).0.before(None, Share::Shared), 1);
-    queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(3), ..waiter(4, 7, 9) });
-    queues.join(0, &[b"s"], 0, Waiter { share: Share::Limit(2), ..waiter(5, 8, 9) });
-    let before =
-        |attempt| queues.narrows(0, b"s", 9).0.before(queues.ticket(0, b"s", id(attempt).unwrap()), Share::Limit(4));
+    assert_eq!(queues.narrows(KeyName::new(0, b"k"), 9).0.before(None, Share::Shared), 1);
+    queues.join(KeyNames::new(0, &[b"s"]), 0, Waiter { share: Share::Limit(3), ..waiter(4, 7, 9) });
+    queues.join(KeyNames::new(0, &[b"s"]), 0, Waiter { share: Share::Limit(2), ..waiter(5, 8, 9) });
+    let before = |attempt| {
+        queues
+            .narrows(KeyName::new(0, b"s"), 9)
+            .0
+            .before(queues.ticket(KeyName::new(0, b"s"), id(attempt).unwrap()), Share::Limit(4))
+    };
     assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only those who are ahead count");
-    assert_eq!(queues.narrows(0, b"x", 9).0.before(None, Share::Limit(4)), 4);
+    assert_eq!(queues.narrows(KeyName::new(0, b"x"), 9).0.before(None, Share::Limit(4)), 4);
 }
 
 #[test]
 fn the_line_found_last_is_that_of_no_other_key() {
     let mut queues = Queues::default();
-    let queue = queues.join(0, &[b"k"], 0, waiter(1, 0, 9)).queue;
-    assert_eq!(queues.queue(0, b"k"), queue);
-    assert_eq!([queues.queue(0, b"x"), queues.queue(1, b"k")], [None, None]);
-    let other = queues.join(1, &[b"k"], 0, waiter(2, 0, 9)).queue;
+    let queue = queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9)).queue;
+    assert_eq!(queues.queue(KeyName::new(0, b"k")), queue);
+    assert_eq!([queues.queue(KeyName::new(0, b"x")), queues.queue(KeyName::new(1, b"k"))], [None, None]);
+    let other = queues.join(KeyNames::new(1, &[b"k"]), 0, waiter(2, 0, 9)).queue;
     assert_ne!(other, queue);
-    assert_eq!([queues.queue(0, b"k"), queues.queue(1, b"k")], [queue, other]);
+    assert_eq!([queues.queue(KeyName::new(0, b"k")), queues.queue(KeyName::new(1, b"k"))], [queue, other]);
     queues.leave(2, None, MOST);
-    assert_eq!(queues.queue(1, b"k"), None);
-    let again = queues.join(1, &[b"k"], 0, waiter(3, 0, 9)).queue;
+    assert_eq!(queues.queue(KeyName::new(1, b"k")), None);
+    let again = queues.join(KeyNames::new(1, &[b"k"]), 0, waiter(3, 0, 9)).queue;
     assert_ne!(again, other);
-    assert_eq!(queues.queue(1, b"k"), again);
+    assert_eq!(queues.queue(KeyName::new(1, b"k")), again);
     queues.lose_queue(again.unwrap());
-    assert_eq!(queues.queue(1, b"k"), None, "its slot has left");
+    assert_eq!(queues.queue(KeyName::new(1, b"k")), None, "its slot has left");
 }
 
 /// Invariants that only the queue itself can see.
@@ -469,7 +481,7 @@ fn assert_sound(queues: &Queues<u64>) {
     let held = queues.by_id.iter().filter_map(|(id, queue)| Some((queue.held_since?, *id)));
     assert_eq!(queues.held, held.collect());
     for (id, queue) in &queues.by_id {
-        assert!(queue.is_lost || queues.queue(queue.db, &queue.name) == Some(*id));
+        assert!(queue.is_lost || queues.queue(KeyName::new(queue.db, &queue.name)) == Some(*id));
         assert!(queue.is_waited_for() || queue.due.is_none());
         let singles = queue.single.blocked().iter().chain(queue.single.notifiable());
         let stands = singles.filter_map(|ticket| queues.waiter(*ticket));
@@ -483,7 +495,7 @@ proptest! {
     fn the_queue_does_what_a_plain_list_does(steps in prop::collection::vec(any::<[u8; 4]>(), 1..80)) {
         property::check_with(&steps.concat(), |queues, name| {
             assert_sound(queues);
-            let queue = queues.queue_of(0, name);
+            let queue = queues.queue_of(KeyName::new(0, name));
             Some(queue.is_some_and(|queue| queue.cause == Cause::Event && queue.ready.is_some()))
         });
     }
@@ -492,8 +504,8 @@ proptest! {
 #[test]
 fn a_waiter_that_moves_to_another_line_makes_that_one_longer() {
     let mut queues = Queues::default();
-    queues.join(0, &[b"a", b"b"], 0, waiter(1, 7, 9));
-    let ticket = queues.ticket(0, b"a", id(7).unwrap()).unwrap();
+    queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9));
+    let ticket = queues.ticket(KeyName::new(0, b"a"), id(7).unwrap()).unwrap();
     for by in [By::Waiters, By::Wait, By::Held] {
         queues.park(ticket, 0);
         assert_eq!(top(&queues, by, 9), "a");

@@ -8,6 +8,7 @@
 
 use super::budget::Budget;
 use super::by_name::ByName;
+use super::key_name::KeyName;
 use super::queue::{Mark, Marks};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
@@ -71,11 +72,11 @@ impl Sessions {
     }
 
     /// The bindings of a lock, by the stored name of its key.
-    fn of_lock(&self, db: i32, name: &[u8]) -> Option<(&Rc<[u8]>, &Bindings)> {
+    fn of_lock(&self, key: KeyName<'_>) -> Option<(&Rc<[u8]>, &Bindings)> {
         if self.locks.is_empty() {
             return None;
         }
-        self.locks.get(db, name, self.marks.of(name))
+        self.locks.get(key, self.marks.of(key.name))
     }
 
     fn lasts(&self, binding: &Binding) -> bool {
@@ -83,88 +84,88 @@ impl Sessions {
     }
 
     /// The bindings of a lock; there can be more than one only if it has several holders.
-    pub fn bindings(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Binding> {
-        let bindings = self.of_lock(db, name).into_iter().flat_map(|(_, bindings)| bindings.values());
+    pub fn bindings(&self, key: KeyName<'_>) -> impl Iterator<Item = &Binding> {
+        let bindings = self.of_lock(key).into_iter().flat_map(|(_, bindings)| bindings.values());
         bindings.filter(|binding| self.lasts(binding))
     }
 
     /// The bindings of a lock to one connection.
     #[must_use]
-    pub fn of_client(&self, db: i32, name: &[u8], client: u64) -> Vec<Binding> {
+    pub fn of_client(&self, key: KeyName<'_>, client: u64) -> Vec<Binding> {
         let Some(own) = self.clients.get(&client).filter(|_| !self.over.contains_key(&client)) else {
             return Vec::new();
         };
-        let Some((name, bindings)) = self.of_lock(db, name) else { return Vec::new() };
-        let place = |token| ((db, Rc::clone(name)), token);
+        let Some((name, bindings)) = self.of_lock(key) else { return Vec::new() };
+        let place = |token| ((key.db, Rc::clone(name)), token);
         let grants = own.range(place(Token::FIRST)..=place(Token::LAST));
         grants.filter_map(|(_, token)| bindings.get(token).cloned()).collect()
     }
 
     /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
     #[must_use]
-    pub fn name(&self, db: i32, name: &[u8]) -> Option<&Rc<[u8]>> {
-        self.of_lock(db, name).map(|(name, _)| name)
+    pub fn name(&self, key: KeyName<'_>) -> Option<&Rc<[u8]>> {
+        self.of_lock(key).map(|(name, _)| name)
     }
 
     /// The binding of a grant.
     #[must_use]
-    pub fn binding(&self, db: i32, name: &[u8], token: Token) -> Option<&Binding> {
-        self.of_lock(db, name)?.1.get(&token).filter(|binding| self.lasts(binding))
+    pub fn binding(&self, key: KeyName<'_>, token: Token) -> Option<&Binding> {
+        self.of_lock(key)?.1.get(&token).filter(|binding| self.lasts(binding))
     }
 
     /// Whether the connection of a grant has ended, and its binding is not removed yet.
     #[must_use]
-    pub fn has_ended(&self, db: i32, name: &[u8], token: Token) -> bool {
+    pub fn has_ended(&self, key: KeyName<'_>, token: Token) -> bool {
         if self.over.is_empty() {
             return false;
         }
-        let binding = self.of_lock(db, name).and_then(|(_, bindings)| bindings.get(&token));
+        let binding = self.of_lock(key).and_then(|(_, bindings)| bindings.get(&token));
         binding.is_some_and(|binding| !self.lasts(binding))
     }
 
     /// Binds a grant to a connection, and to no other.
-    pub fn bind(&mut self, db: i32, name: &[u8], binding: Binding, now: UnixMicros) {
+    pub fn bind(&mut self, key: KeyName<'_>, binding: Binding, now: UnixMicros) {
         self.sweep(now);
-        let (client, token, mark) = (binding.client, binding.token, self.marks.of(name));
-        let (name, before) = if let Some((name, bindings)) = self.locks.get_mut(db, name, mark) {
+        let (client, token, mark) = (binding.client, binding.token, self.marks.of(key.name));
+        let (name, before) = if let Some((name, bindings)) = self.locks.get_mut(key, mark) {
             (Rc::clone(name), bindings.insert(token, binding))
         } else {
-            let name: Rc<[u8]> = name.into();
-            self.locks.insert(db, Rc::clone(&name), mark, Bindings::from([(token, binding)]));
+            let name: Rc<[u8]> = key.name.into();
+            self.locks.insert(key.db, Rc::clone(&name), mark, Bindings::from([(token, binding)]));
             (name, None)
         };
         match before {
-            Some(before) => self.disown(before.client, db, &name, token),
+            Some(before) => self.disown(before.client, key.db, &name, token),
             None => self.count = self.count.saturating_add(1),
         }
-        self.clients.entry(client).or_default().insert(((db, name), token));
+        self.clients.entry(client).or_default().insert(((key.db, name), token));
     }
 
     /// Unbinds a grant from its connection.
-    pub fn unbind(&mut self, db: i32, name: &[u8], token: Token) {
+    pub fn unbind(&mut self, key: KeyName<'_>, token: Token) {
         if self.locks.is_empty() {
             return;
         }
-        let mark = self.marks.of(name);
-        let Some((name, bindings)) = self.locks.get_mut(db, name, mark) else { return };
+        let mark = self.marks.of(key.name);
+        let Some((name, bindings)) = self.locks.get_mut(key, mark) else { return };
         let Some(binding) = bindings.remove(&token) else { return };
         let (name, is_last) = (Rc::clone(name), bindings.is_empty());
-        self.unbound(db, (&name, mark), &[binding], is_last);
+        self.unbound(key.db, (&name, mark), &[binding], is_last);
     }
 
     /// Unbinds all grants of a lock except that one.
-    pub fn unbind_others(&mut self, db: i32, name: &[u8], token: Option<Token>) {
+    pub fn unbind_others(&mut self, key: KeyName<'_>, token: Option<Token>) {
         if self.locks.is_empty() {
             return;
         }
-        let mark = self.marks.of(name);
-        let Some((name, bindings)) = self.locks.get_mut(db, name, mark) else { return };
+        let mark = self.marks.of(key.name);
+        let Some((name, bindings)) = self.locks.get_mut(key, mark) else { return };
         let kept = token.and_then(|token| bindings.remove(&token));
         let is_last = kept.is_none();
         let kept = kept.into_iter().map(|binding| (binding.token, binding)).collect();
         let others: Vec<Binding> = std::mem::replace(bindings, kept).into_values().collect();
         let name = Rc::clone(name);
-        self.unbound(db, (&name, mark), &others, is_last);
+        self.unbound(key.db, (&name, mark), &others, is_last);
     }
 
     /// Bindings were taken out of a lock; `is_last`: it has no others.
@@ -174,7 +175,7 @@ impl Sessions {
         }
         self.count = self.count.saturating_sub(taken.len());
         if is_last {
-            self.locks.remove_if(db, name, mark, |_| true);
+            self.locks.remove_if(KeyName { db, name }, mark, |_| true);
         }
     }
 
@@ -191,21 +192,21 @@ impl Sessions {
 
     /// A grant was written: its binding ends later, and if its connection had ended, that counts no longer. Without
     /// others, all other grants of the lock are unbound.
-    pub fn written(&mut self, db: i32, name: &[u8], token: Token, until: UnixMicros, has_others: bool) {
-        if self.has_ended(db, name, token) {
-            self.unbind(db, name, token);
+    pub fn written(&mut self, key: KeyName<'_>, token: Token, until: UnixMicros, has_others: bool) {
+        if self.has_ended(key, token) {
+            self.unbind(key, token);
         }
         if self.locks.is_empty() {
             return;
         }
-        let Some((_, bindings)) = self.locks.get_mut(db, name, self.marks.of(name)) else { return };
+        let Some((_, bindings)) = self.locks.get_mut(key, self.marks.of(key.name)) else { return };
         let own = bindings.get_mut(&token);
         let known = usize::from(own.is_some());
         if let Some(binding) = own {
             binding.until = until;
         }
         if !has_others && bindings.len() > known {
-            self.unbind_others(db, name, Some(token));
+            self.unbind_others(key, Some(token));
         }
     }
 
@@ -221,7 +222,7 @@ impl Sessions {
         let (client, at) = self.over.first_key_value().map(|(client, at)| (*client, *at))?;
         let grant = self.clients.get(&client)?.first()?.clone();
         let ((db, name), token) = &grant;
-        self.unbind(*db, name, *token);
+        self.unbind(KeyName { db: *db, name }, *token);
         Some((grant, at))
     }
 
@@ -276,10 +277,10 @@ impl Sessions {
                 self.sweep_at = self.count.saturating_mul(2);
                 return;
             };
-            let binding = self.of_lock(db, &name).and_then(|(_, bindings)| bindings.get(&token));
+            let binding = self.of_lock(KeyName { db, name: &name }).and_then(|(_, bindings)| bindings.get(&token));
             let is_over = binding.is_some_and(|binding| binding.until <= now && self.lasts(binding));
             if is_over {
-                self.unbind(db, &name, token);
+                self.unbind(KeyName { db, name: &name }, token);
             }
             self.swept = Some((client, ((db, name), token)));
         }
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn a_lock_that_is_bound_again_belongs_to_the_newer_connection() {
         let mut sessions = Sessions::default();
-        sessions.bind(0, b"k", binding(1, 5, 100), UnixMicros(0));
-        sessions.bind(0, b"k", binding(2, 5, 100), UnixMicros(0));
+        sessions.bind(KeyName::new(0, b"k"), binding(1, 5, 100), UnixMicros(0));
+        sessions.bind(KeyName::new(0, b"k"), binding(2, 5, 100), UnixMicros(0));
         assert_eq!(sessions.len(), 1);
         assert_eq!(end(&mut sessions, 1), []);
         assert_eq!(end(&mut sessions, 2), [((0, b"k"[..].into()), token(5))]);
@@ -337,13 +338,13 @@ mod tests {
     fn bindings_are_over_when_another_grant_is_the_only_one() {
         let mut sessions = Sessions::default();
         for number in 5..8 {
-            sessions.bind(0, b"k", binding(1, number, 100), UnixMicros(0));
+            sessions.bind(KeyName::new(0, b"k"), binding(1, number, 100), UnixMicros(0));
         }
-        sessions.written(0, b"k", token(5), UnixMicros(200), true);
-        assert_eq!(sessions.binding(0, b"k", token(5)).unwrap().until, UnixMicros(200));
-        sessions.unbind_others(0, b"k", Some(token(5)));
+        sessions.written(KeyName::new(0, b"k"), token(5), UnixMicros(200), true);
+        assert_eq!(sessions.binding(KeyName::new(0, b"k"), token(5)).unwrap().until, UnixMicros(200));
+        sessions.unbind_others(KeyName::new(0, b"k"), Some(token(5)));
         assert_eq!(sessions.len(), 1);
-        sessions.written(0, b"k", token(6), UnixMicros(200), false);
+        sessions.written(KeyName::new(0, b"k"), token(6), UnixMicros(200), false);
         assert!(sessions.is_empty());
     }
 
@@ -351,7 +352,7 @@ mod tests {
     fn what_ended_by_itself_does_not_pile_up() {
         let mut sessions = Sessions::default();
         for number in 0..100_000_u64 {
-            sessions.bind(0, &number.to_be_bytes(), binding(1, number, number + 10), UnixMicros(number));
+            sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(1, number, number + 10), UnixMicros(number));
         }
         assert!(sessions.len() <= 2 * FEW, "{}", sessions.len());
     }
@@ -360,13 +361,13 @@ mod tests {
     fn a_few_that_ended_by_themselves_are_left_until_they_are_many() {
         let mut sessions = Sessions::default();
         for number in 0..FEW {
-            sessions.bind(0, &number.to_be_bytes(), binding(1, number as u64, 10), UnixMicros(10));
+            sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(1, number as u64, 10), UnixMicros(10));
             assert_eq!(sessions.len(), number + 1);
         }
         assert!(sessions.holds(1) && !sessions.holds(2));
         for left in [FEW - 2, FEW - 4] {
-            sessions.bind(0, b"k", binding(2, 9, 11), UnixMicros(10));
-            sessions.unbind(0, b"k", token(9));
+            sessions.bind(KeyName::new(0, b"k"), binding(2, 9, 11), UnixMicros(10));
+            sessions.unbind(KeyName::new(0, b"k"), token(9));
             assert_eq!(sessions.len(), left, "two go for each new one");
         }
         sessions = Sessions::default();
@@ -379,10 +380,10 @@ mod tests {
         let many = u64::try_from(FEW).unwrap();
         for number in 0..many {
             let until = if number % 2 == 0 { 10 } else { 1_000 };
-            sessions.bind(0, &number.to_be_bytes(), binding(number % 5, number, until), UnixMicros(0));
+            sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(number % 5, number, until), UnixMicros(0));
         }
         for number in many..many + many / 2 {
-            sessions.bind(0, &number.to_be_bytes(), binding(7, number, 1_000), UnixMicros(10));
+            sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(7, number, 1_000), UnixMicros(10));
         }
         let bindings = sessions.locks.iter().flat_map(|(_, _, bindings)| bindings.values());
         assert_eq!(bindings.filter(|binding| binding.until <= UnixMicros(10)).count(), 0);
@@ -393,25 +394,28 @@ mod tests {
     fn grants_of_a_connection_that_ended_are_over_at_once_and_leave_one_by_one() {
         let mut sessions = Sessions::default();
         for number in 0..4 {
-            sessions.bind(0, &[number], binding(1, u64::from(number), 100), UnixMicros(0));
+            sessions.bind(KeyName::new(0, &[number]), binding(1, u64::from(number), 100), UnixMicros(0));
         }
-        sessions.bind(0, &[9], binding(2, 9, 100), UnixMicros(0));
+        sessions.bind(KeyName::new(0, &[9]), binding(2, 9, 100), UnixMicros(0));
         sessions.end(1, UnixMicros(50));
         sessions.end(3, UnixMicros(50));
         for number in 0..4 {
-            assert!(sessions.has_ended(0, &[number], token(number.into())));
-            assert_eq!(sessions.binding(0, &[number], token(number.into())), None);
-            assert_eq!(sessions.bindings(0, &[number]).count(), 0);
+            assert!(sessions.has_ended(KeyName::new(0, &[number]), token(number.into())));
+            assert_eq!(sessions.binding(KeyName::new(0, &[number]), token(number.into())), None);
+            assert_eq!(sessions.bindings(KeyName::new(0, &[number])).count(), 0);
         }
-        assert!(!sessions.has_ended(0, &[9], token(9)) && sessions.binding(0, &[9], token(9)).is_some());
+        assert!(
+            !sessions.has_ended(KeyName::new(0, &[9]), token(9))
+                && sessions.binding(KeyName::new(0, &[9]), token(9)).is_some()
+        );
         // A newer connection, an extension and a release: their ends count no longer.
-        sessions.bind(0, &[0], binding(2, 0, 100), UnixMicros(0));
-        sessions.written(0, &[1], token(1), UnixMicros(200), false);
-        sessions.unbind(0, &[2], token(2));
+        sessions.bind(KeyName::new(0, &[0]), binding(2, 0, 100), UnixMicros(0));
+        sessions.written(KeyName::new(0, &[1]), token(1), UnixMicros(200), false);
+        sessions.unbind(KeyName::new(0, &[2]), token(2));
         assert!(sessions.has_over());
         assert_eq!(sessions.next_over(), Some((((0, [3][..].into()), token(3)), UnixMicros(50))));
         assert_eq!(sessions.next_over(), None);
-        assert!(!sessions.has_over() && sessions.binding(0, &[0], token(0)).is_some());
+        assert!(!sessions.has_over() && sessions.binding(KeyName::new(0, &[0]), token(0)).is_some());
         assert_eq!(sessions.len(), 2);
     }
 
@@ -426,21 +430,21 @@ mod tests {
                 let name = [key];
                 match step {
                     0 => {
-                        sessions.bind(db, &name, binding(client, number, 9), UnixMicros(0));
+                        sessions.bind(KeyName::new(db, &name), binding(client, number, 9), UnixMicros(0));
                         plain.retain(|entry| (entry.0, entry.1, entry.3) != (db, key, number));
                         plain.push((db, key, client, number));
                     }
                     1 => {
-                        sessions.unbind(db, &name, token(number));
+                        sessions.unbind(KeyName::new(db, &name), token(number));
                         plain.retain(|entry| (entry.0, entry.1, entry.3) != (db, key, number));
                     }
                     2 => {
-                        sessions.unbind_others(db, &name, Some(token(number)));
+                        sessions.unbind_others(KeyName::new(db, &name), Some(token(number)));
                         plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
                     }
-                    3 => sessions.written(db, &name, token(number), UnixMicros(10), true),
+                    3 => sessions.written(KeyName::new(db, &name), token(number), UnixMicros(10), true),
                     4 => {
-                        sessions.written(db, &name, token(number), UnixMicros(10), false);
+                        sessions.written(KeyName::new(db, &name), token(number), UnixMicros(10), false);
                         plain.retain(|entry| (entry.0, entry.1) != (db, key) || entry.3 == number);
                     }
                     _ => {
@@ -460,7 +464,7 @@ mod tests {
                 for db in 0..3 {
                     for key in 0..4_u8 {
                         let found: Vec<_> =
-                            sessions.bindings(db, &[key]).map(|binding| (binding.token.get(), binding.client)).collect();
+                            sessions.bindings(KeyName::new(db, &[key])).map(|binding| (binding.token.get(), binding.client)).collect();
                         let mut expected: Vec<_> = plain.iter().filter(|entry| (entry.0, entry.1) == (db, key))
                             .map(|entry| (entry.3, entry.2)).collect();
                         expected.sort_unstable();

@@ -3,6 +3,7 @@
 
 use super::budget::Budget;
 use super::grant::Granted;
+use super::key_name::{KeyName, KeyNames};
 use super::queue::{Channel, Keys, Mark, Marks, Order, Ticket};
 use crate::lock::record::Id;
 use crate::lock::request::Share;
@@ -174,25 +175,24 @@ impl Claims {
     /// The grants of a key to attempts with IDs from one to another, in the order of the IDs.
     fn of_key<'a>(
         &'a self,
-        db: i32,
-        name: &'a [u8],
+        key: KeyName<'a>,
         marks: &Marks,
         ids: [Id; 2],
     ) -> impl Iterator<Item = (Ticket, &'a Claim, usize)> {
-        let (mark, [from, to]) = (marks.of(name), ids);
+        let (mark, [from, to]) = (marks.of(key.name), ids);
         let keys = self.keys.range((mark, from, Ticket::FIRST, 0)..=(mark, to, Ticket::LAST, usize::MAX));
         keys.filter_map(move |(_, _, ticket, at)| {
             let claim = self.all.get(ticket)?;
-            (claim.db == db && claim.keys.get(*at) == Some(name)).then_some((*ticket, claim, *at))
+            (claim.db == key.db && claim.keys.get(*at) == Some(key.name)).then_some((*ticket, claim, *at))
         })
     }
 
     /// The grants of an attempt that have some of these keys, and can still be claimed.
     #[must_use]
-    pub fn own(&self, db: i32, names: &[&[u8]], id: Id, marks: &Marks) -> Own {
+    pub fn own(&self, keys: KeyNames<'_>, id: Id, marks: &Marks) -> Own {
         let mut common: BTreeMap<Ticket, usize> = BTreeMap::new();
-        for name in names {
-            for (ticket, ..) in self.of_key(db, name, marks, [id, id]).filter(|(_, claim, _)| claim.leaves.is_none()) {
+        for key in keys.iter() {
+            for (ticket, ..) in self.of_key(key, marks, [id, id]).filter(|(_, claim, _)| claim.leaves.is_none()) {
                 let count = common.entry(ticket).or_default();
                 *count = count.saturating_add(1);
             }
@@ -200,7 +200,7 @@ impl Claims {
         let mut own = Own::default();
         for (ticket, common) in common {
             let all = self.all.get(&ticket).map_or(0, |claim| claim.keys.len());
-            if common == names.len() && common == all {
+            if common == keys.names.len() && common == all {
                 own.same = Some(ticket);
             } else {
                 own.others.push(ticket);
@@ -211,9 +211,9 @@ impl Claims {
 
     /// Whether a grant of a key to an attempt was cancelled, and has not passed on yet.
     #[must_use]
-    pub fn is_cancelled(&self, db: i32, name: &[u8], id: Id, marks: &Marks) -> bool {
+    pub fn is_cancelled(&self, key: KeyName<'_>, id: Id, marks: &Marks) -> bool {
         let is_it = |claim: &Claim| matches!(claim.leaves, Some(Leaves::Cancelled { .. }));
-        !self.leaving.is_empty() && self.of_key(db, name, marks, [id, id]).any(|(_, claim, _)| is_it(claim))
+        !self.leaving.is_empty() && self.of_key(key, marks, [id, id]).any(|(_, claim, _)| is_it(claim))
     }
 
     /// A grant cannot be claimed any more, and passes on soon.
@@ -241,18 +241,18 @@ impl Claims {
     /// The grant of a key with that token, and the index of the key in it.
     #[must_use]
     #[inline]
-    pub fn of_grant(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
+    pub fn of_grant(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
         if self.all.is_empty() {
             return None;
         }
-        self.find(db, name, token, marks)
+        self.find(key, token, marks)
     }
 
-    fn find(&self, db: i32, name: &[u8], token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
+    fn find(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
         let tickets = self.tokens.range((token, Ticket::FIRST)..=(token, Ticket::LAST));
         let claims = tickets.filter_map(|(_, ticket)| Some((*ticket, self.all.get(ticket)?)));
-        for (ticket, claim) in claims.filter(|(_, claim)| claim.db == db) {
-            if let Some(at) = self.index_in(ticket, claim, name, marks) {
+        for (ticket, claim) in claims.filter(|(_, claim)| claim.db == key.db) {
+            if let Some(at) = self.index_in(ticket, claim, key.name, marks) {
                 self.found.set((ticket, at));
                 return Some((ticket, claim, at));
             }
@@ -275,11 +275,11 @@ impl Claims {
     /// The grants of a key that were announced on that channel and can still be claimed, in order, each with the index
     /// of the key in it.
     #[must_use]
-    pub fn of_channel(&self, db: i32, name: &[u8], channel: &Channel, marks: &Marks) -> Vec<(Ticket, usize)> {
+    pub fn of_channel(&self, key: KeyName<'_>, channel: &Channel, marks: &Marks) -> Vec<(Ticket, usize)> {
         if self.all.is_empty() {
             return Vec::new();
         }
-        let all = self.of_key(db, name, marks, [Id::FIRST, Id::LAST]);
+        let all = self.of_key(key, marks, [Id::FIRST, Id::LAST]);
         let is_wanted = |claim: &Claim| claim.leaves.is_none() && *claim.channel == *channel;
         let mut found: Vec<(Ticket, usize)> =
             all.filter(|(_, claim, _)| is_wanted(claim)).map(|(ticket, _, at)| (ticket, at)).collect();

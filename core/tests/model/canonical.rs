@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::queue::{Handle, ReplyShape, Waiter};
-use redis_lock_core::engine::{Blocked as Refused, Limits};
+use redis_lock_core::engine::{Blocked as Refused, KeyNames, Limits};
 use redis_lock_core::lock::request::{Request, Share};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros};
 use redis_lock_core::lock::token::Token;
@@ -167,7 +167,7 @@ impl Run {
                 until: MonotonicMicros(u64::MAX),
             };
             let mut engine = entry.engine();
-            engine.join(3, &[b"noise"], Refused::default(), waiter);
+            engine.join(KeyNames::new(3, &[b"noise"]), Refused::default(), waiter);
             engine.left(77, limits, clock);
             engine.count(Counter::Grants);
         });

@@ -6,6 +6,7 @@ use crate::fake::{Blocked, Node};
 use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::outbox::Answer;
+use redis_lock_core::engine::KeyName;
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::held::Release;
@@ -111,7 +112,7 @@ fn a_command_tries_a_part_of_those_who_wait_for_several_locks_and_the_timer_the_
     // 256 keys, and the one that it released.
     assert_eq!(opened(&node), 256 + 1);
     settle(&node);
-    assert_eq!(node.driver.borrow().engine().queues().length(0, b"b").0, 400);
+    assert_eq!(node.driver.borrow().engine().queues().length(KeyName::new(0, b"b")).0, 400);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A call from the server: its arguments and its replies.
 
+use crate::engine::KeyName;
 use crate::lock::error::Error;
 use crate::server::api::api;
 use crate::server::api::command_docs::Keys;
@@ -269,9 +270,9 @@ pub struct OwnString(*mut raw::RedisModuleString);
 impl OwnString {
     /// The name of a key. Selects its database in `context`.
     #[must_use]
-    pub fn in_db(context: &Context, db: i32, name: &[u8]) -> Option<Self> {
-        if context.select_db(db) {
-            Self::of(name)
+    pub fn in_db(context: &Context, key: KeyName<'_>) -> Option<Self> {
+        if context.select_db(key.db) {
+            Self::of(key.name)
         } else {
             None
         }

@@ -15,6 +15,7 @@
 
 use crate::driver::{Expected, Unseen};
 use crate::engine::sessions::Binding;
+use crate::engine::KeyName;
 use crate::lock::change::Members;
 use crate::lock::holders::{self, Holder, Holders};
 use crate::lock::record::Record;
@@ -37,7 +38,8 @@ const SOME: usize = 64;
 /// [`Unseen::WrongType`] if it is not ours, [`Unseen::TooManyHolders`].
 pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     let count = count(zset)?;
-    let kept = module().sets.borrow_mut().take(zset.context().selected_db(), zset.name().as_bytes());
+    let key_name = KeyName::new(zset.context().selected_db(), zset.name().as_bytes());
+    let kept = module().sets.borrow_mut().take(key_name);
     if let Some(mut kept) = kept.filter(|kept| kept.members.holders.len() == count) {
         if is_current(zset, &mut kept) {
             return Ok(kept);
@@ -154,9 +156,9 @@ pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     if holders.is_empty() || !ended.is_empty() || (place.is_none() && (holders.len() <= FEW || context.is_replica())) {
         return;
     }
-    let db = context.selected_db();
+    let key_name = KeyName::new(context.selected_db(), name.as_bytes());
     let mut sets = module().sets.borrow_mut();
-    let place = place.unwrap_or_else(|| sets.place(db, name.as_bytes()));
+    let place = place.unwrap_or_else(|| sets.place(key_name));
     sets.put(place, set);
 }
 

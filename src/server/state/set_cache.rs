@@ -7,6 +7,7 @@
 //! A set is found by the hash of its name, which is kept: a map that grew would hash all names again, and with 4 kB
 //! each that stopped the server for 90 ms.
 
+use crate::engine::KeyName;
 use crate::lock::change::Members;
 use crate::lock::holders::Holders;
 use crate::lock::token::Token;
@@ -126,21 +127,21 @@ impl Kept {
         }
     }
 
-    /// The place of a key.
+    /// Where the set of a key belongs.
     #[must_use]
-    pub fn place(&self, db: i32, name: &[u8]) -> Place {
-        Place { hash: self.hash(db, name), db, name: name.into() }
+    pub fn place(&self, key: KeyName<'_>) -> Place {
+        Place { hash: self.hash(key), db: key.db, name: key.name.into() }
     }
 
-    fn hash(&self, db: i32, name: &[u8]) -> u64 {
-        self.hasher.hash_one((db, name))
+    fn hash(&self, key: KeyName<'_>) -> u64 {
+        self.hasher.hash_one((key.db, key.name))
     }
 
     /// Removes and returns the set of a key, which then remembers its place.
-    pub fn take(&mut self, db: i32, name: &[u8]) -> Option<Box<Set>> {
+    pub fn take(&mut self, key: KeyName<'_>) -> Option<Box<Set>> {
         self.current.by_hash.as_ref()?;
-        let hash = self.hash(db, name);
-        self.current.take_if(hash, |place| place.db == db && *place.name == *name)
+        let hash = self.hash(key);
+        self.current.take_if(hash, |place| place.db == key.db && *place.name == *key.name)
     }
 
     pub fn put(&mut self, place: Place, mut set: Box<Set>) {
@@ -236,8 +237,8 @@ mod tests {
         Members { holders: tokens.map(holder).collect(), ended: Vec::new() }.into()
     }
 
-    fn put(kept: &mut Kept, db: i32, name: &[u8], set: Box<Set>) {
-        let place = kept.place(db, name);
+    fn put(kept: &mut Kept, key: KeyName<'_>, set: Box<Set>) {
+        let place = kept.place(key);
         kept.put(place, set);
     }
 
@@ -249,28 +250,28 @@ mod tests {
     #[test]
     fn a_set_is_taken_by_its_own_name_and_database() {
         let mut kept = Kept::default();
-        put(&mut kept, 0, b"k", set(0..3));
-        put(&mut kept, 1, b"k", set(10..14));
-        assert_eq!(kept.take(1, b"k").unwrap().members.holders.len(), 4);
-        assert!(kept.take(1, b"k").is_none() && kept.take(0, b"x").is_none());
-        let taken = kept.take(0, b"k").unwrap();
+        put(&mut kept, KeyName::new(0, b"k"), set(0..3));
+        put(&mut kept, KeyName::new(1, b"k"), set(10..14));
+        assert_eq!(kept.take(KeyName::new(1, b"k")).unwrap().members.holders.len(), 4);
+        assert!(kept.take(KeyName::new(1, b"k")).is_none() && kept.take(KeyName::new(0, b"x")).is_none());
+        let taken = kept.take(KeyName::new(0, b"k")).unwrap();
         assert_eq!((taken.members.holders.len(), kept.len()), (3, 0));
         put_back(&mut kept, taken);
-        assert_eq!(kept.take(0, b"k").unwrap().members.holders.len(), 3);
+        assert_eq!(kept.take(KeyName::new(0, b"k")).unwrap().members.holders.len(), 3);
     }
 
     #[test]
     fn an_unused_cached_set_is_dropped() {
         let mut kept = Kept::default();
-        put(&mut kept, 0, b"a", set(0..3));
-        put(&mut kept, 0, b"b", set(10..13));
+        put(&mut kept, KeyName::new(0, b"a"), set(0..3));
+        put(&mut kept, KeyName::new(0, b"b"), set(10..13));
         for _ in 1..UNUSED {
             kept.tick();
         }
-        let used = kept.take(0, b"a").unwrap();
+        let used = kept.take(KeyName::new(0, b"a")).unwrap();
         put_back(&mut kept, used);
         kept.tick();
-        assert!(kept.take(0, b"b").is_none());
+        assert!(kept.take(KeyName::new(0, b"b")).is_none());
         assert_eq!(kept.len(), 1);
         for _ in 1..UNUSED {
             assert!(!kept.is_nothing());
@@ -285,12 +286,12 @@ mod tests {
         let fit = MOST as u64 / SIZE;
         let mut kept = Kept::default();
         for n in 0..fit + 3 {
-            put(&mut kept, 0, &n.to_ne_bytes(), set(n * SIZE..(n + 1) * SIZE));
+            put(&mut kept, KeyName::new(0, &n.to_ne_bytes()), set(n * SIZE..(n + 1) * SIZE));
         }
         assert_eq!(kept.current.size, MOST);
         assert_eq!((kept.len() as u64, kept.current.by_last.len() as u64), (fit, fit));
-        assert!(kept.take(0, &2_u64.to_ne_bytes()).is_none());
-        assert!(kept.take(0, &3_u64.to_ne_bytes()).is_some());
+        assert!(kept.take(KeyName::new(0, &2_u64.to_ne_bytes())).is_none());
+        assert!(kept.take(KeyName::new(0, &3_u64.to_ne_bytes())).is_some());
     }
 
     #[test]
@@ -298,10 +299,10 @@ mod tests {
         let mut kept = Kept::default();
         let name = |n: u64| [&n.to_ne_bytes()[..], &[b'x'; 128 * 99]].concat();
         for n in 0..3_000 {
-            put(&mut kept, 0, &name(n), set(n * 3..n * 3 + 3));
+            put(&mut kept, KeyName::new(0, &name(n)), set(n * 3..n * 3 + 3));
         }
         assert_eq!((kept.len(), kept.current.size), (MOST / 102, MOST / 102 * 102));
-        assert!(kept.take(0, &name(2_999)).is_some());
+        assert!(kept.take(KeyName::new(0, &name(2_999))).is_some());
         assert_eq!(kept.current.size, (MOST / 102 - 1) * 102);
     }
 
@@ -321,10 +322,10 @@ mod tests {
     fn dropped_sets_are_freed_in_parts() {
         let mut kept = Kept::default();
         for n in 0..10_u64 {
-            put(&mut kept, 0, &n.to_ne_bytes()[..], set(n * 4_096..(n + 1) * 4_096));
+            put(&mut kept, KeyName::new(0, &n.to_ne_bytes()[..]), set(n * 4_096..(n + 1) * 4_096));
         }
         kept.clear();
-        assert!(kept.take(0, &1_u64.to_ne_bytes()).is_none());
+        assert!(kept.take(KeyName::new(0, &1_u64.to_ne_bytes())).is_none());
         for ticks in 1.. {
             let before = kept.given_up.first().map_or(0, |sets| sets.size);
             kept.tick();
@@ -340,12 +341,12 @@ mod tests {
     #[test]
     fn a_renamed_set_leaves_the_cache_under_its_old_name() {
         let mut kept = Kept::default();
-        put(&mut kept, 0, b"moved", set(0..5));
-        put(&mut kept, 0, b"other", set(10..15));
+        put(&mut kept, KeyName::new(0, b"moved"), set(0..5));
+        put(&mut kept, KeyName::new(0, b"other"), set(10..15));
         kept.give_up_moved(&set(0..5).members.holders);
-        assert!(kept.take(0, b"moved").is_none());
+        assert!(kept.take(KeyName::new(0, b"moved")).is_none());
         // One that has lost its last holder since was changed under that other name, so it was given up before.
         kept.give_up_moved(&set(10..14).members.holders);
-        assert!(kept.take(0, b"other").is_some());
+        assert!(kept.take(KeyName::new(0, b"other")).is_some());
     }
 }

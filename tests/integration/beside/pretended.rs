@@ -9,7 +9,7 @@ use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::grant::Granted;
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::queue::ReplyShape;
-use redis_lock_core::engine::KeyChange;
+use redis_lock_core::engine::{KeyChange, KeyName};
 use redis_lock_core::lock::error::Error;
 use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::record::Id;
@@ -379,7 +379,7 @@ impl Pretended {
         let full = full.then(|| {
             let driver = self.node.driver.borrow();
             let now = world.monotonic;
-            let queue = driver.engine().queues().waiting(0, &name(key)).map(|waiter| {
+            let queue = driver.engine().queues().waiting(KeyName::new(0, &name(key))).map(|waiter| {
                 let (waited, left) = (now.since(waiter.since).as_ms(), waiter.until.since(now).as_ms_ceil());
                 (waiter.client().unwrap_or(0), waiter.id.map(Id::get), waited, left)
             });

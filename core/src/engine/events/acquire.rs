@@ -1,7 +1,7 @@
 //! A caller asks for a lock: LOCK.ACQUIRE, LOCK.MACQUIRE and LOCK.RECOVER.
 
 use crate::engine::counters::Counter;
-use crate::engine::{Engine, KeyName};
+use crate::engine::{Engine, KeyName, KeyNames};
 use crate::lock::admit::{self, Acquire, Turn};
 use crate::lock::error::Error;
 use crate::lock::request::{Request, Terms};
@@ -26,7 +26,7 @@ impl<H> Engine<H> {
         if wanted.may_grant.is_err() {
             return Turn::Barred;
         }
-        let others_ahead = !self.queues.is_empty() && self.queues.has_ahead(key.db, key.name, wanted.request.id);
+        let others_ahead = !self.queues.is_empty() && self.queues.has_ahead(key, wanted.request.id);
         if others_ahead || self.awaits_claim(key, lock) {
             Turn::Behind
         } else {
@@ -69,14 +69,13 @@ impl<H> Engine<H> {
     /// As [`admit::acquire_all`].
     pub fn acquire_all<'a>(
         &mut self,
-        db: i32,
-        names: &[&[u8]],
+        keys: KeyNames<'_>,
         locks: &[State<'a>],
         wanted: &Wanted<'a>,
     ) -> Result<Result<Vec<Acquire<'a>>, Option<usize>>, Error> {
-        let behind = if self.queues.is_empty() { None } else { self.queues.first_ahead(db, names, wanted.request.id) };
-        let awaits_claim = |(name, lock): (&&[u8], &State<'_>)| self.awaits_claim(KeyName { db, name }, *lock);
-        let behind = behind.or_else(|| names.iter().zip(locks).position(awaits_claim));
+        let behind = if self.queues.is_empty() { None } else { self.queues.first_ahead(keys, wanted.request.id) };
+        let awaits_claim = |(key, lock): (KeyName<'_>, &State<'_>)| self.awaits_claim(key, *lock);
+        let behind = behind.or_else(|| keys.iter().zip(locks).position(awaits_claim));
         let turn = match (wanted.may_grant, behind) {
             (Err(_), _) => Turn::Barred,
             (_, Some(_)) => Turn::Behind,

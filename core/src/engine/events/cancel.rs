@@ -16,7 +16,7 @@ impl<H> Engine<H> {
     /// The grant of a key that an attempt has not claimed: its ticket, its token, and what was written with it.
     #[must_use]
     pub fn unclaimed_by(&self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Token, Written)> {
-        let Own { same, others } = self.own_claims(key.db, &[key.name], Some(id));
+        let Own { same, others } = self.own_claims(key.alone(), Some(id));
         let ticket = same.or_else(|| others.first().copied())?;
         let Granted { token, until, .. } = self.claims.get(ticket)?.granted;
         Some((ticket, token, Written { until, id: None, owner: None }))
@@ -34,10 +34,10 @@ impl<H> Engine<H> {
         limits: Limits,
         clock: impl Clock,
     ) -> (bool, Vec<GivenUp>) {
-        let was_barred = is_nearly_full && self.queues.is_barred(key.db, &[key.name], id);
-        let found = self.queues.forget(key.db, key.name, id);
+        let was_barred = is_nearly_full && self.queues.is_barred(key.alone(), id);
+        let found = self.queues.forget(key, id);
         self.count_given_up(limits);
-        let own = self.own_claims(key.db, &[key.name], Some(id));
+        let own = self.own_claims(key.alone(), Some(id));
         let claims: Vec<_> = own.same.into_iter().chain(own.others).collect();
         let stood = found.is_some() || !claims.is_empty();
         if let Some((_, Some(gone))) = found {
@@ -46,7 +46,7 @@ impl<H> Engine<H> {
         let given_up = claims.into_iter().filter_map(|claim| self.cancel_claim(claim)).collect();
         let may_bar = !is_nearly_full || stood || was_barred;
         if let Some(until) = limits.reserved_until(clock).filter(|_| may_bar) {
-            self.queues.bar(key.db, key.name, id, until, limits.most_places());
+            self.queues.bar(key, id, until, limits.most_places());
         }
         (stood, given_up)
     }
@@ -61,9 +61,9 @@ impl<H> Engine<H> {
         clock: impl Clock,
     ) -> (usize, Vec<GivenUp>) {
         let (mut given_up, mut budget) = (Vec::new(), Budget::COMMAND);
-        let waiting = self.queues.cancel_channel(key.db, key.name, channel);
+        let waiting = self.queues.cancel_channel(key, channel);
         self.leave_ended(&mut budget, limits, clock);
-        let claims = self.claims.of_channel(key.db, key.name, channel, self.queues.marks());
+        let claims = self.claims.of_channel(key, channel, self.queues.marks());
         for (ticket, at) in &claims {
             if budget.has_left() {
                 let cancelled = self.cancel_and_bar(*ticket, *at, limits, clock);

@@ -8,7 +8,7 @@ use crate::engine::outbox::{News, Notice};
 use crate::engine::outstanding::Lost;
 use crate::engine::queue::{Channel, Keys, Place, Ticket};
 use crate::engine::unclaimed::{Claim, Leaves, Own};
-use crate::engine::{Clock, Engine, KeyName, Limits};
+use crate::engine::{Clock, Engine, KeyName, KeyNames, Limits};
 use crate::lock::held;
 use crate::lock::record::Id;
 use crate::lock::state::State;
@@ -32,9 +32,9 @@ pub struct GivenUp {
 impl<H> Engine<H> {
     /// The unclaimed grants of an attempt among these keys.
     #[must_use]
-    pub fn own_claims(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> Own {
+    pub fn own_claims(&self, keys: KeyNames<'_>, id: Option<Id>) -> Own {
         match id {
-            Some(id) if !self.claims.is_empty() => self.claims.own(db, names, id, self.queues.marks()),
+            Some(id) if !self.claims.is_empty() => self.claims.own(keys, id, self.queues.marks()),
             _ => Own::default(),
         }
     }
@@ -42,7 +42,7 @@ impl<H> Engine<H> {
     /// The grant of a key with that token, if it waits to be claimed.
     #[must_use]
     pub fn unclaimed(&self, key: KeyName<'_>, token: Token) -> Option<&Claim> {
-        self.claims.of_grant(key.db, key.name, token, self.queues.marks()).map(|(_, claim, _)| claim)
+        self.claims.of_grant(key, token, self.queues.marks()).map(|(_, claim, _)| claim)
     }
 
     /// Whether a grant of a key waits to be claimed, or passes on in a moment because it was not: nobody holds the lock
@@ -50,8 +50,8 @@ impl<H> Engine<H> {
     #[must_use]
     pub fn is_unclaimed(&self, key: KeyName<'_>, token: Token) -> bool {
         let marks = self.queues.marks();
-        let lost = || self.outstanding.lost_of(key.db, key.name, token, marks);
-        self.claims.of_grant(key.db, key.name, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
+        let lost = || self.outstanding.lost_of(key, token, marks);
+        self.claims.of_grant(key, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
     }
 
     /// Whether a lock has expired by a grant that can still be claimed: the server stood still, or its clock was set.
@@ -61,7 +61,7 @@ impl<H> Engine<H> {
     pub fn awaits_claim(&self, key: KeyName<'_>, lock: State<'_>) -> bool {
         match lock {
             State::Expired(_, Some(record)) if !self.claims.is_empty() => {
-                let claim = self.claims.of_grant(key.db, key.name, record.token, self.queues.marks());
+                let claim = self.claims.of_grant(key, record.token, self.queues.marks());
                 claim.is_some_and(|(_, claim, _)| claim.leaves.is_none())
             }
             _ => false,
@@ -83,7 +83,7 @@ impl<H> Engine<H> {
         self.waits.has_got_it(waited);
         let mut granted = claim.granted.claimed(until);
         let names: Vec<&[u8]> = claim.keys.iter().collect();
-        self.granted_to_caller(claim.db, &names, caller, &mut granted, clock);
+        self.granted_to_caller(KeyNames { db: claim.db, names: &names }, caller, &mut granted, clock);
         Some((granted, waited))
     }
 
@@ -185,7 +185,7 @@ impl<H> Engine<H> {
         let id = self.claims.get(ticket)?.id;
         let cancelled = self.cancel_claim(ticket)?;
         if let (Some(name), Some(until)) = (cancelled.keys.get(at), limits.reserved_until(clock)) {
-            self.queues.bar(cancelled.db, name, id, until, limits.most_places());
+            self.queues.bar(KeyName { db: cancelled.db, name }, id, until, limits.most_places());
         }
         Some(cancelled)
     }
@@ -204,7 +204,7 @@ impl<H> Engine<H> {
         lock: impl FnOnce() -> State<'l>,
         token: Token,
     ) -> Option<Before> {
-        match self.claims.of_grant(key.db, key.name, token, self.queues.marks()) {
+        match self.claims.of_grant(key, token, self.queues.marks()) {
             Some((_, claim, at)) => claim.granted.before(at).cloned(),
             // It may pass on in a moment, unless somebody has extended it.
             None => self.given_up(key, lock, token)?.succeeds.clone(),
@@ -214,14 +214,14 @@ impl<H> Engine<H> {
     /// A grant that passes on in a moment, if its value still stands as it was written.
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
-        let lost = self.outstanding.lost_of(key.db, key.name, token, self.queues.marks())?;
+        let lost = self.outstanding.lost_of(key, token, self.queues.marks())?;
         held::stands(lock(), &lost.written.record(token)).then_some(lost)
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until
     /// then its claim finds that one is gone.
     pub(super) fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
-        let claim = self.claims.of_grant(key.db, key.name, token, self.queues.marks()).map(|(ticket, ..)| ticket);
+        let claim = self.claims.of_grant(key, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));
         if let Some(claim) = ended.and_then(|ticket| self.claims.take(ticket)) {
             self.announce_cancelled(claim);

@@ -7,7 +7,7 @@ use crate::engine::outbox::{Answer, Grant, News, Notice};
 use crate::engine::queue::{Handle, Ticket, Waiter};
 use crate::engine::sessions::Binding;
 use crate::engine::unclaimed::Claim;
-use crate::engine::{Clock, Engine, KeyName};
+use crate::engine::{Clock, Engine, KeyName, KeyNames};
 use crate::lock::record::{Encoded, Id};
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
@@ -50,17 +50,17 @@ impl<H> Engine<H> {
 
     /// A value of ours was written: updates when the lock comes free by itself, for its waiters, and its binding to a
     /// connection.
-    fn written(&mut self, KeyName { db, name }: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
+    fn written(&mut self, key: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());
         self.latest = until.max(self.latest);
         if self.queues.is_empty() && self.sessions.is_empty() && self.ended.is_empty() {
             return;
         }
-        self.ended.renewed(db, name, token);
+        self.ended.renewed(key, token);
         // A set that replaces a single holder has no other.
         let has_others = is_among && before != Shape::One;
-        self.sessions.written(db, name, token, until, has_others);
-        if let Some(queue) = self.queues.awaited_queue(db, name) {
+        self.sessions.written(key, token, until, has_others);
+        if let Some(queue) = self.queues.awaited_queue(key) {
             self.queues.seen(queue);
             self.queues.set_refused(queue, false);
             if is_among {
@@ -77,26 +77,19 @@ impl<H> Engine<H> {
     }
 
     /// Unbinds one grant of a key from its connection, or all of them.
-    fn released(&mut self, KeyName { db, name }: KeyName<'_>, token: Option<Token>) {
+    fn released(&mut self, key: KeyName<'_>, token: Option<Token>) {
         if self.sessions.is_empty() {
             return;
         }
         match token {
-            Some(token) => self.sessions.unbind(db, name, token),
-            None => self.sessions.unbind_others(db, name, None),
+            Some(token) => self.sessions.unbind(key, token),
+            None => self.sessions.unbind_others(key, None),
         }
     }
 
     /// An attempt got its lock or locks without waiting: they end with its connection or with none, it leaves the
     /// queue, and its earlier grant that seemed lost is not.
-    pub fn granted_to_caller(
-        &mut self,
-        db: i32,
-        names: &[&[u8]],
-        caller: Caller,
-        granted: &mut Granted,
-        clock: impl Clock,
-    ) {
+    pub fn granted_to_caller(&mut self, keys: KeyNames<'_>, caller: Caller, granted: &mut Granted, clock: impl Clock) {
         let token = granted.token;
         if caller.session.is_none() {
             self.grantees.note(token, caller.client);
@@ -106,23 +99,23 @@ impl<H> Engine<H> {
             return;
         }
         self.gate.granted(token, caller.id);
-        for (lock, name) in names.iter().enumerate() {
+        for (lock, key) in keys.iter().enumerate() {
             match caller.session {
                 Some(client) => {
                     let binding = Binding { client, token, until: granted.until };
-                    self.sessions.bind(db, name, binding, clock.now());
+                    self.sessions.bind(key, binding, clock.now());
                 }
-                None => self.released(KeyName { db, name }, Some(token)),
+                None => self.released(key, Some(token)),
             }
-            self.ended.renewed(db, name, token);
-            self.cut_short.extended(db, name, token);
+            self.ended.renewed(key, token);
+            self.cut_short.extended(key, token);
             if caller.id.is_some() {
-                self.outstanding.reported_again(db, name, token, self.queues.marks());
-                self.remember_or_recall(name, lock, granted, clock);
+                self.outstanding.reported_again(key, token, self.queues.marks());
+                self.remember_or_recall(key.name, lock, granted, clock);
             }
         }
         if let Some(id) = caller.id.filter(|_| !self.queues.is_empty()) {
-            let earlier = self.queues.forget_all(db, names, id);
+            let earlier = self.queues.forget_all(keys, id);
             // An attempt without a connection has got what it waited for.
             let blocked = earlier.into_iter().filter(|gone| gone.waiter.client().is_some());
             self.replaced(blocked);
@@ -188,7 +181,7 @@ impl<H> Engine<H> {
         if session {
             for name in keys.iter() {
                 let binding = Binding { client, token: granted.token, until: granted.until };
-                self.sessions.bind(db, name, binding, clock.now());
+                self.sessions.bind(KeyName { db, name }, binding, clock.now());
             }
         } else {
             self.grantees.note(granted.token, client);

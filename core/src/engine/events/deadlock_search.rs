@@ -11,7 +11,7 @@ use crate::engine::counters::Counter;
 use crate::engine::deadlock::{Graph, LockNumber};
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
 use crate::engine::sessions::Sessions;
-use crate::engine::Engine;
+use crate::engine::{Engine, KeyName, KeyNames};
 use crate::lock::held::{self, Release};
 use crate::lock::request::{Request, Share};
 use crate::lock::state::State;
@@ -61,6 +61,10 @@ struct Need {
 }
 
 impl Need {
+    fn key(&self) -> KeyName<'_> {
+        KeyName { db: self.db, name: &self.name }
+    }
+
     fn place(&self) -> (i32, *const u8) {
         (self.db, self.name.as_ptr())
     }
@@ -137,21 +141,21 @@ impl<H> Engine<H> {
     ///
     /// Waiters ahead of a client add no edges: they wait for the same holders. They count by how many holders they
     /// allow. A search that meets more than `most` edges answers no, which is counted.
-    pub fn search(&mut self, own: u64, db: i32, names: &[&[u8]], request: &Request<'_>, most: usize) -> Option<Search> {
+    pub fn search(&mut self, own: u64, keys: KeyNames<'_>, request: &Request<'_>, most: usize) -> Option<Search> {
         // A circle leads back to a lock that the caller holds by its session.
         if !self.sessions.holds(own) {
             return None;
         }
         let mut edges = Edges(most);
         let mut needs = VecDeque::new();
-        let begun = self.leads_back(own, db, names, &mut edges).and_then(|leads_back| {
-            for name in names.iter().filter(|_| leads_back) {
-                edges.inspect_named(name)?;
+        let begun = self.leads_back(own, keys, &mut edges).and_then(|leads_back| {
+            for key in keys.iter().filter(|_| leads_back) {
+                edges.inspect_named(key.name)?;
                 // The waiters ahead matter only to a caller that would share the lock, and such a caller wants no other
                 // lock.
                 let id = request.id.filter(|_| request.share != Share::Alone);
-                let ticket = id.and_then(|id| self.queues.ticket(db, name, id));
-                needs.extend(need(&self.sessions, own, db, name, ticket, request.share));
+                let ticket = id.and_then(|id| self.queues.ticket(key, id));
+                needs.extend(need(&self.sessions, own, key, ticket, request.share));
             }
             Ok(leads_back)
         });
@@ -184,11 +188,11 @@ impl<H> Engine<H> {
 
     /// Whether the sessions that seem to hold these keys wait for keys whose sessions wait in turn ..., and the caller
     /// is one of them.
-    fn leads_back(&self, own: u64, db: i32, names: &[&[u8]], edges: &mut Edges) -> Result<bool, TooMuch> {
+    fn leads_back(&self, own: u64, keys: KeyNames<'_>, edges: &mut Edges) -> Result<bool, TooMuch> {
         let mut clients = Reached::from(own);
-        let mut holders_of = |clients: &mut Reached, db: i32, name: &[u8]| {
-            edges.inspect_named(name)?;
-            for binding in self.sessions.bindings(db, name) {
+        let mut holders_of = |clients: &mut Reached, key: KeyName<'_>| {
+            edges.inspect_named(key.name)?;
+            for binding in self.sessions.bindings(key) {
                 edges.inspect(1)?;
                 if binding.client == own {
                     return Ok(true);
@@ -197,14 +201,14 @@ impl<H> Engine<H> {
             }
             Ok(false)
         };
-        for name in names {
-            if holders_of(&mut clients, db, name)? {
+        for key in keys.iter() {
+            if holders_of(&mut clients, key)? {
                 return Ok(true);
             }
         }
         while let Some((_, wait)) = clients.next_wait(&self.queues) {
             for name in wait.keys.iter() {
-                if holders_of(&mut clients, wait.db, name)? {
+                if holders_of(&mut clients, KeyName { db: wait.db, name })? {
                     return Ok(true);
                 }
             }
@@ -214,8 +218,8 @@ impl<H> Engine<H> {
 }
 
 /// A wait of a client for a lock; `None` if no session holds the lock, since it would come free by itself.
-fn need(sessions: &Sessions, client: u64, db: i32, name: &[u8], ticket: Option<Ticket>, share: Share) -> Option<Need> {
-    sessions.name(db, name).map(|name| Need { client, db, name: Rc::clone(name), ticket, share })
+fn need(sessions: &Sessions, client: u64, key: KeyName<'_>, ticket: Option<Ticket>, share: Share) -> Option<Need> {
+    sessions.name(key).map(|name| Need { client, db: key.db, name: Rc::clone(name), ticket, share })
 }
 
 impl Search {
@@ -229,7 +233,7 @@ impl Search {
                     let (db, name) = (need.db, Rc::clone(&need.name));
                     self.edges.inspect(Edges::OPENED.saturating_add(name.len() / Edges::BYTES))?;
                     let most = self.edges.0.saturating_add(1);
-                    let bindings = sessions.bindings(db, &name).take(most);
+                    let bindings = sessions.bindings(KeyName { db, name: &name }).take(most);
                     self.bound = bindings.map(|binding| (binding.token, binding.client)).collect();
                     self.edges.inspect(self.bound.len())?;
                     return Ok(Step::Inspect(db, name));
@@ -243,7 +247,8 @@ impl Search {
             };
             for name in wait.keys.iter() {
                 self.edges.inspect_named(name)?;
-                self.needs.extend(need(sessions, client, wait.db, name, Some(wait.ticket), wait.share));
+                let key = KeyName { db: wait.db, name };
+                self.needs.extend(need(sessions, client, key, Some(wait.ticket), wait.share));
             }
         }
     }
@@ -284,7 +289,7 @@ impl Search {
             _ if held.is_alone => 1,
             share => {
                 if held.narrows.is_none() {
-                    let (narrows, inspected) = queues.narrows(need.db, &need.name, self.edges.0);
+                    let (narrows, inspected) = queues.narrows(need.key(), self.edges.0);
                     self.edges.inspect(inspected)?;
                     held.narrows = Some(narrows);
                 }

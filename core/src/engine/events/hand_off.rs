@@ -134,7 +134,7 @@ impl<H> Engine<H> {
         if self.queues.is_empty() {
             return None;
         }
-        self.queues.awaited_queue(key.db, key.name)
+        self.queues.awaited_queue(key)
     }
 
     /// The lock of a queue was released, and nobody holds it.

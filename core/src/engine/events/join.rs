@@ -2,7 +2,7 @@
 
 use crate::engine::counters::Counter;
 use crate::engine::queue::{load, Waiter};
-use crate::engine::{Clock, Engine, Limits};
+use crate::engine::{Clock, Engine, KeyNames, Limits};
 use crate::lock::error::Error;
 use crate::lock::record::Id;
 use crate::lock::request::Share;
@@ -51,25 +51,18 @@ impl<H> Engine<H> {
     ///
     /// # Errors
     /// [`Error::BusyLocks`], [`Error::BusyQueue`], [`Error::BusyId`].
-    pub fn may_wait(
-        &self,
-        db: i32,
-        names: &[&[u8]],
-        id: Option<Id>,
-        has_channel: bool,
-        limits: Limits,
-    ) -> Result<(), Error> {
-        let own = load(names.iter().map(|name| name.len()).sum());
-        let error = if has_channel && self.queues.queued().saturating_add(names.len()) > limits.queued {
+    pub fn may_wait(&self, keys: KeyNames<'_>, id: Option<Id>, has_channel: bool, limits: Limits) -> Result<(), Error> {
+        let own = load(keys.names.iter().map(|name| name.len()).sum());
+        let error = if has_channel && self.queues.queued().saturating_add(keys.names.len()) > limits.queued {
             Error::BusyQueue
         } else if !has_channel && self.queues.load().saturating_add(own) > limits.waiters {
             Error::BusyLocks
-        } else if names.len() > 1 && id.is_some_and(|id| !self.queues.takes_id(db, id)) {
+        } else if keys.names.len() > 1 && id.is_some_and(|id| !self.queues.takes_id(keys.db, id)) {
             Error::BusyId
         } else {
             return Ok(());
         };
-        let waits_already = id.is_some_and(|id| self.queues.is_waiting_for_any(db, names, id));
+        let waits_already = id.is_some_and(|id| self.queues.is_waiting_for_any(keys, id));
         if waits_already {
             Ok(())
         } else {
@@ -78,8 +71,8 @@ impl<H> Engine<H> {
     }
 
     /// A caller begins to wait.
-    pub fn join(&mut self, db: i32, names: &[&[u8]], blocked: Blocked, waiter: Waiter<H>) {
-        let joined = self.queues.join(db, names, blocked.at, waiter);
+    pub fn join(&mut self, keys: KeyNames<'_>, blocked: Blocked, waiter: Waiter<H>) {
+        let joined = self.queues.join(keys, blocked.at, waiter);
         if let Some(queue) = joined.queue {
             self.queues.set_last_end(queue, blocked.last_end);
             self.queues.set_held(queue, blocked.held_since);
@@ -95,19 +88,19 @@ impl<H> Engine<H> {
     }
 
     /// Reserves a place for a while, for an attempt that was refused and does not wait.
-    pub fn reserve(&mut self, db: i32, names: &[&[u8]], id: Id, limits: Limits, clock: impl Clock) {
+    pub fn reserve(&mut self, keys: KeyNames<'_>, id: Id, limits: Limits, clock: impl Clock) {
         let earlier = match limits.reserved_until(clock) {
-            Some(until) => self.queues.keep_place(db, names, id, until, limits.most_places()),
+            Some(until) => self.queues.keep_place(keys, id, until, limits.most_places()),
             // The newer command takes over the place of an earlier one and gives it up at once.
-            None => self.queues.forget_all(db, names, id),
+            None => self.queues.forget_all(keys, id),
         };
         self.replaced(earlier);
     }
 
     /// Whether late copies of an attempt get nothing: it was cancelled a moment ago.
     #[must_use]
-    pub fn is_barred(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> bool {
-        let is_cancelled = |name: &&[u8], id| self.claims.is_cancelled(db, name, id, self.queues.marks());
-        id.is_some_and(|id| self.queues.is_barred(db, names, id) || names.iter().any(|name| is_cancelled(name, id)))
+    pub fn is_barred(&self, keys: KeyNames<'_>, id: Option<Id>) -> bool {
+        let is_cancelled = |key, id| self.claims.is_cancelled(key, id, self.queues.marks());
+        id.is_some_and(|id| self.queues.is_barred(keys, id) || keys.iter().any(|key| is_cancelled(key, id)))
     }
 }

@@ -5,7 +5,7 @@ use super::end_wait::End;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::queue::{Ended, MostPlaces, Ticket};
-use crate::engine::{Clock, Engine, Limits};
+use crate::engine::{Clock, Engine, KeyName, Limits};
 use crate::lock::error::Error;
 
 impl<H> Engine<H> {
@@ -86,7 +86,7 @@ impl<H> Engine<H> {
         let key = self.queues.queue_of_ticket(ticket).and_then(|queue| self.queues.key(queue));
         let Some(gone) = self.queues.end_wait(ticket, None, MostPlaces::NONE) else { return };
         if let (Some((db, name)), Some(id), Some(until)) = (key, gone.waiter.id, until) {
-            self.queues.bar(db, &name, id, until, limits.most_places());
+            self.queues.bar(KeyName { db, name: &name }, id, until, limits.most_places());
         }
         self.count(Counter::Cancels);
         self.end(gone, End::Cancelled);

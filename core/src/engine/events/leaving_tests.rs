@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
-use crate::engine::{Blocked, KeyName, Notified, Shape};
+use crate::engine::{Blocked, KeyName, KeyNames, Notified, Shape};
 use crate::lock::record::Id;
 use crate::lock::request::{Share, Terms};
 use crate::lock::state::State;
@@ -58,7 +58,7 @@ fn waiting(engine: &mut Engine<u64>) {
             since: MonotonicMicros(0),
             until: MonotonicMicros(5_000),
         };
-        engine.join(0, &names, Blocked::default(), waiter);
+        engine.join(KeyNames::new(0, &names), Blocked::default(), waiter);
     }
 }
 
@@ -158,7 +158,7 @@ fn waits_with_long_names_that_time_out_together() {
             since: MonotonicMicros(0),
             until: MonotonicMicros(5_000),
         };
-        engine.join(0, &names, Blocked::default(), waiter);
+        engine.join(KeyNames::new(0, &names), Blocked::default(), waiter);
     }
     let mut pieces = 0;
     while engine.queues.waiters() > 0 {
@@ -179,7 +179,7 @@ fn sessions_of_an_earlier_reign_and_of_a_connection_that_ended() {
     let bind = |engine: &mut Engine<u64>| {
         for number in 0..many {
             let binding = Binding { client: 1, token: Token::new(number).unwrap(), until: UnixMicros(u64::MAX) };
-            engine.sessions.bind(0, &number.to_be_bytes(), binding, UnixMicros(0));
+            engine.sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding, UnixMicros(0));
         }
     };
     let mut engine = Engine::<u64>::default();
@@ -207,7 +207,7 @@ fn a_newer_call_for_a_key_of_each_of_many_unclaimed_grants() {
     for attempt in 0..CROWD {
         let names = names(attempt);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-        assert!(engine.own_claims(0, &names, Id::parse(attempt.to_string().as_bytes())).same.is_none());
+        assert!(engine.own_claims(KeyNames::new(0, &names), Id::parse(attempt.to_string().as_bytes())).same.is_none());
     }
     let left = |engine: &Engine<u64>| engine.claims.len() * KEYS;
     while left(&engine) > 0 {

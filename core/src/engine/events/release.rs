@@ -22,8 +22,8 @@ impl<H> Engine<H> {
     /// the grant, and not if its session had ended.
     #[must_use]
     pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
-        let has_ended = self.sessions.has_ended(key.db, key.name, token) || self.ended.has(key.db, key.name, token);
-        !has_ended && !self.cut_short.has(key.db, key.name, token) && !self.is_unclaimed(key, token)
+        let has_ended = self.sessions.has_ended(key, token) || self.ended.has(key, token);
+        !has_ended && !self.cut_short.has(key, token) && !self.is_unclaimed(key, token)
     }
 
     /// A grant was cut short because its connection ended.
@@ -41,7 +41,7 @@ impl<H> Engine<H> {
 
     /// A grant was extended: it counts as cut short no longer.
     pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
-        self.cut_short.extended(key.db, key.name, token);
+        self.cut_short.extended(key, token);
     }
 
     /// A grant was given back: later tokens are larger.

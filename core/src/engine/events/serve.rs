@@ -126,7 +126,7 @@ impl<H> Engine<H> {
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => {
-                if let Some(queue) = self.queues.awaited_queue(lost.db, lost.name()) {
+                if let Some(queue) = self.queues.awaited_queue(lost.key()) {
                     self.queues.set_refused(queue, true);
                 }
                 self.outstanding.lose([lost]);
@@ -231,7 +231,7 @@ impl<H> Engine<H> {
 
     /// The server reported a change of a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
-        let Some(queue) = self.queues.awaited_queue(key.db, key.name) else { return };
+        let Some(queue) = self.queues.awaited_queue(key) else { return };
         self.reported = self.reported.wrapping_add(1);
         match how {
             KeyChange::Evicted => self.queues.evicted(queue),

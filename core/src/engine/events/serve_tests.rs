@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::grant::Written;
 use crate::engine::queue::{Handle, ReplyShape, Waiter};
 use crate::engine::Blocked;
+use crate::engine::KeyNames;
 use crate::lock::request::Share;
 
 /// The wall clock.
@@ -34,7 +35,7 @@ fn scanned() -> Engine<u64> {
         until: MonotonicMicros(1_000),
     };
     let mut engine = Engine::default();
-    engine.join(0, &[b"k"], Blocked { due: Some(UnixMicros(100)), ..Blocked::default() }, waiter);
+    engine.join(KeyNames::new(0, &[b"k"]), Blocked { due: Some(UnixMicros(100)), ..Blocked::default() }, waiter);
     engine.scan(MonotonicMicros(900_000), true);
     engine
 }
@@ -57,7 +58,7 @@ fn nothing_is_quiet_while_anybody_waits_or_anything_is_left_to_be_done() {
     engine.gate().set_longest_lease(Some(Micros(1)));
     assert!(!engine.is_quiet());
     let mut engine = Engine::<u64>::default();
-    let keys = engine.queues.keys_named(0, &[b"k"]);
+    let keys = engine.queues.keys_named(KeyNames::new(0, &[b"k"]));
     engine.outstanding.lose([Lost {
         db: 0,
         keys,

@@ -4,6 +4,7 @@ use super::{
     Cause, Channel, Deadline, Keys, Mark, Names, Narrows, Queue, QueueId, Queues, Stand, Ticket, Wait, Waiter, Wanted,
 };
 use crate::engine::budget::Budget;
+use crate::engine::key_name::{KeyName, KeyNames};
 use crate::lock::record::Id;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::ops::Bound;
@@ -12,13 +13,13 @@ use std::rc::Rc;
 impl<H> Queues<H> {
     /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
-    pub fn has_ahead(&self, db: i32, name: &[u8], id: Option<Id>) -> bool {
-        let Some(queue) = self.queue_of(db, name) else { return false };
+    pub fn has_ahead(&self, key: KeyName<'_>, id: Option<Id>) -> bool {
+        let Some(queue) = self.queue_of(key) else { return false };
         let (single, parked) = Self::firsts(queue);
         if single.is_none() && parked.is_none() {
             return false;
         }
-        let own = id.and_then(|id| self.ticket(db, name, id));
+        let own = id.and_then(|id| self.ticket(key, id));
         Self::is_ahead(single, own) || Self::is_ahead(parked, own)
     }
 
@@ -29,8 +30,8 @@ impl<H> Queues<H> {
     /// Whether a waiter for several locks cannot have this one, whatever its key holds: a waiter for it alone came
     /// earlier, or the key was evicted while it was held.
     #[must_use]
-    pub fn is_held_up(&self, db: i32, name: &[u8], ticket: Ticket, now: UnixMicros) -> bool {
-        self.queue_of(db, name).is_some_and(|queue| {
+    pub fn is_held_up(&self, key: KeyName<'_>, ticket: Ticket, now: UnixMicros) -> bool {
+        self.queue_of(key).is_some_and(|queue| {
             let is_evicted = queue.evicted_until.is_some_and(|until| until > now);
             is_evicted || Self::is_ahead(queue.single.first(), Some(ticket))
         })
@@ -38,28 +39,28 @@ impl<H> Queues<H> {
 
     /// Whether an attempt waits for a key; a reserved place does not count.
     #[must_use]
-    pub fn is_waiting(&self, db: i32, name: &[u8], id: Id) -> bool {
-        let ticket = self.ticket(db, name, id).and_then(|ticket| self.entries.get(&ticket));
+    pub fn is_waiting(&self, key: KeyName<'_>, id: Id) -> bool {
+        let ticket = self.ticket(key, id).and_then(|ticket| self.entries.get(&ticket));
         ticket.is_some_and(|entry| entry.waiter().is_some())
     }
 
     /// The ticket of an attempt for a key.
     #[must_use]
-    pub fn ticket(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
-        let single = self.queue_of(db, name).and_then(|queue| queue.ids.get(&id));
-        single.copied().or_else(|| self.attempt(db, name, id))
+    pub fn ticket(&self, key: KeyName<'_>, id: Id) -> Option<Ticket> {
+        let single = self.queue_of(key).and_then(|queue| queue.ids.get(&id));
+        single.copied().or_else(|| self.attempt(key, id))
     }
 
     /// The ticket of the attempt with that ID whose several keys include this one.
-    fn attempt(&self, db: i32, name: &[u8], id: Id) -> Option<Ticket> {
+    fn attempt(&self, key: KeyName<'_>, id: Id) -> Option<Ticket> {
         // Most servers never have one.
         if self.attempts.is_empty() {
             return None;
         }
-        let attempts = self.attempts.get(&(db, id))?;
-        let mark = self.marks.of(name);
+        let attempts = self.attempts.get(&(key.db, id))?;
+        let mark = self.marks.of(key.name);
         let wants = |ticket: &&Ticket| match self.entries.get(ticket).map(|entry| &entry.stand) {
-            Some(Stand::Parked { names, .. }) => names.contains(name, mark),
+            Some(Stand::Parked { names, .. }) => names.contains(key.name, mark),
             _ => false,
         };
         attempts.iter().find(wants).copied()
@@ -68,15 +69,15 @@ impl<H> Queues<H> {
     /// Calls back for the attempts with that ID for several keys, with those of these names that are among theirs.
     pub(super) fn attempts_for(
         &self,
-        db: i32,
-        names: &[&[u8]],
+        keys: KeyNames<'_>,
         id: Id,
         mut each: impl FnMut(Ticket, &Names, &mut dyn Iterator<Item = usize>),
     ) {
-        if !self.attempts.contains_key(&(db, id)) {
+        if !self.attempts.contains_key(&(keys.db, id)) {
             return;
         }
-        self.attempts_among(db, &Wanted::of(names, names.iter().map(|name| self.marks.of(name))), id, &mut each);
+        let wanted = Wanted::of(keys.names, keys.names.iter().map(|name| self.marks.of(name)));
+        self.attempts_among(keys.db, &wanted, id, &mut each);
     }
 
     fn attempts_among(
@@ -94,10 +95,10 @@ impl<H> Queues<H> {
     }
 
     /// The tickets of an ID for each of these keys.
-    pub(super) fn own_tickets(&self, db: i32, names: &[&[u8]], id: Id) -> Vec<Option<Ticket>> {
-        let single = |name: &&[u8]| self.queue_of(db, name)?.ids.get(&id).copied();
-        let mut own: Vec<Option<Ticket>> = names.iter().map(single).collect();
-        self.attempts_for(db, names, id, |ticket, _, numbers| {
+    pub(super) fn own_tickets(&self, keys: KeyNames<'_>, id: Id) -> Vec<Option<Ticket>> {
+        let single = |key: KeyName<'_>| self.queue_of(key)?.ids.get(&id).copied();
+        let mut own: Vec<Option<Ticket>> = keys.iter().map(single).collect();
+        self.attempts_for(keys, id, |ticket, _, numbers| {
             for number in numbers {
                 if let Some(own) = own.get_mut(number) {
                     *own = Some(ticket);
@@ -111,7 +112,7 @@ impl<H> Queues<H> {
     pub(super) fn stands_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
         let names = || keys.iter().zip(keys.marks());
         let is_single = |(name, mark): (&[u8], &Mark)| {
-            self.find_marked(db, name, *mark).is_some_and(|(_, queue)| queue.ids.contains_key(&id))
+            self.find_marked(KeyName { db, name }, *mark).is_some_and(|(_, queue)| queue.ids.contains_key(&id))
         };
         if names().any(is_single) {
             return true;
@@ -127,15 +128,15 @@ impl<H> Queues<H> {
 
     /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
     #[must_use]
-    pub fn first_ahead(&self, db: i32, names: &[&[u8]], id: Option<Id>) -> Option<usize> {
+    pub fn first_ahead(&self, keys: KeyNames<'_>, id: Option<Id>) -> Option<usize> {
         let mut own: Option<Vec<Option<Ticket>>> = None;
-        names.iter().enumerate().position(|(at, name)| {
-            let (single, parked) = self.queue_of(db, name).map_or((None, None), Self::firsts);
+        keys.iter().enumerate().position(|(at, key)| {
+            let (single, parked) = self.queue_of(key).map_or((None, None), Self::firsts);
             if single.is_none() && parked.is_none() {
                 return false;
             }
             // One pass over all attempts with this ID finds the tickets of all keys.
-            let own = own.get_or_insert_with(|| id.map(|id| self.own_tickets(db, names, id)).unwrap_or_default());
+            let own = own.get_or_insert_with(|| id.map(|id| self.own_tickets(keys, id)).unwrap_or_default());
             let own = own.get(at).copied().flatten();
             Self::is_ahead(single, own) || Self::is_ahead(parked, own)
         })
@@ -150,15 +151,15 @@ impl<H> Queues<H> {
 
     /// Whether an attempt with that ID waits for one of these keys.
     #[must_use]
-    pub fn is_waiting_for_any(&self, db: i32, names: &[&[u8]], id: Id) -> bool {
+    pub fn is_waiting_for_any(&self, keys: KeyNames<'_>, id: Id) -> bool {
         let waits = |ticket: &Ticket| self.entries.get(ticket).is_some_and(|entry| entry.waiter().is_some());
-        self.own_tickets(db, names, id).iter().flatten().any(waits)
+        self.own_tickets(keys, id).iter().flatten().any(waits)
     }
 
     /// How many clients wait for a key, and since when the first of them has waited.
     #[must_use]
-    pub fn length(&self, db: i32, name: &[u8]) -> (usize, Option<MonotonicMicros>) {
-        self.queue_of(db, name).map_or((0, None), |queue| (queue.waiters(), queue.since()))
+    pub fn length(&self, key: KeyName<'_>) -> (usize, Option<MonotonicMicros>) {
+        self.queue_of(key).map_or((0, None), |queue| (queue.waiters(), queue.since()))
     }
 
     /// What a client waits for.
@@ -173,9 +174,9 @@ impl<H> Queues<H> {
     /// The fewest holders that the waiters for this lock alone allow, from the head up to each ticket at which that
     /// changes, and how many waiters were inspected. It stops once these are more than `most`.
     #[must_use]
-    pub fn narrows(&self, db: i32, name: &[u8], most: usize) -> (Narrows, usize) {
+    pub fn narrows(&self, key: KeyName<'_>, most: usize) -> (Narrows, usize) {
         let (mut steps, mut inspected): (Vec<(Ticket, u64)>, usize) = (Vec::new(), 0);
-        for ticket in self.queue_of(db, name).into_iter().flat_map(|queue| queue.single.blocked()) {
+        for ticket in self.queue_of(key).into_iter().flat_map(|queue| queue.single.blocked()) {
             inspected = inspected.saturating_add(1);
             if inspected > most {
                 break;
@@ -277,8 +278,8 @@ impl<H> Queues<H> {
 
     /// Whether a waiter for several locks is parked in the queue of a key.
     #[must_use]
-    pub fn has_parked(&self, db: i32, name: &[u8]) -> bool {
-        self.queue_of(db, name).is_some_and(|queue| !queue.parked.is_empty())
+    pub fn has_parked(&self, key: KeyName<'_>) -> bool {
+        self.queue_of(key).is_some_and(|queue| !queue.parked.is_empty())
     }
 
     /// The first parked waiter of a queue, if it came before all waiters for this lock alone.

@@ -5,6 +5,7 @@ use super::{
     load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Mark, MostPlaces, Names, Place, Queue, QueueId, Queues,
     Singles, Stand, Ticket, Waiter, MOST_OF_AN_ID,
 };
+use crate::engine::key_name::{KeyName, KeyNames};
 use crate::lock::record::Id;
 use crate::lock::time::MonotonicMicros;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +26,10 @@ struct Taken<H> {
 impl<H> Queues<H> {
     /// A client begins to wait: with the ticket of its ID if that is for the same keys, else at the end. A waiter for
     /// several keys is parked in the queue of `names[parked_at]`.
-    pub fn join(&mut self, db: i32, names: &[&[u8]], parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
+    pub fn join(&mut self, keys: KeyNames<'_>, parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
         // Before the earlier command leaves: the last attempt of a channel takes the channel with it.
         let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
-        let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(db, names, waiter.id);
+        let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(keys, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
         // All commands with one ID are one attempt: it has waited since the first of them.
         waiter.since = since.unwrap_or(waiter.since);
@@ -36,7 +37,7 @@ impl<H> Queues<H> {
             (Handle::Channel { channel, .. }, Some(shared)) => {
                 *channel = shared;
                 self.notifiable = self.notifiable.saturating_add(1);
-                self.queued = self.queued.saturating_add(names.len());
+                self.queued = self.queued.saturating_add(keys.names.len());
                 // The same attempt, sent again: nothing has ended.
                 let before = earlier.iter().position(|gone| place.is_some() && gone.waiter.channel().is_some());
                 if let Some(before) = before {
@@ -45,30 +46,21 @@ impl<H> Queues<H> {
             }
             (Handle::Blocked { client, .. }, _) => {
                 self.clients.insert(*client, ticket);
-                self.load = self.load.saturating_add(load(names.iter().map(|name| name.len()).sum()));
+                self.load = self.load.saturating_add(load(keys.names.iter().map(|name| name.len()).sum()));
             }
             (Handle::Channel { .. }, None) => {}
         }
         self.ends.insert((waiter.until, ticket));
-        let keys = self.keys_named(db, names);
-        let queue = self.stand(db, keys, Some(parked_at), ticket, Body::Waits(waiter));
+        let queue = self.stand(keys.db, self.keys_named(keys), Some(parked_at), ticket, Body::Waits(waiter));
         Joined { queue, earlier, resumed }
     }
 
     /// Reserves a place for an attempt that does not wait: its old one if it has one, else at the end, within the
     /// limits of `most`. Returns the waiters with that ID, which no longer wait.
-    pub fn keep_place(
-        &mut self,
-        db: i32,
-        names: &[&[u8]],
-        id: Id,
-        until: MonotonicMicros,
-        most: MostPlaces,
-    ) -> Vec<Gone<H>> {
-        let Taken { ticket, earlier, since, .. } = self.take_place(db, names, Some(id));
+    pub fn keep_place(&mut self, keys: KeyNames<'_>, id: Id, until: MonotonicMicros, most: MostPlaces) -> Vec<Gone<H>> {
+        let Taken { ticket, earlier, since, .. } = self.take_place(keys, Some(id));
         let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
-        let keys = self.keys_named(db, names);
-        self.keep(db, keys, ticket, Place { id, until, since }, most);
+        self.keep(keys.db, self.keys_named(keys), ticket, Place { id, until, since }, most);
         earlier
     }
 
@@ -79,18 +71,18 @@ impl<H> Queues<H> {
     }
 
     /// Removes an ID from all of these keys.
-    fn take_place(&mut self, db: i32, names: &[&[u8]], id: Option<Id>) -> Taken<H> {
+    fn take_place(&mut self, keys: KeyNames<'_>, id: Option<Id>) -> Taken<H> {
         let mut taken = Taken { ticket: None, earlier: Vec::new(), resumed: false, since: None };
         let Some(id) = id else { return taken };
         let mut tickets: Vec<(Ticket, bool)> = Vec::new();
-        for name in names {
-            let single = self.queue_of(db, name).and_then(|queue| queue.ids.get(&id));
-            tickets.extend(single.map(|ticket| (*ticket, names.len() == 1)));
+        for key in keys.iter() {
+            let single = self.queue_of(key).and_then(|queue| queue.ids.get(&id));
+            tickets.extend(single.map(|ticket| (*ticket, keys.names.len() == 1)));
         }
-        self.attempts_for(db, names, id, |ticket, own, numbers| {
+        self.attempts_for(keys, id, |ticket, own, numbers| {
             let common = numbers.count();
             if common > 0 {
-                tickets.push((ticket, common == names.len() && common == own.len()));
+                tickets.push((ticket, common == keys.names.len() && common == own.len()));
             }
         });
         for (ticket, is_same) in tickets {
@@ -106,8 +98,8 @@ impl<H> Queues<H> {
     }
 
     /// Removes an ID from all of these keys, because its attempt got them. Returns its waiters.
-    pub fn forget_all(&mut self, db: i32, names: &[&[u8]], id: Id) -> Vec<Gone<H>> {
-        self.take_place(db, names, Some(id)).earlier
+    pub fn forget_all(&mut self, keys: KeyNames<'_>, id: Id) -> Vec<Gone<H>> {
+        self.take_place(keys, Some(id)).earlier
     }
 
     /// Restores the place of an attempt whose grant could not be delivered, or was not claimed.
@@ -147,7 +139,7 @@ impl<H> Queues<H> {
             self.placed = self.placed.with(&keys);
         }
         let queue = match &keys {
-            Keys::One(name, mark) => Some(self.open(db, name, *mark, || Rc::clone(name))),
+            Keys::One(name, mark) => Some(self.open(KeyName { db, name }, *mark, || Rc::clone(name))),
             Keys::Several(names) => parked_at.and_then(|at| self.open_one_of(db, names, at)),
         };
         let (waits, id) = match &body {
@@ -226,19 +218,19 @@ impl<H> Queues<H> {
 
     fn open_one_of(&mut self, db: i32, names: &Names, at: usize) -> Option<QueueId> {
         let (name, mark) = (names.get(at)?, names.mark(at)?);
-        Some(self.open(db, name, mark, || name.into()))
+        Some(self.open(KeyName { db, name }, mark, || name.into()))
     }
 
-    fn open(&mut self, db: i32, name: &[u8], mark: Mark, to_keep: impl FnOnce() -> Rc<[u8]>) -> QueueId {
-        if let Some((queue, _)) = self.find_marked(db, name, mark) {
+    fn open(&mut self, key: KeyName<'_>, mark: Mark, to_keep: impl FnOnce() -> Rc<[u8]>) -> QueueId {
+        if let Some((queue, _)) = self.find_marked(key, mark) {
             self.found.set(queue);
             return queue;
         }
         let id = QueueId(self.next_number());
         let name = to_keep();
-        self.index.insert(db, Rc::clone(&name), mark, id);
+        self.index.insert(key.db, Rc::clone(&name), mark, id);
         let queue = Queue {
-            db,
+            db: key.db,
             name,
             mark,
             single: Singles::default(),

@@ -2,6 +2,7 @@
 //! of the running at once, and leave in pieces, because a million of them would keep the server from anything else.
 
 use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
+use crate::engine::key_name::KeyName;
 use std::rc::Rc;
 
 /// Why an attempt that is still in the queue gets nothing any more.
@@ -15,8 +16,8 @@ pub enum Ended {
 
 impl<H> Queues<H> {
     /// Cancels the attempts of a channel in the queue of a key. Returns their number.
-    pub fn cancel_channel(&mut self, db: i32, name: &[u8], channel: &Rc<Channel>) -> usize {
-        self.queue(db, name).map_or(0, |queue| self.channels.cancel(channel, queue))
+    pub fn cancel_channel(&mut self, key: KeyName<'_>, channel: &Rc<Channel>) -> usize {
+        self.queue(key).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
     /// A connection has ended, and with it its attempts that are notified on a channel.
@@ -55,7 +56,7 @@ impl<H> Queues<H> {
         let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
         queue.is_lost = true;
         let (db, name, mark) = (queue.db, Rc::clone(&queue.name), queue.mark);
-        self.index.remove_if(db, &name, mark, |queue| *queue == id);
+        self.index.remove_if(KeyName { db, name: &name }, mark, |queue| *queue == id);
         self.rest(id);
         self.lost.insert(id);
     }
@@ -95,8 +96,8 @@ impl<H> Queues<H> {
     }
 
     /// The waiters of a key, in order.
-    pub fn waiting(&self, db: i32, name: &[u8]) -> impl Iterator<Item = &Waiter<H>> {
-        let queue = self.queue_of(db, name);
+    pub fn waiting(&self, key: KeyName<'_>) -> impl Iterator<Item = &Waiter<H>> {
+        let queue = self.queue_of(key);
         let mut sets = queue.map(|queue| {
             [queue.single.blocked(), queue.single.notifiable(), &queue.parked].map(|set| set.iter().peekable())
         });

@@ -1,6 +1,7 @@
 //! Leaving the queue, one by one: served, timed out, gone, or replaced.
 
 use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, QueueId, Queues, Stand, Ticket, Waiter};
+use crate::engine::key_name::KeyName;
 use crate::lock::record::Id;
 use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
@@ -24,8 +25,8 @@ impl<H> Removed<H> {
 impl<H> Queues<H> {
     /// Removes an ID from a key, and from the other keys of its attempt. Returns its ticket, and its waiter unless it
     /// only had a reserved place.
-    pub fn forget(&mut self, db: i32, name: &[u8], id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
-        let ticket = self.ticket(db, name, id)?;
+    pub fn forget(&mut self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
+        let ticket = self.ticket(key, id)?;
         let removed = self.remove(ticket)?;
         let was_barred = matches!(removed.entry.body, Body::Bars(_));
         self.give_up(&removed.entry);
@@ -204,7 +205,7 @@ impl<H> Queues<H> {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.places.is_empty() {
             let (db, name, mark) = (queue.db, Rc::clone(&queue.name), queue.mark);
-            self.index.remove_if(db, &name, mark, |queue| *queue == id);
+            self.index.remove_if(KeyName { db, name: &name }, mark, |queue| *queue == id);
             self.by_id.remove(&id);
         }
     }

@@ -6,6 +6,7 @@
 //! when the first of a queue or its holder changes.
 
 use super::{Queue, QueueId, Queues};
+use crate::engine::key_name::KeyName;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -44,6 +45,11 @@ impl Crowd {
     fn of(queue: &Queue) -> Option<Self> {
         let (db, name, waiters) = (queue.db, Rc::clone(&queue.name), queue.waiters());
         Some(Self { db, name, waiters, since: queue.since()? })
+    }
+
+    #[must_use]
+    pub fn key(&self) -> KeyName<'_> {
+        KeyName { db: self.db, name: &self.name }
     }
 }
 

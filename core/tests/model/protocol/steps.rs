@@ -8,6 +8,7 @@ use crate::witness::{self, Grant, Who};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::engine::queue::ReplyShape;
+use redis_lock_core::engine::KeyName;
 use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::request::{Request, Share};
@@ -34,7 +35,8 @@ fn grants_sent(node: &Node) -> usize {
 fn has_place(node: &Node, id: Id) -> bool {
     let driver = node.driver.borrow();
     let queues = driver.engine().queues();
-    queues.ticket(DB, KEY, id).is_some() && !queues.is_waiting(DB, KEY, id)
+    let key = KeyName::new(DB, KEY);
+    queues.ticket(key, id).is_some() && !queues.is_waiting(key, id)
 }
 
 impl Protocol {

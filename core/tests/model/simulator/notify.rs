@@ -100,7 +100,7 @@ impl Run {
                         let token = Token::new(*token).unwrap();
                         *own == id && engine.unclaimed(KeyName { db: *db, name }, token).is_some()
                     };
-                    !called.iter().any(is_called) && !engine.queues().is_waiting(*db, name, id_of(id))
+                    !called.iter().any(is_called) && !engine.queues().is_waiting(KeyName::new(*db, name), id_of(id))
                 })
             };
             let Some(at) = left else { break };

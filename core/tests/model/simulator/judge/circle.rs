@@ -10,7 +10,7 @@ struct Wait<'a> {
     latest: u64,
 }
 
-/// What the judge assumes where it does not know: that a grant ends with its connection, and that others came earlier.
+/// Assumptions where the judge does not know: that a grant ends with its connection, and that others came earlier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Assume {
     Neither,

@@ -7,6 +7,7 @@
 //! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every entry.
 
 mod acquire;
+#[cfg(feature = "model")]
 mod canonical;
 mod claim;
 mod deadlock;
@@ -25,6 +26,7 @@ mod wait;
 mod write;
 
 pub use acquire::{Ask, ChannelName, Outcome};
+#[cfg(feature = "model")]
 pub use canonical::Canonical;
 pub use edge::{Access, Edge, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
 pub use entry::{Driver, Entry};

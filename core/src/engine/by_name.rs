@@ -115,6 +115,7 @@ impl<T> ByName<T> {
     }
 
     /// All keys, in no order.
+    #[cfg(any(test, feature = "model"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (i32, &Rc<[u8]>, &T)> {
         let all = std::iter::once(&self.first).chain(&self.others).flat_map(HashTable::iter);
         all.map(|named| (named.db, &named.name, &named.it))

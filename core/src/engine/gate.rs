@@ -1,12 +1,18 @@
 //! Whether locks may be granted or extended now: the rules of [`crate::lock::grace`], and the state that they need.
 
-use super::queue::{Deadline, Order, Ticket};
+#[cfg(feature = "model")]
+mod canonical;
+
+use super::queue::Deadline;
 use crate::lock::clocks::{Clocks, Jumps, Reading};
 use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
 use crate::lock::record::Id;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 use std::collections::VecDeque;
+
+#[cfg(feature = "model")]
+pub use canonical::GateForm;
 
 /// How far a check of all waiters has come. It walks them in the order of their deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,19 +47,6 @@ pub struct Gate {
 
 /// How many of its own grants a server remembers.
 const OWN: usize = 10_000;
-
-/// The canonical form of a [`Gate`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GateForm {
-    reign: Reign,
-    clocks: Clocks,
-    longest_lease: Option<Micros>,
-    sweep: Sweep<(MonotonicMicros, usize)>,
-    is_in_grace: bool,
-    fault: Option<Fault>,
-    checked: MonotonicMicros,
-    own: Vec<Token>,
-}
 
 /// The begin or the end of a grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,27 +167,6 @@ impl Gate {
         } else if is_shorter {
             self.sweep = Sweep::Begins;
         }
-    }
-
-    /// The ticket after which a check of the waiters continues.
-    #[must_use]
-    pub fn ticket(&self) -> Option<Ticket> {
-        match self.sweep {
-            Sweep::GoesOn((_, ticket)) => Some(ticket),
-            Sweep::Done | Sweep::Begins => None,
-        }
-    }
-
-    #[must_use]
-    pub fn canonical(&self, tickets: &Order<Ticket>) -> GateForm {
-        let sweep = match self.sweep {
-            Sweep::Done => Sweep::Done,
-            Sweep::Begins => Sweep::Begins,
-            Sweep::GoesOn((end, ticket)) => Sweep::GoesOn((end, tickets.at(ticket))),
-        };
-        let Self { reign, clocks, longest_lease, is_in_grace, fault, checked, .. } = *self;
-        let own = self.own.iter().copied().collect();
-        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, fault, checked, own }
     }
 
     /// Whether waiters are being checked.

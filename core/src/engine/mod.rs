@@ -98,6 +98,7 @@ pub mod unclaimed;
 pub mod waits;
 
 mod by_name;
+#[cfg(feature = "model")]
 mod canonical;
 mod clock;
 mod cut_short;
@@ -108,6 +109,7 @@ mod leftovers;
 mod limits;
 mod names;
 
+#[cfg(feature = "model")]
 pub use canonical::Canonical;
 pub use clock::Clock;
 pub use engine::Engine;

@@ -1,13 +1,18 @@
 //! Answers to clients that waited, until they are sent. Each event-loop iteration sends a bounded number, so that
 //! answering a crowd does not delay other clients.
 
+#[cfg(feature = "model")]
+mod canonical;
+
 use super::grant::Granted;
-use super::queue::{Channel, Keys, Order, ReplyShape, Ticket};
+use super::queue::{Channel, Keys, ReplyShape, Ticket};
 use crate::lock::error::Error;
 use crate::lock::record::{Id, OwnerBuf};
-use crate::lock::token::Token;
 use std::collections::VecDeque;
 use std::rc::Rc;
+
+#[cfg(feature = "model")]
+pub use canonical::AnswerForm;
 
 /// A grant on its way to a client that waited.
 #[derive(Clone, Debug)]
@@ -88,16 +93,6 @@ pub struct Letter {
     pub is_delivered: bool,
 }
 
-/// The canonical form of an [`Answer`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AnswerForm {
-    /// A grant, its keys, its attempt, and its ticket if the grant comes back when it does not arrive.
-    Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
-    /// Nil.
-    NotGranted(ReplyShape),
-    Failed(Error),
-}
-
 impl Answer {
     /// What its reply costs of a budget: with DETAILS it has something of each key.
     #[must_use]
@@ -105,27 +100,6 @@ impl Answer {
         match self {
             Self::Granted(Grant { shape: ReplyShape::Details, keys, .. }) => keys.len(),
             _ => 1,
-        }
-    }
-
-    /// The ticket of a grant that comes back if it does not arrive.
-    pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
-        match self {
-            Self::Granted(grant) => Some(grant.ticket).filter(|_| is_on_its_way(grant.granted.token)),
-            Self::NotGranted(_) | Self::Failed(_) => None,
-        }
-    }
-
-    pub fn canonical(&self, tickets: &Order<Ticket>, is_on_its_way: impl Fn(Token) -> bool) -> AnswerForm {
-        match self {
-            Self::Granted(grant) => {
-                let Grant { granted, shape, db, keys, id, owner, .. } = grant;
-                let names = keys.iter().map(Box::from).collect();
-                let ticket = self.ticket(is_on_its_way).map(|ticket| tickets.at(ticket));
-                AnswerForm::Granted(granted.clone(), *shape, (*db, names), (*id, owner.clone()), ticket)
-            }
-            Self::NotGranted(shape) => AnswerForm::NotGranted(*shape),
-            Self::Failed(error) => AnswerForm::Failed(*error),
         }
     }
 }
@@ -173,16 +147,6 @@ impl<H> Outbox<H> {
         pop(&mut self.answers)
     }
 
-    /// All answers, in order.
-    pub fn answers(&self) -> impl Iterator<Item = &Answer> {
-        self.answers.iter().map(|(_, letter)| &letter.answer)
-    }
-
-    /// All messages, in order.
-    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
-        self.notices.iter()
-    }
-
     /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -201,12 +165,6 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
         *queue = VecDeque::new();
     }
     Some(oldest)
-}
-
-impl<H: Clone> Outbox<H> {
-    pub fn canonical(&self, form: impl Fn(&Answer) -> AnswerForm) -> Vec<(H, AnswerForm)> {
-        self.answers.iter().map(|(handle, letter)| (handle.clone(), form(&letter.answer))).collect()
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Grants that are not finished: those whose answer has not reached its client, those whose answer never will, and
 //! those whose connection has ended.
 
+#[cfg(feature = "model")]
+mod canonical;
+
 use super::budget::Budget;
 use super::grant::{Before, Written};
 use super::key_name::KeyName;
@@ -11,6 +14,9 @@ use crate::lock::token::Token;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+
+#[cfg(feature = "model")]
+pub use canonical::{EndedForm, OutstandingForm};
 
 /// A grant that nobody received.
 #[derive(Clone, Debug)]
@@ -164,47 +170,11 @@ impl Outstanding {
     }
 }
 
-/// A lock and a grant of it.
-type GrantForm = (i32, Box<[u8]>, Token);
-
-/// The canonical form of [`Outstanding`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutstandingForm {
-    on_their_way: Vec<Token>,
-    lost: Vec<(GrantForm, Written, Option<Before>, bool)>,
-}
-
 impl Outstanding {
     /// Whether the answer of a grant has not left yet.
     #[must_use]
     pub fn is_on_its_way(&self, token: Token) -> bool {
         self.on_their_way.contains(&token)
-    }
-
-    #[must_use]
-    pub fn canonical(&self) -> OutstandingForm {
-        let mut on_their_way: Vec<Token> = self.on_their_way.iter().copied().collect();
-        on_their_way.sort_unstable();
-        let form = |lost: &Lost| {
-            ((lost.db, lost.name().into(), lost.token), lost.written.clone(), lost.succeeds.clone(), lost.is_unclaimed)
-        };
-        OutstandingForm { on_their_way, lost: self.lost.all.values().map(form).collect() }
-    }
-}
-
-/// The canonical form of [`EndedSessions`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EndedForm {
-    grants: Vec<(GrantForm, UnixMicros)>,
-    last: Option<GrantForm>,
-}
-
-impl EndedSessions {
-    #[must_use]
-    pub fn canonical(&self) -> EndedForm {
-        let form = |((db, name), token): &(LockKey, Token)| (*db, name.as_ref().into(), *token);
-        let grants = self.grants.iter().map(|(grant, at)| (form(grant), *at)).collect();
-        EndedForm { grants, last: self.last.as_ref().map(form) }
     }
 }
 

@@ -3,6 +3,9 @@
 //! A grant is identified by its token and its key: MACQUIRE has one token for several keys, each with its own
 //! predecessor or none.
 
+#[cfg(feature = "model")]
+mod canonical;
+
 use super::budget::Budget;
 use super::grant::Before;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -50,17 +53,6 @@ impl Predecessors {
         if self.order.is_empty() && self.order.capacity() > 0 {
             *self = Self::default();
         }
-    }
-
-    /// The canonical form, in the order in which they are forgotten.
-    #[must_use]
-    pub fn canonical(&self) -> Vec<(MonotonicMicros, Token, Box<[u8]>, Before)> {
-        let before = |token, name| self.grants.get(token).and_then(|keys| keys.get(name));
-        let all = self.order.iter();
-        all.filter_map(|(until, token, name)| {
-            Some((*until, *token, name.as_ref().into(), before(token, name)?.clone()))
-        })
-        .collect()
     }
 
     fn forget(&mut self, now: MonotonicMicros) {

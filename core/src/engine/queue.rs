@@ -52,6 +52,7 @@
 //! ```
 
 mod bars;
+#[cfg(feature = "model")]
 mod canonical;
 mod channels;
 mod inspect;
@@ -64,6 +65,7 @@ mod singles;
 mod top;
 mod waiter;
 
+#[cfg(feature = "model")]
 pub use canonical::{Order, QueuesForm};
 pub use channels::Channel;
 pub use leaving::Ended;

@@ -6,6 +6,9 @@
 //! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces: in
 //! one go they would keep the server from anything else for a second.
 
+#[cfg(feature = "model")]
+mod canonical;
+
 use super::budget::Budget;
 use super::by_name::ByName;
 use super::key_name::KeyName;
@@ -15,6 +18,9 @@ use crate::lock::token::Token;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
+
+#[cfg(feature = "model")]
+pub use canonical::SessionsForm;
 
 /// A lock by the database and the name of its key.
 pub type LockKey = (i32, Rc<[u8]>);
@@ -232,17 +238,6 @@ impl Sessions {
         !self.over.is_empty()
     }
 
-    /// The canonical form. It leaves out which bindings were looked at: an expired one counts for nothing.
-    #[must_use]
-    pub fn canonical(&self) -> SessionsForm {
-        let all = self.locks.iter();
-        let mut all: Vec<(i32, Box<[u8]>, Binding)> = all
-            .flat_map(|(db, name, bindings)| bindings.values().map(move |own| (db, name.as_ref().into(), own.clone())))
-            .collect();
-        all.sort_unstable_by(|one, other| (one.0, &one.1, one.2.token).cmp(&(other.0, &other.1, other.2.token)));
-        SessionsForm { all, over: self.over.clone() }
-    }
-
     /// Drops bindings as far as the budget goes, without keeping the others in order. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() {
@@ -295,13 +290,6 @@ impl Sessions {
         let (client, own) = self.clients.range((Excluded(client), Unbounded)).next()?;
         Some((*client, own.first()?.clone()))
     }
-}
-
-/// All bindings, and the connections that have ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SessionsForm {
-    all: Vec<(i32, Box<[u8]>, Binding)>,
-    over: BTreeMap<u64, UnixMicros>,
 }
 
 #[cfg(test)]

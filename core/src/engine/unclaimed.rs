@@ -1,10 +1,13 @@
 //! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is notified,
 //! and claims the lock by sending its command again. Only the server that granted it knows whose it is.
 
+#[cfg(feature = "model")]
+mod canonical;
+
 use super::budget::Budget;
 use super::grant::Granted;
 use super::key_name::{KeyName, KeyNames};
-use super::queue::{Channel, Keys, Mark, Marks, Order, Ticket};
+use super::queue::{Channel, Keys, Mark, Marks, Ticket};
 use crate::lock::record::Id;
 use crate::lock::request::Share;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -12,6 +15,9 @@ use crate::lock::token::Token;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+
+#[cfg(feature = "model")]
+pub use canonical::ClaimForm;
 
 /// A grant that was not claimed yet.
 #[derive(Clone, Debug)]
@@ -55,21 +61,6 @@ pub enum Leaves {
     },
     /// A newer command of its attempt asks for other keys.
     Replaced,
-}
-
-/// The canonical form of a [`Claim`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClaimForm {
-    ticket: usize,
-    granted: Granted,
-    place: (i32, Vec<Box<[u8]>>),
-    attempt: (Id, Share),
-    channel: Channel,
-    session: Option<u64>,
-    times: (MonotonicMicros, MonotonicMicros),
-    released: usize,
-    was_refused: bool,
-    leaves: Option<Leaves>,
 }
 
 /// The unclaimed grants that an attempt has among some keys.
@@ -365,11 +356,6 @@ impl Claims {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, ticket)| *ticket)
     }
 
-    /// All tickets, in order.
-    pub fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.all.keys().copied()
-    }
-
     /// Drops grants as far as the budget goes. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() {
@@ -385,43 +371,6 @@ impl Claims {
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         self.keys.len()
-    }
-
-    /// The canonical form. It leaves out when an attempt began to wait, which decides nothing, and what lasts no longer
-    /// than a command.
-    #[must_use]
-    pub fn canonical(&self, tickets: &Order<Ticket>) -> Vec<ClaimForm> {
-        let form = |(ticket, claim): (&Ticket, &Claim)| {
-            let Claim {
-                granted,
-                db,
-                keys,
-                id,
-                share,
-                channel,
-                session,
-                sent,
-                since: _,
-                deadline,
-                was_refused,
-                released,
-                is_end_announced: _,
-                leaves,
-            } = claim;
-            ClaimForm {
-                ticket: tickets.at(*ticket),
-                granted: granted.clone(),
-                place: (*db, keys.iter().map(Box::from).collect()),
-                attempt: (*id, *share),
-                channel: channel.as_ref().clone(),
-                session: *session,
-                times: (*sent, *deadline),
-                was_refused: *was_refused,
-                released: *released,
-                leaves: *leaves,
-            }
-        };
-        self.all.iter().map(form).collect()
     }
 }
 

@@ -125,6 +125,8 @@ impl Channels {
         self.all.get(channel).is_some_and(|attempts| attempts.is_skipped)
     }
 
+    /// The channels whose attempts are passed over.
+    #[cfg(feature = "model")]
     pub(super) fn skipped(&self) -> impl Iterator<Item = &Rc<Channel>> {
         self.all.iter().filter(|(_, attempts)| attempts.is_skipped).map(|(channel, _)| channel)
     }

@@ -16,7 +16,7 @@
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
-use crate::driver::{Edge, Key as _};
+use crate::driver::{Key as _, Operator};
 use crate::engine::queue::{Channel, Waiter};
 use crate::engine::KeyName;
 use crate::lock::error::Error;

@@ -142,13 +142,12 @@ pub struct Replication {
 }
 
 /// The interface to a server. Methods that take `&mut self` may call back into the module.
-pub trait Edge {
-    /// Reads the clocks.
-    type Clock: Clock;
-    /// A client that the server keeps blocked.
-    type Handle;
-    /// A timer of the server.
-    type TimerId: Copy;
+pub trait Edge: Keys + Clients + Channels + Replicas + Time + Operator {}
+
+impl<S: Keys + Clients + Channels + Replicas + Time + Operator> Edge for S {}
+
+/// The keys of a server: their names, opening them, writing them, and what it reports of them.
+pub trait Keys {
     /// The name of a key, borrowed for an entry.
     type Name<'n>: Copy;
     type OwnName;
@@ -156,24 +155,6 @@ pub trait Edge {
     type Key<'n>: Key;
     /// A change that has not been signalled yet.
     type Written<'n>;
-
-    /// Reads the clocks.
-    fn clock(&self) -> Self::Clock;
-    /// The time of the running command.
-    fn command_time(&self) -> UnixMicros;
-    /// All clocks, to be compared.
-    fn reading(&self) -> Reading;
-
-    /// The operator's settings for leases.
-    fn terms(&self) -> Terms;
-    /// The operator's settings for the queue.
-    fn limits(&self) -> Limits;
-    /// How many edges a search for a deadlock may inspect.
-    fn most_edges(&self) -> usize;
-    /// How long expired locks and holders stay.
-    fn retentions(&mut self) -> Retentions;
-    /// The settings of safety across failover; `None` if it is off.
-    fn grace(&mut self) -> Option<grace::Settings>;
 
     /// Database and bytes of a name.
     fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n>;
@@ -184,11 +165,10 @@ pub trait Edge {
     /// Selects a database; a command selects that of its caller again.
     fn select(&mut self, db: i32);
 
-    /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
-    fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
-
     /// Whether the slot of a key is served here.
     fn serves(&mut self, name: Self::Name<'_>) -> bool;
+    /// Whether waiters can be answered now that their slot is not served here.
+    fn may_lose_slots(&self) -> bool;
     /// Opens a key, as of `now`.
     ///
     /// # Errors
@@ -200,6 +180,9 @@ pub trait Edge {
         expected: Expected,
         now: UnixMicros,
     ) -> Result<Self::Key<'n>, Unseen>;
+    /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
+    fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
+
     /// Whether the server lets a key be written, as far as that is known before. It is asked before anybody is notified
     /// of a grant.
     ///
@@ -221,6 +204,17 @@ pub trait Edge {
     /// Signals a change to WATCH, client tracking and listeners of keyspace events, and publishes these events too.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);
 
+    /// Subscribes to keys that come free.
+    fn subscribe_to_keys(&mut self);
+    /// Whether the server reports all of them.
+    fn reports_keys(&self) -> bool;
+}
+
+/// The client of the running command, those that are blocked, and connections that end.
+pub trait Clients {
+    /// A client that the server keeps blocked.
+    type Handle;
+
     /// The client of the running command.
     fn client(&self) -> u64;
     /// Whether that client is a connection of its own, whose end the server reports.
@@ -233,39 +227,69 @@ pub trait Edge {
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
     /// Releases a blocked client that is gone, or that the server has answered itself.
     fn release(&mut self, handle: Self::Handle);
+    /// Subscribes to connections that end.
+    fn subscribe_to_clients(&mut self);
+}
 
+/// The messages to attempts that wait without a connection.
+pub trait Channels {
     /// Whether messages can be published now: no transaction and no script is running.
     fn may_publish(&self) -> bool;
     /// Publishes a message. Returns whether anybody may have received it.
     fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool;
-    /// Whether the server uses more memory than it may.
-    fn is_out_of_memory(&self) -> bool;
-    /// Whether it uses nearly as much as it may. A server that evicts keys is never out of memory when a command runs.
-    fn is_nearly_out_of_memory(&self) -> bool {
-        self.is_out_of_memory()
-    }
+}
 
+/// Replication: the role of this server, its replicas, and whether it may write.
+pub trait Replicas {
     /// Whether the server lets a module write now, outside of a command: it is not a replica, not loading, not paused,
     /// and has as many good replicas as `min-replicas-to-write` requires.
     fn may_write(&mut self) -> bool;
-    /// Whether waiters can be answered now that their slot is not served here.
-    fn may_lose_slots(&self) -> bool;
     /// Whether this server is a replica.
     fn is_replica(&self) -> bool;
     /// How many replicas are connected.
     fn replicas(&mut self) -> u64;
     /// The answers of the replicas; `None` if the server does not report them.
     fn replication(&mut self) -> Option<Replication>;
+    /// The settings of safety across failover; `None` if it is off.
+    fn grace(&mut self) -> Option<grace::Settings>;
+}
+
+/// The clocks, and the timer.
+pub trait Time {
+    /// Reads the clocks.
+    type Clock: Clock;
+    /// A timer of the server.
+    type TimerId: Copy;
+
+    /// Reads the clocks.
+    fn clock(&self) -> Self::Clock;
+    /// The time of the running command.
+    fn command_time(&self) -> UnixMicros;
+    /// All clocks, to be compared.
+    fn reading(&self) -> Reading;
 
     fn set_timer(&mut self, after_ms: u64) -> Self::TimerId;
     /// Stops a timer, if it has not fired.
     fn stop_timer(&mut self, timer: Self::TimerId);
-    /// Subscribes to keys that come free.
-    fn subscribe_to_keys(&mut self);
-    /// Whether the server reports all of them.
-    fn reports_keys(&self) -> bool;
-    /// Subscribes to connections that end.
-    fn subscribe_to_clients(&mut self);
+}
+
+/// The operator's settings, how much memory is left, and the reports to the operator.
+pub trait Operator {
+    /// The operator's settings for leases.
+    fn terms(&self) -> Terms;
+    /// The operator's settings for the queue.
+    fn limits(&self) -> Limits;
+    /// How many edges a search for a deadlock may inspect.
+    fn most_edges(&self) -> usize;
+    /// How long expired locks and holders stay.
+    fn retentions(&mut self) -> Retentions;
+
+    /// Whether the server uses more memory than it may.
+    fn is_out_of_memory(&self) -> bool;
+    /// Whether it uses nearly as much as it may. A server that evicts keys is never out of memory when a command runs.
+    fn is_nearly_out_of_memory(&self) -> bool {
+        self.is_out_of_memory()
+    }
 
     /// Records how long something took.
     fn record(&mut self, span: Span, took: Micros);

@@ -28,5 +28,8 @@ mod write;
 pub use acquire::{Ask, ChannelName, Outcome};
 #[cfg(feature = "model")]
 pub use canonical::Canonical;
-pub use edge::{Access, Edge, Expected, Key, Level, Permit, Replication, Span, Unseen, WriteRefused, Writer};
+pub use edge::{
+    Access, Channels, Clients, Edge, Expected, Key, Keys, Level, Operator, Permit, Replicas, Replication, Span, Time,
+    Unseen, WriteRefused, Writer,
+};
 pub use entry::{Driver, Entry};

@@ -154,7 +154,7 @@ impl Run {
     fn noise(&self) {
         let limits = Limits { place: Micros(0), ..Settings::default().limits };
         self.node.event(|entry| {
-            let clock = redis_lock_core::driver::Edge::clock(entry.edge());
+            let clock = redis_lock_core::driver::Time::clock(entry.edge());
             let waiter = Waiter {
                 handle: Handle::Blocked { handle: Blocked(77), client: 77 },
                 share: Share::Alone,

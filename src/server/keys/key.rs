@@ -187,7 +187,8 @@ impl driver::Key for Key<'_> {
     }
 
     fn expires_in_ms(&self) -> Option<u64> {
-        if self.handle.is_null() {
+        // Redis 8.6 crashes if it is asked for the expiry of an absent key that is opened for a write.
+        if self.handle.is_null() || self.kind == raw::REDISMODULE_KEYTYPE_EMPTY {
             return None;
         }
         // SAFETY: the handle is open.

@@ -1,7 +1,7 @@
 //! LOCK.CANCEL: takes an attempt out of the queue.
 
-use super::claim::GivenUp;
 use super::end_wait::End;
+use super::unclaimed::GivenUp;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Granted, Written};

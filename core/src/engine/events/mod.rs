@@ -18,3 +18,5 @@ pub(crate) mod parked;
 pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod time_out;
+pub(crate) mod unclaimed;
+pub(crate) mod wake;

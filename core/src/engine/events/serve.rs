@@ -1,5 +1,4 @@
-//! The work outside of commands: which lost grants, ended sessions and queues an event-loop iteration handles, and when
-//! the next iteration is needed.
+//! The work outside of commands: which lost grants, ended sessions and queues an event-loop iteration handles.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -12,34 +11,6 @@ use crate::lock::token::Token;
 
 /// How soon to retry a write that the server does not allow now.
 const RETRY: Micros = Micros(20_000);
-
-/// When the module has to run next, on both clocks; with neither, never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wake {
-    /// The end of a wait or of a reserved place, or pending work: [`Wake::AT_ONCE`] if it can be done now.
-    pub end: Option<MonotonicMicros>,
-    /// When a lock with waiters comes free by itself.
-    pub due: Option<UnixMicros>,
-}
-
-impl Wake {
-    /// The time of work that can be done now.
-    pub const AT_ONCE: MonotonicMicros = MonotonicMicros(0);
-
-    /// Whether there is nothing to wake up for.
-    #[must_use]
-    pub fn is_never(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Whether a timer that was set for this fires in time for `other`, whatever the clocks do.
-    #[must_use]
-    pub fn is_in_time_for(self, other: Self) -> bool {
-        let end = other.end.is_none_or(|end| self.end.is_some_and(|own| own <= end));
-        let due = other.due.is_none_or(|due| self.due.is_some_and(|own| own <= due));
-        self.end == Some(Self::AT_ONCE) || (end && due)
-    }
-}
 
 /// How many lost grants and ended sessions there were when an iteration began. Each is tried once in it, so that one
 /// that the server refuses to write delays no other.
@@ -177,19 +148,6 @@ impl<H> Engine<H> {
             && self.outstanding.lost() == 0
             && !self.gate.is_sweeping()
             && self.waits.are_settled()
-    }
-
-    /// When the module has to run next.
-    #[must_use]
-    pub fn wake(&self) -> Wake {
-        let ready = self.queues.has_ready().then_some(self.postponed);
-        let has_rest = self.outstanding.lost() > 0 || !self.ended.is_empty();
-        let rest = has_rest.then(|| self.postponed.max(self.rest_postponed));
-        let now = (self.gate.is_sweeping() || !self.outbox.is_empty() || self.has_leaving()).then_some(None);
-        let work = [ready, rest, now].into_iter().flatten().map(|postponed| postponed.unwrap_or(Wake::AT_ONCE));
-        let deadline = self.claims.next_deadline().map(|deadline| deadline.unwrap_or(Wake::AT_ONCE));
-        let end = self.queues.next_end().into_iter().chain(deadline).chain(work).min();
-        Wake { end, due: self.queues.next_due() }
     }
 
     /// Takes up to `most` queues that are to be checked.

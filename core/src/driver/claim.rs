@@ -15,7 +15,7 @@ use crate::lock::held;
 use crate::lock::request::Share;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Claims the grant of these keys that waits for the attempt. `None` if there is none, or none any more.
+    /// Claims the grant of these keys that waits for the attempt. `None` if there is none, or if it has ended.
     ///
     /// # Errors
     /// The error for the caller; nothing has changed then.

@@ -107,7 +107,7 @@ impl<E: Edge> Entry<'_, E> {
             return Ok(());
         }
         end(&mut key, lost.token);
-        // As if the grant had never been: the next holder has to learn of a predecessor that never released.
+        // As if nothing had been granted: the next holder has to learn about a predecessor that never released.
         let before = lost.succeeds.as_ref();
         let left = left(&mut key, before, lost.token);
         let has_to_restore = left.is_none();

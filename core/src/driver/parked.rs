@@ -34,7 +34,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Served, WriteRefused> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let now = clock.now();
-        // In another queue nobody would know any more that it was cancelled.
+        // In another queue nothing would show that it was cancelled.
         let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
         if has_ended {
             return Ok(Served::Moved);

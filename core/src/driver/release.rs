@@ -104,7 +104,7 @@ impl<E: Edge> Entry<'_, E> {
             }
             self.count_released(released);
         }
-        // Also after a refusal: these have come free.
+        // After a refusal too: these locks have come free.
         self.pass_on_parked(&queues, &mut budget);
         if result.is_ok() {
             (0..over).for_each(|_| self.engine().count_release(Release::Over));
@@ -201,8 +201,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(was_there)
     }
 
-    /// A command ended grants that nobody had claimed: they pass on with it. A grant that cannot pass on now does so
-    /// soon.
+    /// A command ended grants that nobody had claimed: passes them on. A grant that cannot pass on now does so soon.
     pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
         let (now, mut budget) = (self.edge.command_time(), Budget::COMMAND);
         // The end is announced before what follows from it.

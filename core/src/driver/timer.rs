@@ -13,8 +13,8 @@ use crate::lock::held;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// How many grants pass on and queues are checked in one iteration. It ends earlier when its budget is spent: a piece
-/// of work can be a set of holders that has to be read as a whole.
+/// How many grants are passed on and queues checked in one iteration, which ends earlier when its budget is spent: a
+/// piece of work can be a set of holders that has to be read as a whole.
 const PER_ITERATION: usize = 128;
 
 impl<E: Edge> Entry<'_, E> {

@@ -12,8 +12,8 @@ use crate::lock::time::Micros;
 use std::rc::Rc;
 
 impl<E: Edge> Entry<'_, E> {
-    /// A caller was refused: it waits if it wants to and may, else it is answered at once. `too_early` is the error if
-    /// it would have got the lock, but no lock may be granted now.
+    /// A caller was refused: it waits if it wants to and may, else it gets its reply at once. `too_early` is the error
+    /// if it would have got the lock, but no lock may be granted now.
     pub(super) fn wait_or_not(
         &mut self,
         keys: KeyNames<'_>,

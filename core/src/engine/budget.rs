@@ -27,14 +27,14 @@ impl Budget {
     pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// For all events that the server reports between two runs of the timer.
     pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
-    /// For the answers that leave at the end of a call.
+    /// For the answers that leave at the end of an entry.
     pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// The share of an iteration for one kind of work, so that much of one kind keeps no other from its turn.
     pub const PART: usize = 256;
     /// How many bytes of names cost as much as a key.
     const BYTES: usize = 4_096;
 
-    /// So many keys.
+    /// A budget for this many keys.
     #[must_use]
     pub const fn of(keys: usize) -> Self {
         Self { most: keys, ..Self::ITERATION }
@@ -52,7 +52,7 @@ impl Budget {
         self.has_left() && now < *self.until.get_or_insert(now.after(self.time))
     }
 
-    /// So many keys were read or written.
+    /// Counts keys that were read or written.
     pub const fn spend(&mut self, keys: usize) {
         self.spent = self.spent.saturating_add(keys);
     }

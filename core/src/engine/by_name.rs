@@ -140,7 +140,7 @@ impl<T> ByName<T> {
         self.len == 0
     }
 
-    /// Returns the memory that a crowd used.
+    /// Frees the memory that many names used.
     pub(super) fn shrink(&mut self) {
         self.first.shrink_to_fit(|named| hash(named.db, named.mark));
     }

@@ -51,9 +51,9 @@ counters! {
     Cancels => c"cancels",
     /// Waits that resumed a reserved place.
     PlacesResumed => c"places_resumed",
-    /// Waits refused because they would have closed a circle.
+    /// Waits refused because they would have closed a cycle.
     Deadlocks => c"deadlocks",
-    /// Waits that began unchecked: there was too much to inspect to tell whether they close a circle.
+    /// Waits that began unchecked: there was too much to inspect to tell whether they close a cycle.
     DeadlocksUnchecked => c"deadlocks_unchecked",
     /// Locks that ended with their connection.
     SessionsEnded => c"sessions_ended",
@@ -65,7 +65,7 @@ counters! {
     MissedWakeups => c"missed_wakeups",
     /// Timers set again because the server was late with them.
     LateTimers => c"late_timers",
-    /// Calls for a lock that nobody held, refused because of the failover grace.
+    /// Commands for a lock that nobody held, refused because of the failover grace.
     GraceRefusals => c"grace_refusals",
     /// Times that work was postponed because the server did not let the module write.
     Postponed => c"postponed",

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 const MOST: usize = 10_000;
 /// The bytes of their names.
 const MOST_BYTES: usize = 4 << 20;
-/// How many whose time is over are forgotten for each new one; the tick forgets the rest of a crowd.
+/// How many expired entries are forgotten for each new one; the tick forgets the rest.
 const AT_ONCE: usize = 2;
 
 /// The grants that were cut short.

@@ -43,7 +43,7 @@ impl Graph {
         }
     }
 
-    /// Whether the wait of `caller`, already in the graph, closes a circle.
+    /// Whether the wait of `caller`, already in the graph, closes a cycle.
     #[must_use]
     pub fn closes_circle(&mut self, caller: u64) -> bool {
         let is_held = |lock: &Lock| lock.holders.contains(&caller);

@@ -54,7 +54,7 @@ pub enum GraceChange {
     /// It has begun, and lasts that long.
     Begun(Micros),
     Ended {
-        /// How many calls it refused.
+        /// How many commands it refused.
         refused: u64,
     },
 }

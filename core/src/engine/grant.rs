@@ -186,7 +186,7 @@ impl Decision {
     }
 }
 
-/// A grant, as its holder learns of it.
+/// A grant as its holder sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// The grant.

@@ -1,4 +1,4 @@
-//! Which connection was granted which lock: for people. Nothing is decided by it.
+//! Records which connection was granted which lock, for people only: no decision depends on it.
 //!
 //! It remembers the last [`MOST`] grants that do not end with their connections; those that do are in
 //! [`super::sessions`]. A grant is an entry in a ring, without the name of its key and without an allocation: an

@@ -1,5 +1,5 @@
 //! Answers to clients that waited, until they are sent. Each event-loop iteration sends a bounded number, so that
-//! answering a crowd does not delay other clients.
+//! answering thousands of clients does not delay others.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -157,7 +157,7 @@ impl<H> Outbox<H> {
 /// The capacity that an empty outbox keeps.
 const FEW: usize = 64;
 
-/// Removes the oldest, and gives the room of a crowd back with its last.
+/// Removes the oldest entry, and frees the memory of a long queue with its last one.
 #[inline]
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let oldest = queue.pop_front()?;

@@ -1,5 +1,5 @@
-//! Grants that are not finished: those whose answer has not reached its client, those whose answer never will, and
-//! those whose connection has ended.
+//! Unfinished grants: those whose reply is on its way, those whose reply will never arrive, and those whose connection
+//! has ended.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -25,15 +25,15 @@ pub struct Lost {
     pub db: i32,
     /// The keys of the attempt.
     pub keys: Keys,
-    /// Which of them this is.
+    /// The index of this key among them.
     pub at: usize,
     /// The grant.
     pub token: Token,
-    /// The rest of its value: it passes on only while all of it stands.
+    /// The rest of its value: the grant passes on only while the key still holds all of it.
     pub written: Written,
-    /// The predecessor, if the lock had expired: the next holder has to learn of it.
+    /// The predecessor, if the lock had expired: the next holder has to learn about it.
     pub succeeds: Option<Before>,
-    /// It was never claimed: nobody holds the lock by it.
+    /// It was never claimed, so nobody holds the lock through it.
     pub is_unclaimed: bool,
 }
 
@@ -57,8 +57,8 @@ impl Lost {
 /// Grants on their way, and lost ones.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Grants whose answer has not left yet. They pass on if it does not arrive, unless the attempt learned of its
-    /// grant in another way.
+    /// Grants whose reply has not left the server yet. They pass on if it does not arrive, unless the attempt learned
+    /// of its grant in another way.
     on_their_way: FxHashSet<Token>,
     /// Grants that nobody received: they pass on.
     lost: LostGrants,
@@ -68,7 +68,7 @@ pub struct Outstanding {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LostGrants {
     all: BTreeMap<u64, Lost>,
-    /// The same by their tokens and the marks of their keys.
+    /// The same, sorted by their tokens and the marks of their keys.
     grants: BTreeSet<(Token, Mark, u64)>,
     last: u64,
 }
@@ -89,7 +89,7 @@ impl LostGrants {
         Some(lost)
     }
 
-    /// Most tokens belong to others: the name is marked only for one of theirs.
+    /// Most tokens belong to other grants: the mark of the name is computed only for the token of a lost one.
     fn find(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(u64, Mark)> {
         let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
         if *first != token {
@@ -141,7 +141,7 @@ impl Outstanding {
         }
     }
 
-    /// Notes grants that nobody received: they pass on.
+    /// Records grants that nobody received: they pass on.
     pub fn lose(&mut self, lost: impl IntoIterator<Item = Lost>) {
         lost.into_iter().for_each(|lost| self.lost.add(lost));
     }
@@ -164,25 +164,25 @@ impl Outstanding {
         self.lost.len()
     }
 
-    /// Takes the lost grants out, to be forgotten: they stay as they are, bounded by their leases.
+    /// Takes the lost grants out so that they can be dropped: their keys stay as they are until the leases end.
     pub(super) fn forget_lost(&mut self) -> LostGrants {
         std::mem::take(&mut self.lost)
     }
 }
 
 impl Outstanding {
-    /// Whether the answer of a grant has not left yet.
+    /// Whether the reply of a grant has not left the server yet.
     #[must_use]
     pub fn is_on_its_way(&self, token: Token) -> bool {
         self.on_their_way.contains(&token)
     }
 }
 
-/// Grants whose connection has ended, each with when that was, until it is written to their keys.
+/// Grants whose connection has ended, each with the time of that end, until the end is written to their keys.
 #[derive(Clone, Debug, Default)]
 pub struct EndedSessions {
     grants: BTreeMap<(LockKey, Token), UnixMicros>,
-    /// The one that was taken last.
+    /// The grant that was taken last.
     last: Option<(LockKey, Token)>,
 }
 
@@ -192,7 +192,7 @@ impl EndedSessions {
         self.grants.insert(grant, at);
     }
 
-    /// Takes one, each in turn: one that is put back comes up again after the others.
+    /// Takes the grants in rotation: one that is put back comes up again after the others.
     pub fn take(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
         let behind = self.last.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
         let next = behind.and_then(|behind| self.grants.range(behind).next());
@@ -201,7 +201,7 @@ impl EndedSessions {
         self.grants.remove_entry(&next?)
     }
 
-    /// Whether the connection of a grant has ended, and that is not written yet.
+    /// Whether the connection of a grant has ended, and the end is not written to the key yet.
     #[must_use]
     pub fn has(&self, key: KeyName<'_>, token: Token) -> bool {
         !self.grants.is_empty() && self.grants.contains_key(&((key.db, key.name.into()), token))

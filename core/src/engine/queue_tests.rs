@@ -82,7 +82,7 @@ fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held()
         queues.set_held(queue, held.map(UnixMicros));
         by_id.push(queue);
     }
-    // Nothing is known any more of who holds a.
+    // The holder of a is no longer known.
     assert_eq!((top(&queues, By::Wait, 9), top(&queues, By::Wait, 2)), ("cbda".into(), "cb".into()));
     assert_eq!((top(&queues, By::Held, 9), top(&queues, By::Held, 3)), ("dcba".into(), "dcb".into()));
     assert_eq!(
@@ -409,7 +409,7 @@ fn waiters_are_walked_in_pieces() {
     }
     assert_eq!(clients, [1, 3, 5, 7, 9]);
     assert_eq!(queues.walk(None, &mut Budget::of(100), odd).1, None);
-    // A crowd of places is not walked in one go either.
+    // Many reserved places are not walked at once either.
     for number in 0..100 {
         queues.keep_place(KeyNames::new(0, &[b"l"]), id(100 + number).unwrap(), MonotonicMicros(1), MOST);
     }

@@ -47,11 +47,11 @@ pub struct Claim {
     pub released: usize,
     /// Its attempt was notified that it is cancelled, which is being written.
     pub is_end_announced: bool,
-    /// It cannot be claimed any more, and passes on soon.
+    /// It can no longer be claimed, and passes on soon.
     pub leaves: Option<Leaves>,
 }
 
-/// Why a grant that was not claimed cannot be claimed any more.
+/// Why a grant that was not claimed can no longer be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leaves {
     /// It was cancelled with its channel.
@@ -149,7 +149,7 @@ impl Claims {
         })
     }
 
-    /// Removes a grant: it was claimed, or cannot be claimed any more.
+    /// Removes a grant: it was claimed, or can no longer be.
     pub fn take(&mut self, ticket: Ticket) -> Option<Claim> {
         let claim = self.all.remove(&ticket)?;
         self.tokens.remove(&(claim.granted.token, ticket));
@@ -207,7 +207,7 @@ impl Claims {
         !self.leaving.is_empty() && self.of_key(key, marks, [id, id]).any(|(_, claim, _)| is_it(claim))
     }
 
-    /// A grant cannot be claimed any more, and passes on soon.
+    /// A grant can no longer be claimed, and passes on soon.
     pub fn leave_soon(&mut self, ticket: Ticket, leaves: Leaves) {
         if let Some(claim) = self.all.get_mut(&ticket).filter(|claim| claim.leaves.is_none()) {
             claim.leaves = Some(leaves);

@@ -13,9 +13,9 @@ use super::token::Token;
 /// The holders in a sorted set, and the members whose grants have ended since it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Those who hold the lock, or held it and have expired.
+    /// The holders, expired ones included.
     pub holders: Holders,
-    /// Those whose grants have ended: they are still in the key.
+    /// Members whose grants have ended: they are still in the key.
     pub ended: Vec<Holder>,
 }
 

@@ -9,7 +9,7 @@ const NOW_MS: u64 = NOW.0 / 1_000;
 const MINUTE: Retentions = Retentions { key: Retention::Ms(60_000), holder: Retention::Ms(60_000) };
 const FOREVER: Retentions = Retentions { key: Retention::Forever, holder: Retention::Forever };
 
-/// A grant of that number, which ends so many seconds from now.
+/// A grant of that number, which ends `left_s` from now.
 fn record(number: u64, left_s: i64) -> Record<'static> {
     let timestamp = UnixMicros(NOW.0.saturating_add_signed(left_s * 1_000_000));
     Record { timestamp, token: Token::new(number).unwrap(), id: None, owner: None }
@@ -116,7 +116,7 @@ fn a_holder_is_added_before_those_are_removed_that_it_replaces_or_that_are_forgo
     let old = [record(1, -60), record(2, -59)];
     assert_eq!(put(AMONG, &old, true, &MINUTE).0, ["ZADD 3", "ZREM 1", "PEXPIREAT 65"]);
     assert_eq!(put(AMONG, &old, false, &FOREVER).0, ["ZADD 3", "ZREM 1"], "also where keys stay for ever");
-    // So many in one write, and the rest later.
+    // One write removes `MOST_FORGOTTEN` of them, a later one the rest.
     let many: Vec<_> = (10..30).map(|number| record(number, -99)).collect();
     let (written, left) = put(AMONG, &many, true, &MINUTE);
     assert_eq!((written.len(), left.holders.len()), (1 + MOST_FORGOTTEN + 1, 20 - MOST_FORGOTTEN + 1));

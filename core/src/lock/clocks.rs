@@ -88,7 +88,7 @@ mod tests {
         awake: MonotonicMicros(50 * SECOND),
     };
 
-    /// The same clocks later, each by so many microseconds.
+    /// The same clocks later, each by its number of microseconds.
     fn later(reading: Reading, [wall, monotonic, awake]: [u64; 3]) -> Reading {
         Reading {
             wall: UnixMicros(reading.wall.0 + wall),

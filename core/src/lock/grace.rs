@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
-        // Answers of before, however new they look.
+        // Answers from before, however new they look.
         reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         assert!(reign.is_doubtful());

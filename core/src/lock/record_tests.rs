@@ -108,7 +108,7 @@ fn every_pair_and_every_four_is_written_as_the_standard_library_writes_it() {
 
 /// Values of all kinds and near misses, and sets of them between queue ends.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
-    // Close to each other, so that of several some are expired; ID 7 is that of the calls.
+    // Close to each other, so that some of several are expired; ID 7 is that of the requests.
     let ours = "17637100[0-9]{2}\\.[0-9]{6}17637100004829[0-9]{2}(0000000000000000007|[0-9]{19})?( [!-~]{1,128})?";
     let any_of_ours = "[0-9]{10}\\.[0-9]{22}([0-9]{19})?( [!-~]{1,128})?";
     prop_oneof![

@@ -51,8 +51,8 @@ impl<H> Engine<H> {
         (stood, given_up)
     }
 
-    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the queue of a key. The rest of a crowd follows
-    /// soon, and gets nothing until then. Returns their number, and what passes on.
+    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the queue of a key. If there are many, the rest
+    /// follows soon, and gets nothing until then. Returns their number, and what passes on.
     pub fn cancel_channel(
         &mut self,
         key: KeyName<'_>,

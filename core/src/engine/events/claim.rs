@@ -27,8 +27,8 @@ impl<H> Engine<H> {
         self.claims.of_grant(key, token, self.queues.marks()).map(|(_, claim, _)| claim)
     }
 
-    /// Whether a grant of a key waits to be claimed, or passes on in a moment because it was not: nobody holds the lock
-    /// by it.
+    /// Whether a grant of a key waits to be claimed, or is about to pass on because it was not: nobody holds the lock
+    /// through it.
     #[must_use]
     pub fn is_unclaimed(&self, key: KeyName<'_>, token: Token) -> bool {
         let marks = self.queues.marks();
@@ -79,8 +79,8 @@ impl<H> Engine<H> {
         self.claims.refused(ticket);
     }
 
-    /// The predecessor of a grant that waits to be claimed: whoever gets the key next has to learn of it. The lock is
-    /// read only if the answer depends on it.
+    /// The predecessor of a grant that waits to be claimed: the next holder of the key has to learn about it. The lock
+    /// is read only if the result depends on it.
     #[must_use]
     pub fn unclaimed_before<'l>(
         &self,

@@ -32,7 +32,7 @@ pub struct Caller {
 }
 
 impl<H> Engine<H> {
-    /// A decision was carried out and stands in its key.
+    /// A decision was carried out and is in its key.
     pub fn commit(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
         decision.set_committed();
         for counter in decision.counts {

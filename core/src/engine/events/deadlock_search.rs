@@ -73,9 +73,9 @@ impl Need {
 /// The next step of a search.
 #[derive(Debug)]
 pub enum Step {
-    /// Look at this lock and report it by [`Search::seen`].
+    /// Inspect this lock and report it with [`Search::seen`].
     Inspect(i32, Rc<[u8]>),
-    /// Done: whether the wait would close a circle.
+    /// Done: whether the wait would close a cycle.
     Done(bool),
 }
 
@@ -142,7 +142,7 @@ impl<H> Engine<H> {
     /// Waiters ahead of a client add no edges: they wait for the same holders. They count by how many holders they
     /// allow. A search that meets more than `most` edges answers no, which is counted.
     pub fn search(&mut self, own: u64, keys: KeyNames<'_>, request: &Request<'_>, most: usize) -> Option<Search> {
-        // A circle leads back to a lock that the caller holds by its session.
+        // A cycle leads back to a lock that the caller holds with its session.
         if !self.sessions.holds(own) {
             return None;
         }

@@ -14,7 +14,7 @@ impl<H> Engine<H> {
         self.outstanding.arrived(token);
     }
 
-    /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back. Not if that
+    /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back, unless the
     /// attempt has asked again in the meantime and got its grant then.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, owner, ticket, .. } = grant;

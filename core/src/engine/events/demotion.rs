@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use std::mem::take;
 
 impl<H> Engine<H> {
-    /// The server became a replica: all waits and sessions end, and nobody can claim a grant any more.
+    /// The server became a replica: all waits and sessions end, and grants can no longer be claimed.
     pub fn demoted(&mut self) {
         self.leftovers.add(Reign {
             sessions: take(&mut self.sessions),

@@ -88,7 +88,7 @@ impl<H> Engine<H> {
                 return Next::Nobody(request.share);
             }
         }
-        // An ID that already holds the lock learns of that when it asks, not while it waits.
+        // An ID that already holds the lock learns about that when it asks, not while it waits.
         let may_have_it = lock.is_nobodys() || matches!(lock, State::Several(_));
         let turn = if may_have_it { Turn::Now } else { Turn::Behind };
         let decision = match (lock, ends) {

@@ -38,7 +38,7 @@ pub fn due(
     ends.into_iter().chain(gone_at(expires_in_ms(), now)).min()
 }
 
-/// When a key is gone that expires in so many milliseconds.
+/// When a key that expires in `expires_in_ms` is gone.
 #[must_use]
 pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros> {
     // A key expires once the clock is past its expiry: one millisecond later.
@@ -46,8 +46,8 @@ pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros
 }
 
 impl<H> Engine<H> {
-    /// Whether a caller may begin to wait, blocked or told on a channel: there is room, or it already waits and adds no
-    /// waiter.
+    /// Whether a caller may begin to wait, blocked or notified on a channel: there is room, or it already waits and
+    /// adds no waiter.
     ///
     /// # Errors
     /// [`Error::BusyLocks`], [`Error::BusyQueue`], [`Error::BusyId`].

@@ -1,4 +1,4 @@
-//! A grace was set or shortened while clients wait: waits for leases that it does not cover end.
+//! Ends waits for leases that the grace does not cover, after it was set or shortened while clients waited.
 
 use crate::engine::budget::Budget;
 use crate::engine::gate::Sweep;
@@ -8,8 +8,8 @@ use crate::lock::error::Error;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
-    /// Ends waits at the head of a queue for leases that the grace does not cover: it was set after they began. Returns
-    /// whether the budget was enough for all of them: otherwise the head may not have the lock.
+    /// Ends waits at the head of a queue for leases that the grace does not cover, because it was set after they began.
+    /// Returns whether the budget was enough for all of them: if not, the head must not get the lock.
     pub fn end_leases_beyond_grace(&mut self, queue: QueueId, grace: &grace::Settings, budget: &mut Budget) -> bool {
         while let Some(Err(error)) = self.queues.head(queue).map(|head| grace.check(head.lease)) {
             if !budget.has_left() {
@@ -22,7 +22,7 @@ impl<H> Engine<H> {
         true
     }
 
-    /// Ends the wait for a lease that the grace does not cover, if the budget allows. Returns whether it does.
+    /// Ends the wait for a lease that the grace does not cover, if the budget allows it. Returns whether it did.
     pub fn end_too_long(&mut self, ticket: Ticket, error: Error, budget: &mut Budget) -> bool {
         if !budget.has_left() {
             return false;

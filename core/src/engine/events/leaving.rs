@@ -14,7 +14,7 @@ impl<H> Engine<H> {
         self.events = Budget::EVENTS;
     }
 
-    /// Waiters leave that nobody serves any more, and what is left of an earlier reign, as far as the budget goes.
+    /// Removes waiters that are no longer served, and what is left of an earlier reign, as far as the budget goes.
     pub fn leave_unserved(&mut self, budget: &mut Budget) {
         budget.part(|part| self.leftovers.drop_piece(part));
         budget.part(|part| while part.has_left() && self.leave_one_unserved(part) {});
@@ -92,7 +92,7 @@ impl<H> Engine<H> {
         self.end(gone, End::Cancelled);
     }
 
-    /// Whether crowds are leaving.
+    /// Whether attempts or leftovers are being removed in pieces.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
         let is_dissolving = !self.dissolving.is_empty() || !self.leftovers.is_empty();

@@ -203,7 +203,7 @@ fn a_newer_call_for_a_key_of_each_of_many_unclaimed_grants() {
     let tickets: Vec<Ticket> = engine.claims.tickets().collect();
     let given_up = tickets.iter().filter_map(|ticket| engine.replace_unclaimed(*ticket, &mut budget)).count();
     assert_eq!((given_up, engine.outstanding.lost()), (1, KEYS));
-    // None of them can be claimed any more.
+    // None of them can be claimed now.
     for attempt in 0..CROWD {
         let names = names(attempt);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();

@@ -79,7 +79,7 @@ impl<H> Engine<H> {
             budget.spend(1);
             iteration.ended = left;
             match self.ended.take() {
-                // Its answer will fail, and then it passes on: only while its value stands as it was written.
+                // Its reply will fail. Then it passes on, but only while its value is as it was written.
                 Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,

@@ -13,7 +13,7 @@ use crate::lock::held;
 use crate::lock::state::State;
 use crate::lock::token::Token;
 
-/// A grant that cannot be claimed any more, and passes on.
+/// A grant that can no longer be claimed, and passes on.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
     /// Database of its keys.
@@ -28,10 +28,10 @@ pub struct GivenUp {
 }
 
 impl<H> Engine<H> {
-    /// Grants that were not claimed in time pass on, and their channels are skipped, as far as the budget goes. They
-    /// end once the sockets have been read after their deadlines: a claim can wait there while the server stands still.
-    /// A channel is not skipped if its claim was refused, could not be accepted for want of memory, or had to be sent
-    /// to a server that stood still.
+    /// Passes on grants that were not claimed in time, and skips their channels, as far as the budget goes. A grant
+    /// ends only once the sockets have been read after its deadline: a claim can wait there while the server stands
+    /// still. A channel is not skipped if its claim was refused, could not be accepted for lack of memory, or had to be
+    /// sent to a server that stood still.
     pub fn end_unclaimed(&mut self, budget: &mut Budget, is_out_of_memory: bool, limits: Limits, clock: impl Clock) {
         if self.claims.is_empty() {
             return;
@@ -55,7 +55,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A grant that cannot be claimed any more passes on, and its attempt gets its place back. Returns what passes on.
+    /// A grant can no longer be claimed: its attempt gets its place back. Returns the grant, to be passed on.
     pub fn give_up(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         if let Some(until) = limits.reserved_until(clock) {
@@ -67,7 +67,7 @@ impl<H> Engine<H> {
         Some(self.pass_claim_on(&claim))
     }
 
-    /// A grant passes on that cannot be claimed any more: its attempt has ended, or its connection.
+    /// A grant passes on because its attempt or its connection has ended.
     pub(super) fn leave_unclaimed(
         &mut self,
         ticket: Ticket,
@@ -126,7 +126,7 @@ impl<H> Engine<H> {
         Some(cancelled)
     }
 
-    /// A grant that passes on in a moment, if its value still stands as it was written.
+    /// The grant, if it is about to pass on and its value is still as it was written.
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key, token, self.queues.marks())?;

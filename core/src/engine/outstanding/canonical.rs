@@ -1,4 +1,4 @@
-//! The canonical forms of grants that are not finished, for comparison.
+//! The canonical forms of unfinished grants, for comparison.
 
 use super::{EndedSessions, Lost, Outstanding};
 use crate::engine::grant::{Before, Written};

@@ -5,7 +5,7 @@ use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
 use std::rc::Rc;
 
-/// Why an attempt that is still in the queue gets nothing any more.
+/// Why an attempt that is still in the queue no longer gets anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It was cancelled with its channel.
@@ -80,7 +80,7 @@ impl<H> Queues<H> {
         self.drop_ticket(ticket)
     }
 
-    /// Whether crowds are leaving.
+    /// Whether attempts are leaving in pieces.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
         self.channels.has_ended() || !self.lost.is_empty()

@@ -95,7 +95,7 @@ pub(super) struct Queue {
     pub(super) is_refused: bool,
     /// Its key is no longer served here: its waiters are leaving.
     pub(super) is_lost: bool,
-    /// Under which length it is listed in `crowds`.
+    /// The length under which it is listed in `crowds`.
     pub(super) crowd: Option<u32>,
     /// Its first waiter, and since when that has waited: under which it is listed in `waiting_since`.
     pub(super) first: Option<(Ticket, MonotonicMicros)>,

@@ -177,7 +177,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of a database, or of all of them, may have come free. A crowd of queues is made ready in pieces.
+    /// All locks of a database, or of all databases, may have come free. Many queues become ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -227,7 +227,8 @@ impl<H> Queues<H> {
         self.scan.is_some()
     }
 
-    /// Makes the queues ready whose lock is due at `now`. The rest of a crowd stays due, for the next iteration.
+    /// Makes the queues ready whose lock is due at `now`, as far as the budget goes. The rest stays due, for the next
+    /// iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() {
             let Some((_, queue)) = self.dues.first().copied().filter(|(due, _)| *due <= now) else { return };

@@ -77,8 +77,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the attempts whose places were given up since the last call: since when each had waited, and until when
-    /// its place was reserved.
+    /// Takes the places that were given up since the last call: since when each attempt had waited, and until when its
+    /// place was reserved.
     pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
         std::mem::take(&mut self.given_up)
     }
@@ -210,7 +210,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A queue is not to be served any more.
+    /// Ends the serving of a queue.
     pub(super) fn rest(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         queue.evicted_until = None;
@@ -227,7 +227,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Returns the memory that a crowd used: maps keep theirs when they become empty.
+    /// Frees the memory that many waiters used: maps keep theirs when they become empty.
     fn shrink(&mut self) {
         const FEW: usize = 1_024;
         if self.clients.capacity() > FEW {

@@ -1,4 +1,4 @@
-//! Those who wait, or may come back: how they are reached, what they ask for, and what leaves with them.
+//! Attempts that wait or may come back: how they are reached, what they ask for, and what leaves with them.
 
 use super::{Channel, Keys, QueueId, Ticket};
 use crate::lock::record::{Id, OwnerBuf};

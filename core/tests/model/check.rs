@@ -42,7 +42,7 @@ where
     (checker, figures)
 }
 
-/// Looks at all states: nothing that must always hold fails, and all that must be possible is seen.
+/// Checks all states: whatever must always hold does, and whatever must be possible occurs.
 pub fn holds<M>(what: &str, model: M)
 where
     M: Model + Send + Sync + 'static,
@@ -61,7 +61,7 @@ where
     println!("{what}: holds in all of {figures}");
 }
 
-/// After so many states a way that is a step or two longer than the shortest will do.
+/// After this many states a way that is a step or two longer than the shortest will do.
 const MANY: usize = 1_000_000;
 
 /// Finds a shortest way to a state where that property fails, and prints it.

@@ -10,7 +10,7 @@ use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 
 const CROWD: u32 = 2_000;
-/// So many answers leave in one event-loop iteration.
+/// The number of answers that leave in one event-loop iteration.
 const AT_ONCE: usize = 256;
 const KEY: &[u8] = b"k";
 

@@ -39,7 +39,7 @@ struct Condition {
     notices_stalls: bool,
     /// The master notices that its clock was set.
     notices_clock: bool,
-    /// Acknowledgements of before it stood still do not count.
+    /// Acknowledgements from before it stood still do not count.
     only_new_answers: bool,
     /// How often the master may be stopped, and its clock be set back.
     stalls: u8,

@@ -46,7 +46,7 @@ pub enum Fault {
     TakesOverEarly,
     /// Contenders wait no longer than the holder may work.
     NoMargin,
-    /// A key that is opened for those who wait looks free.
+    /// A key that is opened for its waiters looks free.
     GrantsWithoutLooking,
     /// Timers fire at once or on the next day.
     ForgetsDueTimes,

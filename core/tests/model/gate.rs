@@ -23,7 +23,7 @@ fn node() -> Node {
     node
 }
 
-/// From now on the offset of the master is that, and these replicas have answered it so many seconds ago.
+/// Sets the offset of the master; each of these replicas acknowledged it `lag_s` ago.
 fn answers(node: &Node, offset: u64, lags: &[i64]) {
     let answers = lags.iter().map(|lag_s| grace::Answer { offset, lag_s: *lag_s }).collect();
     node.world.borrow_mut().replication = Some((offset, answers));
@@ -33,7 +33,7 @@ fn set_grace(node: &Node, grace: Option<grace::Settings>) {
     node.world.borrow_mut().settings.grace = grace;
 }
 
-/// The event loop of a server that is well, for so many tenths of a second; its replica answers what is written.
+/// Runs the event loop of a healthy server for `tenths` of a second; its replica acknowledges what is written.
 fn run(node: &Node, tenths: u64) {
     for _ in 0..tenths {
         node.pass(Micros(100_000));

@@ -173,7 +173,7 @@ impl Protocol {
         Settings { margin, retention, limits, reports_keys, fault, ..Settings::default() }
     }
 
-    /// When the last of those who wait at the horizon must have been served.
+    /// When the last client that waits at the horizon must have been served.
     fn end(&self) -> u8 {
         let clients = u8::try_from(self.scope.clients.len()).unwrap();
         self.scope.horizon + (clients + 1) * (self.scope.lease + self.scope.margin + 2)
@@ -379,7 +379,7 @@ fn is_timer_due(server: &Server) -> bool {
     server.look(|node| node.timer_at().is_some_and(|at| at <= node.world.borrow().wall))
 }
 
-/// Whether the server will look at the lock that somebody waits for when nobody has it any more, at the latest.
+/// Whether the server will try to serve the lock that somebody waits for no later than when its last holder has ended.
 fn is_awake(state: &State) -> bool {
     if state.server.blocked.is_empty() {
         return true;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use steps::{Call, Plan, Random, Share, Step, Time};
 use world::Tally;
 
-/// So many steps have one world; then there is another, with other settings.
+/// The number of steps in one world; the next world has other settings.
 const STEPS: usize = 3_000;
 
 fn steps(plan: Plan, seed: u64) -> Vec<Step> {
@@ -38,7 +38,7 @@ fn steps(plan: Plan, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// In some worlds clients hold locks by their sessions, and wait for so long that they come to wait for each other.
+/// In some worlds clients hold locks with their sessions, and wait long enough to wait for each other.
 fn has_circles(plan: Plan, seed: u64) -> bool {
     plan == Plan::Calm && seed.is_multiple_of(5)
 }

@@ -1,5 +1,5 @@
-//! Crowds of attempts for several locks that were cancelled with their channel and have not left yet: they get nothing
-//! any more, wherever they are parked and however often they are sent again.
+//! Many attempts for several locks that were cancelled with their channel and have not left yet: they no longer get
+//! anything, wherever they are parked and however often they are sent again.
 
 use super::{attempt, heard, listen, queue, release, waiters, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, settle, START};
@@ -11,7 +11,7 @@ use redis_lock_core::lock::token::Token;
 /// More than leave in one event-loop iteration.
 const CROWD: u32 = 600;
 
-/// A server whose lock `k` is held, with a crowd that wants `k` and `x`.
+/// A server whose lock `k` is held, with many attempts that want `k` and `x`.
 fn crowd() -> (Node, Token) {
     let limits = Limits { queued: 2 * CROWD as usize, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);

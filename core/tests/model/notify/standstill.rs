@@ -1,5 +1,5 @@
-//! A server that stands still for longer than a claim may take: the claim that waits in its socket counts, also where a
-//! lock goes with its timestamp.
+//! A server that stands still for longer than a claim may take: the claim that waits in its socket counts, even where
+//! a lock goes with its timestamp.
 
 use super::{attempt, claim, heard, listen, pass, place, queue, release, value, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, seconds, settle, wait, START};

@@ -233,7 +233,7 @@ impl Protocol {
         true
     }
 
-    /// A step in which somebody may leave a place, which is kept for so long; whether that made a difference.
+    /// A step in which somebody may leave a place, reserved as `keeps` says. Returns whether that made a difference.
     fn keeping(next: &mut State, node: &Node, keeps: Keeps, step: impl FnOnce(&mut State)) -> bool {
         let places = || node.driver.borrow().engine().queues().places();
         let keep = |time| node.world.borrow_mut().settings.limits.place = time;

@@ -55,8 +55,8 @@ impl Run {
 
     pub(super) fn evict(&mut self, place: &Place) {
         let site = self.newest();
-        // Those who wait are served when the last holder that the server has seen ends, whatever was there since.
-        // For a lock that was met free, it is the time of that meeting.
+        // Waiters are served when the last holder that the server has seen ends, whatever was there since. For a lock
+        // that was found free, it is the time when it was found so.
         let met = self.sites[site].latest_wall;
         let end = self.courts[site].latest.get(place).copied().unwrap_or(0).max(met);
         let left = end.saturating_sub(self.sites[site].wall(self.now));

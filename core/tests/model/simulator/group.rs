@@ -37,7 +37,7 @@ impl Run {
         }
     }
 
-    /// `min-replicas-to-write` is set: the module sees with the next turn whether there are so many.
+    /// `min-replicas-to-write` is set: the module sees in the next turn whether that many replicas answer.
     fn want(&mut self, site: usize, wanted: u64) {
         self.sites[site].want(wanted);
         self.courts[site].gate_is_open = false;

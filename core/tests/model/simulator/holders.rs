@@ -1,5 +1,5 @@
-//! Calls of holders, and of those who cancel an attempt: what they extend, release and check is compared with the keys
-//! before it.
+//! Commands of holders, and of clients that cancel an attempt: what they extend, release and check is compared with the
+//! keys before it.
 
 use super::*;
 

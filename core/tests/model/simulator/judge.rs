@@ -99,7 +99,7 @@ impl Cause {
 #[derive(Debug, Default)]
 pub struct Court {
     pub(super) line: Vec<Stand>,
-    /// Counts those who come.
+    /// Counts arrivals in the queue.
     arrivals: u64,
     /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
     bars: HashMap<(Place, u64), (u64, bool)>,
@@ -145,7 +145,7 @@ pub struct Court {
     pub(super) gate_is_open: bool,
     /// Since when it may write and grant.
     open_since: Option<u64>,
-    /// A lease limit stands since then.
+    /// Since when a lease limit is in force.
     pub(super) limit_since: u64,
     /// When the server last ran on after it had stood still.
     pub(super) resumed: u64,
@@ -165,7 +165,7 @@ struct Found {
     /// The key before it, without grants that ended by this.
     before: Raw,
     after: Raw,
-    /// A grant passed on that nobody received: its predecessor is that of its successor.
+    /// A grant that nobody received passed on: its predecessor is also its successor's.
     passed_on: bool,
     /// That predecessor, if it is known.
     succeeds: Option<Raw>,
@@ -296,9 +296,9 @@ impl Court {
         self.put_off = 0;
     }
 
-    /// A call that was refused was refused rightly: `keys` are what they were before it. A lock that has just come free
-    /// is for those who wait in its queue, also for several, until a timer that fires at once has tried them; where
-    /// nothing could be granted until now, until that is tried again.
+    /// Checks that a command was rightly refused: `keys` are what they were before it. A lock that has just come free
+    /// belongs to the waiters in its queue, for several locks too, until a timer that fires at once has tried them;
+    /// where nothing could be granted until now, until that is tried again.
     pub fn refused(
         &self,
         asked: &Asked,

@@ -30,7 +30,7 @@ impl Run {
         }
     }
 
-    /// Grants that nobody can claim any more pass on.
+    /// Passes on grants that can no longer be claimed.
     pub(super) fn end_claims(&mut self, site: usize, cause: &Cause) {
         let is_master = self.sites[site].link.is_none();
         if !is_master {

@@ -113,7 +113,7 @@ impl Raw {
         }
     }
 
-    /// Whether a caller who bears fewer than so many holders, itself counted, is admitted; 1: it wants to be alone.
+    /// Whether a caller is admitted that allows `most` holders, itself included; 1: it wants to be alone.
     pub fn admits(&self, most: usize, now: u64) -> bool {
         match self {
             Self::Several(_) => self.live(now) < most,

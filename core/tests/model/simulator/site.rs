@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 const START: u64 = 1_763_710_000_000_000;
 const TICK: u64 = 100_000;
 const MILLION: i64 = 1_000_000;
-/// A replica answers, and a master counts those that do, every so many ticks.
+/// The number of ticks after which a replica answers again, and its master counts the replicas that do.
 const TICKS_OF_A_SECOND: u64 = 10;
 
 /// An answer of a replica on its way.
@@ -274,7 +274,7 @@ impl Site {
         self.node.world.borrow_mut().is_short_of_replicas = is_short;
     }
 
-    /// Whether as many replicas as it wants have answered of late; to a server, also those that answer from the future.
+    /// Whether as many replicas as it wants have answered recently; a server counts answers from the future too.
     pub fn is_followed(&self, least: i64) -> bool {
         let world = self.node.world.borrow();
         let Some(grace) = world.settings.grace else { return true };
@@ -300,7 +300,7 @@ impl Site {
         self.paused_until = None;
     }
 
-    /// It is a master from now on, with so many replicas.
+    /// Makes it a master from `now` on.
     pub fn lead(&mut self, reign: u64, now: u64) {
         self.link = None;
         self.reign = reign;

@@ -75,7 +75,7 @@ pub enum Put {
     Foreign,
     /// `SET key text PX ms`
     ForeignFor(Ms),
-    /// SETNX or GETSET of the pattern, in so many milliseconds; below zero, it has passed.
+    /// SETNX or GETSET of the pattern with a timestamp this far ahead; below zero, it has passed.
     Timestamp(i32),
 }
 
@@ -94,9 +94,9 @@ pub enum Time {
 pub enum Fate {
     /// It does not reach its replicas, and some of its clients do not leave it.
     CutOff,
-    /// It stands still for so long.
+    /// It stands still for this time.
     Stopped(Ms),
-    /// Its machine is suspended for so long.
+    /// Its machine is suspended for this time.
     Suspended(Ms),
     /// It has crashed.
     Dead,
@@ -155,7 +155,7 @@ pub enum Step {
     },
     /// The next command runs in a transaction.
     Multi,
-    /// Somebody begins to listen to a channel, or nobody does any more.
+    /// A channel gets a subscriber, or loses its last one.
     Subscribe {
         channel: Number,
         is_there: bool,
@@ -226,7 +226,7 @@ pub enum Step {
         longer: bool,
     },
 
-    /// From here on replication takes so long.
+    /// From here on replication takes this long.
     Lag(Ms),
     Promote {
         replica: Number,

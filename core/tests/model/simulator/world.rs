@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::fmt;
 pub use tally::Tally;
 
-/// Nobody looks at what has changed for as long, and a little longer.
+/// A little more than the time for which a change can go unnoticed.
 const SILENCE: u64 = 1_100_000;
 /// Grants that clients remember.
 const REMEMBERED: usize = 16;
@@ -57,7 +57,7 @@ struct Known {
     site: usize,
 }
 
-/// A client that learns of it by an entry of the server.
+/// The client that an entry of the server notifies.
 enum Addressee<'a> {
     /// The attempt with that ID, on its channel.
     Called(u64),

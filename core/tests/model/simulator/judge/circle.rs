@@ -37,7 +37,7 @@ impl Court {
             latest: own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX),
         });
         let is_stuck = |gone: Option<u64>, assume| self.never_goes_on(&waits, gone, assume, now, &key);
-        // The circle is its own only if it could go on once all that it holds is released.
+        // The cycle is its own only if it could go on once everything that it holds is released.
         let (caller, nobody) = (Some(asked.conn), None);
         let may_close = is_stuck(nobody, Assume::Both) && !is_stuck(caller, Assume::Neither);
         let closes = is_stuck(nobody, Assume::Neither) && !is_stuck(caller, Assume::Both);

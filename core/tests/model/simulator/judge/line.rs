@@ -7,12 +7,12 @@ use crate::fake::Place;
 pub(super) const GRAIN: u64 = 1_000;
 /// A timer that was set while the clock was off for a moment, or with one that drifts, is found late and set anew.
 const LATE: u64 = 250_000;
-/// For so long after the clock was set.
+/// The time after the clock was set in which it is excused.
 const OFF: u64 = 15_000_000;
-/// A write that is not allowed is tried again after so long.
+/// A write that is not allowed is tried again after this time.
 pub(super) const RETRY: u64 = 20_000;
 
-/// One who waits, or has a place.
+/// An attempt that waits or has a place.
 #[derive(Clone, Debug)]
 pub struct Stand {
     pub asked: Asked,

@@ -1,4 +1,4 @@
-//! Draws the arrows between modules from the source, also those of the Rust client. Fails on an arrow that points
+//! Draws the arrows between modules from the source, for the Rust client too. Fails on an arrow that points
 //! backwards between the layers, on a cycle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
 //! [`BACKWARDS`] and [`CYCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs

@@ -34,7 +34,7 @@ fn for_each(conn: &mut Conn, script: &str) {
     }
 }
 
-/// Takes so many locks with SESSION.
+/// Takes this many locks with SESSION.
 fn hold(holder: &mut Conn, many: usize) {
     for from in (0..many).step_by(1_000) {
         let names: Vec<String> = (from..from + 1_000).map(|number| format!("k{number}")).collect();

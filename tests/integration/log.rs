@@ -66,7 +66,7 @@ fn in_grace() -> Server {
 fn the_end_of_a_grace_says_what_it_refused() {
     let server = in_grace();
     let mut conn = server.conn();
-    // Commands that would have been granted the lock, also for several keys and an expired one.
+    // Commands that would have been granted the lock, some for several keys or an expired one.
     conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
     for call in [
         &["LOCK.ACQUIRE", "k", "PX", "1"][..],

@@ -152,7 +152,7 @@ pub fn can_publish(conn: &mut Conn) -> bool {
     can
 }
 
-/// Waits until so much time has passed on the server.
+/// Waits until this much time has passed on the server.
 pub fn pass(conn: &mut Conn, time_ms: i64) {
     let end = testkit::server_time_us(conn) + time_ms * 1000;
     until("the time has passed", || (testkit::server_time_us(conn) > end).then_some(()));

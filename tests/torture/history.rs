@@ -3,7 +3,7 @@
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
 
-/// With how many others a client bears to hold a lock.
+/// How many holders a client allows while it holds the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
     #[default]
@@ -58,7 +58,7 @@ pub enum Call {
         read_at: Moment,
         is_getset: bool,
     },
-    /// The checked DEL of the classic pattern by who took the lock with the timestamp that ends at `end`.
+    /// The checked DEL of the classic pattern, by the client that took the lock with the timestamp `end`.
     ClassicDrop {
         end: Moment,
     },
@@ -71,7 +71,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// It writes whatever the key holds: GETSET and DEL of the classic pattern.
+    /// Whether it writes regardless of what the key holds: GETSET and DEL of the classic pattern.
     pub fn is_blind(&self) -> bool {
         matches!(self, Self::ClassicTake { is_getset: true, .. } | Self::ClassicDrop { .. })
     }
@@ -81,7 +81,7 @@ impl Call {
 pub enum Outcome {
     /// The lock; the token of LOCK.*, else 0.
     Granted(i64),
-    /// nil: somebody else has it. LOCK.MEXTEND: one of the keys at least is not held, and none has changed.
+    /// nil: somebody else has it. LOCK.MEXTEND: at least one of the keys is not held, and none has changed.
     Refused,
     /// LOCK.MRELEASE: the number of keys released; which ones is not known.
     Part(i64),
@@ -89,7 +89,7 @@ pub enum Outcome {
     Answer(i64),
     /// An error: nothing has changed.
     Error(&'static str),
-    /// No reply: it may have been done, may yet be done, or never.
+    /// No reply: it may have been carried out, may still be, or may never be.
     Unknown,
 }
 
@@ -97,16 +97,16 @@ pub enum Outcome {
 pub struct Op {
     pub client: u32,
     pub call: Call,
-    /// For how many keys it was: each has it in its history, with the same client and the same `from`.
+    /// How many keys it was for: the history of each has it, with the same client and the same `from`.
     pub of: usize,
     /// The ID that it was sent with, else 0.
     pub id: i64,
     pub outcome: Outcome,
-    /// When it was sent first.
+    /// When it was first sent.
     pub from: Moment,
-    /// When it was sent last.
+    /// When it was last sent.
     pub sent: Moment,
-    /// When the reply arrived, or when none could arrive.
+    /// When the reply arrived, or from when on none could arrive.
     pub until: Moment,
 }
 
@@ -122,7 +122,7 @@ impl Display for Op {
     }
 }
 
-/// What LOCK.INFO FULL said of a key.
+/// What LOCK.INFO FULL reported about a key.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub from: Moment,
@@ -133,24 +133,24 @@ pub struct Inspection {
     pub queue: Vec<i64>,
 }
 
-/// What kinds of clients share a key.
+/// Which kinds of clients share a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
     /// LOCK.* only.
     Alone,
     /// At most 200 operations of LOCK.* only, so that all their orders can be tried.
     Small,
-    /// Also clients of the classic pattern, SET NX PX, or both.
+    /// LOCK.*, and clients of the classic pattern, SET NX PX, or both.
     Mixed,
 }
 
-/// All that was done with one key.
+/// Everything that was done with one key.
 #[derive(Clone, Debug)]
 pub struct KeyHistory {
     pub key: String,
     pub company: Company,
     pub ops: Vec<Op>,
-    /// In their order.
+    /// In order.
     pub inspections: Vec<Inspection>,
 }
 
@@ -168,20 +168,20 @@ impl KeyHistory {
     }
 }
 
-/// Something that went on and that the promises depend on.
+/// Something that happened during the run and that the promises depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The server, or its network, stood still: what was waited for could not come.
+    /// The server, or its network, stood still, so that nothing could arrive.
     Stall,
-    /// What servers knew of locks may be gone, permitted by their settings.
+    /// The servers may have lost what they knew about locks, as their settings permit.
     Loss,
-    /// The same for the keys that others than LOCK.* use.
+    /// The same for the keys that clients without LOCK.* use too.
     LossOfOthers,
-    /// The server began anew.
+    /// The server was restarted.
     Restart,
-    /// The slot of a key went to another server, and its waiters went nowhere.
+    /// The slot of a key moved to another server, without its waiters.
     Move,
-    /// Another server may have taken over, or the same began anew without what it knew; a grace covers leases.
+    /// Another server may have taken over, or the same one restarted without what it knew; a grace covers leases.
     Change,
 }
 
@@ -198,13 +198,13 @@ pub struct Event {
 pub struct Terms {
     /// The smallest and the largest `lock.margin-ms` that was in force, in microseconds.
     pub margin: (i64, i64),
-    /// `lock.retention-ms` in microseconds if it was one all the time.
+    /// `lock.retention-ms` in microseconds, if it never changed.
     pub retention: Option<i64>,
     /// Whether a failover grace may keep a free lock from being granted.
     pub has_grace: bool,
-    /// For how long a command without a reply may still be under way.
+    /// How long a command without a reply may still be under way.
     pub longest_stall: i64,
-    /// How much longer a wait may take in which nothing stood still: the slower the machine, the longer.
+    /// How much longer a wait without a stall may take: more on a slower machine.
     pub overtime: i64,
     pub events: Vec<Event>,
 }

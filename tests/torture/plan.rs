@@ -29,7 +29,7 @@ impl Setup {
         format!("{self:?}").to_lowercase()
     }
 
-    /// One server, on which others than LOCK.* share keys.
+    /// One server, on which clients without LOCK.* share keys.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Always | Self::Everysec | Self::Nothing)
     }

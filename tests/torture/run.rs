@@ -122,7 +122,7 @@ fn keys(setup: Setup) -> Vec<String> {
 
 /// Keys of one slot that are taken alone, shared and together.
 const SEVERAL: [&str; 4] = ["lock:{several}:a", "lock:{several}:b", "lock:{several}:c", "lock:{several}:d"];
-/// One of them, and two that others than LOCK.* use too.
+/// One of them, and two that clients without LOCK.* use too.
 const BESIDE_OTHERS: [&str; 3] = ["lock:{several}:a", "mixed:{several}:e", "mixed:{several}:f"];
 
 /// What a client does, over and over.

@@ -13,7 +13,7 @@ const ATTEMPTS: usize = 40;
 pub struct Budget(Mutex<HashMap<String, usize>>);
 
 impl Budget {
-    /// The key of now, if there is something left of it.
+    /// The current key, if its budget is not spent.
     pub fn next_key(&self, world: &World, group: u32) -> Option<String> {
         let key = format!("small:{group}:{}", world.now() / FOR_US);
         let mut used = self.0.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Replies to requests for a lock, also to clients that waited, when no command runs.
+//! Replies to requests for a lock, including those to clients that waited, when no command runs.
 
 use crate::engine::grant::{Before, Granted};
 use crate::engine::queue::ReplyShape;

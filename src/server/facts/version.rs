@@ -6,9 +6,9 @@ use crate::server::api::context::Context;
 /// A server and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// Redis, or a server that says so.
+    /// Redis, or a server that claims to be.
     Redis(u64, u64, u64),
-    /// Valkey, which also says that it is Redis 7.2.4.
+    /// Valkey, which also reports that it is Redis 7.2.4.
     Valkey(u64, u64, u64),
 }
 

@@ -149,8 +149,8 @@ impl Settings {
     }
 }
 
-/// The warning for an operator when so many clients may wait that almost none of the connections that the server
-/// accepts are left for others: a holder could not connect to release its lock, and BUSYLOCKS would come too late.
+/// The warning for an operator when waiting clients may take almost all connections that the server accepts: a holder
+/// could not connect to release its lock, and BUSYLOCKS would come too late.
 #[must_use]
 pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     let max_waiters = u64::try_from(max_waiters).unwrap_or(u64::MAX);

@@ -139,7 +139,7 @@ fn nobody_holds_unseen() {
     assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
     let top = locks.conn.call(&["LOCK.TOP"]);
     assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
-    // Also for clients that only have GET.
+    // Clients that only have GET see it too.
     assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));
     // And an operator can take it from the holder, which gets an error.
     locks.release(&token);

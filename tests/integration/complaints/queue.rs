@@ -130,8 +130,8 @@ fn no_dead_waiter_blocks_a_free_lock() {
     }
 }
 
-/// leandromoreira/redlock-rb#76: the lock was taken but the reply came too late: locked by nobody, and
-/// also to the one who took it.
+/// leandromoreira/redlock-rb#76: the lock was taken but the reply came too late: nobody holds it, and
+/// the client that took it is locked out too.
 #[test]
 fn no_lost_reply_leaves_an_orphan() {
     let mut locks = Locks::start();

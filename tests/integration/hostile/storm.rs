@@ -188,7 +188,7 @@ impl Storm {
         if let Some((keys, token)) = granted(&name, command, reply) {
             for key in keys.iter().filter(|_| self.width == 1) {
                 let tokens = self.given.entry(key.clone()).or_default();
-                // The same ID gets the same token again, also that of an earlier one of several holders.
+                // The same ID gets the same token again, even that of an earlier one of several holders.
                 let is_new = tokens.insert(token);
                 assert!(!is_new || tokens.last() == Some(&token), "{}: {token} in {tokens:?}", show(key));
             }

@@ -41,7 +41,7 @@ impl Clock {
         });
     }
 
-    /// Waits until so many steps are counted.
+    /// Waits until this many steps are counted.
     fn wait_for_steps(&self, count: i64) {
         let mut conn = self.server.conn();
         until("the steps are counted", || (number(&mut conn, "clock_steps") == count).then_some(()));

@@ -60,7 +60,7 @@ fn notified(retention_ms: &str) -> Option<Queue> {
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
-    // Also where a lock is gone with its timestamp.
+    // Even where a lock is gone with its timestamp.
     for (stall, retention_ms) in [(stand_still as Stall, "60000"), (run_slow_script, "60000"), (stand_still, "0")] {
         let Some(mut queue) = notified(retention_ms) else { return };
         let mut blocked = queue.locks.wait(&[]);

@@ -12,7 +12,7 @@ use testkit::sentinel::until_long;
 use testkit::{skipped, until, Conn, Reply, Server};
 
 const MAX_LAG: &str = "2";
-/// Margin 1 s, max-lag 2 s and 2 s: so much shorter than the grace are leases.
+/// Margin 1 s, max-lag 2 s and 2 s: a lease has to be this much shorter than the grace.
 const TAKEN_MS: u64 = 5_000;
 
 fn server(max_lag: &str, grace_ms: u64, more: &[&str]) -> Server {

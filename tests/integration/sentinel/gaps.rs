@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use testkit::relay::Relay;
 use testkit::{until, Conn, Reply, Server};
 
-/// Margin 1 s, max-lag 1 s and 2 s: so long may a master grant after its replicas left it, and by
-/// so much are leases shorter than the grace.
+/// Margin 1 s, max-lag 1 s and 2 s: a master may grant for this long after its replicas left it, and
+/// leases are this much shorter than the grace.
 const LAST_GRANT: Duration = Duration::from_secs(4);
 /// Leaves 500 ms for a lease.
 const GRACE_MS: u64 = 4_500;

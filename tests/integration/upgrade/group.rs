@@ -144,7 +144,7 @@ fn a_plain_replica_restart_refuses_grants_meanwhile() {
     until_long("it grants", || matches!(probe(&mut master), Reply::Int(_)).then_some(()));
     let reply = upgrade.restart(upgrade.replicas()[0]);
     assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
-    // The server refuses whatever could write, also for a lock that is held.
+    // The server refuses whatever could write, even for a lock that is held.
     let token = until_long("it grants again", || match master.call(&["LOCK.ACQUIRE", "held", "PX", "2000"]) {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,

@@ -40,8 +40,8 @@ pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Dura
     panic!("{what}: each try took more than {bound:?} of CPU: {}", seen.join(", "));
 }
 
-/// Asserts that something took less than `limit` of wall time. That is only for what no CPU time shows, and the limit
-/// is ten times and more what it usually takes, or it is so long that only what was forgotten takes longer.
+/// Asserts that something took less than `limit` of wall time. Use it only for what CPU time does not show. The limit
+/// is at least ten times what it usually takes, or so long that only something forgotten takes longer.
 pub fn wall(what: &str, limit: Duration, took: Duration) {
     assert_is_listed();
     println!("{what}: {took:.1?}, limit {limit:?}");

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a line may take: also on a machine that is busy with many programs.
+/// How long a line may take, even on a machine that is busy with many programs.
 pub const PATIENCE: Duration = Duration::from_secs(2 * DEADLINE.as_secs());
 
-/// A running program; dropped, it is killed, and if the test has failed, what it complained of is printed.
+/// A running program. Dropping it kills it and, if the test has failed, prints what it wrote to stderr.
 pub struct Program {
     child: Child,
     stdin: ChildStdin,

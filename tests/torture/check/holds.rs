@@ -273,7 +273,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         let own = latest.get(&op.client).copied();
         let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
         let (promised, has_lost) = match op.call {
-            // Also one whose lock ended by a step of the server's clock.
+            // Even one whose lock was ended by a step of the server's clock.
             Call::ClassicDrop { end } => (end, own.is_some_and(|own| holds[own].is_waived || holds[own].end < op.from)),
             Call::ClassicTake { read_at, .. } => (read_at + terms.margin.0 / 2, false),
             _ => continue,

@@ -1,5 +1,5 @@
 //! Clients of LOCK.* on some keys that all of them use: alone, shared, with a limit, or several at once in any order.
-//! Some wait without a connection. They extend and release one of them, some, or all, also locks that they do not hold.
+//! Some wait without a connection. They extend and release one, some, or all of them, even locks that they do not hold.
 
 use super::ask::Attempt;
 use super::{Client, Habits};

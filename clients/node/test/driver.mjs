@@ -1,4 +1,4 @@
-// Plays the orders of clients/suite with this package: `driver.mjs node-redis` or `driver.mjs ioredis`.
+// Carries out the orders of clients/suite with this package: `driver.mjs node-redis` or `driver.mjs ioredis`.
 // SERVERLOCK is the folder in which the package is built, beside the node_modules with the client libraries.
 
 import { readFileSync } from 'node:fs';
@@ -39,7 +39,7 @@ function answerError(n, error) {
   say({ n, error: { kind, text } });
 }
 
-/** That of the README: the default one ends a client whose socket timed out. */
+/** The strategy from the README: the default one closes a client whose socket timed out. */
 const reconnectStrategy = (retries) => Math.min(50 * 2 ** retries, 2000);
 
 async function clientOf(at, protocol, keyPrefix) {
@@ -229,7 +229,7 @@ const acts = {
       while (left-- > 0) {
         const key = keys[Math.floor(Math.random() * keys.length)];
         let at = performance.now() + order.within_ms * Math.random() ** 3;
-        if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // together with others
+        if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // at the same moment as others
         const [signal, end] = STORMS[order.means](at);
         try {
           await lock[key].run(() => undefined, { signal });
@@ -295,7 +295,7 @@ const acts = {
   },
 };
 
-/** A worker that is started in a scope, and outlives it. */
+/** A worker that starts in a scope and outlives it. */
 async function work(name, begun) {
   for (;;) {
     const next = new Promise((resolve) => (workers[name] = resolve));
@@ -305,7 +305,7 @@ async function work(name, begun) {
   }
 }
 
-/** Each gives a signal that is aborted at that moment, and what is to be done at the end of the attempt. */
+/** Each returns a signal that aborts at that moment, and what to do when the attempt has ended. */
 const batches = new Map();
 const STORMS = {
   abort(at) {

@@ -285,7 +285,7 @@ final class EngineTest extends TestCase
         try {
             $lock->run(function (Held $held) use ($lock): void {
                 try {
-                    $held->verify(); // gives 0
+                    $held->verify(); // the reply is 0
                     self::fail('held');
                 } catch (LockLostException) {
                 }

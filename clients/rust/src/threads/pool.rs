@@ -8,7 +8,7 @@ use redis::{Connection, ConnectionLike, RedisResult};
 use crate::route::Servers;
 use crate::sync::locked;
 
-/// A pool of connections that the application shares with its locks. It keeps as many open as were in use at a time.
+/// A pool of connections that the application shares with its locks. It keeps as many open as were ever in use at once.
 ///
 /// ```no_run
 /// use serverlock::{Connections, Locks};
@@ -51,7 +51,7 @@ impl<S: Into<Servers>> From<S> for Connections {
 }
 
 impl Connections {
-    /// Opens none yet. A `redis::Client`, a `SentinelClient` or [`Servers`] names the server.
+    /// Opens no connection yet. `servers` is a `redis::Client`, a `SentinelClient` or [`Servers`].
     pub fn new(servers: impl Into<Servers>) -> Self {
         Self::at(servers.into(), None)
     }
@@ -65,10 +65,11 @@ impl Connections {
         &self.shared.servers
     }
 
-    /// Uses one of the connections, which is closed if the work fails. Each reply may take 5 seconds.
+    /// Lends one of the connections to the work, and closes it if the work fails without an error reply. Each reply may
+    /// take 5 seconds.
     ///
     /// # Errors
-    /// Those of the work, or that there is no connection.
+    /// The error of the work, or of opening a connection.
     pub fn with<T>(&self, work: impl FnOnce(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
         let mut kept = self.take(self.shared.timeout)?;
         let done = work(&mut kept.connection);
@@ -78,7 +79,7 @@ impl Connections {
         done
     }
 
-    /// One that replies in time, or not at all.
+    /// Takes a connection whose reads and writes time out after `timeout`.
     pub(crate) fn take(&self, timeout: Duration) -> RedisResult<Kept> {
         let idle = locked(&self.shared.idle).pop();
         let mut kept = match idle {
@@ -105,7 +106,7 @@ impl Connections {
         }
     }
 
-    /// One has broken: the others are as old, and lead to the same server.
+    /// Closes the idle connections after one was lost: they are as old, and lead to the same server.
     pub(crate) fn drop_idle(&self) {
         let idle = std::mem::take(&mut *locked(&self.shared.idle));
         drop(idle);

@@ -56,8 +56,6 @@ PATTERNS = {
     "circle, for cycle": r"\b[Cc]ircles?\b",
     "those who": r"\b[Tt]hose who\b",
 }
-# Patterns that are not searched in core/, which still has them.
-NOT_IN_CORE = "also, for even|so many, for this many|not any more|of before|circle, for cycle|those who".split("|")
 PATTERNS = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
 
 SLASHES = re.compile(r"\s*(?://[/!]?|/?\*+/?)(?: |$)(.*)")
@@ -148,8 +146,6 @@ def findings(path):
         # One line, whose characters stay where they were.
         flat = re.sub(r"\n(?![-|*] )", " ", plain) + "\n"
         for name, pattern in PATTERNS.items():
-            if path.parts[0] == "core" and name in NOT_IN_CORE:
-                continue
             for found in pattern.finditer(flat):
                 line = first + paragraph[: found.start()].count("\n")
                 yield line, name, " ".join(paragraph[found.start() : found.end()].split())[:90]

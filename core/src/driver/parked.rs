@@ -137,7 +137,7 @@ impl<E: Edge> Entry<'_, E> {
         let decided = self.engine().grant_all(ticket, &locks, terms, notified, now);
         let Some((decisions, granted)) = decided else { return Ok(false) };
         if permit.writer() == Writer::Timer {
-            // The server's own commands signal each key at once, and a listener may touch the others.
+            // The server's own commands signal each key at once, and a module that gets the event may touch the others.
             opened.iter_mut().for_each(Key::close);
         }
         let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);

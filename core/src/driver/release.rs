@@ -90,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
             self.engine().queues().has_parked(key)
         });
         let heirs = (!has_parked).then_some(Of::Head(None));
-        // A listener to one key may change others: each of the rest is opened again.
+        // A module that gets the event of one key may change others: each of the rest is opened again.
         let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
         let mut result = Ok(released);

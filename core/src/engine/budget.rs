@@ -1,8 +1,8 @@
 //! How much an event-loop iteration or a command does besides its own work before the server gets its turn.
 //!
-//! Everything that walks over what others have left behind spends from one budget, and goes on in the next iteration
-//! when that is spent. It counts keys and the bytes of their names, since one grant can have 256 kB of them. It is
-//! checked before each piece of work, so one piece may exceed it: by what one waiter or one grant has.
+//! Everything that walks over what others have left behind spends from one budget, and continues in the next iteration
+//! once that is spent. The budget counts keys and the bytes of their names, since one grant can have 256 kB of them. It
+//! is checked before each piece of work, so one piece may exceed it by the keys of one waiter or one grant.
 
 use super::clock::Clock;
 use super::names::Keys;
@@ -14,7 +14,7 @@ pub struct Budget {
     /// How many keys may be read or written.
     most: usize,
     spent: usize,
-    /// For how long, from the first check of the time on.
+    /// The time that the work may take, counted from the first check of the time.
     time: Micros,
     until: Option<MonotonicMicros>,
 }
@@ -29,7 +29,7 @@ impl Budget {
     pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// For the answers that leave at the end of an entry.
     pub const ANSWERS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
-    /// The share of an iteration for one kind of work, so that much of one kind keeps no other from its turn.
+    /// The share of an iteration for one kind of work, so that no kind starves another.
     pub const PART: usize = 256;
     /// How many bytes of names cost as much as a key.
     const BYTES: usize = 4_096;
@@ -67,7 +67,7 @@ impl Budget {
         self.spend_names(1, keys.size());
     }
 
-    /// Each of these keys was looked at.
+    /// Each of these keys was inspected.
     pub fn spend_on_each(&mut self, keys: &Keys) {
         self.spend_names(keys.len(), keys.size());
     }

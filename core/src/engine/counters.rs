@@ -43,7 +43,7 @@ counters! {
     Claims => c"claims",
     /// Grants that were not claimed in time.
     Unclaimed => c"unclaimed",
-    /// Attempts that left the queue because nobody listened to their channel.
+    /// Attempts that left the queue because their channel had no subscriber.
     Unheard => c"unheard",
     /// Waits that timed out.
     TimeOuts => c"wait_timeouts",

@@ -9,7 +9,7 @@ pub struct KeyName<'n> {
 }
 
 impl<'n> KeyName<'n> {
-    /// A name that no key has, for when nobody asks for it.
+    /// A name that no key has, for when the engine does not need the name.
     pub const NOBODYS: Self = Self { db: -1, name: &[] };
 
     #[must_use]
@@ -38,7 +38,7 @@ impl<'n> KeyNames<'n> {
         Self { db, names }
     }
 
-    /// Each of them.
+    /// Each key with its database.
     #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = KeyName<'n>> {
         self.names.iter().map(move |name| KeyName { db: self.db, name })

@@ -47,7 +47,7 @@ pub enum News {
 #[derive(Clone, Debug)]
 pub struct Notice {
     pub channel: Rc<Channel>,
-    /// What it says.
+    /// The kind of message.
     pub news: News,
     /// The attempt.
     pub id: Id,

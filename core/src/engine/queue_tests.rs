@@ -292,7 +292,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
 
 #[test]
 fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
-    // Told of again during the look, as where the key of a queue expires when it is opened.
+    // Reported again while the queue is served, as when its key expires as it is opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
         queues.join(KeyNames::new(0, &[b"a", b"c"]), 0, waiter(1, 0, 9));

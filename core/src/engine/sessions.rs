@@ -51,7 +51,7 @@ pub struct Sessions {
     count: usize,
     /// The number of bindings at which the next sweep begins.
     sweep_at: usize,
-    /// The binding that a sweep under way looked at last.
+    /// The binding that the current sweep inspected last.
     swept: Option<(u64, (LockKey, Token))>,
 }
 

@@ -11,7 +11,7 @@
 //! let now = UnixMicros(1_763_710_000_000_000);
 //! let first = tokens.next(now, None);
 //! assert_eq!(first.get(), now.0);
-//! // The clock was set back by a minute: the token grows all the same.
+//! // The clock was set back by a minute: the token still grows.
 //! let second = tokens.next(now.before(Micros::from_ms(60_000)), Some(first));
 //! assert_eq!(second.get(), first.get() + 1);
 //! ```

@@ -74,7 +74,7 @@ impl<H> Engine<H> {
         self.claims.seen(now, limits.claim, limits.tick);
     }
 
-    /// A claim was refused: the attempt is there all the same.
+    /// A claim was refused, but it shows that the attempt is alive.
     pub fn claim_refused(&mut self, ticket: Ticket) {
         self.claims.refused(ticket);
     }

@@ -41,7 +41,7 @@ fn names(attempt: usize) -> Vec<Vec<u8>> {
     (0..KEYS).map(|key| format!("{attempt}-{key}").into_bytes()).collect()
 }
 
-/// They wait, told on a channel, for the end of the connection 1 at most.
+/// They wait to be notified on a channel, at most until the connection 1 ends.
 fn waiting(engine: &mut Engine<u64>) {
     for attempt in 0..CROWD {
         let channel = Rc::new(Channel { name: b"c"[..].into(), is_sharded: false });

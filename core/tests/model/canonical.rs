@@ -204,7 +204,7 @@ proptest! {
 /// A server on which client 1 holds the lock `a`.
 fn held() -> (Node, Token) {
     let node = node();
-    // It listens already, whatever comes.
+    // Events of clients are on from the start.
     node.world.borrow_mut().listens_to_clients = true;
     let token = hold(&node, 1, b"a", &ask(0));
     (node, token)

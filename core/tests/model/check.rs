@@ -11,7 +11,7 @@ pub fn is_large() -> bool {
     std::env::var("LOCK_MODEL").is_ok_and(|bounds| bounds == "large")
 }
 
-/// What a run has looked at.
+/// What a run has checked.
 struct Figures {
     states: usize,
     depth: usize,

@@ -1,12 +1,13 @@
 //! The classic ways to lock with plain commands: where they give the lock to two clients, and where they do not.
 //!
-//! The sequence documented for SETNX, which keeps the time of its end in the key: with DEL and SETNX on an expired
-//! lock, which the documentation warns of, and with GETSET. And `SET NX PX` with its two ways to release.
+//! One is the sequence documented for SETNX, which keeps the time of its end in the key. On an expired lock it uses
+//! either DEL and SETNX, which the documentation warns about, or GETSET. The other is `SET NX PX`, with its two ways to
+//! release.
 
 use crate::check;
 use stateright::{Model, Property};
 
-/// How a client takes an expired lock over, or gives its lock back.
+/// How a client takes over an expired lock, or gives its lock back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A timestamp in the key; on an expired one DEL, then SETNX.
@@ -15,20 +16,20 @@ enum Way {
     Getset,
     /// A native expiry; DEL when the work is done.
     PlainDelete,
-    /// A native expiry; DEL when the work is done and the key still has the own value, in one step (Lua).
+    /// A native expiry; DEL when the work is done, if the key still has the client's value, in one step (Lua).
     CompareAndDelete,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Client {
     Idle,
-    /// SETNX said no.
+    /// SETNX replied 0.
     Refused,
-    /// GET said that the lock is expired.
+    /// GET showed that the lock is expired.
     SawExpired,
     /// It has deleted the expired lock.
     Deleted,
-    /// It works, and believes to hold the lock until then.
+    /// It works, and believes that it holds the lock until then.
     Holds(u8),
     Crashed,
 }
@@ -94,7 +95,7 @@ impl Model for Classic {
                 Client::SawExpired if self.way == Way::Getset => actions.push(Action::Getset(who)),
                 Client::SawExpired => actions.push(Action::Del(who)),
                 Client::Deleted => actions.push(Action::Setnx(who)),
-                // The classic pattern looks at the time before it deletes; SET NX PX clients do not.
+                // The classic pattern checks the time before it deletes; SET NX PX clients do not.
                 Client::Holds(until) if state.now < *until || !self.keeps_time_in_key() => {
                     actions.extend([Action::Release(who), Action::Crash(who)]);
                 }
@@ -133,7 +134,7 @@ impl Model for Classic {
             }
             Action::Getset(who) => {
                 next.key = Some((who, now + LEASE + MARGIN));
-                // A client that finds a timestamp that has not passed has lost, and has written its own all the same.
+                // A client that finds a timestamp in the future has lost, although it has written its own.
                 let had = state.key.is_some_and(|(_, timestamp)| timestamp > now);
                 next.clients[who] = if had { Client::Idle } else { holds };
             }

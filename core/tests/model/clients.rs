@@ -42,9 +42,9 @@ pub enum Phase {
     Extending,
     /// It has sent LOCK.RELEASE or LOCK.CANCEL.
     Leaving,
-    /// SETNX said no.
+    /// SETNX replied 0.
     Refused,
-    /// GET said that the lock is expired.
+    /// GET showed that the lock is expired.
     SawExpired,
     Crashed,
 }
@@ -68,9 +68,9 @@ pub struct Client {
     /// How often it may still ask.
     pub asks: u8,
     pub token: Option<Token>,
-    /// When the command was sent that it waits for the answer of: leases are counted from then.
+    /// When it sent the command whose reply it awaits: leases are counted from then.
     pub sent_at: u8,
-    /// Until when it believes to hold the lock, by its own watch.
+    /// Until when it believes that it holds the lock, by its own clock.
     pub believes_until: u8,
     pub outbox: Option<Sent>,
     pub inbox: Option<Reply>,

@@ -41,7 +41,7 @@ fn a_crowd_is_answered_once_and_a_part_at_a_time_whoever_leaves_meanwhile() {
     clients.clone().for_each(|client| wait(&node, client, &[KEY], &alone(30, 9)));
     node.event(|entry| entry.demoted());
     assert_eq!(sent(&node).len(), AT_ONCE);
-    // They are not answered yet: they are given back once all the same.
+    // They are not answered yet, and are still given back only once.
     let gone = [1_500, 1_999, u64::from(CROWD)];
     for client in gone {
         node.disconnect(client);

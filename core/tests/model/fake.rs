@@ -2,8 +2,9 @@
 //! and a clock that stands still until a test moves it. It knows no rule of locks: a command that the driver forgets
 //! is missing in its keys.
 //!
-//! It behaves as a server does. A key whose native expiry has passed is gone when it is opened, and its listeners are
-//! notified. A blocked client is answered once. A timer fires when its time has come, and nothing else wakes a client.
+//! It behaves as a server does. A key whose native expiry has passed is gone when it is opened, and its end is reported
+//! as a keyspace event. A blocked client is answered once. A timer fires when its time has come, and nothing else wakes
+//! a client.
 
 mod edge;
 mod key;
@@ -52,7 +53,7 @@ pub enum Fault {
     ForgetsDueTimes,
     /// No place is kept.
     ForgetsPlaces,
-    /// The module is not told the ID of an attempt.
+    /// The module does not get the ID of an attempt.
     IgnoresIds,
 }
 
@@ -112,7 +113,7 @@ pub struct World {
     pub timers: u64,
     pub listens_to_keys: bool,
     pub listens_to_clients: bool,
-    /// It tells of no keys, whoever listens.
+    /// It reports no keyspace events, even if they are on.
     pub is_mute: bool,
     /// The server does not let a module write outside of commands.
     pub is_paused: bool,
@@ -146,7 +147,7 @@ pub struct World {
     pub refused: BTreeMap<Vec<u8>, WriteRefused>,
     /// The offset of a master, and what its replicas have answered; nothing: the server does not tell.
     pub replication: Option<(u64, Vec<grace::Answer>)>,
-    /// For how long the machine was suspended.
+    /// How long the machine was suspended.
     pub suspended: Micros,
     /// The events that the module has subscribed to.
     pub subscriptions: Vec<&'static str>,

@@ -1,5 +1,5 @@
 //! Attempts that wait without a connection, step by step: their places in the queue, their messages, and what they
-//! claim. Each test is a sentence of what is promised.
+//! claim. Each test stands for one sentence of the promises.
 
 mod claims;
 mod dead;
@@ -24,17 +24,17 @@ const OTHER: ChannelName<'static> = ChannelName { name: b"app-2", is_sharded: fa
 const K: &[&[u8]] = &[b"k"];
 const K_AND_X: &[&[u8]] = &[b"k", b"x"];
 
-/// The same, told on a channel.
+/// The same, notified on a channel.
 fn told_on(channel: ChannelName<'static>, ask: Ask<'static>) -> Ask<'static> {
     Ask { notify: Some(channel), ..ask }
 }
 
-/// An attempt with a lease of 5 s that waits for 9 s, told on the first channel.
+/// An attempt with a lease of 5 s that waits for 9 s, notified on the first channel.
 fn attempt(number: u64) -> Ask<'static> {
     told_on(CHANNEL, named(number, alone(5, 9)))
 }
 
-/// A server whose lock `k` is held, and whose clients listen to both channels.
+/// A server whose lock `k` is held, and on which both channels have a subscriber.
 fn held() -> (Node, Token) {
     let node = Node::new(Settings::default(), START);
     listen(&node, CHANNEL);

@@ -33,9 +33,9 @@ const HOUR: Micros = Micros(3_600 * SECOND.0);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub crashes: u8,
-    /// A client gives up a call and sends it again, with the same ID.
+    /// A client gives up a command and sends it again, with the same ID.
     pub resends: u8,
-    /// A call that was given up arrives all the same, later.
+    /// A command that was given up still arrives, later.
     pub late: u8,
     pub extends: u8,
     pub cancels: u8,
@@ -131,7 +131,7 @@ pub enum Action {
     CompareAndDelete(usize),
 }
 
-/// For how long a place is kept.
+/// How long a place is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     ForEver,
@@ -167,7 +167,7 @@ impl Protocol {
     fn settings(&self) -> Settings {
         let Scope { retention, fault, .. } = self.scope;
         let limits = Limits { place: NEVER, ..Settings::default().limits };
-        // Who changed a key in silence is found at once: a server that does not tell of keys is looked at each time.
+        // A change of a key without an event is found at once: a server that reports no events is inspected each time.
         let reports_keys = false;
         let margin = Self::seconds(self.scope.margin);
         Settings { margin, retention, limits, reports_keys, fault, ..Settings::default() }

@@ -216,7 +216,7 @@ fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_bac
 
 #[test]
 fn a_session_that_was_renewed_on_another_connection_or_forgotten_ends_no_lock() {
-    // An event between the end of a connection and the timer, and whether the lock keeps its lease all the same.
+    // An event between the end of a connection and the timer, and whether the lock still keeps its lease.
     type Between = fn(&Node, Token);
     let extend: Between = |node, token| {
         node.command(5, |entry| entry.extend(b"k", token, seconds(60))).unwrap();

@@ -41,7 +41,7 @@ impl Server {
 
     fn fresh(settings: Settings) -> Node {
         let node = Node::new(settings, UnixMicros(START_S * 1_000_000));
-        // It has looked at its clocks.
+        // It has read its clocks.
         node.event(|entry| entry.tick());
         node
     }

@@ -1,5 +1,5 @@
-//! The end of a entry from the server, and what the timer does in one event-loop iteration: the module listens when it
-//! has to, sets one timer, and leaves the rest for later when a turn becomes too long.
+//! The end of an entry from the server, and what the timer does in one event-loop iteration: the module turns events on
+//! when it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
 use crate::asks::{alone as ask, count, hold, in_session, is_granted, named, node, seconds, settle, wait, START};
 use crate::fake::{Blocked, Node};
@@ -143,7 +143,7 @@ fn a_grant_that_nobody_received_passes_over_those_whose_leases_are_too_long_by_n
     wait(&node, 2, &[b"k"], &ask(5, 99));
     wait(&node, 3, &[b"k"], &ask(60, 99));
     wait(&node, 4, &[b"k"], &ask(5, 99));
-    // More waits than are ended in one turn come to their end before.
+    // Before that, more waits reach their end than one turn ends.
     for client in 10..200 {
         wait(&node, client, &[b"other"], &ask(60, 50));
     }

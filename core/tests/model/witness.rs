@@ -27,9 +27,9 @@ pub enum Fault {
     TokenDidNotGrow,
     /// The lock was granted to one who came after somebody who waits.
     Overtook,
-    /// The lock was granted while an earlier grant was good.
+    /// The lock was granted while an earlier grant was valid.
     GrantedTwice,
-    /// An attempt that holds asked again and was not told its token.
+    /// An attempt that holds the lock asked again and did not get its token.
     NotTold,
 }
 
@@ -67,7 +67,7 @@ pub struct Witness {
     live: Option<Live>,
     /// The refused clients in the queue, or with a place, in the order in which they came; each with its connection.
     arrived: Vec<(Who, u64)>,
-    /// Grants that were sent, and their attempts told in no other way.
+    /// Grants that were sent, and that their attempts did not learn about in another way.
     on_their_way: Vec<(Token, Who)>,
     /// A grant that the server knows nobody received.
     unreceived: Option<Token>,
@@ -75,7 +75,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The server has granted the lock, or told somebody of a grant again.
+    /// The server has granted the lock, or reported a grant again.
     pub fn granted(&mut self, grant: Grant, world: &World, term: Micros) {
         let Grant { who, token, session } = grant;
         let (now, until) = (world.wall, world.wall.after(term));

@@ -18,7 +18,7 @@ use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
 
-/// A server on which an attempt was just told of its grant.
+/// A server on which an attempt was just notified of its grant.
 fn told(names: &[&[u8]]) -> (Node, Token) {
     let (node, token) = held();
     queue(&node, names, &attempt(7));
@@ -58,7 +58,7 @@ fn a_grant_that_was_given_up_is_not_extended() {
     assert_eq!(value(&node, b"x"), None);
 }
 
-/// A server on which an attempt was just told of its grant, which succeeds a client of the classic pattern.
+/// A server on which an attempt was just notified of its grant, which succeeds a client of the classic pattern.
 fn told_after_a_classic_client(share: Share) -> Node {
     let node = crate::asks::node();
     super::listen(&node, CHANNEL);

@@ -11,7 +11,7 @@ use redis_lock_core::lock::token::Token;
 
 const K_AND_W: &[&[u8]] = &[b"k", b"w"];
 
-/// A server on which an attempt was just told of its grant of two keys, with another client behind it.
+/// A server on which an attempt was just notified of its grant of two keys, with another client behind it.
 fn told() -> (Node, Token) {
     let (node, token) = held();
     queue(&node, K_AND_X, &attempt(7));

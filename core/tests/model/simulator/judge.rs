@@ -375,7 +375,7 @@ impl Court {
         writes
     }
 
-    /// The tokens of grants of which no reply has told yet.
+    /// The tokens of grants that no reply has reported yet.
     pub fn untold(writes: &Writes) -> Vec<u64> {
         writes.found.iter().map(|found| found.token).collect()
     }

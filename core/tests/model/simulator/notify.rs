@@ -148,7 +148,7 @@ impl Run {
         self.acquire(&Call { client, ..call }, several);
     }
 
-    /// An attempt claims its grant: at the server that told it, or at the newest master.
+    /// An attempt claims its grant: at the server that notified it, or at the newest master.
     pub(super) fn claim(&mut self, number: Number, client: Number) {
         let site = self.newest();
         let unclaimed = &self.courts[site].unclaimed;
@@ -181,7 +181,7 @@ impl Run {
         }
     }
 
-    /// Everybody listens: so it is where a server starts.
+    /// All channels have a subscriber, as when a server starts.
     pub(super) fn subscribe_all(node: &Node) {
         node.world.borrow_mut().subscribed = (0..CHANNELS).map(channel).collect();
     }

@@ -166,7 +166,7 @@ impl Raw {
         }
     }
 
-    /// When its last holder ends, as it says.
+    /// When its last holder ends, according to the key.
     pub fn last_end(&self) -> u64 {
         match self {
             Self::Number(timestamp) => *timestamp,

@@ -58,7 +58,7 @@ pub struct Site {
     pub drift: i64,
     /// The latest time that it has shown before it was set.
     pub latest_wall: u64,
-    /// For how long its machine was suspended.
+    /// How long its machine was suspended.
     asleep: u64,
     next_tick: u64,
     ticks: u64,

@@ -1,4 +1,4 @@
-//! Keys, which execute the commands of a change.
+//! Keys, and how they carry out the commands of a change.
 
 use super::super::key::FakeKey;
 use super::super::{Fault, Place};
@@ -69,7 +69,7 @@ impl Keys for FakeEdge<'_> {
     }
 
     fn check_writable(&self, permit: Permit, key: &FakeKey) -> Result<(), WriteRefused> {
-        // A server does not know before what its own commands would reply.
+        // A server does not know in advance what its own commands will reply.
         let refused = self.node.world.borrow().refused.get(&key.place.1).copied();
         refused.filter(|_| permit.writer() == Writer::Command).map_or(Ok(()), Err)
     }

@@ -47,7 +47,7 @@ pub(super) struct Lost {
 /// Whether an attempt can be notified at the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Ears {
-    /// Somebody listens to its channel.
+    /// Its channel has a subscriber.
     pub is_subscribed: bool,
     /// It is notified later: a transaction runs.
     pub later: bool,
@@ -300,7 +300,7 @@ impl Court {
             self.expect_news(channel, News::Cancelled, id);
         } else {
             if is_over && self.line.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
-                // Its process may be there if it was never told, or could not claim the grant.
+                // Its process may be there if it was never notified, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
                 // Nor if its claim may have waited for a server that stood still.
                 let was_heard = deadline > self.resumed;

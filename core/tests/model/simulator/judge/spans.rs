@@ -47,7 +47,7 @@ impl Spans {
         }
     }
 
-    /// A grant was extended, or told again: nobody else may have it meanwhile.
+    /// A grant was extended, or reported again: nobody else may have it meanwhile.
     pub fn prolonged(&mut self, token: u64, places: &[Place], lease: u64, may_be_shorter: bool, reign: u64, now: u64) {
         let is_own = |span: &Span| {
             span.token == token && places.contains(&span.place) && (!span.has_ended || span.reign == reign)

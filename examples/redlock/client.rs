@@ -157,7 +157,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// For how long it is still held, by this client's clock. Zero: it is not, and work has to end
+    /// How long it is still held, by this client's clock. Zero: it is not, and work has to end
     /// before.
     #[must_use]
     pub fn validity(&self) -> Duration {

@@ -11,24 +11,24 @@ use crate::driver::Writer;
 use crate::server::api::context::Context;
 use crate::server::state::{module, Module};
 
-/// The server, for one call.
+/// The server, for one entry.
 pub struct ServerEdge<'c> {
     context: &'c Context,
     module: &'static Module,
     /// The writer: a command changes keys in place.
     writer: Writer,
-    /// It is the timer itself, and not another event, that writes like it.
+    /// Whether this is the timer itself, not another event that writes as the timer does.
     is_timer: bool,
 }
 
 impl<'c> ServerEdge<'c> {
-    /// Wraps one call from the server; `writer`: a command, or else the timer.
+    /// Wraps one entry from the server; `writer`: a command, or else the timer.
     #[must_use]
     pub fn of(context: &'c Context, writer: Writer) -> Self {
         Self { context, module: module(), writer, is_timer: false }
     }
 
-    /// Wraps a call of the timer.
+    /// Wraps an entry of the timer.
     #[must_use]
     pub fn of_timer(context: &'c Context) -> Self {
         Self { is_timer: true, ..Self::of(context, Writer::Timer) }

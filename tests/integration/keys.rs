@@ -1,5 +1,5 @@
-//! Several keys at once: all of them or none, with one token. Waiters for them delay no other client, locks of others
-//! stay theirs, each key needs its permissions, and all need one slot.
+//! Several keys at once: all of them or none, with one token. Waiters for several keys delay no other client, other
+//! clients keep their locks, each key needs its own permission, and all keys have to be in one slot.
 
 mod kept;
 mod long;
@@ -87,7 +87,7 @@ fn several_locks_are_granted_when_all_are_free() {
     let mut locks = Locks::start();
     let [a, b] = ["a", "b"].map(|key| acquire(&mut locks.conn, &[key, "EX", "60"]));
     let mut all = locks.wait_with(&["LOCK.MACQUIRE", "3", "a", "b", "c", "EX", "60", "WAIT", "60000"]);
-    // c is free, and stays so for others.
+    // c is free, and others can still take it.
     let c = acquire(&mut locks.conn, &["c", "EX", "60"]);
     let mut behind = locks.wait_with(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
@@ -190,7 +190,7 @@ fn each_key_needs_permission_for_its_access() {
     }
     let mut conn = server.conn();
     conn.ok(&["AUTH", "mixed", "any"]);
-    // MACQUIRE reads and writes all of them, the others write.
+    // MACQUIRE reads and writes all of the keys; the other commands only write them.
     let [take, extend, release] = CALLS;
     assert!(conn.call(take).error().starts_with("NOPERM "));
     assert_eq!(conn.int(extend), 0);
@@ -199,7 +199,7 @@ fn each_key_needs_permission_for_its_access() {
         let mut other = call.to_vec();
         other[3] = "app:c";
         assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
-        // Even if the number of keys is written in another way, and in a transaction.
+        // Even if the number of keys is written differently, and in a transaction.
         other[1] = "02";
         assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
         conn.ok(&["MULTI"]);

@@ -60,7 +60,7 @@ impl Scene {
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
-        // Where the module does not listen to events of keys, each DEL is a wake-up that was missed.
+        // Where keyspace events are off, each DEL is a missed wake-up.
         let tells = self.conn.has_key_events();
         let counts = |name: &str| tells || name != "missed_wakeups";
         let moved: Vec<_> =

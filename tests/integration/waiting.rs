@@ -24,7 +24,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Without a margin, so that a lease ends when it says, and with more settings of the module.
+    /// Without a margin, so that a lease ends exactly on time, and with more settings of the module.
     /// Settings are module arguments, because 6.2 knows no other.
     pub fn with(module_args: &[&str]) -> Self {
         Self::on(Server::with().module_args(&["margin-ms", "0"]).module_args(module_args).start())
@@ -170,7 +170,7 @@ impl Waiter {
         assert!(reply.is_err(), "{reply:?}");
     }
 
-    /// The server was demoted: it says so itself, and then closes the connection or not.
+    /// The server was demoted: it reports that itself, and then may close the connection.
     pub fn demoted(&mut self) {
         if let Ok(reply) = self.conn.try_read() {
             assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");

@@ -182,7 +182,7 @@ fn top_lists_at_most_400_shared_locks() {
     assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "900"]).list().len(), 900);
 }
 
-/// COUNT bounds the holders that are read, too, and all locks are found all the same.
+/// COUNT bounds the holders that are read, too, and all locks are still found.
 #[test]
 fn a_page_of_large_locks_is_a_short_one() {
     const BOUND: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! Waits of many clients for many locks at once: they hold up no other client, cost what their names cost, and an idle
+//! Many clients that wait for many locks at once: they hold up no other client, cost what their names cost, and an idle
 //! server does no work for them.
 
 use crate::holders::crowd::cost;
@@ -94,7 +94,7 @@ fn waiters_behind_many_parked_ones_are_served() {
     let mut locks = Locks::start();
     let x = acquire(&mut locks.conn, &["x", "EX", "600"]);
     acquire(&mut locks.conn, &["y", "EX", "600"]);
-    // Each can have x, and none y.
+    // Each can have x, but none can have y.
     let both = ["x", "y"].map(String::from);
     let _waiting = wait_for_all(&mut locks, 300, &both);
     let mut behind = locks.wait_with(&["LOCK.ACQUIRE", "x", "EX", "600", "WAIT", "600000"]);
@@ -132,7 +132,7 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["k00500", "EX", "600"]);
     let keys = names("k", 1_024);
-    // The first time tables of the server grow that stay.
+    // The first time, tables of the server grow and stay that large.
     drop(wait_for_all(&mut locks, WAITERS, &keys));
     let alone = |locks: &mut Locks| {
         until("all have left", || (locks.info("clients", "connected_clients") == 1).then_some(()));
@@ -143,7 +143,7 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     let each = (locks.info("memory", "used_memory") - empty) / i64::try_from(WAITERS).unwrap();
     println!("{each} bytes for each");
     // The server keeps a blocked client (74 kB) and the arguments of its command, 40 bytes each; the module
-    // keeps 10 bytes for each name. Before, it was in every queue, at 700 bytes each.
+    // keeps 10 bytes for each name. When the waiter was in every queue, that was 700 bytes.
     assert!(each < 200_000, "{each} bytes for each");
     drop(waiting);
     alone(&mut locks);
@@ -174,7 +174,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
     for number in 0..70 {
         let own = format!("own{number}");
         let all = [own.as_str(), "held"];
-        // One that shares a key with it takes its place.
+        // An attempt with the same ID that shares a key with an earlier one takes its place.
         assert!(locks.conn.call(&[&["LOCK.MACQUIRE", "2"], &all[..], &["EX", "9", "ID", "7"]].concat()).is_nil());
     }
     assert_eq!(locks.info("lock", "lock_places"), 1);
@@ -204,7 +204,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
     }
 }
 
-/// An ID that many attempts have, each for as many keys as there can be: what one more costs is bounded.
+/// Many attempts have the same ID, each for as many keys as are allowed: the cost of one more is bounded.
 #[test]
 fn one_id_for_many_attempts_costs_no_5_ms() {
     const KEYS: usize = 1_024;
@@ -246,7 +246,7 @@ fn the_most_keys_of_a_command_are_one_grant() {
     assert_eq!(locks.conn.int(&take).to_string(), token);
     let extend = call_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
-    // One more is one too many; the last one twice is found.
+    // One more is one too many; a last key that occurs twice is found.
     let reply = locks.conn.call(&call_for(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
     let mut twice = call_of("LOCK.MRELEASE", keys, &[&token]);

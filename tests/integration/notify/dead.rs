@@ -59,7 +59,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
 #[test]
 fn a_vanished_host_costs_one_claim_per_channel() {
     let Some(mut queue) = Queue::with(&["claim-ms", "200"]) else { return };
-    // Connections that stay open and listen, of processes that are no more.
+    // Connections of processes that are gone: they stay open and subscribed.
     let _gone = ["gone-0", "gone-1"].map(|channel| Subscriber::of(&queue.locks.server, channel));
     let token = queue.locks.hold();
     crowd(&mut queue.locks.conn, 200, |n| format!("gone-{}", n % 2));

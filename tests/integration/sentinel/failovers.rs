@@ -13,10 +13,10 @@ use testkit::{env_number, watch, SetAtEnd};
 
 const CLIENTS: usize = 10;
 
-/// How a master goes.
+/// How a master is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// SENTINEL FAILOVER: it keeps running, and is the last to learn of its demotion.
+    /// SENTINEL FAILOVER: it keeps running, and is the last to learn about its demotion.
     Asked,
     /// It is killed, and comes back with nothing.
     Killed,
@@ -93,7 +93,7 @@ pub fn under_load(group: &Group, plan: Plan, seed: u64, act: impl FnOnce(&Record
     record
 }
 
-/// The double holders of a run, and a line about it.
+/// The pairs of holds of one lock that overlapped in a run, and a line about the run.
 pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, String) {
     let found = double_holders(&record.holds.lock().unwrap());
     let mut line = format!("{record}, {} double holders, {:.0?}, LOCK_SEED={seed}", found.len(), begin.elapsed());
@@ -121,7 +121,7 @@ fn no_failover_of_any_kind_gives_a_lock_to_two() {
     let begin = Instant::now();
     let group = Group::start(Plan::SAFE);
     let mut dice = Dice::new(seed ^ 0xF00D);
-    // Each kind as often, in an order of the seed.
+    // Each kind equally often, in an order that depends on the seed.
     let mut order = Vec::new();
     while order.len() < count {
         let mut left = KINDS.to_vec();

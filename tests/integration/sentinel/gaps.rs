@@ -74,7 +74,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
     until("it is held", || is_grant(&conn.call(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
-    // All that follows is read in one turn: each a short sleep, and a lock that is asked for.
+    // All that follows is read in one iteration of the event loop: each a short sleep, and a request for a lock.
     let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
     for client in &mut clients {
         client.call(&["PING"]);

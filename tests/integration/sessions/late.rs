@@ -17,7 +17,7 @@ fn end_while_paused(contended: bool) {
     drop(holder.conn);
     scene.until_gone(&holder.id);
     let to = scene.now_us();
-    // Longer than the margin: nothing may be written all the same.
+    // Longer than the margin: still nothing may be written.
     assert!(scene.locks.server.conn().silent_for(QUIET * 2));
     assert_eq!(scene.value("k"), before);
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);

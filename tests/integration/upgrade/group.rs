@@ -133,7 +133,7 @@ fn a_group_upgrades_and_downgrades_under_load() {
     assert!(found.is_empty(), "{line}");
 }
 
-/// What the page warns of.
+/// What the page warns about.
 #[test]
 fn a_plain_replica_restart_refuses_grants_meanwhile() {
     let file = ModuleFile::new();

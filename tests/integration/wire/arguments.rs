@@ -81,7 +81,7 @@ fn wait_session_full_and_count_are_read_in_any_case() {
         assert_eq!(info.field("session"), own, "{session}");
         assert_eq!(info.field("queue"), Reply::List(Vec::new()), "{full}");
         assert_eq!(conn.call(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
-        // It waits, for as long as it says.
+        // It waits for its whole time.
         assert!(waiter.call(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
     }
 }

@@ -15,7 +15,7 @@ use nodes::Node;
 /// Three masters and three replicas.
 pub struct Cluster {
     script: Child,
-    /// Kept open: the script would end if nobody read what it says.
+    /// Kept open: the script would end if nobody read its output.
     _said: BufReader<ChildStdout>,
     /// One that tests share is watched while one of them has it.
     watched: Option<Watched>,

@@ -119,8 +119,8 @@ pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// The first of six ports that were free a moment ago, as those of the own traffic of a cluster: below
-/// those that the system gives to whoever asks for any.
+/// The first of six ports that were free a moment ago, like their ports for the cluster bus: below
+/// those that the system assigns to programs that ask for any port.
 pub fn six_free_ports() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();

@@ -34,9 +34,9 @@ pub struct Hold {
     pub start: Moment,
     /// Its timestamp did not pass before; others had to wait until then.
     pub end: Moment,
-    /// The same for its lease, by the clock of the server and by the holder's own watch.
+    /// The same for its lease, by the clock of the server and by the holder's own.
     pub lease_end: Moment,
-    /// The latest at which its lease can have been over, and when more was said to be left.
+    /// The latest moment at which its lease can have ended, and when a reply claimed more.
     pub most: Moment,
     pub too_long: Option<(Moment, Moment)>,
     /// It was held at that moment, according to a later reply.

@@ -37,7 +37,7 @@ pub enum Kind {
     Overtaken,
     /// Of two neighbours in the queue that share the lock, one got it without the other.
     LeftBehind,
-    /// A refused client holds the lock all the same.
+    /// A client holds the lock although it was refused.
     HeldByRefused,
     /// The keys could not have given this combined reply.
     WrongAnswer,

@@ -110,7 +110,7 @@ fn a_lost_holder_among_several_is_found() {
     let script = || Script::new().share(1, 10, SHARED).share(2, 20, SHARED);
     assert_eq!(kinds(&script().release(1, 500, 10, 0)), [Kind::LostLock]);
     assert_eq!(kinds(&script().release(1, 500, 10, 1).extend(1, 550, 10, 1)), [Kind::RevivedLock]);
-    // LOCK.MEXTEND to a shorter lease of several keys: where it said that not all are held, this one is as it was.
+    // LOCK.MEXTEND to a shorter lease of several keys: if its reply is that not all are held, this one is as it was.
     let extended = |script: Script, outcome| {
         let token = script.token(10);
         let call = Call::Extend { token, lease: LEASE / 1_000 };

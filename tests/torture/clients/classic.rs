@@ -30,7 +30,7 @@ pub fn work(client: &mut Client<'_>, key: &str, pattern: Pattern) {
     }
 }
 
-/// The end of the lease by its own watch, if it got the lock.
+/// The end of the lease by the client's own clock, if it got the lock.
 fn take(client: &mut Client<'_>, key: &str, pattern: Pattern) -> Option<i64> {
     client.link.server()?;
     let lease = i64::try_from(pattern.lease_ms * 1_000).unwrap();

@@ -18,7 +18,7 @@ impl Subscriber {
         Self(conn)
     }
 
-    /// Waits for news of any attempt of the client, at most that long.
+    /// Waits for news of any attempt of the client, at most this long.
     fn wait(&mut self, client: &Client<'_>, time: Duration) {
         let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
         // A message of an earlier attempt is as good: to ask too early does no harm.

@@ -22,7 +22,7 @@ pub struct Member {
     dir: PathBuf,
     /// Nothing where clocks cannot be moved.
     clocks: Option<Clocks>,
-    /// For how long its machine was suspended, in microseconds.
+    /// How long its machine was suspended, in microseconds.
     suspended_us: AtomicI64,
     pub clients: Relay,
     pub replica: Relay,

@@ -21,7 +21,7 @@ type settings struct {
 	onLost                         func(error)
 }
 
-// Wait makes attempts wait in the queue for at most that long. Without it, an attempt is refused at once.
+// Wait makes attempts wait in the queue for at most this long. Without it, an attempt is refused at once.
 func Wait(wait time.Duration) Option { return func(s *settings) { s.wait = wait } }
 
 // Owner sets a label for people, 1 to 128 visible ASCII characters. It does not identify the holder to the server.

@@ -1,5 +1,4 @@
-// Moves the clocks of a driver that this is preloaded into, as a suspend of its machine or a step of its wall clock
-// does.
+// Preloaded into a driver, this moves its clocks as a suspend of the machine or a step of the wall clock would.
 //
 // SERVERLOCK_CLOCK names a file with two int64: nanoseconds spent in a suspend, which all clocks but the monotonic one
 // count, and nanoseconds by which the wall clock was stepped.

@@ -17,8 +17,8 @@ from servers import PATIENCE, Cluster, Sentinels, Server, until
 
 SCENARIOS = []
 
-# Arguments of the module with which an expired lock stays out of reach for five seconds instead of one: a driver that a
-# busy machine keeps from running notices the loss in time all the same.
+# Arguments of the module with which an expired lock stays out of reach for five seconds instead of one. So a driver
+# still notices the loss in time if a busy machine keeps it from running.
 LATE_SUCCESSORS = ("margin-ms", 5_000)
 
 # In ms: the lease of a lock, and the wait of an attempt, that have to outlast everything else in their scenario.

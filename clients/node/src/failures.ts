@@ -90,7 +90,7 @@ export function typed(error: ReplyError | ConnectionLost, name: string): LockErr
 
 export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
 
-/** The wait is over. With an error, that is what the server said to the last copy. */
+/** The wait is over. `error` is the reply to the last copy, if that was one. */
 export const timedOut = (name: string, waited: number, error?: ReplyError): LockError =>
   error
     ? new LockTimeoutError(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)

@@ -1,4 +1,4 @@
-/** One grant, as its holder sees it: how long it is good for on the holder's own watch, and whether it was lost. */
+/** One grant, as its holder sees it: how long it is valid by the holder's own clock, and whether it was lost. */
 
 import { type Key, msOf } from './checks.js';
 import { now } from './clock.js';

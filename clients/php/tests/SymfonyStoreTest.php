@@ -14,8 +14,8 @@ use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\RedisStore;
 
 /**
- * The cases of symfony/lock's own tests of stores (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore), said
- * again: Debian's package comes without them.
+ * The cases of symfony/lock's own tests of stores (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore),
+ * written again: Debian's package comes without them.
  */
 final class SymfonyStoreTest extends ServerTestCase
 {

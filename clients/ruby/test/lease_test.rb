@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# For how long a hold believes in its lock. There is no clock here: each time is an argument.
+# How long a hold may believe that it has its lock. There is no clock here: each time is an argument.
 class LeaseTest < Minitest::Test
   def test_it_is_lost_a_tenth_before_its_end_and_due_after_a_third
     lease = Serverlock::Lease.new(100.0, 30.0)

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Callbacks {
-    /// Calls it soon, in turn. If it panics, the next is called all the same.
+    /// Calls it soon, in turn. If it panics, the next one is still called.
     pub(crate) fn call(self: &Arc<Self>, handle: &Handle, callback: impl FnOnce() + Send + 'static) {
         let mut state = locked(&self.state);
         state.queue.push_back(Box::new(callback));

@@ -1,4 +1,4 @@
-//! What a manager does: attempts, renewal, and what is asked about locks that are held.
+//! What a manager does: attempts, renewal, and commands for locks that are held.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Engine {
         Ok(hold)
     }
 
-    /// The end of its session is a loss at once.
+    /// Reports the hold as lost as soon as the connection of its session has ended.
     fn watch(&self, hold: &Arc<Hold>, connection: &Arc<Connection>) {
         let mut sessions = locked(&self.sessions);
         sessions.retain(|session| session.strong_count() > 0);

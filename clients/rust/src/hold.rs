@@ -318,7 +318,7 @@ impl Hold {
             return;
         }
         let (name, held) = (Arc::clone(&self.request.name), now().saturating_sub(self.granted));
-        // They may take their time. If one panics, the other is called all the same.
+        // They may take their time. If one panics, the other is still called.
         self.resources.callbacks.call(&self.resources.reach.handle, move || {
             if let Some(hook) = &hook {
                 let _ = catch_unwind(AssertUnwindSafe(|| hook(&name, held, &lost)));

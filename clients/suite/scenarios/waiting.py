@@ -217,7 +217,7 @@ def a_claim_that_comes_too_late_is_made_up_for_everywhere(stage):
 
 
 def late_claim(stage):
-    """For how long another attempt had to wait after a claim that came too late."""
+    """How long another attempt had to wait after a claim that came too late."""
     server = stage.server()
     conn = stage.connect(server)
     need_notify(conn)

@@ -25,7 +25,7 @@ final class Keeper
     {
     }
 
-    /** Why it is lost; null while it is held, and after it was released in time. It sends nothing. */
+    /** Why it is lost; null while it is held, and after it was released in time. Sends no command. */
     public function lost(Hold $hold): ?LockLostException
     {
         if ($hold->lost !== null || $hold->isReleased) {
@@ -125,7 +125,7 @@ final class Keeper
     }
 
     /**
-     * Asks the server: the seconds that are left.
+     * Asks the server how many seconds are left.
      *
      * @throws LockException
      */
@@ -185,7 +185,7 @@ final class Keeper
             ?? new LockLostException($hold->request->name, 'lost: its grant was over before it was released');
     }
 
-    /** Returns if the command is to be sent a second time; else throws. */
+    /** Returns if the command should be sent a second time; otherwise throws. */
     private function passOrThrow(Hold $hold, ReplyError|ConnectionLost $error, int $tries): void
     {
         $this->resources->client()->forget();

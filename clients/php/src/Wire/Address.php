@@ -24,7 +24,7 @@ final class Address
     }
 
     /**
-     * @param string $host a name, an address or a path, with tls:// in front where the library has it so
+     * @param string $host a name, an address or a path, with tls:// in front if the library writes it that way
      * @param mixed $auth as the libraries take it: a password, or a user and a password
      * @param array<string, mixed>|null $tls
      */

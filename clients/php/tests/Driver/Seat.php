@@ -68,7 +68,7 @@ final class Seat
         return $order !== null;
     }
 
-    /** @return list<string|null> the lines that it has said; null at its end */
+    /** @return list<string|null> the lines that it has written; null at its end */
     public function said(): array
     {
         $this->buffer .= fread($this->output, 65536);

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # For how long a hold believes in its lock. Times are seconds of {Clock}.
+  # How long a hold may believe that it has its lock. Times are seconds of {Clock}.
   #
-  # While an EXTEND is on its way, and after its reply was lost, nobody knows which lease counts on the server, so the
-  # one that ends first does.
+  # While an EXTEND is on its way, and after its reply was lost, the client does not know which lease counts on the
+  # server, so the one that ends first counts here.
   # @private
   class Lease
     # @return [Float] from when on the lock counts as lost: a tenth of the lease before its end
     attr_reader :lost_at
-    # @return [Float] when it is to be renewed
+    # @return [Float] when its renewal is due
     attr_reader :due_at
 
-    # `kept`: which part of it counts. Adapters without renewal use all of it.
+    # `kept`: the part of the lease that counts. Adapters without renewal use all of it.
     def initialize(from, seconds, kept = 0.9)
       @kept = kept
       @unknown = []
@@ -27,10 +27,10 @@ module Serverlock
       change
     end
 
-    # The server has done it.
+    # The server has carried it out.
     def confirmed(change)
       from, seconds = change
-      # Each of the others may have been done after it.
+      # Each of the others may have been carried out after it.
       shortest = @unknown.map { |other| other[1] }.push(seconds).min
       @unknown.reject! { |other| other.equal?(change) || other[2] }
       confirm(from, shortest)
@@ -47,7 +47,7 @@ module Serverlock
       change[2] = true
     end
 
-    # It could not be renewed: again after a twentieth of the lease.
+    # The renewal failed: the next one is due after a twentieth of the lease.
     def retry_at(now)
       @due_at = now + (@seconds / 20)
     end

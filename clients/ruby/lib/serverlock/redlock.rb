@@ -153,7 +153,7 @@ module Serverlock
       try(resource, ttl, options.except(:extend).merge(retry_count: 0))
     end
 
-    # For how long the tries of the gem would have gone on, in seconds.
+    # How long the tries of the gem would have gone on, in seconds.
     def wait(options)
       tries = options[:retry_count]
       delay = options[:retry_delay]

@@ -36,7 +36,7 @@ module Serverlock
       @state == :up
     end
 
-    # Whether the server does not let us listen.
+    # Whether the server refuses the subscription.
     def refused?
       Clock.now < @refused_until
     end

@@ -116,7 +116,7 @@ impl<T: Send + 'static> Drop for Attempted<T> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take().filter(|_| self.has_begun) {
             self.cancel.fire();
-            self.handle.spawn(attempt); // a grant that comes all the same is dropped, and so given back
+            self.handle.spawn(attempt); // a grant that still comes is dropped, and so given back
         }
     }
 }

@@ -29,7 +29,7 @@ RETRIED = {
     "GRACE",
     "BUSYLOCKS",
 }
-# Exceptions: these do not change by themselves.
+# Exceptions: these do not pass by themselves.
 LASTING = ("GRACE lease", "BUSYLOCKS 64 waits")
 
 

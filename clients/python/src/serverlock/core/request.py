@@ -106,7 +106,7 @@ class Request:
 
     @property
     def key(self) -> bytes:
-        """The key that decides which server of a cluster it is."""
+        """The key that determines the server in a cluster."""
         return self.keys[0]
 
     @property
@@ -151,7 +151,7 @@ class Request:
         return ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
 
     def was_held(self, reply: int) -> bool:
-        """Whether the reply to a release says that the lock was held to the end."""
+        """Whether the reply to a release means that the lock was held to the end."""
         return reply == len(self.keys) if self.many else reply == 1
 
 

@@ -1,5 +1,5 @@
-//! What there is for each key, by its name. It grows in small steps: one map of a million names would stop the server
-//! for tens of milliseconds each time it grows.
+//! A map from keys to values that grows in small steps: one map of a million names would stop the server for tens of
+//! milliseconds each time it grows.
 
 use super::budget::Budget;
 use super::key_name::KeyName;
@@ -11,13 +11,13 @@ use std::rc::Rc;
 const FIRST: usize = 14_336;
 /// An empty map for more names than this gives its memory back.
 const FEW: usize = 1_024;
-/// How many maps share the others.
+/// How many maps share the other names.
 const SHARDS: usize = 64;
 
 #[derive(Clone, Debug)]
 struct Named<T> {
     db: i32,
-    /// Hashing all names anew would stop the server when a map grows.
+    /// Hashing all names again would stop the server when a map grows.
     mark: Mark,
     name: Rc<[u8]>,
     it: T,
@@ -61,7 +61,7 @@ impl<T> ByName<T> {
         usize::try_from(hash >> 40).unwrap_or(0) % SHARDS
     }
 
-    /// What there is for a key, and the stored name of the key.
+    /// The value of a key, and the stored name of the key.
     pub(super) fn get(&self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &T)> {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark);
@@ -70,7 +70,7 @@ impl<T> ByName<T> {
         found.map(|named| (&named.name, &named.it))
     }
 
-    /// The same, to be changed.
+    /// The same, with a mutable value.
     pub(super) fn get_mut(&mut self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &mut T)> {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark);
@@ -94,7 +94,7 @@ impl<T> ByName<T> {
         }
     }
 
-    /// Removes a key, if what there is for it is that which is meant.
+    /// Removes a key, if its value is the one that is meant.
     pub(super) fn remove_if(&mut self, key: KeyName<'_>, mark: Mark, is_meant: impl Fn(&T) -> bool) {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark) && is_meant(&named.it);
@@ -182,7 +182,7 @@ mod tests {
             let name: Rc<[u8]> = number.to_string().into_bytes().into();
             map.insert(0, Rc::clone(&name), marks.of(&name), ());
         }
-        // One for its name, and one for what there is for it.
+        // One for its name, and one for its value.
         let most = Budget::PART / 2;
         let piece = |map: &mut ByName<()>| map.drop_piece(&mut Budget::of(Budget::PART), |()| 1);
         for left in (0..2 * FIRST).step_by(most).rev() {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// The account without a plan: whoever can go on ends all it holds and is gone, until nobody can.
+        /// A naive simulation: a client that can go on ends all that it holds and leaves, until none can.
         #[test]
         fn who_stands_still_is_who_is_left_when_all_who_can_have_gone_on(
             needs in prop::collection::vec(prop::collection::vec((prop::collection::vec(0..5_u64, 1..4), 1..4_u64), 0..3), 5),

@@ -41,7 +41,7 @@ pub struct Engine<H> {
     pub(super) latest: UnixMicros,
     /// When all queues were last scanned.
     pub(super) scanned: MonotonicMicros,
-    /// How many changes of keys that somebody waits for the server has reported.
+    /// How many changes the server has reported for keys that somebody waits for.
     pub(super) reported: u64,
     /// Until when writing is postponed because the server did not let the module write.
     pub(super) postponed: Option<MonotonicMicros>,

@@ -51,7 +51,7 @@ const OWN: usize = 10_000;
 /// The begin or the end of a grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraceChange {
-    /// It has begun, and lasts that long.
+    /// It has begun, and lasts this long.
     Begun(Micros),
     Ended {
         /// How many commands it refused.
@@ -66,7 +66,7 @@ impl Gate {
     /// The server started or became master.
     pub fn begin_reign(&mut self, now: MonotonicMicros) {
         self.reign = Reign::begin(now);
-        // The master before it may have ended what this server granted in an earlier reign.
+        // The previous master may have ended what this server granted in an earlier reign.
         self.own.clear();
     }
 
@@ -82,8 +82,8 @@ impl Gate {
         self.own.push_back(token);
     }
 
-    /// Whether this server granted that token, as far as it remembers. In a grace it answers for no other grant: that
-    /// may have ended on the master before it.
+    /// Whether this server granted that token, as far as it remembers. In a grace it confirms no other grant: that may
+    /// have ended on the previous master.
     #[must_use]
     pub fn granted_here(&self, token: Token) -> bool {
         self.own.contains(&token)
@@ -103,7 +103,7 @@ impl Gate {
         &mut self.reign
     }
 
-    /// Takes the answers of the replicas; `None`: nothing is known of them.
+    /// Takes the answers of the replicas; `None`: nothing is known about them.
     pub fn inspect(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
         match replicas {
             Some((offset, answers)) => self.reign.inspect(settings, offset, answers, now),

@@ -1,8 +1,8 @@
 //! Records which connection was granted which lock, for people only: no decision depends on it.
 //!
 //! It remembers the last [`MOST`] grants that do not end with their connections; those that do are in
-//! [`super::sessions`]. A grant is an entry in a ring, without the name of its key and without an allocation: an
-//! ACQUIRE and RELEASE may cost at most one percent more for it. Tokens grow, so that the ring is sorted.
+//! [`super::sessions`]. A grant is an entry in a ring, without the name of its key and without an allocation: it may
+//! cost an ACQUIRE and RELEASE at most one percent more. Tokens grow, so the ring is sorted.
 
 use crate::lock::token::Token;
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ impl Grantees {
         self.note(token, NOBODY);
     }
 
-    /// The connection that was granted a lock last under that token.
+    /// The connection that was last granted a lock under that token.
     #[must_use]
     pub fn client(&self, token: Token) -> Option<u64> {
         let (_, client) = self.grants.get(self.find(token)?)?;

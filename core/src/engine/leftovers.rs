@@ -64,7 +64,7 @@ impl Leftovers {
 
 #[cfg(test)]
 impl Leftovers {
-    /// How many keys there are of grants that nobody claimed.
+    /// The number of keys of unclaimed grants.
     pub(super) fn unclaimed_keys(&self) -> usize {
         self.0.iter().map(|reign| reign.claims.keys()).sum()
     }
@@ -73,7 +73,7 @@ impl Leftovers {
         self.0.iter().map(|reign| reign.lost.len()).sum()
     }
 
-    /// How many parts of bindings there are: those of connections and those of locks, and grants that have ended.
+    /// The number of parts of bindings: those of connections and those of locks, and grants that have ended.
     pub(super) fn bindings(&self) -> usize {
         self.0.iter().map(|reign| reign.sessions.parts().saturating_add(reign.ended.len())).sum()
     }

@@ -9,7 +9,7 @@ use crate::lock::time::{Micros, MonotonicMicros};
 pub struct Limits {
     /// How many clients may wait blocked.
     pub waiters: usize,
-    /// For how many keys attempts may wait without a connection.
+    /// How many keys attempts may wait for without a connection.
     pub queued: usize,
     /// How long such an attempt has to claim a grant.
     pub claim: Micros,

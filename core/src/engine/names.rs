@@ -20,7 +20,7 @@ pub struct Names {
 pub struct Mark(u32);
 
 impl Mark {
-    /// Not above any other.
+    /// The smallest.
     pub(super) const FIRST: Self = Self(0);
 
     /// The same for a table, which places names by the lowest and the highest bits.
@@ -29,8 +29,8 @@ impl Mark {
     }
 }
 
-/// Makes marks with a secret key, so that nobody can choose names with equal marks. Hashing a long name costs more than
-/// anything else that is done with it, so a mark is kept with its name.
+/// Computes marks with a secret key, so that nobody can choose names with equal marks. Hashing a long name costs more
+/// than anything else that is done with it, so a mark is kept with its name.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(RandomState);
 

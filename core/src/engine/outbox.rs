@@ -94,7 +94,7 @@ pub struct Letter {
 }
 
 impl Answer {
-    /// What its reply costs of a budget: with DETAILS it has something of each key.
+    /// What its reply costs of a budget: with DETAILS it describes each key.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {

@@ -6,7 +6,7 @@
 //! - a queue exists only while it has a waiter or a place, and has a due time only while it has a waiter.
 //!
 //! A waiter for several locks is **parked** in the queue of one key that it cannot have: one that is held, or for which
-//! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know of
+//! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know about
 //! it, as a SAT solver watches one literal of a clause. When that key comes free, the waiter is tried: it is granted
 //! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the queue is
 //! ready: then the key is kept until the queue has been served, in the same event-loop iteration. The rejected design
@@ -15,7 +15,7 @@
 //!
 //! Queues whose locks come free together are served in the order of their first tickets.
 //!
-//! A hand-off touches the head of one line, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
+//! A hand-off touches the head of one queue, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
 //! caller needs to answer a waiter; the queue never inspects it.
 //!
 //! ```
@@ -121,7 +121,7 @@ impl MostPlaces {
     /// No place is reserved.
     pub const NONE: Self = Self { keys: 0, bytes: 0 };
 
-    /// These and a place for some keys.
+    /// Adds a place for these keys.
     fn with(self, keys: &Keys) -> Self {
         Self { keys: self.keys.saturating_add(keys.len()), bytes: self.bytes.saturating_add(keys.size()) }
     }
@@ -231,7 +231,7 @@ impl<H> Queues<H> {
 }
 
 impl<H> Queues<H> {
-    /// Makes the marks of names.
+    /// Computes the marks of names.
     #[must_use]
     pub const fn marks(&self) -> &Marks {
         &self.marks

@@ -1,10 +1,10 @@
 //! Sessions: which connection holds which lock, for grants that end with their connection.
 //!
-//! A grant is bound to at most one connection, a connection may have many grants. A binding is a hint: it counts only
+//! A grant is bound to at most one connection; a connection may have many grants. A binding is a hint: it counts only
 //! while the key still holds its token, which the caller checks.
 //!
-//! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces: in
-//! one go they would keep the server from anything else for a second.
+//! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces:
+//! removing all at once would block the server for a second.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -46,7 +46,7 @@ pub struct Sessions {
     marks: Marks,
     locks: ByName<Bindings>,
     clients: BTreeMap<u64, BTreeSet<(LockKey, Token)>>,
-    /// Connections that have ended, each with when that was. Their bindings count for nothing.
+    /// Connections that have ended, each with the time of its end. Their bindings no longer count.
     over: BTreeMap<u64, UnixMicros>,
     count: usize,
     /// The number of bindings at which the next sweep begins.
@@ -196,7 +196,7 @@ impl Sessions {
         }
     }
 
-    /// A grant was written: its binding ends later, and if its connection had ended, that counts no longer. Without
+    /// A grant was written: its binding ends later, and if its connection had ended, that no longer counts. Without
     /// others, all other grants of the lock are unbound.
     pub fn written(&mut self, key: KeyName<'_>, token: Token, until: UnixMicros, has_others: bool) {
         if self.has_ended(key, token) {
@@ -258,7 +258,7 @@ impl Sessions {
     }
 
     /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
-    /// memory. A sweep begins when their number has doubled, and looks at two for each new one.
+    /// memory. A sweep begins when their number has doubled, and inspects two for each new one.
     fn sweep(&mut self, now: UnixMicros) {
         if self.swept.is_none() && self.count < self.sweep_at.max(FEW) {
             return;
@@ -281,7 +281,7 @@ impl Sessions {
         }
     }
 
-    /// The binding behind one in the order of the sweep.
+    /// The binding after this one in the order of the sweep.
     fn after(&self, (client, grant): &(u64, (LockKey, Token))) -> Option<(u64, (LockKey, Token))> {
         let own = self.clients.get(client).and_then(|own| own.range((Excluded(grant), Unbounded)).next());
         if let Some(next) = own {
@@ -301,7 +301,7 @@ mod tests {
         Token::new(number).unwrap()
     }
 
-    /// All that ended with a connection.
+    /// Everything that ended with a connection.
     fn end(sessions: &mut Sessions, client: u64) -> Vec<(LockKey, Token)> {
         sessions.end(client, UnixMicros(1));
         std::iter::from_fn(|| sessions.next_over()).map(|(grant, _)| grant).collect()
@@ -396,7 +396,7 @@ mod tests {
             !sessions.has_ended(KeyName::new(0, &[9]), token(9))
                 && sessions.binding(KeyName::new(0, &[9]), token(9)).is_some()
         );
-        // A newer connection, an extension and a release: their ends count no longer.
+        // A newer connection, an extension and a release: their ends no longer count.
         sessions.bind(KeyName::new(0, &[0]), binding(2, 0, 100), UnixMicros(0));
         sessions.written(KeyName::new(0, &[1]), token(1), UnixMicros(200), false);
         sessions.unbind(KeyName::new(0, &[2]), token(2));

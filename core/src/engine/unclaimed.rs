@@ -1,5 +1,5 @@
 //! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is notified,
-//! and claims the lock by sending its command again. Only the server that granted it knows whose it is.
+//! and claims the lock by sending its command again. Only the server that granted the lock knows which attempt got it.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -56,7 +56,7 @@ pub struct Claim {
 pub enum Leaves {
     /// It was cancelled with its channel.
     Cancelled {
-        /// On this one of its keys.
+        /// The key on which it was cancelled.
         at: usize,
     },
     /// A newer command of its attempt asks for other keys.
@@ -350,7 +350,7 @@ impl Claims {
         self.turns.stood_still >= deadline
     }
 
-    /// One that can no longer be claimed at `now`.
+    /// A grant that can no longer be claimed at `now`.
     #[must_use]
     pub fn due(&self, now: MonotonicMicros) -> Option<Ticket> {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, ticket)| *ticket)
@@ -367,7 +367,7 @@ impl Claims {
         self.all.is_empty()
     }
 
-    /// How many keys there are of all of them.
+    /// The number of keys of all of them.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         self.keys.len()
@@ -400,7 +400,7 @@ mod tests {
             claims.seen(begun.after(gap), CLAIM, tick);
             assert_eq!(claims.stood_still_after(begun), is_standstill, "{tick_ms} {gap_ms}");
         }
-        // With much time for a claim a third of it counts.
+        // If a claim has much time, a third of it counts.
         assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));
     }
 }

@@ -1,8 +1,8 @@
 //! How long attempts waited: cumulative histograms of waits that ended with the lock, and of the others.
 //!
-//! An attempt counts once, when its wait has ended for good: one that waits in pieces from its first command on, and
-//! while its place is reserved it has not ended. A wait that ends in the middle of a command is noted, and counted at
-//! the end of the entry from the server, which then reads the clock once for all of them.
+//! An attempt counts once, when its wait has ended for good: a wait in pieces counts from the first command on, and has
+//! not ended while the place is reserved. A wait that ends in the middle of a command is noted, and counted at the end
+//! of the entry from the server, which then reads the clock once for all of them.
 
 use crate::lock::time::{Micros, MonotonicMicros};
 
@@ -44,7 +44,7 @@ impl Histogram {
         self.count
     }
 
-    /// How long they took together.
+    /// How long they took in total.
     #[must_use]
     pub const fn sum(&self) -> Micros {
         self.sum
@@ -83,7 +83,7 @@ impl Waits {
         self.failed.add(waited);
     }
 
-    /// The same for one that has waited since then, and ends now.
+    /// The same for an attempt that has waited since then, and ends now.
     pub(super) fn has_ended(&mut self, since: MonotonicMicros) {
         self.ended.push(since);
     }
@@ -101,7 +101,7 @@ impl Waits {
         }
     }
 
-    /// Forgets all that was counted.
+    /// Resets all counts.
     pub fn reset(&mut self) {
         *self = Self { ended: std::mem::take(&mut self.ended), ..Self::default() };
     }

@@ -24,8 +24,8 @@ impl<H> Engine<H> {
 
     /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it
     /// has not claimed, and bars late copies of its commands for a while. Returns whether it waited or had a place, and
-    /// what passes on. Where memory is nearly full, an attempt of which nothing is known is not barred: the server
-    /// cannot evict what that takes, and would evict keys instead.
+    /// what passes on. When memory is nearly full, an unknown attempt is not barred: the server cannot evict what that
+    /// takes, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,

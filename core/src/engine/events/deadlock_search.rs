@@ -43,7 +43,7 @@ pub struct Search {
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
     edges: Edges,
-    /// The lock that was read last had more holders than edges were left.
+    /// The lock that was read last had more holders than there were edges left.
     is_spent: bool,
     /// Waits for locks that sessions hold, to be added to the graph.
     needs: VecDeque<Need>,

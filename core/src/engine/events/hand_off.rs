@@ -159,17 +159,17 @@ impl<H> Engine<H> {
         self.queues.go_on(queue);
     }
 
-    /// The lock of a queue comes free by itself then, if that is known.
+    /// Sets when the lock of a queue comes free by itself, if that is known.
     pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
         self.queues.set_due(queue, due);
     }
 
-    /// The queue is to be served again by then.
+    /// The queue is served again at that time, or earlier.
     pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
         self.queues.set_due_by(queue, at);
     }
 
-    /// The decision that ends a grant: its predecessor is restored if the grant counts as if it had never been.
+    /// The decision that ends a grant: its predecessor is restored if the grant counts as never given.
     pub fn to_end(token: Token, before: Option<&Before>, is_among_others: bool) -> Decision {
         let Some(before) = before else { return Decision::to_release(token) };
         let holds = if is_among_others { Holds::AsBefore } else { Holds::Alone };

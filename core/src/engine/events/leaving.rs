@@ -1,5 +1,6 @@
-//! Crowds that leave the queue in pieces: all waiters of a server that became a replica, of a queue whose slot left, of
-//! a channel that was cancelled, of a connection that ended. So do the locks of such a connection.
+//! Waiters that leave in pieces, because there can be many: all waiters of a server that became a replica, of a queue
+//! whose slot moved away, of a channel that was cancelled, of a connection that ended. So do the locks of such a
+//! connection.
 
 use super::end_wait::End;
 use crate::engine::budget::Budget;
@@ -9,7 +10,7 @@ use crate::engine::{Clock, Engine, KeyName, Limits};
 use crate::lock::error::Error;
 
 impl<H> Engine<H> {
-    /// Events may do as much at once again.
+    /// Refills the budget of events.
     pub fn renew_events(&mut self) {
         self.events = Budget::EVENTS;
     }
@@ -41,8 +42,8 @@ impl<H> Engine<H> {
         true
     }
 
-    /// Attempts leave that were cancelled with their channel, or whose connection has ended, as far as the budget goes.
-    /// The locks of such a connection are noted, to be ended soon.
+    /// Removes attempts that were cancelled with their channel, or whose connection has ended, as far as the budget
+    /// goes. The locks of such a connection are noted, to be ended soon.
     pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         budget.part(|part| {
             while part.has_left() {
@@ -67,7 +68,7 @@ impl<H> Engine<H> {
         });
     }
 
-    /// An attempt leaves now if it has ended. Returns whether it had.
+    /// Removes an attempt if it has ended. Returns whether it had.
     pub fn leave_if_ended(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> bool {
         let ended = self.queues.ended(ticket);
         if let Some(how) = ended {

@@ -1,4 +1,4 @@
-//! A holder gives its grant back, or extends it: what is counted, and what is remembered of the grant.
+//! A holder gives its grant back, or extends it: what is counted, and what is remembered about the grant.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -18,8 +18,8 @@ impl<H> Engine<H> {
         });
     }
 
-    /// Whether the holder of a grant of which only the margin is left has overrun its lease: not if nobody has claimed
-    /// the grant, and not if its session had ended.
+    /// Whether a holder whose grant has only its margin left has overrun its lease: not if nobody has claimed the
+    /// grant, and not if its session had ended.
     #[must_use]
     pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
         let has_ended = self.sessions.has_ended(key, token) || self.ended.has(key, token);
@@ -31,7 +31,7 @@ impl<H> Engine<H> {
         self.cut_short.add(grant, until, now);
     }
 
-    /// Called in each tick of the server: forgets what is remembered of grants for a while, as far as a piece goes.
+    /// Called in each tick of the server: forgets a piece of what is remembered about grants for a while.
     pub fn forget_old(&mut self, clock: impl Clock) {
         let mut budget = Budget::of(Budget::PART);
         self.predecessors.forget_piece(clock.monotonic(), &mut budget);
@@ -39,7 +39,7 @@ impl<H> Engine<H> {
         self.cut_short.forget_piece(clock.now(), &mut budget);
     }
 
-    /// A grant was extended: it counts as cut short no longer.
+    /// A grant was extended: it no longer counts as cut short.
     pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
         self.cut_short.extended(key, token);
     }

@@ -125,8 +125,7 @@ impl<H> Engine<H> {
         self.rest_postponed = Some(self.postponed_until(clock));
     }
 
-    /// Nothing may be written now: postpones it for a moment. Retried at once, it would keep the server from doing
-    /// anything else.
+    /// Nothing may be written now: postpones it for a moment. Retrying at once would block the server.
     pub fn postpone(&mut self, clock: impl Clock) {
         self.postponed = Some(self.postponed_until(clock));
     }
@@ -181,7 +180,7 @@ impl<H> Engine<H> {
         self.queues.set_all_ready(db);
     }
 
-    /// How many changes of keys that somebody waits for the server has reported.
+    /// How many changes the server has reported for keys that somebody waits for.
     #[must_use]
     pub const fn reported(&self) -> u64 {
         self.reported

@@ -159,7 +159,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An announcement that was made later reached nobody: as if its deadline had passed, but its channel is not
+    /// A delayed announcement reached nobody: the grant ends as if its deadline had passed, but its channel is not
     /// skipped.
     pub fn announcement_lost(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let is_recent = |claim: &Claim| clock.monotonic().since(claim.sent) < limits.claim;

@@ -18,7 +18,7 @@ pub struct Channel {
     pub is_sharded: bool,
 }
 
-/// The attempts of a channel in one line.
+/// The attempts of a channel in one queue.
 #[derive(Clone, Debug, Default)]
 struct Group {
     tickets: BTreeSet<Ticket>,
@@ -66,7 +66,7 @@ impl Channels {
         self.all.get_mut(channel)?.by_id.get_mut(&queue)
     }
 
-    /// An attempt stands in a queue.
+    /// An attempt is in a queue.
     pub(super) fn add(&mut self, channel: &Rc<Channel>, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if !self.all.contains_key(channel) {
             self.all.insert(Rc::clone(channel), Attempts::default());

@@ -66,7 +66,7 @@ impl<H> Queues<H> {
         attempts.iter().find(wants).copied()
     }
 
-    /// Calls back for the attempts with that ID for several keys, with those of these names that are among theirs.
+    /// Calls back for each attempt with that ID for several keys, with those of these names that are among its keys.
     pub(super) fn attempts_for(
         &self,
         keys: KeyNames<'_>,
@@ -108,7 +108,7 @@ impl<H> Queues<H> {
         own
     }
 
-    /// Whether an attempt stands for any of these keys.
+    /// Whether an attempt is in the queue of any of these keys.
     pub(super) fn stands_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
         let names = || keys.iter().zip(keys.marks());
         let is_single = |(name, mark): (&[u8], &Mark)| {
@@ -193,7 +193,7 @@ impl<H> Queues<H> {
         (Narrows(steps), inspected)
     }
 
-    /// Walks waiters in the order of their deadlines, from behind `from`, and returns the tickets for which `check`
+    /// Walks waiters in the order of their deadlines, starting after `from`, and returns the tickets for which `check`
     /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all. An
     /// inspection costs an eighth of a key.
     pub fn walk<F>(
@@ -245,7 +245,7 @@ impl<H> Queues<H> {
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
-    /// Whether the server refused to write the key in whose queue that waiter stands, and has not written it since.
+    /// Whether the server refused to write the key in whose queue that waiter is, and has not written it since.
     #[must_use]
     pub fn is_refused(&self, ticket: Ticket) -> bool {
         self.queue_of_ticket(ticket).and_then(|queue| self.by_id.get(&queue)).is_some_and(|queue| queue.is_refused)

@@ -1,5 +1,5 @@
-//! Crowds that leave the queue: all attempts of a channel or of a connection, or all waiters of a queue. They are out
-//! of the running at once, and leave in pieces, because a million of them would keep the server from anything else.
+//! Waiters that leave together: all attempts of a channel or of a connection, or all waiters of a queue. From then on
+//! they are granted nothing. They are removed in pieces, because removing a million at once would block the server.
 
 use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
@@ -31,7 +31,7 @@ impl<H> Queues<H> {
         self.channels.has_sessions()
     }
 
-    /// Whether an attempt has ended, and leaves as soon as it is its turn.
+    /// Whether an attempt has ended, and leaves when its turn comes.
     #[must_use]
     pub fn ended(&self, ticket: Ticket) -> Option<Ended> {
         if !self.channels.has_ended() {

@@ -97,9 +97,9 @@ pub(super) struct Queue {
     pub(super) is_lost: bool,
     /// The length under which it is listed in `crowds`.
     pub(super) crowd: Option<u32>,
-    /// Its first waiter, and since when that has waited: under which it is listed in `waiting_since`.
+    /// Its first waiter, and since when that has waited: it is listed under both in `waiting_since`.
     pub(super) first: Option<(Ticket, MonotonicMicros)>,
-    /// Since when its lock is held, as far as is known: under which it is listed in `held`.
+    /// Since when its lock is held, as far as is known: it is listed under that time in `held`.
     pub(super) held_since: Option<UnixMicros>,
 }
 

@@ -145,7 +145,7 @@ impl<H> Queues<H> {
                 return Some(Candidate::Single(head, self.entries.get(&head)?.waiter()?));
             }
         };
-        // One that came earlier and waits for this lock alone holds it up, whether it can be served or not.
+        // An earlier waiter for this lock alone holds it up, whether that waiter can be served or not.
         let held_up_from = queue.single.first();
         let parked = parked.filter(|parked| is_nobodys && held_up_from.is_none_or(|first| *parked < first));
         let (single, parked) = (single.copied(), parked.copied());
@@ -200,13 +200,13 @@ impl<H> Queues<H> {
         self.flushed.insert(db, from);
     }
 
-    /// All queues with waiters are to be checked, from the first one on: a change of a key may have gone unreported.
+    /// Begins a check of all queues with waiters: a change of a key may have gone unreported.
     pub fn begin_scan(&mut self) {
         self.scan = Some((MonotonicMicros(0), QueueId(0)));
     }
 
-    /// Continues with at most that many queues. Those that have only places are passed over: there can be a hundred
-    /// thousand of them.
+    /// Continues the check with at most that many queues. It passes over queues that have only places: there can be a
+    /// hundred thousand of them.
     pub fn scan_on(&mut self, most: usize) {
         let Some(from) = self.scan.take() else { return };
         let mut rest = self.waiting_since.range(from..).copied();

@@ -70,7 +70,7 @@ impl<H> Queues<H> {
         Some((keys, None))
     }
 
-    /// A reserved place is given up: its attempt has waited in vain, if it has waited.
+    /// A reserved place is given up: its attempt has waited in vain, if it waited at all.
     fn give_up(&mut self, entry: &Entry<H>) {
         if let Body::Keeps(Place { since: Some(since), until, .. }) = entry.body {
             self.given_up.push((since, until));

@@ -71,8 +71,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The queues with the most waiters; of equal ones, the oldest. Of more than 16,384 about as long, the oldest are
-    /// compared.
+    /// The queues with the most waiters, older ones first among equals. Of more than 16,384 of about the same length,
+    /// only the oldest are compared.
     fn longest(&self, most: usize) -> Vec<Crowd> {
         let mut by_id: Vec<(&Queue, MonotonicMicros)> = Vec::new();
         for crowd in self.crowds.values().rev() {
@@ -91,7 +91,7 @@ impl<H> Queues<H> {
         by_id.into_iter().filter_map(|(queue, _)| Crowd::of(queue)).collect()
     }
 
-    /// How many wait in the longest queue; of more than 16,384 about as long, the oldest are compared.
+    /// The length of the longest queue; of more than 16,384 of about the same length, only the oldest are compared.
     #[must_use]
     pub fn longest_length(&self) -> usize {
         let Some((length, crowd)) = self.crowds.last_key_value() else { return 0 };
@@ -106,14 +106,14 @@ impl<H> Queues<H> {
         longest
     }
 
-    /// Since when the attempt that has waited longest has waited.
+    /// When the longest current wait began.
     #[must_use]
     pub fn oldest_wait(&self) -> Option<MonotonicMicros> {
         self.waiting_since.first().map(|(since, _)| *since)
     }
 
-    /// Since when the lock has been held that somebody waits for and that has been held longest. Locks whose holders
-    /// expired before `now` do not count.
+    /// The time of the oldest grant among locks that somebody waits for. Locks whose holders expired before `now` do
+    /// not count.
     #[must_use]
     pub fn oldest_hold(&self, now: UnixMicros) -> Option<UnixMicros> {
         let is_held = |id| self.by_id.get(id).is_some_and(|queue| queue.last_end.is_none_or(|end| end > now));

@@ -107,7 +107,7 @@ pub struct Joined<H> {
     pub queue: Option<QueueId>,
     /// Earlier waiters with the same ID, which no longer wait: the newer command replaces them.
     pub earlier: Vec<Gone<H>>,
-    /// Whether it took a reserved place up again.
+    /// Whether it resumed a reserved place.
     pub resumed: bool,
 }
 

@@ -69,7 +69,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(request.id), wanted.now)?;
         let key_name = self.edge.key_name(name);
-        // Read once: reading is a good part of the cost of a refusal.
+        // Read once: reading is a large part of the cost of a refusal.
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
         if let Acquire::Prolong(held) | Acquire::Keep(held) = decision {
@@ -87,7 +87,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
-    /// LOCK.RECOVER. `None` if no expired lock is there to be taken over.
+    /// LOCK.RECOVER. `None` if there is no expired lock to take over.
     ///
     /// # Errors
     /// The error for the caller; nothing has changed then.
@@ -179,7 +179,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Whether an attempt that holds the lock may get its grant again, with a longer lease. In a grace only if this
-    /// server granted it: otherwise the grant may have ended on the master before it.
+    /// server granted it: otherwise the grant may have ended on the previous master.
     fn may_report_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
             Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {

@@ -94,7 +94,7 @@ impl<E: Edge> Entry<'_, E> {
             ends = record.timestamp;
             keys.push((self.edge.key_name(*name), key, record));
         }
-        // Not before: a grant that is gone is nothing to ask for in another way.
+        // Not before: a grant that is gone cannot be asked for in another way.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(admit::other_share(&ask.request));
         }

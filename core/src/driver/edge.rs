@@ -29,7 +29,7 @@ pub enum Access {
 pub enum Expected {
     /// No claim.
     Nothing,
-    /// That this grant stands.
+    /// That this grant is in the key.
     Grant(Token),
     /// That this attempt holds the lock.
     Attempt(Option<Id>),
@@ -146,7 +146,7 @@ pub trait Edge: Keys + Clients + Channels + Replicas + Time + Operator {}
 
 impl<S: Keys + Clients + Channels + Replicas + Time + Operator> Edge for S {}
 
-/// The keys of a server: their names, opening them, writing them, and what it reports of them.
+/// The keys of a server: their names, opening them, writing them, and what it reports about them.
 pub trait Keys {
     /// The name of a key, borrowed for an entry.
     type Name<'n>: Copy;
@@ -183,8 +183,8 @@ pub trait Keys {
     /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
     fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
 
-    /// Whether the server lets a key be written, as far as that is known before. It is asked before anybody is notified
-    /// of a grant.
+    /// Whether the server lets a key be written, as far as that is known in advance. It is asked before anybody is
+    /// notified of a grant.
     ///
     /// # Errors
     /// Why it would not be written.
@@ -201,7 +201,7 @@ pub trait Keys {
     ) -> Result<Self::Written<'n>, WriteRefused>;
     /// Deletes several keys at once, up to the first that cannot be. Returns those that were deleted.
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>>;
-    /// Signals a change to WATCH, client tracking and listeners of keyspace events, and publishes these events too.
+    /// Signals a change to WATCH, client tracking and modules with keyspace events, and publishes these events too.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);
 
     /// Subscribes to keys that come free.

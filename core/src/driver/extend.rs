@@ -28,7 +28,7 @@ impl<E: Edge> Entry<'_, E> {
         self.may_extend()?;
         let decision = Decision::to_extend(&extended.record);
         let key_name = self.known_name(name);
-        // Asked before the lease is set anew.
+        // Asked before the new lease is set.
         let within_margin = extended.is_overrun;
         let is_overrun = within_margin && self.counts_as_overrun(name, token);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
@@ -88,7 +88,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Whether a grant of which only the margin is left was overrun by its holder.
+    /// Whether the holder of a grant with only its margin left has overrun its lease.
     pub(super) fn counts_as_overrun(&mut self, name: E::Name<'_>, token: Token) -> bool {
         let key_name = self.edge.key_name(name);
         self.engine().counts_as_overrun(key_name, token)
@@ -100,7 +100,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Whether a grant waits to be claimed: nobody holds the lock by it yet.
+    /// Whether a grant waits to be claimed: nobody holds the lock through it yet.
     fn is_unclaimed(&mut self, name: E::Name<'_>, token: Token) -> bool {
         if !self.engine().has_unclaimed() {
             return false;

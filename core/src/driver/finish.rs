@@ -59,7 +59,7 @@ impl<E: Edge> Entry<'_, E> {
         state.timer.is_none() && state.engine.is_quiet()
     }
 
-    /// Counts how long the waits took that have ended in this entry.
+    /// Records the lengths of the waits that ended in this entry.
     fn settle_waits(&mut self) {
         if self.engine().waits().are_settled() {
             return;

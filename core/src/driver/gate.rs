@@ -131,7 +131,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
         let longest = settings.longest_lease();
-        // Not left to the next tick: a grace that is raised for a moment lets waits for longer leases in.
+        // Not left to the next tick: a grace that is raised for a moment admits waits for longer leases.
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();

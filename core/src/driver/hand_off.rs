@@ -5,7 +5,7 @@
 //! them
 //! 1. **decide**: the engine names the next holder ([`Engine::next_holder`]) and changes nothing;
 //! 2. **write** the decision to the key ([`Entry::carry_out`]), which can fail: then nothing has changed;
-//! 3. **commit**: the same call reports the write to the engine, and only then the waiter leaves its queue.
+//! 3. **commit**: the same call reports the write to the engine, and only then does the waiter leave its queue.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span, Unseen, WriteRefused};
 use super::entry::Entry;
@@ -21,7 +21,7 @@ use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How many attempts without a subscriber a command passes over; the timer goes on.
+/// How many attempts without a subscriber a command passes over; the timer continues.
 const MOST_PASSED_OVER: usize = 16;
 /// When a queue is served again whose attempts wait for memory.
 const OUT_OF_MEMORY: Micros = Micros(100_000);
@@ -53,7 +53,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Option<QueueId>, Error> {
         let now = key.now();
         let may_grant = self.may_grant_in_queue(key_name, budget);
-        // A grant that nobody had claimed ends as if it had never been.
+        // A grant that nobody had claimed ends as if it had never been given.
         let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
         let queue = {
@@ -92,7 +92,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(queue)
     }
 
-    /// The timer passes on a grant that nobody received, if it still stands, or releases it.
+    /// The timer passes on a grant that nobody received, or releases it, if the key still holds it.
     pub(super) fn pass_on_lost(
         &mut self,
         permit: Permit,
@@ -131,7 +131,7 @@ impl<E: Edge> Entry<'_, E> {
         if served != Served::NotNow {
             return Ok(served == Served::Granted);
         }
-        // A claim would be refused for want of memory. Clients that are blocked behind have nothing to claim.
+        // A claim would be refused for lack of memory. Blocked clients behind it have nothing to claim.
         let is_granted = self.serve_first(permit, queue, Of::Blocked, budget)? == Served::Granted;
         let again = self.edge.clock().now().after(OUT_OF_MEMORY);
         let mut engine = self.engine();

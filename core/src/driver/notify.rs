@@ -15,7 +15,7 @@ const LONGEST: Micros = Micros(1_000);
 
 impl<E: Edge> Entry<'_, E> {
     /// Notifies an attempt that could have the lock. If it has no subscriber it leaves the queue, and there is nothing
-    /// to return. Not to be asked for out of memory: the claim would be refused.
+    /// to return. Not to be called when memory is short: the claim would be refused.
     pub(super) fn notify(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<Notified> {
         budget.spend(COST);
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
@@ -29,7 +29,7 @@ impl<E: Edge> Entry<'_, E> {
         // A key that the server has refused to write is announced once it is written.
         let is_sent = self.edge.may_publish() && !self.engine().queues().is_refused(ticket);
         let has_subscriber = match notification {
-            // Sent after the write, the transaction or the script: only then it turns out whether it has a subscriber.
+            // Sent after the write, the transaction or the script: only then is it known whether it has a subscriber.
             Some(_) if !is_sent => true,
             Some(Notification { notice, is_recent }) => {
                 self.edge.publish(&notice.channel, &notice.message()) || is_recent

@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
         if deleted < gone.len() {
             return Err(Error::Internal);
         }
-        // The waiters are served in the order of arrival, whatever queue they are in, when all is released.
+        // When all is released, the waiters are served in the order of arrival, whatever queue they are in.
         let has_parked = awaited.iter().any(|(name, _)| {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key)
@@ -159,7 +159,7 @@ impl<E: Edge> Entry<'_, E> {
         let unclaimed = self.engine().unclaimed_by(key_name, id);
         let expected = unclaimed.as_ref().map_or(Expected::Attempt(Some(id)), |(_, token, _)| Expected::Grant(*token));
         let key = self.edge.open(name, Access::Caller, expected, now)?;
-        // First what can fail: its grant of this key ends, and passes on with that to another attempt.
+        // First what can fail: its grant of this key ends and is passed on to another attempt.
         let ends = match &unclaimed {
             Some((_, token, written)) => Some(*token).filter(|token| held::stands(key.lock(), &written.record(*token))),
             None => held::held_by(key.lock(), id),
@@ -187,7 +187,7 @@ impl<E: Edge> Entry<'_, E> {
         // The other keys of a grant that was not claimed.
         self.pass_on_given_up(given_up);
         if unclaimed.is_some() {
-            // A grant of the same ID under another name may have come to stand here, by RENAME or COPY.
+            // A grant of the same ID under another name may have got here by RENAME or COPY.
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
             if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;

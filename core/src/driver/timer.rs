@@ -71,7 +71,7 @@ impl<E: Edge> Entry<'_, E> {
             Task::Serve(queue, why) => {
                 let reported = self.engine().reported();
                 let is_granted = self.serve(permit, *queue, budget)?;
-                // Not missed is an expiry that the server notices, and reports, when the key is opened.
+                // An expiry that the server notices, and reports, when the key is opened was not missed.
                 if is_granted && *why == Why::Scan && self.engine().reported() == reported {
                     self.engine().count(Counter::MissedWakeups);
                 }
@@ -80,7 +80,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Ends the grant of a connection that ended: its timestamp becomes that time plus the margin.
+    /// Ends the grant of a connection that ended: its timestamp becomes the time of that end plus the margin.
     fn end_session(
         &mut self,
         permit: Permit,
@@ -99,7 +99,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// Tells waiters that their slot is not served here, even while no lock may be granted.
+    /// Answers waiters whose slot is not served here, even while no lock may be granted.
     fn end_queues_of_lost_slots(&mut self, budget: &mut Budget) {
         if !self.edge.may_lose_slots() {
             return;

@@ -132,8 +132,8 @@ enum Expiry {
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// The change that `write` makes to a key that holds `contents` at `now`. To delete a key, nobody is asked for the
-    /// retentions.
+    /// The change that `write` makes to a key that holds `contents` at `now`. Deleting a key does not
+    /// need the retentions.
     #[must_use]
     #[inline]
     pub fn of(

@@ -5,15 +5,15 @@
 
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// The smallest move that counts as a step. A clock that is slewed never moves by this much between two looks.
+/// The smallest move that counts as a step. A clock that is slewed never moves by this much between two comparisons.
 const STEP_US: u64 = 500_000;
-/// The smallest move after which timers are set anew: a lock may come free late by this much.
+/// The smallest move after which timers are set again: a lock may come free late by this much.
 const SLEW_US: u64 = 5_000;
 /// Shorter suspends are treated as a long event-loop iteration, which counts them as well.
 const SUSPEND: Micros = Micros(10_000);
 
 /// The clocks, read in this order: time that passes between reading the last two can hide a suspend until the next
-/// look, but never looks like one.
+/// comparison, but never looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The wall clock.
@@ -24,7 +24,7 @@ pub struct Reading {
     pub awake: MonotonicMicros,
 }
 
-/// What has happened to the clocks between two looks.
+/// What has happened to the clocks between two comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jumps {
     /// By how many microseconds the wall clock was set.

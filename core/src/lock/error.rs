@@ -1,7 +1,7 @@
 //! Every error that the commands reply with, and its text on the wire, in this one place.
 //!
-//! A text begins with a code word and names the argument at fault. Where one code word means things that clients answer
-//! differently, the first words tell them apart: docs/COMMANDS.md has them.
+//! A text begins with a code word and names the wrong argument. Where clients have to react differently to one code
+//! word, the first words tell the cases apart: docs/COMMANDS.md has them.
 
 use super::holders;
 use std::fmt;
@@ -94,7 +94,7 @@ pub enum Error {
     ChannelVersion,
     /// The user may not use the channel.
     NoPermission,
-    /// SESSION in a call that does not come from a connection.
+    /// SESSION in a command that does not come from a connection.
     Session,
     /// An attempt that holds the lock with SHARED or LIMIT asks for it again without them.
     HeldAmongSeveral,

@@ -1,8 +1,8 @@
 //! Safety across failover: when a server may grant locks.
 //!
-//! A server that has just started or become master may not know of locks that were granted before. It grants none for
-//! as long as such a lock can last. A master that stood still, or whose clock was set, may have been replaced in the
-//! meantime. It grants none until its replicas have answered it since.
+//! A server that has just started or become master may not know about locks that were granted before. It grants none
+//! for as long as such a lock can last. A master that stood still, or whose clock was set, may have been replaced in
+//! the meantime. It grants none until its replicas have answered again.
 
 mod settings;
 
@@ -78,7 +78,7 @@ impl Reign {
         stalled
     }
 
-    /// Begins a doubt: the clock that measures the lag of replicas was set, or nothing is known of the replicas.
+    /// Begins a doubt: the clock that measures the lag of replicas was set, or nothing is known about the replicas.
     pub fn doubt(&mut self) {
         self.doubt = Doubt::New;
     }
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(reign.may_grant(&settings, soon), Err(Error::NoReplicas), "{late:?}");
             assert!(!reign.is_doubtful(), "it is no longer in doubt than that");
         }
-        // It is enough that they follow: an offset of long ago says that nobody wrote.
+        // It is enough that they follow: an old offset means that nobody wrote.
         reign.inspect(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_inspect(&settings, START.after(Micros(50_000))));

@@ -56,7 +56,7 @@ pub fn extend(
     extend_from(state, token, lease, terms, now).map(|extended| extended.map(|extended| extended.record))
 }
 
-/// A lease that is set anew.
+/// A new lease for a grant.
 #[derive(Clone, Copy, Debug)]
 pub struct Extended<'a> {
     /// The record to write.
@@ -91,7 +91,7 @@ fn has_overrun(record: &Record<'_>, terms: Terms, now: UnixMicros) -> bool {
     record.timestamp.before(terms.margin) <= now
 }
 
-/// Whether the whole value of a grant stands as it was written.
+/// Whether the whole value of a grant is as it was written.
 #[must_use]
 pub fn stands(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)

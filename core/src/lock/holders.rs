@@ -89,7 +89,7 @@ impl Holders {
         Self::default()
     }
 
-    /// What the last of `live` holders says about all of them: whether the lock is held, until when, and by how many.
+    /// What the last of `live` holders shows about all of them: whether the lock is held, until when, and by how many.
     /// `last` has expired if none is live. `others`: some more of the live ones.
     #[must_use]
     pub fn glimpse(last: Holder, others: Vec<Holder>, live: usize) -> Self {
@@ -109,7 +109,7 @@ impl Holders {
         self.all.is_empty()
     }
 
-    /// From now on the answers are as of `now`. Each holder is passed once, unless the clock is set back.
+    /// Sets the time to which all questions refer. Each holder is passed once, unless the clock is set back.
     pub fn advance(&mut self, now: UnixMicros) {
         let between = |from, to| (Bound::Excluded((from, Token::LAST)), Bound::Included((to, Token::LAST)));
         if now > self.at {
@@ -262,7 +262,7 @@ mod tests {
     fn a_set_is_read_at_once_as_holder_by_holder() {
         for all in [
             vec![(1, 9, 1), (2, 5, 2)],
-            // One token twice, as no server of ours writes it: the one that is read first counts, and is there once.
+            // One token twice, which this module never writes: the one that is read first counts, and is there once.
             vec![(1, 9, 1), (2, 5, 2), (1, 7, 0)],
             vec![(3, 0, 0), (4, 1, 0)],
             vec![],

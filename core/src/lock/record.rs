@@ -16,7 +16,7 @@ const ID: usize = 19;
 
 /// Microseconds in a second.
 const PER_SECOND: u64 = 1_000_000;
-/// In bytes: how long a timestamp of others is at most.
+/// The length of the longest timestamp that other clients write, in bytes.
 const LONGEST_NUMBER: usize = 128;
 
 /// The number that a client gives an attempt so that it can send it again; below 10^19.
@@ -24,9 +24,9 @@ const LONGEST_NUMBER: usize = 128;
 pub struct Id(u64);
 
 impl Id {
-    /// Not above any other.
+    /// The smallest.
     pub const FIRST: Self = Self(0);
-    /// Not below any other.
+    /// Larger than all others.
     pub const LAST: Self = Self(u64::MAX);
 
     /// Reads 1 to 19 digits.

@@ -5,7 +5,7 @@
 //! or a script. With `SESSION` the lock ends one margin after the connection. With `SHARED` the caller shares the lock
 //! with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the attempt
 //! waits without a blocked client: it gets `WAITING`, is notified on the channel when it is granted the lock, and
-//! claims the lock by the same call within `lock.claim-ms`.
+//! claims the lock with the same command within `lock.claim-ms`.
 //!
 //! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait is over; with `DETAILS`
 //! an array of token, overdue-ms, previous token, previous owner. The same ID again: if it holds the lock, its token,

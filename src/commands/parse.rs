@@ -113,7 +113,7 @@ impl Name {
     }
 }
 
-/// The options of a call.
+/// The options of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'a> {
     lease: Option<Micros>,
@@ -284,8 +284,8 @@ pub fn lease_alone<'a>(args: &impl Arguments<'a>, from: usize, command: &'static
     }
 }
 
-/// The lease if there is nothing else from `from` on, which is how nearly all calls are: reading all options takes five
-/// times as long. `None` if anything is wrong; [`Options::parse`] finds what.
+/// The lease if there is nothing else from `from` on, as in nearly all commands: reading all options takes five times
+/// as long. `None` if anything is wrong; [`Options::parse`] finds out what.
 fn only_lease<'a>(args: &impl Arguments<'a>, from: usize) -> Option<Micros> {
     let at = from.checked_add(1)?;
     if args.count() != at.checked_add(1)? {
@@ -327,8 +327,8 @@ pub fn id(arg: &[u8]) -> Result<Id, Error> {
     Id::parse(arg).ok_or(Error::Id)
 }
 
-/// The positions of the keys of a command that begins with `numkeys`; `behind`: how many arguments follow the keys at
-/// least.
+/// The positions of the keys of a command that begins with `numkeys`; `behind`: the least number of arguments that
+/// follow the keys.
 ///
 /// # Errors
 /// [`Error::NumKeys`]

@@ -41,8 +41,8 @@ use crate::server::keys::scan;
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
-/// How many keys are asked of the server at once, at most: a call can end only between two pieces, because a cursor of
-/// the server stands between them.
+/// The most keys that the server is asked for at once: a command can end only between two pieces, where there is a
+/// cursor of the server.
 const PIECE: usize = 16;
 /// How many bytes of a name count as one key.
 const BYTES: usize = 128;

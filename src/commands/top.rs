@@ -32,7 +32,7 @@ const DEFAULT_COUNT: usize = 10;
 const MOST_READ: usize = 1_600;
 /// How many bytes of a name count as one lock.
 const BYTES: usize = 512;
-/// What a lock with several holders counts: reading two of them and counting the rest takes as much longer.
+/// What a lock with several holders counts: reading two of them and counting the rest takes that much longer.
 const SEVERAL: usize = 4;
 
 pub struct Top;
@@ -73,7 +73,7 @@ impl Command for Top {
         }
         context.select_db(own_db);
         if options.by() == By::Held {
-            // A key may have been changed by others since the module saw it: the reply is in the order that it shows.
+            // A key may have been changed by others since the module saw it: the reply is sorted by what it shows.
             rows.sort_by_key(|row| Reverse(row.held_ms));
         }
         let now = clock::monotonic();

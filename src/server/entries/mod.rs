@@ -1,6 +1,6 @@
-//! Every call from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the timer
-//! forgets no change. On a replica every command that writes is refused, whether the server lets clients write there or
-//! not: the locks belong to its master. So is one that a master sends or an AOF contains.
+//! Every entry from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the
+//! timer forgets no change. On a replica every command that writes is refused, whether the server lets clients write
+//! there or not: the locks belong to its master. So is one that a master sends or an AOF contains.
 
 mod blocked;
 mod events;
@@ -20,7 +20,7 @@ use crate::server::replication::replicas;
 use crate::server::state::module;
 use redis_module::raw;
 
-/// One call from the server. It lends the engine or the server.
+/// One entry from the server. It lends the engine or the server.
 pub type Entry<'c> = driver::Entry<'static, ServerEdge<'c>>;
 
 /// The C function of a command.

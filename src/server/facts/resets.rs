@@ -1,5 +1,5 @@
-//! CONFIG RESETSTAT, which no server reports to a module: it shows in statistics of the server that only grow
-//! otherwise.
+//! Detects CONFIG RESETSTAT, which no server reports to a module: it shows in statistics of the server that otherwise
+//! only grow.
 //!
 //! They are read once a second, which takes about 30 µs. A command filter would see the command itself, and would cost
 //! every command of every client. The module misses a reset if all of these numbers are larger a second later than they

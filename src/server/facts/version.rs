@@ -52,7 +52,7 @@ impl Version {
         }
     }
 
-    /// Whether it is known, from its source, how a replication sink comes: from Redis 7.0 to 8.10 and
+    /// Whether its source shows how a replication sink begins: from Redis 7.0 to 8.10 and
     /// Valkey 8.0 to 9.1 a new replica and a new AOF wait for a fork. A server that sends its data without a fork would
     /// not announce them. 6.2 replicates commands of modules in another way.
     #[must_use]

@@ -102,8 +102,8 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
 /// The part of a set that is read for one row of many.
 #[derive(Clone, Copy)]
 pub struct Glimpse<'b> {
-    /// All holders of a set with up to 64. Otherwise, and of a larger one, only the one that ends last, and how many
-    /// are live.
+    /// Whether all holders of a set with up to 64 are read. If not, and for a larger set, only the one that ends last,
+    /// and how many are live.
     pub whole: bool,
     /// These grants too, if they are in the set.
     pub bindings: &'b [Binding],

@@ -73,8 +73,8 @@ impl Sinks {
         true
     }
 
-    /// Counts a LOCK.* command that came from a master or an AOF, and was refused. Returns the count, if it is to be
-    /// logged: of many only fewer and fewer.
+    /// Counts a LOCK.* command that came from a master or an AOF, and was refused. Returns the count if it should be
+    /// logged: the more there are, the fewer are logged.
     pub fn refused(&self) -> Option<u64> {
         let count = self.refused.get().wrapping_add(1);
         self.refused.set(count);

@@ -1,4 +1,4 @@
-//! Calls of clients to a server, and their replies: each is compared with the keys before it.
+//! Commands of clients, and their replies: each is compared with the keys before it.
 
 use super::*;
 
@@ -10,7 +10,7 @@ impl Run {
         (!is_blocked && self.takes_writes(site)).then_some((conn, site))
     }
 
-    /// A server that stands still reads what was sent before anything else, when it goes on.
+    /// When a server that stood still goes on, it first reads what was sent in the meantime.
     fn send_later(&mut self, call: &Call, several: bool) {
         let Client { conn, site } = self.clients[usize::from(call.client % CLIENTS)];
         let site = &mut self.sites[site];
@@ -63,7 +63,7 @@ impl Run {
         let claim = self.courts[site].claim_of(&asked, &keys, self.now_at(site));
         own.extend(self.courts[site].places_of_claims(&asked, self.now_at(site)));
         let of_other_keys = self.courts[site].claims_of_other_keys(&asked);
-        // A grant that the call gives up passes on before the call is decided, to one who waited for it until then.
+        // A grant that the command gives up passes on before the command is decided, to a client that waited for it.
         let gives_up = claim.is_some() || !of_other_keys.is_empty();
         let line = gives_up.then(|| self.courts[site].line.clone());
         let line = line.as_deref();
@@ -171,8 +171,8 @@ impl Run {
             Err(Error::Grace(_)) => {
                 assert!(now.longest_lease.is_some(), "there is no grace");
                 self.tally.barred += 1;
-                // One that holds the lock by an earlier master gets no reply about it, and nothing changes; nor for a
-                // command that would give up a grant.
+                // An attempt that was granted the lock by an earlier master gets no reply about it, and nothing
+                // changes; neither does it for a command that would give up a grant.
                 if of_other_keys.is_empty() && !keys.iter().all(|key| key.is_held_by(asked.id, now.wall)) {
                     self.courts[site].arrives(asked, &own, false, now);
                 }
@@ -232,8 +232,8 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    /// The reply of a grant means: the caller holds what it asked for, in the way in which it asked, for as long as it
-    /// asked.
+    /// The reply of a grant means that the caller holds what it asked for, in the way and for the time that it asked
+    /// for.
     pub(super) fn check_told(&self, site: usize, asked: &Asked, token: u64) {
         let now = self.now_at(site);
         for place in &asked.places {
@@ -259,7 +259,7 @@ impl Run {
         }
     }
 
-    /// `line`: who waited before the call, if that may have served some of them.
+    /// `line`: the clients that waited before the command, if it may have served some of them.
     fn refused(&mut self, site: usize, asked: &Asked, own: &[Stand], keys: &[Raw], line: Option<&[Stand]>) {
         self.tally.refusals += 1;
         let now = self.now_at(site);

@@ -86,7 +86,7 @@ impl Run {
         if moves {
             self.change(from, None, Some(KeyChange::Gone));
         }
-        // A value under two names is not a lock of two keys: its grants belong to nobody but by their tokens.
+        // A value under two names is not a lock of two keys: only the tokens show which client has a grant.
     }
 
     pub(super) fn flush(&mut self) {
@@ -103,7 +103,7 @@ impl Run {
         }
     }
 
-    /// SWAPDB with one that has all keys in another order.
+    /// SWAPDB with a database that has all keys in another order.
     pub(super) fn swap(&mut self) {
         let site = self.newest();
         if !self.takes_writes(site) || self.is_lost(site, &(0..KEYS).map(place).collect::<Vec<_>>()) {
@@ -133,7 +133,7 @@ impl Run {
         self.courts[site].gate_is_open = false;
         self.courts[site].clock_set = Some(Site::monotonic(self.now));
         self.is_quiet = false;
-        // The holder of a lock that was evicted is waited for by this clock.
+        // By this clock waiters wait for the holder of an evicted lock.
         let back = us(u32::try_from(-by).unwrap_or(0));
         self.courts[site].excused.values_mut().for_each(|until| *until += back);
         // A client that came for a free lock and was refused for another reason is served by the scan of all queues.
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// kill -9, and a start with all that was written.
+    /// kill -9, and a start with everything that was written.
     pub(super) fn restart(&mut self, site: usize) {
         self.sites[site].resume(self.now);
         self.sites[site].is_dead = false;

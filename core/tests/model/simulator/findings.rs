@@ -1,9 +1,9 @@
-//! Runs in which the simulator found a fault of the module, as short as it could make them.
+//! Runs in which the simulator found a bug of the module, as short as it could make them.
 
 use super::shrink::{run, Outcome};
 use super::steps::{Call, Fate, Plan, Share, Step, Time};
 
-/// A call for one key, a second's lease.
+/// A request for one key, with a lease of a second.
 const CALL: Call = Call {
     client: 0,
     keys: Vec::new(),
@@ -48,7 +48,7 @@ fn a_lock_that_passes_to_one_who_shares_ends_no_more_with_the_connection_of_its_
     let takes = Step::AcquireAll(Call { client: 5, keys: vec![2, 0], wait: 200, session: true, ..CALL });
     let shares = Step::Acquire(Call { client: 2, keys: vec![0], share: Share::Shared, wait: 2_000, ..CALL });
     let release = Step::Release { grant: 0, key: 1 };
-    // The other lock comes to stand under this name, with the same token: a rename ends its session.
+    // The other lock gets this name, with the same token: a rename ends its session.
     let rename = Step::Rename { from: 2, to: 0 };
     let pass = Step::Pass(Time::Us(395_000));
     is_fine(Plan::Calm, 57_258, &[takes, shares, release, Step::Disconnect { client: 5 }, rename, pass]);
@@ -103,7 +103,7 @@ fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_l
     let cancel = Step::Cancel { key: 1, id: 2 };
     let now_the_first = [first, other, pass(200), second, back, extend, pass(1_500)];
     for own in [Step::Acquire(Call { client: 3, share: Share::Shared, keys: vec![1], id: Some(2), ..CALL }), cancel] {
-        // Seed 4 has no margin, and keeps who expired.
+        // Seed 4 has no margin, and keeps expired holders.
         is_fine(Plan::Rough, 4, &[&now_the_first[..], &[own]].concat());
     }
 }

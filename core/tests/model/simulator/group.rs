@@ -21,7 +21,7 @@ impl Run {
         }
     }
 
-    /// Once a second: a replica answers its master, a master counts those that do.
+    /// Once a second, a replica answers its master, and a master counts the replicas that do.
     pub(super) fn count_replicas(&mut self, site: usize) {
         let (now, lag) = (self.now, self.lag);
         if let Some(link) = self.sites[site].link {

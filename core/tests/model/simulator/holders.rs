@@ -123,9 +123,9 @@ impl Run {
         };
         assert_eq!(released, expected, "RELEASE of {} in {place:?}, {before:?}", known.token);
         if expected != Release::Over {
-            // A predecessor that had no token is there again with that of the grant.
+            // A predecessor that had no token is back with the token of the grant.
             let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
-            // It may live again if the clock was set back.
+            // It may be live again if the clock was set back.
             let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
             assert!(!is_left || may_be_left, "{} is released and holds {place:?}", known.token);
             if let Some(next) = next.filter(|_| self.may_hand_off(site)) {
@@ -137,8 +137,8 @@ impl Run {
         }
     }
 
-    /// When he came at the earliest and at the latest who is surely first in the queue for a key, wants no others, and
-    /// can have it.
+    /// The earliest and the latest time of arrival of the client that is surely first in the queue for a key, wants no
+    /// other keys, and can have it.
     fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
@@ -168,7 +168,7 @@ impl Run {
             return;
         }
         let held = known.places.iter().filter(|place| self.raw(site, place).holder(known.token).is_some()).count();
-        // The predecessor of an unclaimed grant is there again. One that had no token has that of the grant, and may
+        // The predecessor of an unclaimed grant is back. One that had no token has the token of the grant, and may be
         // live again if the clock was set back.
         let court = &self.courts[site];
         let is_unclaimed =

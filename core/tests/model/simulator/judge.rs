@@ -68,7 +68,7 @@ pub enum Predecessor {
     Classic,
 }
 
-/// Why grants may end, or leases change, in one call of the server.
+/// Why grants may end, or leases change, in one entry from the server.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     /// Grants that the caller gives up.
@@ -104,9 +104,9 @@ pub struct Court {
     /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
     bars: HashMap<(Place, u64), (u64, bool)>,
     last_token: u64,
-    /// The last one before the call that is judged.
+    /// The last one before the command that is judged.
     earlier_token: u64,
-    /// Grants that were sent to who waited: the place that each had, by token and connection.
+    /// Grants that were sent to waiters: the place that each waiter had, by token and connection.
     on_the_way: HashMap<(u64, u64), Stand>,
     /// Grants that nobody received or claimed.
     lost: Vec<Lost>,
@@ -117,11 +117,11 @@ pub struct Court {
     /// Messages that may be published, by channel and ID.
     news: HashMap<(u8, News, u64), u32>,
     ended_conns: HashSet<u64>,
-    /// Grants of this server since it leads.
+    /// Grants of this server since it became the master.
     granted_here: HashSet<u64>,
     /// When it began to lead.
     pub leads_since: u64,
-    /// Until when attempts without a connection may be granted nothing for want of memory, by the monotonic clock.
+    /// Until when attempts without a connection may be granted nothing for lack of memory, by the monotonic clock.
     pub no_memory_until: u64,
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
@@ -129,19 +129,19 @@ pub struct Court {
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
     /// Grants whose connection has ended, and when.
     ended_sessions: HashMap<Grant, u64>,
-    /// The ones that are to be ended.
+    /// The ones that the timer has to end.
     due_sessions: HashMap<Grant, u64>,
     /// Keys whose change no event reported, and until when the server may not know, by its monotonic clock.
     pub(super) excused: HashMap<Place, u64>,
-    /// The latest timestamp that stood in each key.
+    /// The latest timestamp that each key had.
     pub(super) latest: HashMap<Place, u64>,
     /// As `excused`, for all keys, and for ends of waits.
     pub(super) all_excused: u64,
     /// Its clock drifts.
     pub drifts: bool,
-    /// When its clock was set last.
+    /// When its clock was last set.
     pub clock_set: Option<u64>,
-    /// Something was granted since anything happened that may forbid it.
+    /// Something was granted since the last event that may forbid it.
     pub(super) gate_is_open: bool,
     /// Since when it may write and grant.
     open_since: Option<u64>,
@@ -149,11 +149,11 @@ pub struct Court {
     pub(super) limit_since: u64,
     /// When the server last ran on after it had stood still.
     pub(super) resumed: u64,
-    /// How many iterations somebody could have been served in, and a timer was set instead.
+    /// How many iterations set a timer although somebody could have been served.
     put_off: u32,
     pub grants: u64,
     pub hand_offs: u64,
-    /// Attempts that were not heard when their turn came.
+    /// Attempts that had no subscriber when their turn came.
     pub passed_over: u64,
 }
 
@@ -179,12 +179,12 @@ pub struct Told {
     pub before: Vec<Option<Predecessor>>,
 }
 
-/// What a call of the server wrote, as far as it is not explained yet.
+/// What an entry from the server wrote, as far as it is not explained yet.
 #[derive(Debug, Default)]
 pub struct Writes {
     found: Vec<Found>,
     pub(super) prolonged: Vec<(u64, Place, u64, u64)>,
-    /// Predecessors that had no token and are there again, with that of the grant that succeeded them.
+    /// Predecessors that had no token and are back, with the token of the grant that succeeded them.
     restored: Vec<Grant>,
 }
 
@@ -195,7 +195,7 @@ impl Writes {
 }
 
 impl Court {
-    /// One of a server whose clock drifts so.
+    /// The court of a server whose clock drifts like this.
     pub fn of(drift: i64) -> Self {
         Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
     }
@@ -291,7 +291,7 @@ impl Court {
         assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
         assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
         self.last_token = token.max(self.last_token);
-        // A grace that was just set finds with the next turn that it had not looked after the gate for a while.
+        // A grace that was just set finds in the next turn that the gate had not been checked for a while.
         self.gate_is_open = now.monotonic > self.limit_since + 300_000;
         self.put_off = 0;
     }
@@ -354,8 +354,8 @@ impl Court {
             let latest = self.latest.entry(changed.place.clone()).or_default();
             *latest = end.max(*latest);
             if !changed.by_module {
-                // No session survives that its key is renamed, or changed by others, nor what is known of a
-                // predecessor.
+                // A session does not survive a rename of its key, or a change by others. Nor does what is known about
+                // a predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 // It may have been elsewhere when it was to pass on.
@@ -391,7 +391,7 @@ impl Court {
         }
     }
 
-    /// A grant is extended: the end of its connection was before that.
+    /// A grant is extended: its connection ended before that.
     pub fn extended(&mut self, token: u64, places: &[Place]) {
         self.due_sessions.retain(|(own, place), _| *own != token || !places.contains(place));
     }
@@ -401,7 +401,7 @@ impl Court {
         self.sessions.values().any(|(own, _)| *own == conn)
     }
 
-    /// Nothing is remembered by a server that is started anew, or becomes another's replica.
+    /// A server that is restarted, or becomes a replica, remembers nothing.
     pub fn forget(&mut self, tokens_too: bool) {
         let last_token = if tokens_too { 0 } else { self.last_token };
         let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);

@@ -8,7 +8,7 @@ use crate::simulator::judge::{Ears, News};
 use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::KeyName;
 
-/// How many calls of attempts without a connection are remembered, to be sent again.
+/// How many commands of attempts without a connection are remembered, to be sent again.
 const CALLS: usize = 8;
 
 pub(super) fn channel(number: Number) -> Channel {
@@ -58,7 +58,7 @@ impl Run {
         move |number| ears[usize::from(number)]
     }
 
-    /// The grants of which no reply tells, and the IDs of the attempts that can claim them.
+    /// The grants that no reply reports, and the IDs of the attempts that can claim them.
     pub(super) fn called(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
         let driver = self.sites[site].node.driver.borrow();
         let mut tokens: Vec<u64> = Court::untold(writes);
@@ -82,7 +82,7 @@ impl Run {
         self.remember(site, &asked, token);
     }
 
-    /// Attempts without a connection leave their queues with nothing.
+    /// Attempts without a connection leave their queues without a lock.
     pub(super) fn attempts_left(&mut self, site: usize, called: &[(u64, u64)], cause: &Cause) {
         let (now, ears) = (self.now_at(site), self.all_ears(site));
         let is_master = self.sites[site].link.is_none();
@@ -136,13 +136,13 @@ impl Run {
         }
     }
 
-    /// A call of an attempt without a connection is remembered.
+    /// A command of an attempt without a connection is remembered.
     pub(super) fn keep_call(&mut self, call: &Call, several: bool) {
         self.calls.push_front((call.clone(), several));
         self.calls.truncate(CALLS);
     }
 
-    /// Such a call is sent again, or arrives twice, perhaps from another connection or at another server.
+    /// Such a command is sent again, or arrives twice, perhaps from another connection or at another server.
     pub(super) fn send_again(&mut self, number: Number, client: Number) {
         let Some((call, several)) = self.calls.get(usize::from(number) % CALLS).cloned() else { return };
         self.acquire(&Call { client, ..call }, several);

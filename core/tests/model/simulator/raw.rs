@@ -5,7 +5,7 @@ use super::judge::{Asked, Predecessor};
 use super::steps::Share;
 use crate::fake::{Content, Stored};
 
-/// A holder, as it stands in a key.
+/// A holder, as a key has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub token: u64,
@@ -142,7 +142,7 @@ impl Raw {
         }
     }
 
-    /// A grant that came then reported its predecessor correctly.
+    /// Checks that a grant at that time reported its predecessor correctly.
     pub fn check_predecessor(&self, asked: &Asked, told: Option<Predecessor>, now: u64) {
         match self {
             Self::Nothing => assert_eq!(told, None, "{asked:?} succeeds nobody"),

@@ -23,7 +23,7 @@ pub fn run(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
     run_with(plan, seed, steps, false)
 }
 
-/// The same, and prints what has become of the servers after each step.
+/// The same, and prints the servers after each step.
 pub fn trace(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
     run_with(plan, seed, steps, true)
 }

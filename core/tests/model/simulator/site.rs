@@ -69,11 +69,11 @@ pub struct Site {
     pub link: Option<Link>,
     /// Its number among all masters, in order.
     pub reign: u64,
-    /// Calls that it has not read yet, and whether they are for several keys.
+    /// Commands that it has not read yet, and whether they are for several keys.
     pub backlog: Vec<(u64, Call, bool)>,
     /// Answers that leave when the iteration ends.
     pub sent: Vec<(u64, Answer)>,
-    /// The writes replicated since all replicas were like it.
+    /// The writes replicated since all replicas were equal to it.
     units: Vec<Unit>,
     acks: VecDeque<Ack>,
     /// The answer of each replica, and when it was read, by the wall clock.
@@ -106,7 +106,7 @@ impl Site {
         }
     }
 
-    /// The process starts anew, with what is in its keys.
+    /// The process is restarted, with what is in its keys.
     pub fn restart(&mut self, now: u64) {
         let (settings, keys) = {
             let world = self.node.world.borrow();
@@ -146,7 +146,7 @@ impl Site {
         1_000_000 + now
     }
 
-    /// The clocks and what is known of replicas, as the module is to see them.
+    /// The clocks and what is known about replicas, as the module should see them.
     pub fn set_clocks(&mut self, now: u64) {
         let wall = self.wall(now);
         let mut world = self.node.world.borrow_mut();
@@ -184,7 +184,7 @@ impl Site {
         self.stopped.get_or_insert(Stopped { since: now, until: now + u64::from(time) * 1_000, is_suspended });
     }
 
-    /// Goes on, if it stood still; whether it did.
+    /// Goes on, if it stood still. Returns whether it did.
     pub fn resume(&mut self, now: u64) -> bool {
         let stopped = self.stopped.take();
         if let Some(Stopped { since, is_suspended: true, .. }) = stopped {
@@ -211,7 +211,7 @@ impl Site {
         world.timer.map(|(_, at_ms)| at_ms.saturating_sub(world.wall.0 / 1_000))
     }
 
-    /// Whether the cron is due; it is from now on in a tenth of a second again.
+    /// Whether the cron is due; the next one is due in a tenth of a second.
     pub fn is_tick_due(&mut self, now: u64) -> bool {
         let is_due = now >= self.next_tick;
         if is_due {
@@ -230,7 +230,7 @@ impl Site {
         self.units.push(Unit { at: now, place, stored });
     }
 
-    /// Replicas hear that the master is there, and its offset grows by that.
+    /// The master pings its replicas, which adds to its offset.
     pub fn ping(&mut self, now: u64) {
         self.replicate(now, (0, b"ping".to_vec()), None);
     }
@@ -239,7 +239,7 @@ impl Site {
         self.units.len() as u64
     }
 
-    /// The keys of a replica, with all that has come through until now; its offset.
+    /// The keys of a replica, with everything that has come through until now; its offset.
     pub fn catch_up(&self, replica: &mut Self, now: u64, lag: u64) -> u64 {
         let Some(link) = &mut replica.link else { return 0 };
         let until = link.cut_at.unwrap_or(now).min(now);
@@ -284,7 +284,7 @@ impl Site {
         good >= grace.wanted
     }
 
-    /// It is a replica of that one from now on, and has all that it has.
+    /// It is a replica of that master from now on, and has everything that the master has.
     pub fn follow(&mut self, master: usize, of: &Self) {
         let keys = of.node.world.borrow().keys.clone();
         {
@@ -319,7 +319,7 @@ impl Site {
         }
     }
 
-    /// A replica is known that was not before: it has just answered, with what it was given.
+    /// Adds a new replica: it has just acknowledged what it was given.
     pub fn add_replica(&mut self, replica: usize, now: u64) {
         self.answers.insert(replica, (self.offset(), self.wall(now)));
     }

@@ -34,7 +34,7 @@ pub type Number = u8;
 /// Milliseconds.
 pub type Ms = u32;
 
-/// With how many others.
+/// How many others may hold the lock too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     Alone,
@@ -43,7 +43,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// The most that may hold, the caller counted.
+    /// The most holders, the caller included.
     pub fn most(self) -> usize {
         match self {
             Self::Alone => 1,
@@ -143,7 +143,7 @@ pub enum Step {
         key: Number,
         channel: Number,
     },
-    /// A call of an attempt without a connection is sent again, or arrives once more.
+    /// A command of an attempt without a connection is sent again, or arrives once more.
     Again {
         call: Number,
         client: Number,
@@ -168,7 +168,7 @@ pub enum Step {
     Disconnect {
         client: Number,
     },
-    /// The connection ends to which an answer was sent last, and has not left.
+    /// Ends the connection to which the last answer was sent, which has not left yet.
     Lose,
     /// CLIENT UNBLOCK
     Unblock {
@@ -221,7 +221,7 @@ pub enum Step {
         deleted: bool,
     },
     RegainSlots,
-    /// A grace is set, or another.
+    /// A grace is set, or changed.
     SetGrace {
         longer: bool,
     },
@@ -232,14 +232,14 @@ pub enum Step {
         replica: Number,
         fate: Fate,
     },
-    /// Every server that can be is a replica of the newest master.
+    /// Every server that can becomes a replica of the newest master.
     Heal,
 }
 
 /// The faults in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// One server: clients, time, and keys that others change aloud.
+    /// One server: clients, time, and changes of keys that events report.
     Calm,
     /// One server on a bad day: pauses, clocks that are set, suspends, changes that no event reports.
     Rough,

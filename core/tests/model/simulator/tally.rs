@@ -1,6 +1,6 @@
 //! Counts of events in a run, to see that it was not idle.
 
-/// What came about.
+/// What happened in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub steps: u64,
@@ -15,14 +15,14 @@ pub struct Tally {
     pub undelivered: u64,
     pub promotions: u64,
     pub barred: u64,
-    /// Calls of attempts that were cancelled.
+    /// Commands of attempts that were cancelled.
     pub cancelled: u64,
     /// Grants to attempts without a connection, and those that were claimed.
     pub called: u64,
     pub claims: u64,
-    /// Attempts that were not heard.
+    /// Attempts whose channel had no subscriber.
     pub passed_over: u64,
-    /// Microseconds of the time in it.
+    /// Its time in microseconds.
     pub time: u64,
 }
 

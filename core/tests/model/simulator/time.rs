@@ -44,19 +44,19 @@ impl Run {
         }
     }
 
-    /// An iteration of the event loop of a server comes to its timers, and ends.
+    /// An iteration of a server's event loop reaches its timers, and ends.
     pub(super) fn turn(&mut self, site: usize) {
         if !self.sites[site].is_running(self.now) {
             return;
         }
         self.tally.iterations += 1;
         if self.sites[site].resume(self.now) {
-            // All that waited for it comes at once.
+            // Everything that waited for it arrives at once.
             self.courts[site].gate_is_open = false;
             self.courts[site].limit_since = Site::monotonic(self.now);
             self.excuse(site, 300_000);
             self.courts[site].resumed = Site::monotonic(self.now);
-            // As after SIGCONT: timers first. No grant ends by that whose claim may wait in a socket.
+            // As after SIGCONT: timers first. That ends no grant whose claim may wait in a socket.
             let unclaimed = |node: &Node| node.driver.borrow().engine().counters().get(Counter::Unclaimed);
             let before = unclaimed(&self.sites[site].node);
             self.event(site, |node| {
@@ -147,7 +147,7 @@ impl Run {
         self.courts[site].end_of_iteration(is_open, now, timer, key);
     }
 
-    /// Nothing is known for a while of what a server may be late with.
+    /// For a while nothing is known about what a server may be late with.
     pub(super) fn excuse(&mut self, site: usize, time: u64) {
         let until = Site::monotonic(self.now) + time;
         let court = &mut self.courts[site];
@@ -166,7 +166,7 @@ impl Run {
         self.leave(site, conn);
     }
 
-    /// The connection ends to which an answer was sent last.
+    /// Ends the connection to which the last answer was sent.
     pub(super) fn lose(&mut self) {
         let sent = self.sites.iter().find_map(|site| site.sent.last()).map(|(conn, _)| *conn);
         let client = sent.and_then(|conn| self.clients.iter().position(|client| client.conn == conn));
@@ -200,7 +200,7 @@ impl Run {
         }
     }
 
-    /// The end of a run: nets that catch what was forgotten have caught nothing.
+    /// The end of a run: the checks for forgotten work have found none.
     pub fn end(&mut self) {
         for site in 0..self.sites.len() {
             let node = &self.sites[site].node;

@@ -1,4 +1,4 @@
-//! A run: servers, clients, and their calls.
+//! A run: servers, clients, and their commands.
 
 #[path = "commands.rs"]
 mod commands;
@@ -74,7 +74,7 @@ pub struct Run {
     clients: Vec<Client>,
     conns: u64,
     known: VecDeque<Known>,
-    /// Calls of attempts without a connection, the newest first, and whether they are for several keys.
+    /// Commands of attempts without a connection, the newest first, and whether they are for several keys.
     calls: VecDeque<(Call, bool)>,
     is_multi: bool,
     lag: u64,
@@ -112,7 +112,7 @@ fn id_of(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
 }
 
-/// What a grant of these keys tells.
+/// What a grant of these keys shows.
 fn told(granted: &Granted, asked: &Asked) -> Told {
     let before = (0..asked.places.len()).map(|at| granted.before(at));
     let before = before
@@ -127,7 +127,7 @@ fn us(ms: Ms) -> u64 {
     u64::from(ms) * 1_000
 }
 
-/// Graces under which these leases are the longest; nothing: no grace.
+/// Graces under which these leases are the longest; `None`: no grace.
 const LIMITS: [Option<u64>; 3] = [None, Some(1_000_000), Some(100_000)];
 
 impl Run {
@@ -269,7 +269,7 @@ impl Run {
         }
     }
 
-    /// A call of the server is over: what it wrote and sent is judged.
+    /// An entry from the server is over: what it wrote and sent is judged.
     fn after(&mut self, site: usize, cause: &Cause) -> Writes {
         let journal = std::mem::take(self.sites[site].node.world.borrow_mut().journal.as_mut().unwrap());
         let now = self.now_at(site);

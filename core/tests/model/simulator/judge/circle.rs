@@ -3,7 +3,7 @@
 use super::{Asked, Court, Now, Raw, Stand};
 use crate::fake::Place;
 
-/// A client that waits on its connection, or would, and between which two it came.
+/// A client that waits on its connection, or would, and the earliest and latest position at which it came.
 struct Wait<'a> {
     asked: &'a Asked,
     earliest: u64,
@@ -23,7 +23,7 @@ fn waits_on_connection(stand: &Stand) -> bool {
 }
 
 impl Court {
-    /// Whether a client, if it waited, would wait for itself; nothing: that is not sure. `own`: its places before.
+    /// Whether a client, if it waited, would wait for itself; `None`: that is not certain. `own`: its earlier places.
     pub fn closes_circle(&self, asked: &Asked, own: &[Stand], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
         if !self.has_session(asked.conn) {
             return Some(false);
@@ -76,7 +76,7 @@ impl Court {
         false
     }
 
-    /// How many holders a waiter and those ahead of it allow, itself counted.
+    /// How many holders a waiter and those ahead of it allow, itself included.
     fn fewest(&self, wait: &Wait<'_>, place: &Place, assume: Assume) -> usize {
         let is_ahead = |stand: &&Stand| {
             let came_earlier = match assume {

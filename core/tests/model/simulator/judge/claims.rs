@@ -20,13 +20,13 @@ pub struct Unclaimed {
     wall: u64,
     /// Its message was published.
     is_announced: bool,
-    /// A call that claims it got an error: its process is there.
+    /// A command that claims it got an error: its process is there.
     was_refused: bool,
     /// Its slot was lost: it ends at its timestamp.
     is_moved: bool,
 }
 
-/// A grant that passes on, if its whole value still stands as it was written.
+/// A grant that passes on, if its whole value is still as it was written.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub token: u64,
@@ -120,16 +120,16 @@ impl Court {
         self.unclaimed.iter().any(|unclaimed| unclaimed.token == token && unclaimed.stand.asked.places.contains(place))
     }
 
-    /// Whether a lock has expired by a grant that can still be claimed: nobody else gets it before its attempt has had
-    /// time to claim it.
+    /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before its attempt has had time
+    /// to claim it.
     pub fn awaits_claim(&self, place: &Place, key: &Raw) -> bool {
         matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
     }
 
-    /// Whether nobody holds a key by that token, because its attempt never claimed it; nothing: that is not sure.
+    /// Whether nobody holds a key by that token, because its attempt never claimed it; `None`: that is not certain.
     pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
-        // A predecessor that had no token is there again with that of the grant, and lives if the clock was set back.
+        // A predecessor that had no token is back with the token of the grant, and is live if the clock was set back.
         let had_no_token = |lost: &Lost| !lost.stands_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
         if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
             return None;
@@ -142,7 +142,8 @@ impl Court {
         }
     }
 
-    /// The unclaimed grant of exactly the keys of a call of its attempt, and whether the call has to claim it.
+    /// The unclaimed grant of exactly the keys that a command of its attempt names, and whether the command has to
+    /// claim it.
     pub fn claim_of(&self, asked: &Asked, keys: &[Raw], now: Now) -> Option<(Unclaimed, bool)> {
         let own = self.unclaimed.iter().find(|own| own.is_of(asked) && is_same(&own.stand.asked.places, &asked.places));
         let own = own?.clone();
@@ -151,13 +152,13 @@ impl Court {
         Some((own, stands && is_in_time))
     }
 
-    /// The unclaimed grants of a call's attempt that are for other keys too, or for fewer.
+    /// The unclaimed grants of a command's attempt that are for other keys too, or for fewer.
     pub fn claims_of_other_keys(&self, asked: &Asked) -> Vec<u64> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked));
         own.filter(|own| !is_same(&own.stand.asked.places, &asked.places)).map(|own| own.token).collect()
     }
 
-    /// A call that would claim a grant got an error.
+    /// A command that would claim a grant got an error.
     pub fn claim_is_refused(&mut self, token: u64) {
         let own = self.unclaimed.iter_mut().filter(|own| own.token == token);
         own.for_each(|own| own.was_refused = true);
@@ -246,7 +247,7 @@ impl Court {
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
         for (place, predecessor) in asked.places.iter().zip(&told.before) {
             let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
-            // Several keys are reported in the order in which they were asked for first.
+            // Several keys are reported in the order in which they were first asked for.
             if asked.places != own.stand.asked.places {
                 continue;
             }
@@ -351,7 +352,7 @@ impl Court {
         }
     }
 
-    /// A call names a channel, and is not in the queue: whether its process counts as there is left open.
+    /// A command names a channel, and is not in the queue: whether its process counts as alive is left open.
     pub fn may_be_heard(&mut self, channel: Option<u8>) {
         if let Some(is_sure) = channel.and_then(|channel| self.silent.get_mut(&channel)) {
             *is_sure = false;

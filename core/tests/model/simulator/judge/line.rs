@@ -5,7 +5,7 @@ use crate::fake::Place;
 
 /// A timer fires in whole milliseconds.
 pub(super) const GRAIN: u64 = 1_000;
-/// A timer that was set while the clock was off for a moment, or with one that drifts, is found late and set anew.
+/// A timer that was set while the clock was wrong for a moment, or by a clock that drifts, is found late and set again.
 const LATE: u64 = 250_000;
 /// The time after the clock was set in which it is excused.
 const OFF: u64 = 15_000_000;
@@ -18,12 +18,12 @@ pub struct Stand {
     pub asked: Asked,
     /// When its wait or its place is over.
     pub until: u64,
-    /// It came then, or not before.
+    /// The earliest position at which it came.
     pub earliest: u64,
-    /// Or later, but not after this.
+    /// The latest position at which it came.
     pub latest: u64,
     pub waits: bool,
-    /// When it was sent last.
+    /// When it was last sent.
     pub sent: u64,
     /// The timestamps of its grant.
     pub written: Vec<u64>,
@@ -84,7 +84,7 @@ impl Court {
         }
     }
 
-    /// One who does not wait has a place from now on, or was cancelled and changes nothing.
+    /// An attempt that does not wait has a place from now on, or was cancelled and changes nothing.
     pub fn arrives_unless_barred(&mut self, asked: Asked, now: Now) {
         let is_own = |stand: &&mut Stand| stand.asked.id == asked.id && stand.shares_key_with(&asked.places);
         let places = self.line.iter_mut().filter(|stand| !stand.waits).filter(is_own);
@@ -103,7 +103,7 @@ impl Court {
         });
     }
 
-    /// Those whose places an attempt has; one that is over may be there still.
+    /// The places that an attempt has; one that is over may still be there.
     pub fn stands_of(&self, asked: &Asked, now: Now) -> Vec<Stand> {
         let mut own: Vec<Stand> = self.own_stands(asked).cloned().collect();
         let is_one = own.len() == 1;
@@ -118,7 +118,7 @@ impl Court {
         own
     }
 
-    /// Who waits on a connection.
+    /// The client that waits on a connection.
     pub fn waiter(&self, conn: u64) -> Option<&Stand> {
         self.line.iter().find(|stand| stand.is_blocked_on(conn))
     }
@@ -128,7 +128,7 @@ impl Court {
         self.line.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
     }
 
-    /// Who waited is sent a grant.
+    /// A grant is sent to a waiter.
     pub fn granted_to_waiter(
         &mut self,
         writes: &mut Writes,
@@ -151,7 +151,7 @@ impl Court {
         asked
     }
 
-    /// Nobody who surely came earlier waits for one of the keys alone.
+    /// Nobody that surely came earlier waits for one of the keys alone.
     pub(super) fn check_overtaking(&self, asked: &Asked, earliest: u64, token: u64) {
         let ahead = self.line.iter().find(|stand| {
             let wants_it_alone = stand.asked.places.len() == 1 && stand.shares_key_with(&asked.places);
@@ -231,7 +231,7 @@ impl Court {
         self.on_the_way.remove(&(token, conn));
     }
 
-    /// A grant did not reach its client: whether it passes on.
+    /// A grant did not reach its client. Returns whether it passes on.
     pub fn undelivered(&mut self, token: u64, conn: u64, now: Now) -> bool {
         let Some(mut stand) = self.on_the_way.remove(&(token, conn)) else { return false };
         let id = stand.asked.id;
@@ -250,7 +250,7 @@ impl Court {
             stand.asked.id = None;
         }
         if !stand.asked.places.is_empty() {
-            // Where its attempt has asked again in another way, that is its place.
+            // If its attempt has asked again in another way, that is its place.
             let has_asked_again = stand.latest == u64::MAX || self.own_stands(&stand.asked).next().is_some();
             self.arrivals += 1;
             stand.latest = if has_asked_again { u64::MAX } else { self.arrivals };
@@ -271,12 +271,12 @@ impl Court {
             stand.latest = u64::MAX;
         }
         if now.place > 0 {
-            // Out of memory only one that was known.
+            // Without memory, only one that was known.
             self.bars.insert((place.clone(), id), (now.monotonic + now.place, !self.is_full()));
         }
     }
 
-    /// Whether an attempt was cancelled so recently that its calls get nothing; nothing: that is not sure.
+    /// Whether an attempt was cancelled so recently that its commands get nothing; `None`: that is not certain.
     pub fn is_barred(&self, asked: &Asked, now: Now) -> Option<bool> {
         let bars = asked.places.iter().filter_map(|place| self.bars.get(&(place.clone(), asked.id?)));
         // A bar ends when the timer fires.
@@ -294,8 +294,8 @@ impl Court {
         self.line.iter().find(|stand| stand.asked.id == Some(id) && stand.asked.places.contains(place))
     }
 
-    /// The event-loop iteration is over: nobody waits who could have been served, or whose wait is over, unless a timer
-    /// fires at once. `timer`: how many milliseconds until it fires.
+    /// The event-loop iteration is over: no client waits that could have been served, or whose wait is over, unless a
+    /// timer fires at once. `timer`: the milliseconds until it fires.
     pub fn end_of_iteration(
         &mut self,
         is_open: bool,
@@ -328,7 +328,7 @@ impl Court {
         match self.who_could_be_served(now, &key).map(|(stand, by_time)| (stand.clone(), by_time)) {
             None => self.put_off = 0,
             Some((stand, by_time)) => {
-                // One who takes a lock in the millisecond in which it expires may leave room for others.
+                // A client that takes a lock in the millisecond in which it expires may leave room for others.
                 let most = if by_time { grain / 1_000 } else { 1 };
                 let is_put_off = timer.is_some_and(|timer| timer <= most);
                 assert!(is_put_off, "{stand:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
@@ -353,10 +353,10 @@ impl Court {
         }
     }
 
-    /// Somebody who can be served as it is, and whether only the last moment made that so.
+    /// A waiter that can be served now, and whether that became possible only in the last moment.
     fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Stand, bool)> {
         let waiting = || self.line.iter().filter(|stand| stand.waits);
-        // Attempts wait for memory, and a moment longer.
+        // Attempts wait until there is memory, and a moment longer.
         let waits_for_memory = |stand: &Stand| stand.asked.notify.is_some() && now.monotonic < self.no_memory_until;
         waiting().filter(|stand| !waits_for_memory(stand)).find_map(|stand| {
             let most = stand.asked.share.most();

@@ -13,7 +13,7 @@ struct Span {
     reign: u64,
     conn: u64,
     session: bool,
-    /// Its connection has ended, of which another master may not hear.
+    /// Its connection has ended, which another master may not learn.
     has_ended: bool,
 }
 
@@ -22,7 +22,7 @@ struct Span {
 pub struct Spans(Vec<Span>);
 
 impl Spans {
-    /// A grant of a master: no client of an earlier one may count on another grant still.
+    /// A grant of a master: no client of an earlier master may still count on another grant.
     pub fn granted(&mut self, asked: &Asked, token: u64, reign: u64, now: u64) {
         self.0.retain(|span| span.until > now);
         for place in &asked.places {
@@ -66,7 +66,7 @@ impl Spans {
         for span in self.0.iter_mut().filter(|span| is_own(span)) {
             span.until = if may_be_shorter { now + lease } else { span.until.max(now + lease) };
             span.has_ended = false;
-            // From here on it is that master which has to keep it, by its own clock.
+            // From here on that master has to keep it, by its own clock.
             span.reign = reign;
         }
     }
@@ -79,7 +79,7 @@ impl Spans {
         }
     }
 
-    /// A grant of an earlier master is extended while that one may still grant: nobody may count on it.
+    /// A grant of an earlier master is extended while that master may still grant: nobody may count on it.
     pub fn is_risked(&mut self, token: u64, places: &[Place], reign: u64) {
         self.0.retain(|span| span.token != token || span.reign == reign || !places.contains(&span.place));
     }

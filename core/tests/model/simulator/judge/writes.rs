@@ -20,14 +20,14 @@ impl Court {
             .filter(|token| self.is_lost(*token, place, &old) || self.is_released(*token, cause, place, &old))
             .collect();
         let is_lost = |token: u64| lost.contains(&token);
-        // A predecessor that had no token is there again with that of the grant.
+        // A predecessor that had no token is back with the token of the grant.
         let is_given_up = |token: u64| {
             let grant = (token, place.clone());
             cause.ended.contains(&grant) && !writes.restored.contains(&grant)
         };
         let given_up = |token: u64| is_given_up(token) || is_lost(token);
         let left = old.without(given_up);
-        // A predecessor that is there again is older than the grant that nobody received.
+        // A predecessor that is back is older than the grant that nobody received.
         let is_restored =
             |token: u64| old.holders().iter().any(|holder| is_lost(holder.token) && token <= holder.token);
         let come: Vec<u64> = new.holders().iter().map(|holder| holder.token).collect();
@@ -83,7 +83,7 @@ impl Court {
                 continue;
             }
             let is_extended = cause.extended == Some(holder.token);
-            // A waiter with the ID of a grant that comes to stand in the key gets that grant.
+            // If a grant with the ID of a waiter gets into the key, that waiter gets the grant.
             let waits = || {
                 self.line
                     .iter()
@@ -135,7 +135,7 @@ impl Court {
         }));
     }
 
-    /// A grant was sent again to its ID, or extended: so are its leases then.
+    /// Checks the leases of a grant that was sent again to its ID, or extended.
     pub fn prolonged(writes: &Writes, token: u64, lease: u64, may_be_shorter: bool, now: Now) {
         for (own, place, before, after) in &writes.prolonged {
             let wanted = now.wall + lease + now.margin;

@@ -1,5 +1,5 @@
-//! Calls of clients in seconds, the replies they get, and the event loop until nothing is due: for tests that go step
-//! by step through what happens on the fake server.
+//! Commands of clients with times in seconds, the replies they get, and the event loop until nothing is due: for tests
+//! that go step by step through what happens on the fake server.
 
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};

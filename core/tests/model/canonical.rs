@@ -37,7 +37,7 @@ enum Step {
         id: Option<u64>,
         wait: u64,
     },
-    /// Of what somebody holds.
+    /// One of the grants that somebody holds.
     Release(usize),
     Cancel(usize, u64),
     Arrives(u64),
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// Tickets, queues and counts that are gone again.
+    /// Tickets, queues and counts that came and went.
     fn noise(&self) {
         let limits = Limits { place: Micros(0), ..Settings::default().limits };
         self.node.event(|entry| {
@@ -228,7 +228,7 @@ fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {
     (name, Box::new(goes))
 }
 
-/// Who waits for it, and for what.
+/// The clients that wait for it, and what they ask for.
 fn in_line() -> Vec<Way> {
     let shared = Ask { request: Request { share: Share::Limit(2), ..ask(9).request }, ..ask(9) };
     let longer = Ask { request: Request { lease: seconds(6), ..ask(9).request }, ..ask(9) };
@@ -314,7 +314,7 @@ fn in_the_end() -> Vec<Way> {
     ]
 }
 
-/// Who follows on a holder that never released.
+/// The successors of a holder that never released.
 fn in_succession() -> Vec<Way> {
     vec![
         way("somebody without an ID succeeded its holder", |node, _| {

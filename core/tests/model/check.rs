@@ -77,7 +77,7 @@ where
         let failed: Vec<_> = checker.discoveries().into_keys().collect();
         panic!("{what}: no counter-example to \"{property}\" in {figures}; found: {failed:?}");
     };
-    // The checker keeps the last one that it saw before it stopped; to look again takes as long as the first time.
+    // The checker keeps the last path that it saw before it stopped; another search takes as long as the first.
     let mut shorter = (figures.states < MANY).then(|| path.clone());
     while let Some(found_path) = shorter {
         let deepest = found_path.clone().into_actions().len() + 1;

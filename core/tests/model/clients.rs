@@ -1,4 +1,4 @@
-//! The clients of the model, and what an outsider knows of the grants. Written from the contract alone, it shares
+//! The clients of the model, and what an outsider knows about the grants. Written from the contract alone, it shares
 //! nothing with the rules that it judges.
 
 use redis_lock_core::lock::record::Id;
@@ -96,13 +96,13 @@ impl Client {
         who as u64 * 10 + u64::from(self.earlier_conns) + 1
     }
 
-    /// All that it has had.
+    /// All of its connections so far.
     pub fn conns(&self, who: usize) -> impl Iterator<Item = u64> {
         let last = self.conn(who);
         last - u64::from(self.earlier_conns)..=last
     }
 
-    /// It closes its connection, with all that is still on the way there, and opens another.
+    /// It closes its connection, with everything that is still on its way there, and opens another.
     pub fn reconnect(&mut self) {
         self.earlier_conns += 1;
         self.outbox = None;

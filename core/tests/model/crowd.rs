@@ -1,4 +1,4 @@
-//! Sizes: what thousands of waiters do to an event-loop iteration and to each other, which one waiter does not show.
+//! Sizes: what thousands of waiters do to an event-loop iteration and to each other, which a single one does not show.
 
 use crate::asks::{alone, hold, wait, START};
 use crate::fake::{Blocked, Node, Settings};

@@ -1,9 +1,9 @@
-//! A master that is replaced: its replica may not know of a grant, and the master may not know that it was demoted.
+//! A master that is replaced: its replica may not know about a grant, and the master may not know that it was demoted.
 //!
 //! The crate's own `Reign` and `Settings` decide whether a server may grant. Around them: a master with replicas, a
 //! stream of writes that each replica follows with any lag, acknowledgements that a master reads late after it stood
-//! still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is taken to be
-//! good at all times.
+//! still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is assumed to
+//! be sufficient at all times.
 
 mod conditions;
 
@@ -22,7 +22,7 @@ const START_S: u64 = 1_763_710_000;
 const MAX_LAG_S: u8 = 2;
 const MARGIN_S: u8 = 3;
 const LEASE_S: u8 = 1;
-/// The shortest for that lease: margin, max-lag and two seconds are taken off it.
+/// The shortest for that lease: it is the lease plus the margin, max-lag and two seconds.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
 
 /// The parts of the failover safety that are there.
@@ -46,7 +46,7 @@ struct Condition {
     clock_steps: u8,
     /// By how much its clock is set back.
     clock_step_s: i8,
-    /// Between two looks at what has arrived, the loop of the server can stand still several times.
+    /// Between two reads of what has arrived, the loop of the server can stand still several times.
     slow_turns: bool,
     /// A turn of the loop may take as long as the margin.
     long_turns: bool,
@@ -55,7 +55,7 @@ struct Condition {
     end: u8,
 }
 
-/// What a server knows of the lock.
+/// What a server knows about the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Store {
     key: Option<Vec<u8>>,
@@ -69,7 +69,7 @@ struct Replica {
     has: u8,
     /// An acknowledgement that the master has not read.
     unread: Option<u8>,
-    /// That has been there since before the last cron, so that this turn of the loop reads it.
+    /// It has been there since before the last cron, so this turn of the loop reads it.
     is_overdue: bool,
     /// The last one that it read: how much, and when by its wall clock.
     read: (u8, i8),
@@ -157,7 +157,7 @@ impl Failover {
         Settings { grace: seconds(grace_s), margin: seconds(MARGIN_S), max_lag: seconds(MAX_LAG_S), wanted }
     }
 
-    /// The longest that the first master takes.
+    /// The longest lease that the first master accepts.
     fn lease_s(&self, now: u8) -> u8 {
         let longest = self.settings(0, now).longest_lease();
         longest.map_or(self.is.early_lease_s, |longest| u8::try_from(longest.0 / SECOND).unwrap())
@@ -167,7 +167,7 @@ impl Failover {
         reign.may_grant(&self.turns(settings), monotonic(now)).is_ok()
     }
 
-    /// By what a turn of the loop is measured.
+    /// The settings by which a turn of the loop is measured.
     fn turns(&self, settings: &Settings) -> Settings {
         let times = match (self.is.notices_stalls, self.is.long_turns) {
             (false, _) => u64::from(u8::MAX),
@@ -250,14 +250,14 @@ impl Failover {
             .iter()
             .map(|replica| Answer {
                 offset: u64::from(replica.read.0) + newer,
-                // Whole seconds: what is nearly a second too old still looks good.
+                // Whole seconds: an answer that is nearly a second too old still looks recent.
                 lag_s: i64::from(lag(replica)) - i64::from(lag(replica) > 0),
             })
             .collect();
         master.reign.inspect(&settings, offset, &answers, monotonic(now));
     }
 
-    /// Whether the loop of the master has done all that it does in each turn.
+    /// Whether the loop of the master has done everything that it does in each turn.
     fn is_up_to_date(state: &State) -> bool {
         let has_read = state.replicas.iter().all(|replica| replica.unread.is_none());
         has_read && state.master.cron_at == state.now
@@ -352,7 +352,7 @@ impl Model for Failover {
                 actions.push(Action::SetClockBack);
             }
         }
-        // A loop that runs well reads what has arrived, and its cron runs, in each second.
+        // A healthy loop reads what has arrived, and runs its cron, in each second.
         if state.now < self.is.end + FIRST_S && (master.stands_still || Self::is_up_to_date(state)) {
             actions.push(Action::ASecondPasses);
         }

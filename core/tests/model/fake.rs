@@ -39,7 +39,7 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A deliberate fault of a server, to see that the checks can fail. Those of the module are in `tests/mutants`.
+/// A mutant of the server, to see that the checks can fail. Mutants of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -51,7 +51,7 @@ pub enum Fault {
     GrantsWithoutLooking,
     /// Timers fire at once or on the next day.
     ForgetsDueTimes,
-    /// No place is kept.
+    /// No place is reserved.
     ForgetsPlaces,
     /// The module does not get the ID of an attempt.
     IgnoresIds,
@@ -97,7 +97,7 @@ pub struct Blocked(pub u64);
 /// A database and the name of a key in it.
 pub type Place = (i32, Vec<u8>);
 
-/// All that is not the module.
+/// Everything except the module.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     pub wall: UnixMicros,
@@ -140,12 +140,12 @@ pub struct World {
     pub is_out_of_memory: bool,
     /// What was recorded.
     pub spans: Vec<(Span, Micros)>,
-    /// Commands run in a script, which nobody can keep waiting.
+    /// Commands run in a script, which cannot block.
     pub is_script: bool,
     pub is_transaction: bool,
     /// Keys that the server does not let the module write, and why.
     pub refused: BTreeMap<Vec<u8>, WriteRefused>,
-    /// The offset of a master, and what its replicas have answered; nothing: the server does not tell.
+    /// The offset of a master, and what its replicas have answered; `None`: the server does not report it.
     pub replication: Option<(u64, Vec<grace::Answer>)>,
     /// How long the machine was suspended.
     pub suspended: Micros,
@@ -207,7 +207,7 @@ impl Node {
         node
     }
 
-    /// The server as it is compared: two of the same form do the same from then on.
+    /// The server as it is compared: two servers of the same form behave the same from then on.
     pub fn canonical(&self) -> Form {
         let world = self.world.borrow();
         let mut letters: Vec<&(Blocked, Answer)> = world.letters.iter().collect();
@@ -226,7 +226,7 @@ impl Node {
         }
     }
 
-    /// A entry from the server, for a client.
+    /// An entry from the server, for a client.
     pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter_with(FakeEdge { node: self, writer, client, db: 0, is_timer: false }, body)
     }
@@ -259,7 +259,7 @@ impl Node {
         world.monotonic = world.monotonic.after(time);
     }
 
-    /// The wall clock is set, and the module looks at it.
+    /// The wall clock is set, and the module reads it.
     pub fn set_clock(&self, wall: UnixMicros) {
         self.world.borrow_mut().wall = wall;
         self.event(|entry| entry.tick());
@@ -270,7 +270,7 @@ impl Node {
         self.world.borrow().timer.map(|(_, at_ms)| UnixMicros(at_ms * 1_000))
     }
 
-    /// Fires the timer if its time has come; whether it had.
+    /// Fires the timer if its time has come. Returns whether it had.
     pub fn fire(&self) -> bool {
         let is_due = {
             let mut world = self.world.borrow_mut();
@@ -371,7 +371,7 @@ impl Node {
         }
     }
 
-    /// What a key is to everybody now, and nobody opens it.
+    /// What a key holds now, without opening it.
     pub fn with_lock<R>(&self, place: &Place, body: impl FnOnce(State<'_>) -> R) -> R {
         let (stored, now) = {
             let world = self.world.borrow();
@@ -383,7 +383,7 @@ impl Node {
 }
 
 impl World {
-    /// Keeps what has become of a key.
+    /// Records what has become of a key.
     fn note(&mut self, place: &Place, before: Option<Stored>, by_module: bool) {
         let after = self.keys.get(place).cloned();
         if let Some(journal) = &mut self.journal {
@@ -391,7 +391,7 @@ impl World {
         }
     }
 
-    /// Changes a key, and keeps that.
+    /// Changes a key, and records the change.
     fn change(
         &mut self,
         place: &Place,
@@ -403,7 +403,7 @@ impl World {
         Ok(())
     }
 
-    /// Executes a command of the server, which knows nothing of locks.
+    /// Executes a command of the server, which knows nothing about locks.
     fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
         match primitive {
             Primitive::Set { value, expire_at_ms } => {

@@ -12,7 +12,7 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-/// Leases up to 16 s are over when it is: it has to cover the margin, the lag and two seconds besides.
+/// Leases up to 16 s are over when the grace is: it also has to cover the margin, the lag and two seconds.
 const GRACE: grace::Settings =
     grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 1 };
 
@@ -160,7 +160,7 @@ fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
     node.event(|entry| entry.tick());
     assert!(node.fire());
     assert_eq!([3, 4, 5].map(|client| failed(&node, client)), [None, beyond, beyond]);
-    // A grace that is made longer ends no wait, one that is made shorter does.
+    // A longer grace ends no wait, a shorter one does.
     set_grace(&node, Some(grace::Settings { grace: seconds(30), ..GRACE }));
     run(&node, 1);
     assert_eq!(failed(&node, 3), None);
@@ -183,7 +183,7 @@ fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_an_attempt_that_is_not
         wait(&node, 3, &[b"k"], &ask(16, 99));
         wait(&node, 4, &[b"k"], &ask(15, 99));
         run(&node, 30);
-        // The next tick would find this waiter; the lock passes on before.
+        // The next tick would find this waiter; the lock passes on before that.
         set_grace(&node, Some(grace::Settings { grace: seconds(19), ..GRACE }));
         assert!(release(&node, token));
         assert_eq!(failed(&node, 3), Some(Error::LeaseBeyondGrace(15_000)));
@@ -241,7 +241,7 @@ fn a_server_that_stood_still_grants_nothing_until_its_replicas_have_answered_sin
     assert!(line.starts_with("the server stood still"), "{line}");
     node.event(|entry| entry.tick());
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have answered nothing new");
-    // Where the server does not tell, it stays so.
+    // If the server does not report it, it stays so.
     let known = node.world.borrow_mut().replication.take();
     run(&node, 3);
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas));

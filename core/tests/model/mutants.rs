@@ -1,5 +1,5 @@
-//! The checks can fail: the server has a fault, and the checker finds the path to its effect. The scopes find faults of
-//! the module itself, in `scripts/mutants.sh`.
+//! The checks can fail: the server is a mutant, and the checker finds the path to the effect. The scopes find mutants
+//! of the module itself, in `scripts/mutants.sh`.
 
 use crate::check;
 use crate::fake::Fault;
@@ -36,7 +36,7 @@ fn the_margin_does_not_cover_a_clock_that_is_set_further() {
 #[test]
 fn a_classic_client_whose_clock_is_further_off_takes_a_lock_that_is_held() {
     let scope = beside_getset();
-    // Not one second more: to a client that reads a float, the token makes the timestamp a trifle later.
+    // Not one second more: for a client that reads a float, the token makes the timestamp slightly later.
     let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
     finds_without("clocks of classic clients within the margin", Scope { budget, ..scope });
 }

@@ -97,11 +97,11 @@ fn each_of_several_locks_tells_whom_its_new_holder_succeeds() {
     assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
 }
 
-/// The grant of somebody who waited is lost. It had succeeded a holder who is overdue.
+/// The grant of a waiter is lost. It had succeeded an overdue holder.
 #[test]
 fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
     let two = |wait| ask(Share::Limit(2), 5, wait);
-    // How many others live, and the kind of lock: a string, or a set with one or two of two holders.
+    // How many others are live, and the kind of lock: a string, or a set with one or two of two holders.
     for (share, others) in [(Share::Alone, 0), (Share::Limit(1), 0), (Share::Limit(2), 1)] {
         for has_next in [false, true] {
             let node = node();
@@ -293,7 +293,7 @@ fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nob
     assert!(granted(&node, 3).is_some() && granted(&node, 2).is_none());
     assert_eq!((ends_at(b"c").is_some(), ends_at(b"d")), (true, None));
     assert_eq!((ends_at(b"e"), ends_at(b"f")), (Some(START.after(seconds(61))), Some(START.after(seconds(1)))));
-    // Not at once, or the loop would do nothing else.
+    // Not at once: the loop would do nothing else.
     assert!(!node.fire());
     allow(&node);
     node.pass(Micros(19_000));

@@ -24,8 +24,8 @@ const SECOND: Micros = Micros(1_000_000);
 const DB: i32 = 0;
 const KEY: &[u8] = b"door";
 
-/// A wait, or how long a place is kept: both end at any moment that the model chooses, or never. Those that end do so
-/// hours after they began, by a clock that moves only then.
+/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. Those that end do
+/// so hours after they began, by a clock that moves only then.
 const NEVER: Micros = Micros(u64::MAX);
 const HOUR: Micros = Micros(3_600 * SECOND.0);
 
@@ -88,7 +88,7 @@ pub struct State {
     pub now: u8,
     pub server: Server,
     pub clients: Vec<Client>,
-    /// Calls on connections that their clients have given up.
+    /// Commands on connections that their clients have given up.
     late: Vec<Call>,
     pub witness: Witness,
     left: Budget,
@@ -119,7 +119,7 @@ pub enum Action {
     Deliver(u64),
     /// What becomes of the place that a waiter leaves.
     HangUp(u64, Keeps),
-    /// The next wait or place ends that will.
+    /// The next wait or place that has an end, ends.
     EndComes(Keeps),
     NativeExpiry,
     Timer,
@@ -135,7 +135,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     ForEver,
-    /// Until a moment before, or after, all waits end that will.
+    /// Until a moment before, or after, the end of all waits that have one.
     Briefly,
     Longer,
 }
@@ -151,7 +151,7 @@ impl Protocol {
         Self { scope, facts: Arc::new(std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
-    /// How often that happened, over all states.
+    /// How often it happened, over all states.
     pub fn count(&self, fact: Fact) -> u64 {
         self.facts[fact as usize].load(Ordering::Relaxed)
     }
@@ -264,7 +264,7 @@ impl Protocol {
         }
     }
 
-    /// What goes on by itself.
+    /// What happens without a client.
     fn under_way(state: &State, actions: &mut Vec<Action>) {
         let (server, left) = (&state.server, &state.left);
         if !state.late.is_empty() {

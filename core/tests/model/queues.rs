@@ -1,5 +1,5 @@
-//! Waiters, and calls that may not wait: no waiter is overtaken, a queue has its bounds, a lock that was evicted stays
-//! taken, a session ends once. And what INFO counts of it.
+//! Waiters, and commands that may not wait: no waiter is overtaken, a queue has its bounds, a lock that was evicted
+//! stays taken, a session ends once. And what INFO counts of all that.
 
 use crate::asks::{
     acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
@@ -60,7 +60,7 @@ fn a_lock_that_came_free_goes_to_who_waits_for_it_and_not_to_who_comes_before_th
                 assert!(is_granted(&node, 2));
             }
         }
-        // The attempt that is first gets it whichever of its calls asks, and its older call is answered.
+        // The first attempt gets it whichever of its commands asks, and its older command gets a reply.
         let node = came_free();
         assert!(matches!(acquire(&node, 4, waits_for, &named(7, alone(5, 0))), Ok(Outcome::Granted(_))));
         assert!(matches!(node.deliver(Blocked(2)), Some(Answer::Failed(Error::Replaced))));
@@ -126,7 +126,7 @@ fn an_evicted_lock_stays_taken_until_its_last_holder_ends() {
             assert!(is_granted(&node, 2), "{waits_for:?} {leases:?} {extended:?}");
         }
     }
-    // Whoever sees the key again forgets that.
+    // That is forgotten once the key is seen again.
     let node = node();
     hold(&node, 1, b"k", &alone(8, 0));
     wait(&node, 2, K, &alone(5, 99));
@@ -156,7 +156,7 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         settle(&node);
         assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of one who came before it lost its grant");
 
-        // Others took its lock away, and it waits already when its grant is lost: it keeps that place.
+        // Others took its lock away, and it already waits when its grant is lost: it keeps that place.
         let node = crate::asks::node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, names, &named(7, alone(5, 9)));

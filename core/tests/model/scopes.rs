@@ -48,7 +48,7 @@ pub fn leases() -> Scope {
     }
 }
 
-/// Clients that wait, time out and come back, die between grant and reply, keep places and lose them.
+/// Clients that wait, time out and come back, die between grant and reply, have reserved places and lose them.
 pub fn queue() -> Scope {
     let budget = Budget { crashes: 1, time_outs: 1, places_over: 1, ..NOTHING };
     if is_large() {
@@ -58,7 +58,7 @@ pub fn queue() -> Scope {
     }
 }
 
-/// Replies that are lost, calls that are sent again with their ID, and first commands that arrive late; LOCK.CANCEL.
+/// Lost replies, commands that are sent again with their ID, first commands that arrive late, and LOCK.CANCEL.
 pub fn resends() -> Scope {
     if is_large() {
         let budget = Budget { resends: 2, late: 1, cancels: 1, clock_back: 1, ..NOTHING };

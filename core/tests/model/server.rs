@@ -1,7 +1,7 @@
 //! The server of a model state: the module itself, on the fake server.
 //!
 //! States are compared and hashed by the canonical form of their server, and the checker moves them between threads. A
-//! [`Node`] can do neither, so it stays with the thread that made it, for as long as a state refers to it.
+//! [`Node`] can do neither, so it stays with the thread that built it, for as long as a state refers to it.
 
 use crate::fake::{Form, Node, Settings};
 use redis_lock_core::lock::time::UnixMicros;
@@ -29,12 +29,12 @@ pub struct Server(Arc<Kept>);
 struct Kept {
     number: u64,
     form: Form,
-    /// A server that has just started is started anew in each thread.
+    /// A new server is started again in each thread.
     fresh: Option<Settings>,
 }
 
 impl Server {
-    /// One that has just started.
+    /// A server that has just started.
     pub fn start(settings: Settings) -> Self {
         Self::keep(Self::fresh(settings), Some(settings))
     }
@@ -57,7 +57,7 @@ impl Server {
         Self(Arc::new(Kept { number, form, fresh }))
     }
 
-    /// Looks at it.
+    /// Inspects it.
     pub fn look<R>(&self, body: impl FnOnce(&Node) -> R) -> R {
         NODES.with_borrow(|nodes| {
             if let Some(node) = nodes.get(&self.0.number) {
@@ -76,7 +76,7 @@ impl Server {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Not in the end of a thread, which drops all of them.
+        // Not at the end of a thread, which drops all of them.
         let _ = NODES.try_with(|nodes| nodes.borrow_mut().remove(&self.number));
     }
 }

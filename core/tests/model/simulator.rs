@@ -65,7 +65,7 @@ fn plan(seed: u64) -> Plan {
     }
 }
 
-/// Runs a seed; a finding is reported with as few steps as show it.
+/// Runs a seed. A finding is reported with the fewest steps that show it.
 fn simulate(seed: u64) -> Result<Tally, Finding> {
     let plan = plan(seed);
     let steps = steps(plan, seed);

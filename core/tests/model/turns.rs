@@ -21,7 +21,7 @@ fn it_listens_when_it_has_to_and_asks_for_that_once() {
     let node = node();
     let subscriptions = |node: &Node| node.world.borrow().subscriptions.clone();
     let token = hold(&node, 1, b"k", &ask(30, 0));
-    // A place that is kept is nobody who waits.
+    // A reserved place is not a waiter.
     let refused = node.command(2, |entry| entry.acquire(b"k", &named(7, ask(5, 0))));
     assert!(matches!(refused, Ok(Outcome::NotGranted)));
     assert_eq!(subscriptions(&node), [""; 0]);

@@ -1,4 +1,4 @@
-//! What an outsider knows of the grants. Written from the contract alone, it shares nothing with the rules that it
+//! What an outsider knows about the grants. Written from the contract alone, it shares nothing with the rules that it
 //! judges. It sees the server's replies, the connections that it has blocked, and the key.
 
 use crate::clients::Call;
@@ -23,9 +23,9 @@ impl Who {
 /// What must not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A token is not larger than all before.
+    /// A token is not larger than all earlier ones.
     TokenDidNotGrow,
-    /// The lock was granted to one who came after somebody who waits.
+    /// The lock was granted to a client that came after one that waits.
     Overtook,
     /// The lock was granted while an earlier grant was valid.
     GrantedTwice,
@@ -41,12 +41,12 @@ struct Live {
     until: UnixMicros,
     /// The connection that it ends with.
     session: Option<u64>,
-    /// That has ended: so may the grant, from then on.
+    /// That connection has ended: the grant may end from then on.
     may_end: Option<UnixMicros>,
 }
 
 impl Live {
-    /// Until when it is good in any case.
+    /// Until when it is certainly valid.
     fn end(&self) -> UnixMicros {
         self.may_end.map_or(self.until, |end| end.min(self.until))
     }
@@ -60,7 +60,7 @@ pub struct Grant {
     pub session: Option<u64>,
 }
 
-/// The notes of an outsider who sees all.
+/// The notes of an outsider who sees everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Witness {
     last: Option<Token>,
@@ -107,7 +107,7 @@ impl Witness {
         who
     }
 
-    /// LOCK.EXTEND has set a lease anew.
+    /// LOCK.EXTEND has set a new lease.
     pub fn extended(&mut self, token: Token, until: UnixMicros) {
         if let Some(live) = self.live.as_mut().filter(|live| live.token == token) {
             (live.until, live.may_end) = (until, None);
@@ -135,7 +135,7 @@ impl Witness {
         }
     }
 
-    /// A grant did not reach its client; whether it is to be passed on.
+    /// A grant did not reach its client. Returns whether it has to be passed on.
     pub fn undelivered(&mut self, token: Token) -> bool {
         let at = self.on_their_way.iter().position(|(known, _)| *known == token);
         if let Some(at) = at {
@@ -165,7 +165,7 @@ impl Witness {
         ids.filter_map(|(who, _)| if let Who::Attempt(id) = who { Some(*id) } else { None })
     }
 
-    /// An attempt was refused: it waits, or keeps a place if it has an ID.
+    /// An attempt was refused: it waits, or has a reserved place if it has an ID.
     pub fn arrive(&mut self, who: Who, conn: u64) {
         match self.arrived.iter_mut().find(|(known, _)| *known == who) {
             Some(known) => known.1 = conn,
@@ -178,13 +178,13 @@ impl Witness {
         self.arrived.retain(|(known, _)| *known != who);
     }
 
-    /// DEL or GETSET by somebody else: the server no longer knows of a grant.
+    /// DEL or GETSET by somebody else: the server no longer knows about a grant.
     pub fn overwritten(&mut self) {
         self.live = None;
         self.unreceived = None;
     }
 
-    /// Whether a grant that nobody received is still good.
+    /// Whether a grant that nobody received is still valid.
     pub fn is_lost_grant_live(&self) -> bool {
         self.unreceived.is_some_and(|token| self.live.is_some_and(|live| live.token == token))
     }

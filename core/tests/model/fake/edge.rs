@@ -12,7 +12,7 @@ use redis_lock_core::driver::Writer;
 use redis_lock_core::engine::Clock;
 use redis_lock_core::lock::time::{MonotonicMicros, UnixMicros};
 
-/// The clocks as they stand.
+/// The clocks as they are now.
 #[derive(Clone, Copy)]
 pub struct FakeClock(pub(super) UnixMicros, pub(super) MonotonicMicros);
 
@@ -26,7 +26,7 @@ impl Clock for FakeClock {
     }
 }
 
-/// The server, for one call.
+/// The server, for one entry.
 pub struct FakeEdge<'w> {
     pub(super) node: &'w Node,
     pub(super) writer: Writer,

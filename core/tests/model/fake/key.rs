@@ -17,7 +17,7 @@ pub struct FakeKey {
     pub(super) stored: Option<Stored>,
     members: Option<Members>,
     now: UnixMicros,
-    /// By which it is judged: the same, unless the server has a fault.
+    /// The time by which it is judged: the same, unless the server is a mutant.
     judged_at: UnixMicros,
     pub(super) looks_free: bool,
     is_closed: bool,

@@ -47,7 +47,7 @@ fn before_the_claim_nobody_extends_or_checks_and_afterwards_its_holder_does() {
 #[test]
 fn a_grant_that_was_given_up_is_not_extended() {
     let (node, token) = told(K_AND_X);
-    // The attempt asks for one of its keys only: it gives up the grant of both, and gets the one.
+    // The attempt asks for only one of its keys: it gives up the grant of both, and gets that one.
     let granted = claim(&node, 1, K, &attempt(7));
     assert!(granted.token > token);
     for name in K_AND_X {
@@ -215,7 +215,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
             }
         }
     }
-    // If nobody waits, the lock is again what it was: expired with its predecessor.
+    // If nobody waits, the lock is what it was before: expired, with its predecessor.
     let node = crate::asks::node();
     super::listen(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &alone(5, 0));
@@ -336,7 +336,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
                     1 => wait(&node, 4, K, &alone(5, 99)),
                     _ => queue(&node, K, &attempt(8)),
                 }
-                // Longer ago than any call that could still be on its way.
+                // Longer ago than any command that could still be on its way.
                 node.pass(Micros(1_900_000));
                 let before = node.world.borrow().keys.clone();
                 let (waited, claims) = (waiters(&node), node.driver.borrow().engine().claims().len());
@@ -492,7 +492,7 @@ fn the_end_of_its_connection_ends_a_wait_in_a_session_and_passes_its_unclaimed_g
     node.disconnect(2);
     settle(&node);
     assert!(is_granted(&node, 3), "at once");
-    // One that was claimed ends with the connection that claimed it.
+    // A claimed grant ends with the connection that claimed it.
     let (node, token) = held();
     queue(&node, K, &attempt(7));
     release(&node, b"k", token);

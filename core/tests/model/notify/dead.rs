@@ -1,4 +1,4 @@
-//! The dead do not stall the queue: attempts that nobody hears of are passed over.
+//! Clients that are gone do not stall the queue: their attempts are passed over.
 
 use super::{
     attempt, claim, hang_up, heard, held, listen, pass, places, queue, release, told_on, value, waiters, CHANNEL, K,

@@ -89,7 +89,7 @@ fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_i
             node.world.borrow_mut().is_out_of_memory = true;
             release(&node, b"k", token);
             settle(&node);
-            // One for several locks is held up by who came earlier for one of them.
+            // An attempt for several locks is held up by an earlier attempt for one of them.
             let first = if names == K && others != K { 4 } else { 3 };
             let token = granted(&node, first).unwrap().granted.token;
             assert_eq!((heard(&node).len(), waiters(&node)), (0, 2), "{names:?} {others:?}");

@@ -23,7 +23,7 @@ fn told() -> (Node, Token) {
     (node, token)
 }
 
-/// A call that fails, and why.
+/// A command that fails, and why.
 struct Failing {
     breaks: fn(&Node),
     mends: fn(&Node),

@@ -40,7 +40,7 @@ fn has_place(node: &Node, id: Id) -> bool {
 }
 
 impl Protocol {
-    /// How long a grant is good for everybody else.
+    /// How long everybody else counts a grant as valid.
     fn term(&self) -> Micros {
         Micros(Self::seconds(self.scope.lease).0 + Self::seconds(self.scope.margin).0)
     }
@@ -131,7 +131,7 @@ impl Protocol {
         }
     }
 
-    /// A command arrives; whether it was worth a look.
+    /// A command arrives. Returns whether the result is worth exploring.
     fn arrive(&self, next: &mut State, node: &Node, who: usize, wait: Micros) -> bool {
         let Some(sent) = next.clients[who].outbox.take() else { return false };
         let (conn, wall) = (next.clients[who].conn(who), node.world.borrow().wall);
@@ -178,7 +178,7 @@ impl Protocol {
         wait == NEVER || waits
     }
 
-    /// The steps in which the server takes part; whether it was worth a look.
+    /// The steps in which the server takes part. Returns whether the result is worth exploring.
     pub(super) fn server_step(&self, next: &mut State, node: &Node, action: &Action) -> bool {
         let wall = node.world.borrow().wall;
         match *action {
@@ -202,7 +202,7 @@ impl Protocol {
             Action::ArriveLate => {
                 let call = next.late.remove(0);
                 self.note(Fact::LateCall);
-                // Its client is gone, so is the reply.
+                // Its client is gone, and so is the reply.
                 self.acquire(next, node, &call, NEVER);
             }
             Action::Deliver(conn) => {
@@ -269,7 +269,7 @@ impl Protocol {
         }
     }
 
-    /// The steps that clients take by themselves; whether it was one.
+    /// The steps that clients take by themselves. Returns whether it was one.
     pub(super) fn client_step(&self, next: &mut State, action: &Action) -> bool {
         let now = next.now;
         match *action {
@@ -374,7 +374,7 @@ impl Protocol {
             Action::Getset(who) => {
                 next.witness.overwritten();
                 set(timestamp.to_string(), None);
-                // Nobody tells the module of it: found within a second.
+                // No event reports it: the module finds it within a second.
                 node.event(|entry| entry.tick());
                 next.clients[who].phase = Phase::Idle;
                 if key.as_ref().is_some_and(is_expired) {

@@ -1,4 +1,4 @@
-//! Messages, which are kept.
+//! Messages, which are recorded.
 
 use super::FakeEdge;
 use redis_lock_core::driver::{Channels, Clients as _, Writer};

@@ -2,7 +2,7 @@
 //! backwards between the layers, on a cycle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
 //! [`BACKWARDS`] and [`CYCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
-//! fails too. Comments and tests draw no arrows, and calls of methods neither: they name no module.
+//! fails too. Comments, tests and method calls draw no arrows: they name no module.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -146,7 +146,7 @@ fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
     module.strip_prefix(folder)?.strip_prefix('/')?.split('/').next()
 }
 
-/// Whether a cycle, written as in [`CYCLES`], has all that another has.
+/// Whether a cycle, written as in [`CYCLES`], contains another.
 fn covers(cycle: &str, other: &str) -> bool {
     other.split(' ').all(|word| cycle.split(' ').any(|it| it == word))
 }

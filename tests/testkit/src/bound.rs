@@ -1,6 +1,6 @@
-//! Bounds of time. Every assertion that something takes at most some time goes through this file, so that no other work
-//! of the machine makes it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt` lists
-//! them, and a test that is not listed fails here.
+//! Bounds of time. Every assertion that something takes at most some time goes through this file, so that other work of
+//! the machine does not make it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt`
+//! lists them, and a test that is not listed fails here.
 
 use super::{compiled, project_file};
 use std::process::Command;
@@ -22,8 +22,8 @@ pub fn slowness() -> f64 {
 }
 
 /// Asserts that the CPU time which `measure` returns is below `bound`, on a machine that computes as fast as the one on
-/// which the bound was set. It is measured up to five times, and one good time is enough: what takes too long by itself
-/// does so each time. Nothing is asserted where nothing could be measured.
+/// which the bound was set. It is measured up to five times, and one good time is enough: what is really too slow is
+/// too slow each time. Nothing is asserted where nothing could be measured.
 pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Duration>) {
     assert_is_listed();
     let mut seen = Vec::new();

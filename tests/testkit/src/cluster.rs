@@ -17,7 +17,7 @@ pub struct Cluster {
     script: Child,
     /// Kept open: the script would end if nobody read its output.
     _said: BufReader<ChildStdout>,
-    /// One that tests share is watched while one of them has it.
+    /// A shared cluster is watched while a test uses it.
     watched: Option<Watched>,
     pub nodes: Vec<Node>,
 }
@@ -36,7 +36,7 @@ impl Cluster {
         Self::with_module(settings, module_args, module())
     }
 
-    /// One whose nodes load the module from there.
+    /// A cluster whose nodes load the module from there.
     pub fn with_module(settings: &str, module_args: &str, module: &Path) -> Self {
         let mut said = String::new();
         // A port that was free can be taken by another test a moment later, and busy nodes may not meet.
@@ -84,7 +84,7 @@ impl Cluster {
         Ok(Self { script, _said: said, watched: Some(watched), nodes })
     }
 
-    /// From now on until `rests` it is one test's.
+    /// From now on until `rests` it belongs to one test.
     pub fn works(&mut self) {
         self.watched = Some(watch(self.script.id(), "TERM"));
     }
@@ -113,13 +113,13 @@ impl Cluster {
         until("it has a replica", || self.nodes.iter().find(|node| node.master_port() == Some(master.port)))
     }
 
-    /// Has the replica of the master of a key become master: the old one and the new one.
+    /// Makes the replica of a key's master the new master. Returns the old master and the new one.
     pub fn fail_over(&self, key: &str, way: &[&str]) -> (&Node, &Node) {
         let old = self.master_of(key);
         let new = self.replica_of(old);
         let mut asked: Option<Instant> = None;
         until("the replica is master, the master a replica", || {
-            // The other masters vote for a replica of the same master only once in a while: then it is asked again.
+            // The other masters vote for a replica of the same master only once in a while, so it is asked again.
             if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
                 asked = Some(Instant::now());
                 new.conn().call(&[&["CLUSTER", "FAILOVER"], way].concat());

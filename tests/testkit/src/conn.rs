@@ -79,13 +79,13 @@ impl Conn {
         self.reader.get_mut().write_all(bytes)
     }
 
-    /// Sends a command and gives its reply, parsed.
+    /// Sends a command and returns its reply, parsed.
     pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
         self.send(args);
         self.read()
     }
 
-    /// Sends a command and gives its reply; an error when the server is gone or does not answer.
+    /// Sends a command and returns its reply; an error when the server is gone or does not answer.
     pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
         self.try_send(args)?;
         self.try_read()
@@ -99,7 +99,7 @@ impl Conn {
         reply
     }
 
-    /// Sends a command and gives the very bytes of its reply.
+    /// Sends a command and returns the exact bytes of its reply.
     pub fn raw(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<u8> {
         self.try_raw(args).expect("a reply")
     }
@@ -117,7 +117,7 @@ impl Conn {
         assert_eq!(reply, Reply::Status("OK".into()));
     }
 
-    /// Sends a command and gives its reply as text.
+    /// Sends a command and returns its reply as text.
     pub fn text(&mut self, args: &[impl AsRef<[u8]>]) -> String {
         match self.call(args) {
             Reply::Other(text) => text,
@@ -125,7 +125,7 @@ impl Conn {
         }
     }
 
-    /// Sends a command and gives its integer reply.
+    /// Sends a command and returns its integer reply.
     pub fn int(&mut self, args: &[impl AsRef<[u8]>]) -> i64 {
         self.call(args).int()
     }
@@ -145,7 +145,7 @@ impl Conn {
         self.version() < (false, 7, 0)
     }
 
-    /// Whether the module listens to events of keys: Valkey from 8.1 on moves the client then, until 9.1.2.
+    /// Whether keyspace events are on: Valkey from 8.1 on, until 9.1.2, moves the client when they are.
     pub fn has_key_events(&mut self) -> bool {
         has_key_events(self.version())
     }
@@ -169,7 +169,7 @@ impl Conn {
         self.lock(key, "state").text()
     }
 
-    /// How many wait for a lock.
+    /// How many clients wait for a lock.
     pub fn waiters(&mut self, key: &str) -> i64 {
         self.lock(key, "waiters").int()
     }
@@ -178,7 +178,7 @@ impl Conn {
         until(&format!("{count} wait for {key}"), || (self.waiters(key) == count).then_some(()));
     }
 
-    /// Asks with this LOCK.ACQUIRE until it is granted: the token.
+    /// Sends this LOCK.ACQUIRE until it is granted. Returns the token.
     pub fn until_granted(&mut self, acquire: &[&str]) -> i64 {
         until("a grant", || match self.call(acquire) {
             Reply::Int(token) => Some(token),
@@ -191,7 +191,7 @@ impl Conn {
         self.try_read().expect("a reply")
     }
 
-    /// Waits for the next reply, and gives its very bytes.
+    /// Waits for the next reply, and returns its exact bytes.
     pub fn raw_reply(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.read_into(&mut bytes).expect("a reply");

@@ -77,8 +77,8 @@ pub fn project_file(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// Says that something is left out, and why: past the capture of the test runner, which shows nothing of a test that
-/// passes.
+/// Reports that something is left out, and why. It bypasses the capture of the test runner, which shows no output of a
+/// test that passes.
 pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
@@ -150,7 +150,7 @@ pub fn until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, done)
 }
 
-/// As [`until`], for what takes its time.
+/// As [`until`], for what takes longer.
 pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + time;
     loop {

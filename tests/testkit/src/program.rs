@@ -76,7 +76,7 @@ impl Program {
         assert!(signal(self.child.id(), name));
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills it without a chance to clean up.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -45,7 +45,7 @@ impl Group {
         Self::with_module(plan, module())
     }
 
-    /// One whose servers load the module from there.
+    /// A group whose servers load the module from there.
     pub fn with_module(plan: Plan, module: &Path) -> Self {
         // Ports that were free can be taken by another test a moment later.
         (0..5).find_map(|_| Self::try_start(plan, module)).expect("a group of servers starts")
@@ -198,7 +198,7 @@ impl Group {
     }
 }
 
-/// As [`until`], for what sentinels take their time for.
+/// As [`until`], for what takes sentinels longer.
 pub fn until_long<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE * 3, what, done)
 }

@@ -117,7 +117,7 @@ impl Options {
     }
 
     fn try_start_once(&self) -> Result<Server, String> {
-        // Built before anything is made that would stay behind if it does not build.
+        // Built before anything is created that would stay behind if the build fails.
         let module = (!self.without_module).then(module);
         let port = free_port();
         let owns_dir = self.dir.is_none();

@@ -10,7 +10,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long what a test starts may be there, in seconds: many times what the longest takes on a fast machine.
+/// How long the processes of a test may live, in seconds: many times what the longest test takes on a fast machine.
 static LIMIT: AtomicU64 = AtomicU64::new(300);
 /// How long a test has to fail after that.
 const GRACE: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl Drop for Pause {
     }
 }
 
-/// Past the capture of the test runner, which would show nothing of a test that does not end.
+/// Bypasses the capture of the test runner, which would show no output of a test that does not end.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -80,7 +80,7 @@ impl Node {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// It has not crashed and started again, or got its module into trouble.
+    /// It has not crashed and restarted, and its module has not met an unexpected state.
     pub fn assert_sound(&self) {
         let log = read(self.dir.join("log"));
         for trouble in ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked"] {
@@ -112,7 +112,7 @@ impl Node {
         });
     }
 
-    /// Tells the node what a slot is now, for example `MIGRATING` and the name of another.
+    /// Sets the state of a slot on the node, for example `MIGRATING` and the name of another node.
     pub fn set_slot(&self, slot: i64, what: &[&str]) {
         self.conn().ok(&[&["CLUSTER", "SETSLOT", &slot.to_string()], what].concat());
     }
@@ -122,7 +122,7 @@ pub fn slot_of(node: &Node, key: &str) -> i64 {
     node.conn().int(&["CLUSTER", "KEYSLOT", key])
 }
 
-/// Moves a slot as operators do: says so on both sides, moves its keys, and tells all masters.
+/// Moves a slot as operators do: announces it on both sides, moves its keys, and informs all masters.
 pub struct Move<'a> {
     pub from: &'a Node,
     pub to: &'a Node,

@@ -1,5 +1,5 @@
 //! Many small histories of a real server with no faults other than clients that die: all have an order. The same
-//! histories with a mutation have none. Clients that delete an expired lock and take it anew are found out.
+//! histories with a mutation have none. Clients that delete an expired lock and take it again are detected.
 
 use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};
@@ -18,7 +18,7 @@ use testkit::{Server, SetAtEnd};
 
 const MARGIN_US: i64 = 50_000;
 
-/// Clients work on a server for that long. Returns what each did with each key, and what is known of the server.
+/// Clients work on a server for that long. Returns what each did with each key, and what is known about the server.
 fn work(
     server: &Server,
     seconds: u64,

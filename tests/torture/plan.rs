@@ -18,7 +18,7 @@ pub enum Setup {
     Pair,
     /// Three masters and three replicas, with a failover grace.
     Cluster,
-    /// A pair without a grace, of which nothing is promised: to see that the checks find that.
+    /// A pair without a grace, which promises nothing: to see that the checks notice.
     Bare,
 }
 
@@ -66,7 +66,7 @@ impl Setup {
 /// What goes wrong; each ends what it does before the next of its track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// kill -9, and a new start after a while.
+    /// kill -9, and a restart after a while.
     Kill { down_ms: u64 },
     /// SIGSTOP, and SIGCONT after a while.
     Stop { for_ms: u64 },
@@ -78,7 +78,7 @@ pub enum Fault {
     Pause { for_ms: u64, all: bool },
     /// CLIENT KILL of all clients.
     KillClients,
-    /// The wall clock is set, and set right after a while.
+    /// The wall clock is set, and corrected after a while.
     Clock { by_ms: i64, for_ms: u64 },
     /// CONFIG SET of one of the settings.
     Config { which: usize },
@@ -156,7 +156,7 @@ impl Plan {
     pub fn of(setup: Setup, seed: u64, for_ms: u64) -> Self {
         let mut faults = Vec::new();
         for track in [Track::Servers, Track::Rest] {
-            // A track has dice of its own, so that a fault more in one does not change the other.
+            // Each track has dice of its own, so that one more fault in one does not change the other.
             let number = Setup::ALL.iter().position(|other| *other == setup).unwrap_or(Setup::ALL.len());
             let salt = number * 2 + usize::from(track == Track::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
@@ -188,7 +188,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
         (Track::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
         (Track::Servers, Setup::Pair) => match dice.below(6) {
             0 => Fault::Failover,
-            // Some of them until the grace of the new master is over.
+            // Some of them last until the grace of the new master is over.
             1 | 2 => Fault::CutAndPromote { for_ms: dice.between(500, 10_000) },
             3 => Fault::StopAndPromote { for_ms: dice.between(300, 10_000) },
             4 => Fault::KillAndPromote,
@@ -216,7 +216,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
     }
 }
 
-/// About how long a fault and its mending take.
+/// About how long a fault and its repair take.
 fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
     // A new master, or a new server with a grace, grants after that only.
     let grace = if setup.has_grace() { 7_000 } else { 0 };

@@ -25,7 +25,7 @@ pub struct Report {
     pub pairs: usize,
     pub tokens_waived: usize,
     pub longest_overtime_ms: i64,
-    /// What LOCK.INFO showed of lines, pairs of them whose order was judged, and neighbours who share.
+    /// What LOCK.INFO showed of queues, pairs in them whose order was judged, and neighbours that share.
     pub inspections: usize,
     pub in_line: usize,
     pub neighbours: usize,
@@ -92,7 +92,7 @@ impl Report {
         let Some(from) = history.ops.iter().map(|op| op.from).min() else { return };
         let until = history.ops.iter().map(|op| op.until).max().unwrap_or(from);
         let lost = [Effect::Loss, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
-        // The search knows no other clock than one that goes on evenly.
+        // The search knows only a clock that runs evenly.
         if lost || clock.was_stepped(from, until) {
             self.voided += 1;
             return;

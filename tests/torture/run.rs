@@ -76,7 +76,7 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
         let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
         world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
         if !world.is_over() {
-            // One that crashed would only be seen not to answer.
+            // Without this, a crashed server would only be seen not to answer.
             assert_sound(plan, site);
             site.until_well();
             assert_work_goes_on(world, &keys(plan.setup));
@@ -154,7 +154,7 @@ fn inspector(keys: &'static [&'static str]) -> Role {
     Box::new(move |client, _| inspector::work(client, keys))
 }
 
-/// Who works in a run.
+/// The clients of a run.
 fn crew(plan: &Plan) -> Vec<Role> {
     let margin_ms = plan.setup.margin_ms();
     // With a grace there are leases up to the longest that it covers.

@@ -63,10 +63,10 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
     found
 }
 
-/// Nothing where the answer says nothing.
+/// `None` if the answer shows nothing.
 fn is_possible(op: &Op, known: Known) -> Option<bool> {
     match (op.call, op.outcome) {
-        // One of them at least is not held, or all are.
+        // At least one of them is not held, or all are.
         (Call::Extend { .. }, Outcome::Refused) => Some(known.stood < op.of),
         (Call::Release { .. }, Outcome::Answer(0)) => Some(known.stood == 0),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(_)) => Some(known.gone == 0),

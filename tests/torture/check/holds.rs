@@ -12,11 +12,11 @@ use std::collections::HashMap;
 /// The state of a hold when its holder asked for several keys at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stood from before until after.
+    /// It was held from before until after.
     Stood,
     /// It had been released.
     Gone,
-    /// Nobody can say.
+    /// It is not known.
     Open,
 }
 
@@ -26,11 +26,11 @@ pub struct Hold {
     pub share: Share,
     /// 0 for other locks.
     pub token: i64,
-    /// The grant was asked for then.
+    /// When the grant was requested.
     pub asked: Moment,
-    /// The grant was at the earliest then.
+    /// The earliest time of the grant.
     pub earliest: Moment,
-    /// The grant was at the latest then.
+    /// The latest time of the grant.
     pub start: Moment,
     /// Its timestamp did not pass before; others had to wait until then.
     pub end: Moment,
@@ -100,7 +100,7 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
         let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
         let is_twin = |other: &Hold| token > 0 && other.token == token && other.asked < op.until;
         if holds.iter().enumerate().any(|(other, hold)| other != at && is_twin(hold)) {
-            // Nobody can say which hold it was, and which client was right about it.
+            // It is not known which hold it was, and which client was right about it.
             holds.iter_mut().filter(|hold| is_twin(hold)).for_each(|hold| hold.end_by(op.from));
         } else {
             learn(&mut holds[at], op, terms, clock);
@@ -208,7 +208,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.too_long.get_or_insert((op.until, least));
             }
         }
-        // With its connection the lease ends at once, and the margin is left; the server can learn of that first.
+        // With its connection the lease ends at once, and the margin is left; the server can learn about that first.
         (Call::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
         (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),

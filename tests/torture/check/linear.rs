@@ -20,7 +20,7 @@ const MOST_STEPS: usize = 2_000_000;
 pub enum Verdict {
     /// There is an order.
     Holds,
-    /// There is none.
+    /// There is no order.
     Broken(Box<Violation>),
     /// Too much to try.
     Undecided,
@@ -122,7 +122,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
 impl Search<'_> {
     fn go(&mut self, done: &mut Done, state: State, count: usize) -> bool {
         let is_done = |done: &Done, at: usize| done[at / 64] & (1 << (at % 64)) != 0;
-        // All that is certain and left comes later, and the first of it has to have come until then.
+        // Everything certain that is left comes later, and the first of it has to have come by then.
         let Some(limit) = (0..self.steps.len()).find(|at| self.steps[*at].is_certain && !is_done(done, *at)) else {
             return true;
         };
@@ -254,7 +254,7 @@ impl Search<'_> {
             return (left == 0).then_some(state);
         };
         if left == 0 {
-            // Within the margin it holds still, and has no lease left, or less than a millisecond.
+            // Within the margin it still holds, and has no lease left, or less than a millisecond.
             let now = state.now.max(mine.stamp.0 - self.margin.1 - 1_000);
             return (now <= limit).then_some(State { now, ..state });
         }
@@ -281,7 +281,7 @@ impl Search<'_> {
 }
 
 impl Holder {
-    /// Its timestamp has not passed at that time, which may tell that it is later than was known.
+    /// Its timestamp has not passed at that time, which may show that it is later than was known.
     fn stands_at(self, now: Moment) -> Option<Self> {
         let stamp = (self.stamp.0.max(now), self.stamp.1);
         (now < self.stamp.1).then_some(Self { stamp, ..self })

@@ -25,9 +25,9 @@ pub enum Kind {
     LostLock,
     /// A released lock was held again.
     RevivedLock,
-    /// A lease was extended without a reply that says so.
+    /// A lease was extended without a reply that confirms it.
     LeaseTooLong,
-    /// A later grant has no larger token.
+    /// The token of a later grant is not larger.
     TokenNotLarger,
     /// A wait took longer than it may.
     WaitTooLong,

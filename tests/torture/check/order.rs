@@ -98,8 +98,8 @@ fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>,
     }
 }
 
-/// How long one who shares waited on at least when the one right ahead of it, who shares too, had got the lock; nothing
-/// where somebody else can have come between, or the server stood still.
+/// The least time that a client which shares waited on after the one right ahead of it, which shares too, had got the
+/// lock; `None` if another can have come between, or the server stood still.
 fn delay(
     history: &KeyHistory,
     inspection: &Inspection,

@@ -63,7 +63,7 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // If a hold is certain at no moment, all that is known is that it was granted after its request.
+        // If a hold is not certain at any moment, it is only known that it was granted after its request.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
         for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;

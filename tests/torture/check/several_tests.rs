@@ -1,4 +1,4 @@
-//! Histories made by hand of several holders and several keys, good ones and broken ones.
+//! Histories of several holders and several keys, written by hand, good ones and broken ones.
 
 use super::tests::{terms, Script, LEASE};
 use super::{groups, order, Kind};
@@ -15,7 +15,7 @@ fn call(share: Share, wait_ms: i64) -> Call {
     Call::Acquire { share, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
 }
 
-/// What is made to a script that grants one who shares.
+/// Changes a script that grants the lock to a client that shares it.
 trait Several {
     fn share(self, client: u32, ms: i64, share: Share) -> Self;
     /// A client that waits from one moment on and is granted the lock at another; its ID is the client's.
@@ -64,7 +64,7 @@ fn a_plain_holder_together_with_any_other_is_found() {
     assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 500, SHARED)), [Kind::TwoHolders]);
     assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 500, limit(9))), [Kind::TwoHolders]);
     assert_eq!(kinds(&Script::new().grant(1, 10).share(2, 1_215, SHARED)), []);
-    // One that was overdue, and that a plain holder wrote over, stands no more.
+    // An overdue grant that a plain holder overwrote is gone.
     let over = |answer| Script::new().share(1, 10, SHARED).grant(2, 1_215).release(1, 1_300, 10, answer);
     assert_eq!(kinds(&over(0)), []);
     assert_eq!(kinds(&over(-1)), [Kind::TwoHolders]);
@@ -200,7 +200,7 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
     let over = || Script { clock: clock.clone(), ops: held().ops };
     let released = |outcome| (Call::Release { token }, outcome);
     let extended = |outcome| (Call::Extend { token, lease: LEASE }, outcome);
-    // LOCK.MEXTEND: all are held, or one at least is not.
+    // LOCK.MEXTEND: all are held, or at least one is not.
     assert!(answered(&[held(), held()], extended(Outcome::Answer(1)), &[]));
     assert!(!answered(&[held(), held()], extended(Outcome::Refused), &[]));
     assert!(answered(&[held(), gone()], extended(Outcome::Refused), &[]));
@@ -246,7 +246,7 @@ fn overtaking_is_found() {
         let script = |first, second| Script::new().wait(1, 10, first, share).wait(2, 20, second, share);
         assert_eq!(in_line(&script(200, 201), at, &[1, 2], &[]), []);
         assert_eq!(in_line(&script(201, 200), at, &[1, 2], &[]), [Kind::Overtaken]);
-        // Others may stand between, and who has no ID is not known.
+        // Others may be in between, and a client without an ID is not known.
         assert_eq!(in_line(&script(201, 200), at, &[1, 0, 2], &[]), [Kind::Overtaken]);
         assert_eq!(in_line(&script(201, 200), at, &[0, 2], &[]), []);
         // A newcomer.
@@ -279,7 +279,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
     // It waits for others to end.
     assert_eq!(in_line(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
     assert_eq!(in_line(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
-    // Somebody stands between.
+    // Another is in between.
     assert_eq!(in_line(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
     // The server stood still.
     let stall = [(Effect::Stall, 300_000, 310_000)];

@@ -1,4 +1,4 @@
-//! Histories made by hand, good ones and broken ones: each check finds its own kind of violation, and nothing in the
+//! Histories written by hand, good ones and broken ones: each check finds its own kind of violation, and nothing in the
 //! good ones.
 
 use super::linear::Verdict;
@@ -145,7 +145,7 @@ fn two_holders_are_found() {
     Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
     // The first got a reply that it held the lock when the second had it.
     Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
-    // The reply of the second came late, its token tells when the grant was.
+    // The reply of the second came late; its token shows the time of the grant.
     Script::new().grant(1, 10).granted(2, (890, 2_000), acquire(0), 900).assert_broken(Kind::TwoHolders);
 }
 
@@ -156,7 +156,7 @@ fn a_lost_lock_is_found() {
     Script::new().grant(1, 10).check(1, 500, 10, 0).assert_broken(Kind::LostLock);
     // Less than a millisecond of lease counts as zero.
     Script::new().grant(1, 10).check(1, 1_009, 10, 0).extend(1, 1_020, 10, 1).assert_good();
-    // In the margin there is no lease left, and the lock can still be had for longer.
+    // In the margin there is no lease left, but the lock can still be extended.
     Script::new().grant(1, 10).check(1, 1_100, 10, 0).extend(1, 1_150, 10, 1).assert_good();
 }
 
@@ -296,7 +296,7 @@ fn a_classic_client_that_deletes_a_lost_lock_is_excused() {
     let drop = |client, ms: i64, script: Script| {
         script.op(client, (ms, ms + 1), Call::ClassicDrop { end: 900_000 }, Outcome::Answer(1))
     };
-    // Lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
+    // It is lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
     let script = take(2, 100, take(1, 10, Script::new()));
     let script = take(3, 300, drop(1, 200, script));
     let script = take(4, 500, drop(2, 400, script));
@@ -359,7 +359,7 @@ fn a_call_that_is_sent_again_prolongs_its_grant() {
 
 #[test]
 fn a_grant_with_a_known_span_can_precede_another() {
-    // The clock was set while it was asked for, so that its token does not tell when it was.
+    // The clock was set during the request, so its token does not show the time of the grant.
     let take = |read_at| Call::ClassicTake { lease: LEASE, read_at, is_getset: false };
     let script = Script::new().step(100, 5_000_000).granted(1, (50, 110), acquire(0), 10);
     let script = script.op(2, (99, 111), take(99_000), Outcome::Granted(0)).release(1, 150, 10, 1);

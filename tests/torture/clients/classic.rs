@@ -1,12 +1,12 @@
 //! Clients of the classic pattern: SETNX of a timestamp, GET of an expired one, GETSET to take it over, and DEL while
-//! it is not expired. And those that do it wrong, DEL then SETNX, to show that the checks find them.
+//! it is not expired. Some do it wrong, with DEL and then SETNX, to show that the checks find them.
 
 use super::Client;
 use crate::history::{Call, Outcome};
 use crate::moment::Unix;
 use testkit::Reply;
 
-/// How long their leases are, and what the contenders wait beyond, as LOCK.* on the same key does.
+/// How long their leases are, and how much longer contenders wait, as LOCK.* on the same key does.
 #[derive(Clone, Copy)]
 pub struct Pattern {
     pub lease_ms: u64,

@@ -33,7 +33,7 @@ fn id(row: &Reply) -> i64 {
     }
 }
 
-/// Those of all holders; a lock with one has no list of them.
+/// The IDs of all holders; a lock with one holder has no list of them.
 fn holders(info: &Reply) -> Vec<i64> {
     let Reply::List(items) = info else { return Vec::new() };
     let at = items.iter().step_by(2).position(|name| *name == Reply::Text(b"holders".to_vec()));

@@ -5,7 +5,7 @@ use super::ask::Attempt;
 use super::{Client, Habits};
 use crate::history::{Call, Outcome, Share};
 
-/// On the keys that `next_key` gives; nothing for now.
+/// Works on the keys that `next_key` returns; `None`: not now.
 pub fn work(client: &mut Client<'_>, habits: Habits, next_key: &dyn Fn() -> Option<String>) {
     let mut earlier: Option<(String, i64)> = None;
     while !client.world.is_over() {

@@ -50,7 +50,7 @@ impl<'a> Client<'a> {
         Self { world, number, link: Link::new(world, number), dice, log: Log::default() }
     }
 
-    /// Sends a command and writes down what came of it.
+    /// Sends a command and records its outcome.
     pub fn run(&mut self, key: &str, call: Call, command: &[&str]) -> Outcome {
         self.run_all(&[key], call, command)
     }
@@ -64,7 +64,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Writes an operation down that was sent first and last at those moments.
+    /// Records an operation that was first and last sent at those moments.
     pub fn note(&mut self, key: &str, call: Call, outcome: Outcome, (from, sent): (Moment, Moment)) {
         self.note_all(&[key], call, 0, outcome, (from, sent));
     }
@@ -103,7 +103,7 @@ pub fn outcome(call: Call, reply: Option<&Reply>) -> Outcome {
     }
 }
 
-/// The same for several keys: LOCK.MEXTEND tells whether all are held, LOCK.MRELEASE how many were.
+/// The same for several keys: LOCK.MEXTEND replies whether all are held, LOCK.MRELEASE how many were.
 pub fn outcome_of_all(call: Call, reply: Option<&Reply>, of: usize) -> Outcome {
     match (call, outcome(call, reply)) {
         (Call::Extend { .. }, Outcome::Answer(0)) if of > 1 => Outcome::Refused,

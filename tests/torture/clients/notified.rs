@@ -21,7 +21,7 @@ impl Subscriber {
     /// Waits for news of any attempt of the client, at most this long.
     fn wait(&mut self, client: &Client<'_>, time: Duration) {
         let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
-        // A message of an earlier attempt is as good: to ask too early does no harm.
+        // A message of an earlier attempt will do: asking too early does no harm.
         if !conn.silent_for(time) && conn.try_read().is_err() {
             self.0 = None;
         }

@@ -71,7 +71,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     match client.dice.below(8) {
         0 | 1 => extend_all(client, grant, habits),
         2 => extend_one(client, grant, habits),
-        // One of the keys it does not hold: none may change.
+        // It does not hold one of the keys: none may change.
         3 => {
             let held = |key: &&&str| keys.contains(*key);
             let more: Vec<&str> = all.iter().filter(|key| !held(key)).take(1).copied().collect();

@@ -6,12 +6,12 @@ use crate::site::{tell, Site};
 use crate::world::World;
 use testkit::Reply;
 
-/// Of writes or of everything: waits that begin or are handed the lock meanwhile come later.
+/// Pauses writes or everything: waits that begin or get the lock in the meantime come later.
 pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
     world.with(&[Effect::Stall], || {
         site.tell_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
         world.sleep(ms(for_ms));
-        // One that stood still may have begun later; one that is dead has none.
+        // A server that stood still may have begun later; a dead one has no pause.
         for port in site.ports() {
             let _ = (0..3).find(|_| tell(port, &["CLIENT", "UNPAUSE"]).is_some());
         }
@@ -20,7 +20,7 @@ pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
 
 const COMMANDS: [&str; 8] = ["lock.", "setnx", "get", "getset", "set ", "del", "eval", "NULL"];
 
-/// Whoever works with locks, the faults of the other track spared.
+/// Kills the clients that work with locks, and spares the faults of the other track.
 pub fn kill_clients(site: &Site) {
     for port in site.ports() {
         let list = match tell(port, &["CLIENT", "LIST"]) {

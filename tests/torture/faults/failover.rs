@@ -81,7 +81,7 @@ fn promote(world: &World, group: &Group, new: usize) {
     world.announce(vec![group.members[new].clients.port(), group.members[1 - new].clients.port()]);
 }
 
-/// The old master follows the new one, and all is well.
+/// The old master follows the new one, and everything is in order again.
 fn settle(world: &World, group: &Group, old: usize, new: usize) {
     group.follow(old, new);
     group.members[old].replica.heal();

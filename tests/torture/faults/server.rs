@@ -8,14 +8,14 @@ use crate::site::{field, tell};
 use crate::world::World;
 use testkit::skipped;
 
-/// kill -9 of the only server, and a new start with what it has on disk. What is promised across it depends on that.
+/// kill -9 of the only server, and a restart with what it has on disk. What is promised across it depends on that.
 pub fn kill(world: &World, group: &Group, down_ms: u64) {
     let effects: &[Effect] = match group.setup() {
         // What was replied to is on the disk.
         Setup::Always => &[Effect::Stall, Effect::Restart],
         // The last second may not be.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
-        // Nothing is, but the grace grants no lease before the earlier ones are over.
+        // Nothing is on the disk, but the grace grants no lease before the earlier ones are over.
         _ => &[Effect::Stall, Effect::Restart, Effect::Change, Effect::LossOfOthers],
     };
     world.with(effects, || {
@@ -25,8 +25,8 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
     });
 }
 
-/// SIGSTOP and SIGCONT: it stands still, and runs on as if nothing had been. Every second time its machine was
-/// suspended, for all that it can tell.
+/// SIGSTOP and SIGCONT: it stands still, and runs on as if nothing had happened. Every second time its clocks show a
+/// suspended machine.
 pub fn stop(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Stall], || {
         group.master().stop_while(is_suspend(for_ms), || world.sleep(ms(for_ms)));
@@ -68,7 +68,7 @@ pub fn evict(world: &World, group: &Group, all_keys: bool) {
     });
 }
 
-/// Sets the wall clock of the server ahead or back, and right again after a while. Returns whether that can be done.
+/// Sets the wall clock of the server ahead or back, and corrects it after a while. Returns whether that can be done.
 pub fn set_clock(world: &World, group: &Group, by_ms: i64, for_ms: u64) -> bool {
     let set = |ahead| {
         let mut done = false;

@@ -1,5 +1,5 @@
 // Package serverlock offers the locks of a Redis or Valkey server with the redis-lock module: waiters queue in
-// the server, each grant has a fencing token, and the next holder learns of a holder that crashed.
+// the server, each grant has a fencing token, and a new holder learns if its predecessor crashed.
 //
 // Create one [Locks] for each client of the application, with the package for its library: serverlock/goredis for
 // go-redis, serverlock/redigo for redigo. Commands go over the application's own connections.

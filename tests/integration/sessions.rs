@@ -132,7 +132,7 @@ fn expiry_ms(timestamp: i64) -> i64 {
     (timestamp + 999) / 1000 + 60_000
 }
 
-/// The next holder was served at `timestamp`, not before, and learned of the first.
+/// The next holder was served at `timestamp`, not before, and learned about the first.
 fn assert_succeeds(waiter: &mut Waiter, token: i64, timestamp: i64) {
     let details = waiter.answer();
     let details = details.list();

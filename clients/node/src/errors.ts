@@ -1,6 +1,6 @@
 /**
  * The errors of this package: one class for each kind, with the lock's key in the message and in `key`, and the kind in
- * `code`. `instanceof` also knows errors of another copy of this package in the same process.
+ * `code`. `instanceof` also recognizes errors of another copy of this package in the same process.
  */
 
 /** The kind of an error. It is the same in all versions, and in all languages that have this package. */
@@ -15,7 +15,7 @@ export type LockErrorCode =
   | 'argument'
   | 'misuse';
 
-/** On the prototype of each class: what its errors are. */
+/** The property on the prototype of each class that lists the kinds of its errors. */
 const KINDS = Symbol.for('serverlock.kinds');
 
 export abstract class LockError extends Error {
@@ -30,14 +30,14 @@ export abstract class LockError extends Error {
     Object.defineProperty(this, 'code', { value: codeOf(this), enumerable: true });
   }
 
-  /** What is left of it in JSON. A structured clone has the message only: send this to workers instead. */
+  /** The error as JSON. A structured clone has only the message: send this to workers instead. */
   toJSON(): { name: string; code: LockErrorCode; key: string; message: string } {
     const { name, code, key, message } = this;
     return { name, code, key, message };
   }
 
   static override [Symbol.hasInstance](value: unknown): boolean {
-    // A class that an application derives from these is asked as usual.
+    // Classes that an application derives from these are checked as usual.
     if (!Object.hasOwn(this.prototype, KINDS))
       return Function.prototype[Symbol.hasInstance].call(this, value) as boolean;
     const kinds = kindsOf(value);
@@ -61,7 +61,7 @@ export class LockDeniedError extends LockError {}
 export class LockNoServerError extends LockError {}
 /** An argument is wrong; or the key holds something that is not a lock. */
 export class LockBadArgumentError extends LockError {}
-/** The same lock again within its own scope, a closed manager, a lock released twice. */
+/** Asking for a lock again within its own scope, a closed manager, a lock released twice. */
 export class LockMisuseError extends LockError {}
 
 function kindsOf(value: unknown): string[] | undefined {

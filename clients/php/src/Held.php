@@ -16,7 +16,7 @@ use Serverlock\Exception\LockLostException;
  * PHP does one thing at a time: **nothing renews the lease but check() and extend()**. Call check() before each step of
  * the work; while the work is in a step that takes longer than the lease, the lock is lost.
  *
- * A Held that is dropped is not released: its work may be half done, and the next holder can learn of that. Its lock
+ * A Held that is dropped is not released: its work may be half done, and the next holder can learn this. Its lock
  * ends with its lease, a session at once. In a child process it is lost, and untouched.
  */
 final class Held

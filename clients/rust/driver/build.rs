@@ -1,4 +1,4 @@
-//! Tells the driver which version of the crate redis it plays.
+//! Passes the version of the crate redis to the driver.
 
 fn main() {
     let lock = std::fs::read_to_string("../Cargo.lock").unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Distributed locks for Redis and Valkey servers with the redis-lock module: waiters queue in the server, each
-//! grant has a fencing token, and the next holder learns of a holder that crashed.
+//! grant has a fencing token, and a new holder learns if its predecessor crashed.
 //!
 //! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each client of the application.
 //!

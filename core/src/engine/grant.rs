@@ -119,7 +119,7 @@ impl Decision {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[], &[Counter::SessionsEnded])
     }
 
-    /// Restores an expired holder whose successor never learned of its own grant.
+    /// Restores an expired holder whose successor never learned about its own grant.
     pub fn to_restore(record: &Record<'_>, holds: Holds) -> Self {
         Self::new(What::Value(record.encode(), holds), &[], &[])
     }

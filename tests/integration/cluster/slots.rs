@@ -131,7 +131,7 @@ fn a_slot_claimed_elsewhere_is_granted_to_nobody() {
     hold(&cluster, key);
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
     let waiters = Waiters::of(from, key, MANY);
-    // Only the new owner gets the command: the old one learns of the change, and deletes its keys in the slot.
+    // Only the new owner gets the command: the old one learns about the change, and deletes its keys in the slot.
     to.set_slot(slot_of(to, key), &["IMPORTING", &from.name()]);
     to.set_slot(slot_of(to, key), &["NODE", &to.name()]);
     until("the old owner knows", || (!from.serves(key)).then_some(()));

@@ -32,7 +32,7 @@ fn no_lease_is_lost_without_notice() {
     assert_eq!(next.text(&["GET", "data"]), "of next");
     assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
     assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release tells");
-    // The successor learns of it as well, and another store can tell the two apart.
+    // The successor learns about it too, and another store can tell the two apart.
     assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
     assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
 }

@@ -1,5 +1,5 @@
-//! Crowds of attempts for many keys, or for keys with long names, leave in pieces; what one command does for an attempt
-//! grows with its keys, and not with what else is left behind.
+//! Attempts for many keys, or for keys with long names, leave in pieces if there are many. The work of one command for
+//! an attempt grows with the keys of the attempt, and not with what else is left behind.
 
 use crate::notify::can_publish;
 use std::time::Duration;

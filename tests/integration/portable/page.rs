@@ -44,7 +44,7 @@ fn the_file_is_short_and_opens_as_a_library() {
     assert!(library.lines().all(|line| line.len() <= 120), "a line is longer than 120 characters");
 }
 
-/// Every text of an error in the file, up to what is filled in, is one of the commands, or in the page.
+/// Every error text in the file, up to what is filled in, is one of the commands' texts, or is on the page.
 #[test]
 fn its_errors_are_documented_and_those_of_the_commands() {
     let (library, page) = (library(), project_file("docs/PORTABLE.md"));

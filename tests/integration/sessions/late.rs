@@ -156,7 +156,7 @@ fn a_session_ends_once_there_are_good_replicas() {
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
     drop(holder.conn);
     scene.until_gone(&holder.id);
-    // Before 7.0 the module learns of the setting within a second; it asks as soon as it writes.
+    // Before 7.0 the module learns about the setting within a second; it asks as soon as it writes.
     let kept = scene.locks.server.conn().silent_for(QUIET) && scene.value("k") == before;
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until("the lock has ended", || (scene.value("k") != before).then_some(()));

@@ -40,7 +40,7 @@ module Serverlock
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
       cluster = redis._client
-      # Where the slot has moved, this learns of it.
+      # If the slot has moved, this finds out.
       call(redis, ["lock.check", key, 0]) if key
       node = cluster.send(:find_node, key && cluster.send(:find_node_key, ["lock.check", key], primary_only: true))
       Connection.new(::Redis::Client.new(node.options.dup))

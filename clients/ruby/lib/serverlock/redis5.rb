@@ -77,7 +77,7 @@ module Serverlock
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
       translate do
-        # Where the slot has moved, this learns of it.
+        # If the slot has moved, this finds out.
         call(redis, ["lock.check", key, 0]) if key
         router = redis._client.send(:router)
         node = router.find_node(router.find_node_key_by_key(key, primary: true))

@@ -1,6 +1,6 @@
 /**
  * Distributed locks for Redis and Valkey servers with the redis-lock module. Waiters queue in the server, each grant
- * has a fencing token, and the next holder learns of a predecessor that crashed.
+ * has a fencing token, and a new holder learns if its predecessor crashed.
  *
  * <p>Create one {@link dev.serverlock.Locks} for each client of the application, with
  * {@link dev.serverlock.jedis.JedisServer} or {@link dev.serverlock.lettuce.LettuceServer}:

@@ -12,6 +12,7 @@ mod canonical;
 mod claim;
 mod deadlock;
 mod edge;
+mod end_session;
 mod entry;
 mod extend;
 mod finish;

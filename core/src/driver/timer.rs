@@ -1,17 +1,12 @@
 //! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
-//! event-loop iteration does a bounded amount of work; the timer comes back for the rest.
+//! event-loop iteration does a bounded amount of work; the timer comes back for the rest. The engine computes in
+//! `next_run` when that is, and `finish` sets the timer.
 
-use super::edge::{Access, Edge, Expected, Key, Permit, WriteRefused};
+use super::edge::{Edge, Permit, WriteRefused};
 use super::entry::Entry;
-use super::write::Then;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::grant::Decision;
-use crate::engine::sessions::LockKey;
-use crate::engine::{Clock, Iteration, KeyName, Task, Why};
-use crate::lock::held;
-use crate::lock::time::UnixMicros;
-use crate::lock::token::Token;
+use crate::engine::{Iteration, KeyName, Task, Why};
 
 /// How many grants are passed on and queues checked in one iteration, which ends earlier when its budget is spent: a
 /// piece of work can be a set of holders that has to be read as a whole.
@@ -78,25 +73,6 @@ impl<E: Edge> Entry<'_, E> {
                 Ok(())
             }
         }
-    }
-
-    /// Ends the grant of a connection that ended: its timestamp becomes the time of that end plus the margin.
-    fn end_session(
-        &mut self,
-        permit: Permit,
-        lock: &LockKey,
-        token: Token,
-        at: UnixMicros,
-    ) -> Result<(), WriteRefused> {
-        let key_name = KeyName { db: lock.0, name: &lock.1 };
-        let Some(name) = self.edge.name(key_name) else { return Ok(()) };
-        let (name, terms, now) = (E::lend(&name), self.edge.terms(), self.edge.clock().now());
-        let Ok(key) = self.edge.open(name, Access::Waiter, Expected::Grant(token), now) else { return Ok(()) };
-        let Some(record) = held::end_session(key.lock(), token, terms, at) else { return Ok(()) };
-        let (decision, until) = (Decision::to_end_session(&record), record.timestamp);
-        self.carry_out(permit, key_name, key, decision, Then::Nobody)?;
-        self.engine().cut_short((lock.clone(), token), until, now);
-        Ok(())
     }
 
     /// Answers waiters whose slot is not served here, even while no lock may be granted.

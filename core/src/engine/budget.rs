@@ -21,7 +21,8 @@ pub struct Budget {
 
 impl Budget {
     /// For one event-loop iteration, beside other work: about a millisecond, unless messages take longer. The server
-    /// compares the channel of each message with all subscribed patterns.
+    /// compares the channel of each message with all subscribed patterns. Only work that writes, and can send messages,
+    /// looks at the time; the rest counts keys.
     pub const ITERATION: Self = Self { most: 2_048, spent: 0, time: Micros(2_000), until: None };
     /// For a command and what it sets off, beside its own work.
     pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };

@@ -1,5 +1,5 @@
-//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters get MOVED soon after it, the
-//! lock moves whole, and it never has two holders.
+//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters get UNBLOCKED or MOVED soon
+//! after it, the lock moves whole, and it never has two holders.
 
 use super::follower::crowd;
 use super::in_memory;

@@ -1,5 +1,5 @@
-//! A slot that moves while clients wait in it: the lock moves intact, waiters get MOVED within two seconds, and a
-//! server grants no lock in a slot that it does not own, although MIGRATE deletes the key.
+//! A slot that moves while clients wait in it: the lock moves intact, waiters get UNBLOCKED or MOVED within two
+//! seconds, and a server grants no lock in a slot that it does not own, although MIGRATE deletes the key.
 
 use super::follower::crowd;
 use super::nodes::{slot_of, Move, Node};

@@ -1,5 +1,5 @@
 //! A server that may not grant just now, because of its grace, its replicas or a pause, still checks its slots: waiters
-//! in a slot that it no longer owns get MOVED within two seconds.
+//! in a slot that it no longer owns get UNBLOCKED or MOVED within two seconds.
 
 use super::waiters::Waiters;
 use testkit::{until, Conn, Server};

@@ -1,4 +1,5 @@
-//! What happens to the locks of a server: one `impl Engine` per event.
+//! What happens to the locks of a server: an `impl Engine` for each kind of event, and for steps that
+//! several of them share.
 
 pub(crate) mod acquire;
 pub(crate) mod cancel;
@@ -13,10 +14,10 @@ pub(crate) mod hand_off;
 pub(crate) mod join;
 pub(crate) mod lease_check;
 pub(crate) mod leaving;
+pub(crate) mod next_run;
 pub(crate) mod notify;
 pub(crate) mod parked;
 pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod time_out;
 pub(crate) mod unclaimed;
-pub(crate) mod wake;

@@ -104,8 +104,10 @@ impl Upgrade<'_> {
         let asked = Instant::now();
         self.group.ask_for_failover();
         let next = self.group.until_replaced(old);
-        // Sentinel would do so too, but ten seconds later in earnest; until then the new master has a replica too few.
-        self.group.conn(old).ok(&["REPLICAOF", "127.0.0.1", &self.group.fronts[next].port().to_string()]);
+        // Sentinel does so too, usually ten seconds later; until then the new master has a replica too few.
+        let port = self.group.fronts[next].port().to_string();
+        let reply = self.group.conn(old).call(&["REPLICAOF", "127.0.0.1", &port]).text();
+        assert!(reply == "OK" || reply == "OK Already connected to specified master", "{reply}");
         self.group.until_whole();
         let mut new = self.group.conn(self.master());
         let left: u64 = new.info("lock", "lock_grace_left_ms").unwrap().parse().unwrap();

@@ -10,7 +10,6 @@ use crate::failures::{Call, Failure, Reply};
 use crate::portable::info_memory;
 use crate::request::Request;
 use crate::resources::Resources;
-use crate::sync::{First, first};
 
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -55,16 +54,14 @@ impl Resources {
     pub(crate) fn settle_late(
         self: &Arc<Self>,
         request: &Arc<Request>,
-        mut late: Call,
+        late: Call,
         id: u64,
         is_portable: bool,
         is_held: impl Fn() -> bool + Send + 'static,
     ) {
         let (resources, request) = (Arc::clone(self), Arc::clone(request));
         self.reach.spawn(async move {
-            while let First::Left(Err(Failure::Late(again))) = first(late, resources.reach.closed.wait()).await {
-                late = again;
-            }
+            resources.reach.outlast(late).await;
             if !is_held() {
                 resources.cancel(&request, id, is_portable, true).await;
             }

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind};
 use crate::failures::{Call, Failure, Reply, number, patient, text};
 use crate::request::{Form, Request};
 use crate::resources::Resources;
-use crate::sync::{First, Signal, first, locked};
+use crate::sync::{Signal, locked};
 
 /// A holder that never released: its work may be half done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -345,12 +345,10 @@ pub(crate) struct Extending {
 
 impl Extending {
     /// Its reply is late, and nobody waits for it: it stays on its way until the reply comes.
-    pub(crate) fn await_late(self, mut late: Call) {
+    pub(crate) fn await_late(self, late: Call) {
         let reach = self.hold.resources.reach.clone();
-        reach.handle.clone().spawn(async move {
-            while let First::Left(Err(Failure::Late(again))) = first(late, reach.closed.wait()).await {
-                late = again;
-            }
+        reach.clone().spawn(async move {
+            reach.outlast(late).await;
             drop(self);
         });
     }

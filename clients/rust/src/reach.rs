@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::connection::Connection;
-use crate::failures::Failure;
+use crate::failures::{Call, Failure};
 use crate::route::Router;
-use crate::sync::Signal;
+use crate::sync::{First, Signal, first};
 
 /// Its clones share all of it.
 #[derive(Clone)]
@@ -28,6 +28,13 @@ impl Reach {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         self.handle.spawn(work)
+    }
+
+    /// Waits until a late reply has come, or none will, or the manager is closed.
+    pub(crate) async fn outlast(&self, mut late: Call) {
+        while let First::Left(Err(Failure::Late(again))) = first(late, self.closed.wait()).await {
+            late = again;
+        }
     }
 
     /// Opens a dedicated connection to the server that has the key.

@@ -46,4 +46,15 @@ module Serverlock
   NEVER = { Object => :never }.freeze
   IMMEDIATE = { Object => :immediate }.freeze
   private_constant :ON_BLOCKING, :NEVER, :IMMEDIATE
+
+  # For objects with a `@mutex`.
+  # @private
+  module Locking
+    private
+
+    # Runs the block with the mutex locked. No exception strikes a caller that waits for the mutex, or has it.
+    def locked(&)
+      Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
+    end
+  end
 end

@@ -8,6 +8,8 @@ module Serverlock
   # it takes one of the slots that calls have in a pool; it is closed when they need that.
   # @private
   class Lone
+    include Locking
+
     PIECE = 2.0
 
     def initialize(engine)
@@ -67,10 +69,6 @@ module Serverlock
     end
 
     private
-
-    def locked(&)
-      Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
-    end
 
     def enter
       locked do

@@ -4,6 +4,8 @@ module Serverlock
   # Gives back what callers could not: over a connection of its own, until it is answered or the lease would be over.
   # @private
   class Settlement
+    include Locking
+
     # `command`: what gives it back. `request` and `id`: of an attempt; nil for a hold.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause)
     FIRST_PAUSE = 0.05
@@ -34,12 +36,10 @@ module Serverlock
     private
 
     def add(debt)
-      Thread.handle_interrupt(NEVER) do
-        @mutex.synchronize do
-          @debts << debt
-          @thread ||= @engine.thread("settlement") { work }
-          @changed.signal
-        end
+      locked do
+        @debts << debt
+        @thread ||= @engine.thread("settlement") { work }
+        @changed.signal
       end
     end
 

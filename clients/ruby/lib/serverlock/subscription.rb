@@ -6,6 +6,8 @@ module Serverlock
   # The one connection of a manager on which messages for its waits arrive, and the waits themselves.
   # @private
   class Subscription
+    include Locking
+
     # Without news, an attempt is sent again after this many seconds: half of `lock.place-ms`.
     NO_NEWS = 5.0
     WHILE_DOWN = 1.0
@@ -152,11 +154,6 @@ module Serverlock
     end
 
     private
-
-    # For callers: no exception strikes while one waits for this.
-    def locked(&)
-      Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
-    end
 
     # The methods below are called with the mutex locked.
 

@@ -8,6 +8,8 @@ module Serverlock
   # and returns when to look again (infinity: never); and `looked_at`, which the timer writes.
   # @private
   class Timer
+    include Locking
+
     # Nothing wakes a thread during a suspend of the machine.
     LONGEST = 1.0
     # An idle manager has no wake-ups.
@@ -54,12 +56,10 @@ module Serverlock
     def wake
       return if @woken && @thread
 
-      Thread.handle_interrupt(NEVER) do
-        @mutex.synchronize do
-          @thread ||= @engine.thread("timer") { work } unless @fresh.empty?
-          @woken = true
-          @changed.signal
-        end
+      locked do
+        @thread ||= @engine.thread("timer") { work } unless @fresh.empty?
+        @woken = true
+        @changed.signal
       end
     end
 

@@ -5,6 +5,8 @@ module Serverlock
   # `Subscription` guards all but the outcome with its mutex.
   # @private
   class Wait
+    include Locking
+
     # The reply to a copy that was sent at that time: a grant, or an error.
     Reply = Struct.new(:value, :sent)
 
@@ -36,15 +38,13 @@ module Serverlock
 
     # Waits for the outcome until its end; nil if there is none. The caller has masked exceptions.
     def outcome
-      Thread.handle_interrupt(NEVER) do
-        @mutex.synchronize do
-          while @outcome.nil? && (left = @ends - Clock.now).positive?
-            Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
-          end
-          outcome = @outcome
-          @outcome = nil
-          outcome
+      locked do
+        while @outcome.nil? && (left = @ends - Clock.now).positive?
+          Thread.handle_interrupt(ON_BLOCKING) { @changed.wait(@mutex, left) }
         end
+        outcome = @outcome
+        @outcome = nil
+        outcome
       end
     end
 

@@ -21,7 +21,7 @@ const CRATES: [&str; 3] = ["src", "core/src", "clients/rust/src"];
 /// Arrows that still point backwards, each from one module to some others.
 const BACKWARDS: &[&str] = &[];
 
-/// Cycles that are still there: a folder, and the modules in it of which each leads to every other.
+/// The cycles that remain: a folder, and modules in it that all lead to each other.
 const CYCLES: &[&str] = &[];
 
 /// The paths and names in one file. Only the [`Graph`] knows which modules they mean.

@@ -66,7 +66,7 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
-/// The program of a crate of its own, a Cargo.toml and a source next to it, compiled; else why there is none.
+/// Compiles a crate of this Cargo.toml and this source. Returns its program, or why there is none.
 pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
     let dir = installed(name, |dir| {
         let write = |name: &str, text| fs::write(dir.join(name), text).map_err(|error| error.to_string());

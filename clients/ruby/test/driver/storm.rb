@@ -2,7 +2,7 @@
 
 require "timeout"
 
-# The order of a storm: attempts by the thousand, most of which are cancelled.
+# The `storm` request of the suite: thousands of attempts, most of them cancelled.
 module Storm
   private
 

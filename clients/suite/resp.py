@@ -1,6 +1,12 @@
 """A plain connection to a server, to set scenes and to check what clients did."""
 
+import re
 import socket
+from pathlib import Path
+
+# The portable lock as a script, without the line that makes it a library.
+SCRIPT = (Path(__file__).resolve().parents[2] / "portable/lock.lua").read_text("ascii").split("\n", 1)[1]
+MARGIN_MS, RETENTION_MS = 1000, 60_000
 
 
 class Refusal(Exception):
@@ -47,7 +53,18 @@ class Connection:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def info(self, key):
-        return self.map("LOCK.INFO", key)
+        """LOCK.INFO; by script where the module is not loaded."""
+        try:
+            return self.map("LOCK.INFO", key)
+        except Refusal as error:
+            if "unknown command" not in str(error):
+                raise
+        reply = self.script("lock_info", key)
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    def script(self, function, key, *args):
+        """A function of portable/lock.lua for a lock and its queue. By EVAL, so each EVALSHA is one of a package."""
+        return self.call("EVAL", SCRIPT, 2, key, queue_of(key), function, MARGIN_MS, RETENTION_MS, *args)
 
     def timeout(self, seconds):
         self._socket.settimeout(seconds)
@@ -55,6 +72,11 @@ class Connection:
     def close(self):
         self._file.close()
         self._socket.close()
+
+
+def queue_of(key):
+    """The name of the queue of a lock: docs/PORTABLE.md."""
+    return f"{key}:queue" if re.match(r"[^{]*\{[^}]+\}", key) else f"{key}:queue:{{{key}}}"
 
 
 def _text(word):

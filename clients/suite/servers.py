@@ -1,5 +1,6 @@
 """Servers of a scenario's own: each on a free port, in a folder of its own, ended by process id."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -156,14 +157,14 @@ class Sentinels:
             f"sentinel monitor lock 127.0.0.1 {self.master.port} 2\nsentinel down-after-milliseconds lock 600\n"
             "sentinel failover-timeout lock 4000\nsentinel parallel-syncs lock 1\n"
         )
-        with _closing(self.replica.connect()) as conn:
+        with contextlib.closing(self.replica.connect()) as conn:
             until("the replica is in step", lambda: "master_link_status:up" in conn.call("INFO", "replication"))
         self.sentinels = [start(sentinel=config, module=False) for _ in range(3)]
         until("the Sentinels know each other", self._know)
 
     def _know(self):
         for sentinel in self.sentinels:
-            with _closing(sentinel.connect()) as conn:
+            with contextlib.closing(sentinel.connect()) as conn:
                 state = conn.map("SENTINEL", "MASTER", "lock")
                 if state["num-other-sentinels"] != "2" or state["num-slaves"] != "1":
                     return False
@@ -171,7 +172,7 @@ class Sentinels:
 
     def address(self):
         for sentinel in self.sentinels:
-            with _closing(sentinel.connect()) as conn:
+            with contextlib.closing(sentinel.connect()) as conn:
                 return int(conn.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "lock")[1])
 
     @property
@@ -201,42 +202,35 @@ class Cluster:
 
     def owner(self, key):
         """The node that has the slot of that key, and the slot."""
-        with _closing(self.nodes[0].connect()) as conn:
+        with contextlib.closing(self.nodes[0].connect()) as conn:
             slot = conn.call("CLUSTER", "KEYSLOT", key)
             port = next(s[2][1] for s in conn.call("CLUSTER", "SLOTS") if s[0] <= slot <= s[1])
             return next(node for node in self.nodes if node.port == port), slot
 
     def move(self, key):
         """Moves the slot of that key, with what is in it, to another node."""
+        with self.moving(key) as target:
+            return target
+
+    @contextlib.contextmanager
+    def moving(self, key):
+        """The slot of that key is on its way to another node; what is in it follows at the end."""
         source, slot = self.owner(key)
         target = next(node for node in self.nodes if node is not source)
-        a, b = source.connect(), target.connect()
-        ids = {id(conn): conn.call("CLUSTER", "MYID") for conn in (a, b)}
-        b.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[id(a)])
-        a.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[id(b)])
-        while keys := a.call("CLUSTER", "GETKEYSINSLOT", slot, 100):
-            a.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-        for conn in (b, a):
-            conn.call("CLUSTER", "SETSLOT", slot, "NODE", ids[id(b)])
-        for node in self.nodes:
-            if node not in (source, target):
-                with _closing(node.connect()) as conn:
-                    conn.call("CLUSTER", "SETSLOT", slot, "NODE", ids[id(b)])
-        a.close()
-        b.close()
-        return target
+        with contextlib.closing(source.connect()) as a, contextlib.closing(target.connect()) as b:
+            ids = {id(conn): conn.call("CLUSTER", "MYID") for conn in (a, b)}
+            b.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[id(a)])
+            a.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[id(b)])
+            yield target
+            while keys := a.call("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                a.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+            for conn in (b, a):
+                conn.call("CLUSTER", "SETSLOT", slot, "NODE", ids[id(b)])
+            for node in self.nodes:
+                if node not in (source, target):
+                    with contextlib.closing(node.connect()) as conn:
+                        conn.call("CLUSTER", "SETSLOT", slot, "NODE", ids[id(b)])
 
     @property
     def at(self):
         return {"kind": "cluster", "nodes": [["127.0.0.1", node.port] for node in self.nodes]}
-
-
-class _closing:
-    def __init__(self, thing):
-        self._thing = thing
-
-    def __enter__(self):
-        return self._thing
-
-    def __exit__(self, *exception):
-        self._thing.close()

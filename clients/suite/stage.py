@@ -58,8 +58,8 @@ class Stage:
     def sentinels(self):
         return Sentinels(self.server)
 
-    def cluster(self):
-        return Cluster(self.server)
+    def cluster(self, **more):
+        return Cluster(lambda *options, **own: self.server(*options, **own, **more))
 
     def relay(self, server, **more):
         relay = Relay(server.port, **more)

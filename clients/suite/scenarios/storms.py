@@ -4,6 +4,7 @@ import statistics
 import time
 
 from driver import Failure
+from resp import queue_of
 from scenarios.waiting import need_notify
 from stage import LONG_LEASE, LONG_WAIT, PATIENCE, is_free, scenario, until
 
@@ -26,11 +27,12 @@ def a_storm_over_a_few_blocking_connections_leaves_nothing(stage):
     weather(stage, conn, driver, lambda key: is_free(conn, key), (60000,), 600)
 
 
-@scenario("storm", "census", rules="A5 A8 W10")
-def a_storm_among_polling_attempts_leaves_nothing(stage):
+@scenario("storm", "census", rules="A5 A8 W10 W14")
+def a_storm_by_script_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
-    weather(stage, conn, stage.opened(server), lambda key: conn.call("EXISTS", key) == 0, (0, 60000), 600)
+    driver = stage.opened(server)
+    weather(stage, conn, driver, lambda key: conn.call("EXISTS", key, queue_of(key)) == 0, (0, 60000), 600)
 
 
 def weather(stage, conn, driver, is_free, waits_ms, attempts):

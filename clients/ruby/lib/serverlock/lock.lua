@@ -537,16 +537,19 @@ local function open(call, lock, key, own)
     return queue
 end
 
+-- Whether the server says that it is not in a cluster. CLUSTER KEYSLOT does not tell: Valkey 9.1 always replies to it.
+local function is_alone()
+    local keys = redis.pcall('CLUSTER', 'COUNTKEYSINSLOT', 0)
+    return type(keys) == 'table' and keys.err:find('cluster support disabled', 1, true) ~= nil
+end
+
 -- Publishes to an attempt. False: its channel has no subscriber. Nil: this caller may not publish there.
 local function publish(queue, member, what, key)
     local id, how, _, channel = parts(member)
     local subscribers = redis.pcall(how == 's' and 'SPUBLISH' or 'PUBLISH', channel, what .. ' ' .. id .. ' ' .. key)
     if type(subscribers) == 'table' then return nil end
     if subscribers > 0 or how == 's' then return subscribers > 0 end
-    if queue.is_alone == nil then -- in a cluster, the subscribers of PUBLISH can be on any node
-        local slot = redis.pcall('CLUSTER', 'KEYSLOT', key)
-        queue.is_alone = type(slot) == 'table' and slot.err:find('cluster support disabled', 1, true) ~= nil
-    end
+    queue.is_alone = queue.is_alone or is_alone() -- in a cluster, the subscribers of PUBLISH can be on any node
     return not queue.is_alone
 end
 
@@ -618,7 +621,7 @@ end
 -- Why a sharded channel cannot notify for this lock; nil if it can, or if nobody knows.
 local function bad_channel(channel, key)
     if is_before_7 then return { err = 'ERR SNOTIFY needs Redis 7.0 or later, or any version of Valkey' } end
-    local slot = redis.pcall('CLUSTER', 'KEYSLOT', channel) -- an error without a cluster
+    local slot = not is_alone() and redis.pcall('CLUSTER', 'KEYSLOT', channel)
     if type(slot) == 'number' and slot ~= redis.call('CLUSTER', 'KEYSLOT', key) then
         return { err = 'ERR channel does not hash to the slot of the key' }
     end

@@ -169,7 +169,7 @@ fn the_documented_rights_are_minimal() {
         assert!(refused.is_empty(), "{refused:?}");
         for right in needed {
             let refused = errors(Some(right), &mut conn);
-            // Without PUBLISH nobody is notified, and without CLUSTER KEYSLOT nobody counts as gone.
+            // Without PUBLISH nobody is notified, and without CLUSTER COUNTKEYSINSLOT nobody counts as gone.
             if !right.contains("publish") && !right.contains("cluster") {
                 assert!(!refused.is_empty(), "{way:?} works without {right}");
             }

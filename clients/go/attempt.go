@@ -14,21 +14,22 @@ import (
 const farewell = 100 * time.Millisecond
 
 var (
-	// errNoNotify: this server or this user cannot use NOTIFY.
+	// errNoNotify: this server or this user cannot use NOTIFY, or the script has no queue for this lock.
 	errNoNotify = errors.New("no NOTIFY")
 	// errWaiting: the attempt is in the queue.
 	errWaiting = errors.New("WAITING")
-	// errAskForModule: it is time to check whether the module has been loaded.
-	errAskForModule = errors.New("ask for the module")
+	// errMoved: the attempt can wait in a better way, because the module has come or gone.
+	errMoved = errors.New("moved")
 	// errNotAlone: another attempt is waiting too.
 	errNotAlone = errors.New("not alone")
 )
 
 // attempt is one try to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
 //
-// It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue in one of
-// four ways: as the only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY,
-// by blocking on one of a few dedicated connections; without the module, by polling with the script.
+// It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue: as the
+// only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY, by blocking on one
+// of a few dedicated connections. Without the module it joins the queue of the script by NOTIFY, and polls where it
+// cannot. Each copy of the request goes to the module or the script, whichever is there at that moment.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -43,18 +44,11 @@ type attempt struct {
 	needsConn   bool
 	mayBeQueued bool // there may be something to cancel on the server
 	wasQueued   bool
-	isPortable  bool
+	isPortable  bool // the last copy went to the script
+	mayRun      bool // the script may still get a copy whose connection was closed
 	noNotify    bool
-	settled     <-chan struct{} // closed when no request is in flight
-}
-
-// grant is a granted request, with what belongs to it.
-type grant struct {
-	token       int64
-	sent        time.Duration // when its request was sent
-	predecessor *Predecessor
-	isPortable  bool
-	conn        *connection
+	asksAgain   time.Duration // how long the last reply allows to wait for a message
+	inFlight    *abandoned    // the copy without a reply, if there is one
 }
 
 func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
@@ -103,33 +97,20 @@ func (a *attempt) whole() (*grant, error) {
 
 func (a *attempt) get() (*grant, error) {
 	for {
-		var got *grant
-		var err error
-		mayBeQueued := a.mayBeQueued
-		if a.isPortable = a.engine.isPortable(); a.isPortable {
-			got, err = a.poll()
-		} else {
-			got, err = a.byModule()
-		}
-		reply, ok := as[*replyError](err)
-		switch {
-		case errors.Is(err, errAskForModule):
-		case ok && reply.isUnknownCommand() && !a.isPortable && a.engine.missModule(reply):
-			a.mayBeQueued = mayBeQueued
-		default:
+		got, err := a.try()
+		if !errors.Is(err, errMoved) {
 			return got, err
 		}
 	}
 }
 
-func (a *attempt) byModule() (*grant, error) {
+func (a *attempt) try() (*grant, error) {
 	if a.engine.blocking.isReady() {
 		if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 			return got, err
 		}
 	}
-	isUp, _ := a.engine.subscription.state()
-	if a.request.wait > 0 && isUp && a.engine.notifies.Load() {
+	if isUp, _ := a.engine.subscription.state(); a.request.wait > 0 && isUp && a.mayNotify() {
 		if got, err := a.byNotify(); !errors.Is(err, errNoNotify) {
 			return got, err
 		}
@@ -139,7 +120,6 @@ func (a *attempt) byModule() (*grant, error) {
 		return got, err
 	}
 	if a.left() <= 0 {
-		a.mayBeQueued = false // a try that does not wait leaves nothing behind
 		if a.request.wait > 0 {
 			return nil, a.timedOut()
 		}
@@ -148,12 +128,21 @@ func (a *attempt) byModule() (*grant, error) {
 	if got, err := a.byBlockingAlone(); !errors.Is(err, errNotAlone) {
 		return got, err
 	}
-	if a.engine.notifies.Load() && !a.noNotify {
+	if a.mayNotify() {
 		if got, err := a.byNotify(); !errors.Is(err, errNoNotify) {
 			return got, err
 		}
 	}
+	if a.isPortable {
+		return a.poll()
+	}
 	return a.byBlocking()
+}
+
+// mayNotify reports whether the attempt can wait for messages.
+func (a *attempt) mayNotify() bool {
+	e := a.engine
+	return e.notifies.Load() && !a.noNotify && (!e.isPortable() || e.portable.hasQueue(a.request))
 }
 
 func (a *attempt) left() time.Duration {
@@ -174,15 +163,28 @@ func (a *attempt) over() error {
 // ask sends the request, and retries after transient errors. It returns nil and no error if the lock was not granted,
 // and errWaiting if the attempt was queued.
 func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration) (*grant, error) {
+	blocks := wait > 0 && channel == ""
 	for {
-		sent := now()
+		a.isPortable = a.engine.isPortable() && (blocks || !a.engine.asksForModule())
+		if a.isPortable && blocks {
+			return nil, errMoved
+		}
+		if a.isPortable && channel != "" && !a.engine.portable.hasQueue(a.request) {
+			return nil, errNoNotify
+		}
+		before, sent := a.mayBeQueued, now()
 		reply, err := a.exchange(a.request.acquire(a.id, wait, channel), timeout)
 		if err == nil {
 			a.tries = 0
-			return a.granted(reply, sent)
+			return a.granted(reply, sent, wait > 0)
 		}
-		if reply, ok := as[*replyError](err); ok && channel != "" && !a.engine.notifyWorks.Load() &&
-			!reply.isUnknownCommand() && (reply.code == "ERR" || reply.code == "NOPERM") {
+		replied, isReply := as[*replyError](err)
+		if isReply && replied.isUnknownCommand() && !a.isPortable && a.engine.missModule(replied) {
+			a.mayBeQueued = before
+			continue
+		}
+		if isReply && channel != "" && !a.isPortable && !a.engine.notifyWorks.Load() && !replied.isUnknownCommand() &&
+			(replied.code == "ERR" || replied.code == "NOPERM") {
 			a.noNotify = true
 			return nil, errNoNotify
 		}
@@ -195,32 +197,29 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 	}
 }
 
-func (a *attempt) granted(reply any, sent time.Duration) (*grant, error) {
-	got := &grant{sent: sent, isPortable: a.isPortable}
-	switch reply := reply.(type) {
-	case nil:
-		return nil, nil
-	case int64:
-		got.token = reply
-	case []any:
-		if len(reply) == 4 {
-			got.token, _ = reply[0].(int64)
-			got.predecessor = predecessor(reply)
+// exchange sends a copy of the request to the module or the script. The script has no locks with a session, and none of
+// several holders or keys without a queue.
+func (a *attempt) exchange(c *call, timeout time.Duration) (any, error) {
+	if !a.isPortable {
+		reply, err := a.send(c.words(), timeout)
+		if reply, ok := as[*replyError](err); err == nil || ok && !reply.isUnknownCommand() {
+			a.engine.findModule()
 		}
-	default:
-		if text(reply) == "WAITING" {
-			a.wasQueued = true
-			a.engine.notifyWorks.Store(true)
-			return nil, errWaiting
-		}
+		return reply, err
 	}
-	if got.token <= 0 {
-		return nil, failed(ErrArgument, a.request.name, fmt.Sprintf("the server replied %v", reply))
+	if why := a.request.needsModule(); why != "" {
+		return nil, failed(ErrUnavailable, a.request.name, why)
 	}
-	return got, nil
+	// An attempt that cannot wait for messages would starve behind a queue.
+	c.isAlone = a.request.wait > 0 && !a.engine.notifies.Load()
+	reply, err := a.engine.portable.call(func(words []any) (any, error) { return a.send(words, timeout) }, c)
+	if _, isLost := as[*connectionLost](err); isLost {
+		a.mayRun = true
+	}
+	return reply, err
 }
 
-func (a *attempt) exchange(words []any, timeout time.Duration) (any, error) {
+func (a *attempt) send(words []any, timeout time.Duration) (any, error) {
 	if err := a.over(); err != nil {
 		return nil, err
 	}
@@ -238,7 +237,7 @@ func (a *attempt) exchange(words []any, timeout time.Duration) (any, error) {
 		reply, err = a.engine.router.call(a.ctx, a.request.key(), words, timeout)
 	}
 	if gone, ok := as[*abandoned](err); ok {
-		a.settled = gone.settled
+		a.inFlight = gone
 		return nil, givenUp(a.ctx, a.request.name)
 	}
 	return reply, err
@@ -266,7 +265,7 @@ func (a *attempt) pauseAfter(err error) error {
 	}
 	if !mayPass(err) {
 		if isReply && !a.wasQueued && a.tries == 1 {
-			a.mayBeQueued = false // an error reply means that nothing was queued
+			a.mayBeQueued = a.mayRun // an error reply means that nothing was queued
 		}
 		return err
 	}
@@ -347,10 +346,11 @@ func (a *attempt) abandon(err error) {
 	_, isLost := as[*connectionLost](err)
 	go func() {
 		defer close(done)
-		if a.settled != nil {
-			<-a.settled
+		mayRun := a.mayRun
+		if a.inFlight != nil {
+			mayRun = a.inFlight.mayRun() && a.isPortable || mayRun
 		}
-		a.engine.cancel(a.request, a.id, a.isPortable, !isLost)
+		a.engine.cancel(a.request, a.id, a.isPortable, !isLost, mayRun)
 	}()
 	if a.ctx.Err() == nil {
 		<-done
@@ -359,19 +359,5 @@ func (a *attempt) abandon(err error) {
 	select {
 	case <-done:
 	case <-time.After(farewell):
-	}
-}
-
-// predecessor reads token, overdue-ms, previous token and previous owner. It returns nil if the lock was free.
-func predecessor(details []any) *Predecessor {
-	overdue, ok := details[1].(int64)
-	if !ok {
-		return nil
-	}
-	token, _ := details[2].(int64)
-	return &Predecessor{
-		Overdue: time.Duration(overdue) * time.Millisecond,
-		Token:   token,
-		Owner:   text(details[3]),
 	}
 }

@@ -1,5 +1,5 @@
-// Package serverlock offers the locks of a Redis or Valkey server with the redis-lock module: waiters queue in
-// the server, each grant has a fencing token, and a new holder learns if its predecessor crashed.
+// Package serverlock offers locks on a Redis or Valkey server: waiters queue in the server, each grant has a fencing
+// token, and a new holder learns if its predecessor crashed.
 //
 // Create one [Locks] for each client of the application, with the package for its library: serverlock/goredis for
 // go-redis, serverlock/redigo for redigo. Commands go over the application's own connections.
@@ -17,7 +17,9 @@
 // of the server before others can get it, whatever the network does. A loss cancels the context of the work, with the
 // error as its cause.
 //
-// Without the module, the same calls use a script: waiters poll, and are served in no particular order.
+// With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
+// which notifies the next waiter, so locks are granted in order of arrival there, too. [Session] needs the module, and
+// [Locks.AllOf] polls without it. Shared, Limit and AllOf need it for keys with a brace but without a hash tag.
 //
 // All errors are of type [Error], which names the lock. Test for their kind with [errors.Is]: [ErrRefused],
 // [ErrTimeout], [ErrLost] and the other variables.

@@ -12,6 +12,7 @@ import (
 
 const (
 	askForModule = 5 * time.Second
+	cancelsAgain = 2 * time.Second
 	fencedScript = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end " +
 		"return {redis.call(unpack(ARGV, 2))}"
 )
@@ -33,7 +34,7 @@ type engine struct {
 
 	notifies    atomic.Bool // until the server refuses NOTIFY
 	notifyWorks atomic.Bool
-	missedUntil atomic.Int64
+	missedUntil atomic.Int64 // when to ask for the module again; 0 while it is not known to be missing
 	hasWarned   atomic.Bool
 
 	closed  chan struct{}
@@ -117,8 +118,9 @@ func (e *engine) endSession(h *hold) {
 	}
 }
 
-// cancel withdraws an attempt: at once if the server answers, otherwise in the background.
-func (e *engine) cancel(r *request, id string, isPortable, isReachable bool) {
+// cancel withdraws an attempt: at once if the server answers, otherwise in the background. The script does not bar the
+// ID, so the attempt is withdrawn once more if the server may still run one of its calls.
+func (e *engine) cancel(r *request, id string, isPortable, isReachable, mayRun bool) {
 	settle := func(ctx context.Context) error {
 		if isPortable {
 			return e.portable.cancel(ctx, r, id)
@@ -133,17 +135,13 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable bool) {
 		}
 		return nil
 	}
-	if isReachable && settle(context.Background()) == nil {
-		return
+	until := now() + max(r.lease+cancelsAgain, e.timeout)
+	if !isReachable || settle(context.Background()) != nil {
+		e.timer.owe(until, settle)
 	}
-	e.timer.owe(now()+max(r.lease+2*time.Second, e.timeout), settle)
-}
-
-func (e *engine) extendWords(h *hold, lease time.Duration) []any {
-	if h.portable() {
-		return e.portable.words(h.request, "lock_extend", h.token, "PX", milliseconds(lease))
+	if mayRun {
+		e.timer.later(now()+cancelsAgain, func() { e.timer.owe(until, settle) })
 	}
-	return h.request.extend(h.token, lease)
 }
 
 func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error {
@@ -159,7 +157,7 @@ func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error
 	}
 	sent := now()
 	h.extending(sent, lease)
-	reply, err := e.ask(ctx, h, h.request.key(), func() []any { return e.extendWords(h, lease) })
+	reply, err := e.ask(ctx, h, h.request.extend(h.token, lease))
 	h.extended(sent, lease, err == nil && reply == int64(1))
 	e.timer.add(h)
 	if err != nil {
@@ -176,13 +174,8 @@ func (e *engine) verify(ctx context.Context, h *hold) (time.Duration, error) {
 		return 0, err
 	}
 	least := Forever
-	for _, key := range h.request.keys {
-		reply, err := e.ask(ctx, h, key, func() []any {
-			if h.portable() {
-				return e.portable.words(h.request, "lock_check", h.token)
-			}
-			return []any{"LOCK.CHECK", key, h.token}
-		})
+	for number := range h.request.keys {
+		reply, err := e.ask(ctx, h, h.request.check(number, h.token))
 		if err != nil {
 			return 0, err
 		}
@@ -199,15 +192,15 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 	if err := h.check(); err != nil {
 		return nil, err
 	}
-	reply, err := e.ask(ctx, h, h.request.key(), func() []any {
+	reply, err := e.repeated(h, func() (any, error) {
 		script := fencedScript
 		if h.portable() {
 			script = portableFenced
 		}
 		words := []any{"EVAL", script, int64(2), h.request.key(), command[1], h.token}
-		return append(words, command...)
+		return e.router.call(ctx, h.request.key(), append(words, command...), e.timeout)
 	})
-	if err != nil {
+	if err = ofCaller(ctx, h, err); err != nil {
 		return nil, err
 	}
 	list, _ := reply.([]any)
@@ -221,26 +214,42 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 }
 
 // ask sends a command for a held lock.
-func (e *engine) ask(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
-	reply, err := e.sent(ctx, h, key, words)
-	if _, ok := as[*abandoned](err); ok {
-		return nil, givenUp(ctx, h.request.name)
-	}
-	if err != nil {
-		return nil, typed(err, h.request.name)
-	}
-	return reply, nil
+func (e *engine) ask(ctx context.Context, h *hold, c *call) (any, error) {
+	reply, err := e.sent(ctx, h, c)
+	return reply, ofCaller(ctx, h, err)
 }
 
-// sent sends a command, and again if the module or the script is missing. The error is a replyError, connectionLost or
-// abandoned.
-func (e *engine) sent(ctx context.Context, h *hold, key string, words func() []any) (any, error) {
-	for tries := 0; ; tries++ {
-		reply, err := e.router.call(ctx, key, words(), e.timeout)
-		if err == nil || tries == 2 || !e.missed(h, err) {
-			return reply, err
-		}
+// ofCaller returns the error that the caller gets.
+func ofCaller(ctx context.Context, h *hold, err error) error {
+	if _, ok := as[*abandoned](err); ok {
+		return givenUp(ctx, h.request.name)
 	}
+	if err != nil {
+		return typed(err, h.request.name)
+	}
+	return nil
+}
+
+// sent sends a command, by script if the module is missing. The error is a replyError, connectionLost or abandoned.
+func (e *engine) sent(ctx context.Context, h *hold, c *call) (any, error) {
+	return e.repeated(h, func() (any, error) { return e.once(ctx, h, c, e.timeout) })
+}
+
+// once sends a command for a held lock, by script if the module was missing before.
+func (e *engine) once(ctx context.Context, h *hold, c *call, timeout time.Duration) (any, error) {
+	send := func(words []any) (any, error) { return e.router.call(ctx, c.key(), words, timeout) }
+	if h.portable() {
+		return e.portable.call(send, c)
+	}
+	return send(c.words())
+}
+
+func (e *engine) repeated(h *hold, send func() (any, error)) (any, error) {
+	reply, err := send()
+	if err != nil && e.missed(h, err) {
+		return send()
+	}
+	return reply, err
 }
 
 // lost runs once for each lost hold, in a goroutine of its own.
@@ -254,8 +263,21 @@ func (e *engine) lost(h *hold, lost *Error) {
 	}
 }
 
-// isPortable reports whether to use the script, because the server did not know LOCK.* a moment ago.
-func (e *engine) isPortable() bool { return int64(now()) < e.missedUntil.Load() }
+// isPortable reports whether the server did not know LOCK.* when it was last asked.
+func (e *engine) isPortable() bool { return e.missedUntil.Load() != 0 }
+
+// asksForModule reports whether the caller is the one that has to ask for the module again now.
+func (e *engine) asksForModule() bool {
+	until := e.missedUntil.Load()
+	return int64(now()) >= until && e.missedUntil.CompareAndSwap(until, int64(now()+askForModule))
+}
+
+// findModule is called when the server knows LOCK.*.
+func (e *engine) findModule() {
+	if e.isPortable() {
+		e.missedUntil.Store(0)
+	}
+}
 
 // missModule is called when the server does not know LOCK.*; it reports whether to continue with the script.
 func (e *engine) missModule(reply *replyError) bool {
@@ -263,22 +285,17 @@ func (e *engine) missModule(reply *replyError) bool {
 		return false
 	}
 	if e.warnsWithoutModule && !e.hasWarned.Swap(true) {
-		e.warn("the server has no LOCK.*; locks work by script, without order among waiters", "reply", reply.text)
+		e.warn("the server has no LOCK.*: locks work by script, in order of arrival; Session, blocking waits and "+
+			"deadlock detection need the module", "reply", reply.text)
 	}
 	e.missedUntil.Store(int64(now() + askForModule))
 	return true
 }
 
-// missed reports whether to retry because the module or the script is missing. Both use the same value.
+// missed reports whether to go on by script because the module is missing. Both use the same value.
 func (e *engine) missed(h *hold, err error) bool {
 	reply, ok := as[*replyError](err)
-	switch {
-	case !ok:
-		return false
-	case reply.code == "NOSCRIPT" && h.portable():
-		e.portable.missed()
-		return true
-	case !reply.isUnknownCommand() || h.request.needsModule() != "" || !e.mayBeScript:
+	if !ok || !reply.isUnknownCommand() || !e.mayBeScript || h.request.needsModule() != "" {
 		return false
 	}
 	h.mu.Lock()

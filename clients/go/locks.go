@@ -46,7 +46,7 @@ func (l *Locks) Limit(key string, n int, lease time.Duration, options ...Option)
 }
 
 // AllOf acquires all of the keys or none, under one token. It holds none of them while it waits. In a cluster, the
-// keys must be in one slot.
+// keys must be in one slot. Without the module it polls, and gets no key that others wait for.
 func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }

@@ -29,7 +29,8 @@ func Owner(owner string) Option {
 	return func(s *settings) { s.owner, s.owned = owner, true }
 }
 
-// Session ties the lock to a connection of its own: the lock ends one second after the connection does.
+// Session ties the lock to a connection of its own: the lock ends one second after the connection does. It needs the
+// module.
 func Session() Option { return func(s *settings) { s.session = true } }
 
 // Details fills [Held.Predecessor].

@@ -92,7 +92,7 @@ func (p *pipeline) do(ctx context.Context, timeout time.Duration, calls ...*driv
 		case <-done:
 			return nil
 		case <-ctx.Done():
-			return &abandoned{settled: done}
+			return &abandoned{settled: done, call: calls[len(calls)-1]}
 		}
 	}
 	mine := &batch{calls: calls, timeout: timeout, done: make(chan struct{})}
@@ -117,7 +117,7 @@ func (p *pipeline) await(ctx context.Context, mine *batch) error {
 			if p.withdraw(mine) {
 				close(mine.done)
 			}
-			return &abandoned{settled: mine.done}
+			return &abandoned{settled: mine.done, call: mine.calls[len(mine.calls)-1]}
 		case <-late:
 			if p.withdraw(mine) {
 				return connectionLostf("no connection came free within %v", mine.timeout)
@@ -145,7 +145,7 @@ func outcome(ctx context.Context, calls []*driver.Call) error {
 	}
 	settled := make(chan struct{})
 	close(settled)
-	return &abandoned{settled: settled}
+	return &abandoned{settled: settled, call: last}
 }
 
 // next gives the connection to the queued callers.

@@ -15,6 +15,8 @@ const (
 	portableRetention = int64(60_000)
 	// How long the reply about the eviction policy is valid: a failover may bring another server.
 	policyCounts = time.Minute
+	// How long calls go without queues before one tries again whether the user may use them.
+	remembersDenial = time.Minute
 )
 
 //go:embed lock.lua
@@ -32,21 +34,38 @@ var script, scriptDigest = func() (string, string) {
 
 // portableFenced is the CHECK of the script, followed by one command of the user.
 const portableFenced = `
-local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
-local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
-if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
+local value, ends = redis.pcall('GET', KEYS[1]), nil
+if value and value.err then -- a sorted set; otherwise ZRANGE fails for the same reason
+  local holders = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  for i = 1, #holders, 2 do
+    if holders[i]:sub(1, 16) == token then ends = holders[i + 1] end
+  end
+else
+  ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. token)
+end
+if not ends or ends - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}`
 
+// functions are those of the script, for the commands of the module.
+var functions = map[string]string{
+	"LOCK.ACQUIRE": "lock_acquire", "LOCK.MACQUIRE": "lock_acquire_all", "LOCK.RECOVER": "lock_recover",
+	"LOCK.EXTEND": "lock_extend", "LOCK.MEXTEND": "lock_extend_all", "LOCK.CHECK": "lock_check",
+	"LOCK.RELEASE": "lock_release", "LOCK.MRELEASE": "lock_release_all", "LOCK.CANCEL": "lock_cancel",
+}
+
 // portable is the same lock without the module: the script, called by its hash. Keys, values, replies and errors are
-// those of the commands, for one key with one holder.
+// those of the commands. Each lock has its queue as a second key. Where the user may not use that, or its slot moves,
+// the lock is sent alone.
 type portable struct {
 	engine *engine
 
-	mu        sync.Mutex
-	isLoaded  bool
-	retention int64
-	askedAt   time.Duration
-	hasAsked  bool
+	mu          sync.Mutex
+	isLoaded    bool
+	retention   int64
+	askedAt     time.Duration
+	hasAsked    bool
+	deniedUntil time.Duration // the user may not use queues
 }
 
 func newPortable(e *engine) *portable { return &portable{engine: e, retention: -1} }
@@ -54,73 +73,117 @@ func newPortable(e *engine) *portable { return &portable{engine: e, retention: -
 // send sends one command to the server of a key.
 type send func(words []any) (any, error)
 
-func (p *portable) acquire(send send, r *request, id string) (any, error) {
-	if err := p.askPolicy(send); err != nil {
-		return nil, err
-	}
-	name := "lock_acquire"
-	if r.form == recovery {
-		name = "lock_recover"
-	}
-	return p.call(send, r, name, r.acquire(id, 0, "")[2:]...)
+// hasQueue reports whether attempts for this lock can wait in a queue.
+func (p *portable) hasQueue(r *request) bool {
+	return r.form != many && r.queues()[0] != "" && !(r.worksAlone() && p.isDenied())
 }
 
-// cancel releases what this ID may have been granted: acquiring with the same ID returns the same token.
+// cancel ends the wait of an attempt, and releases what it may have been granted.
 func (p *portable) cancel(ctx context.Context, r *request, id string) error {
 	send := func(words []any) (any, error) { return p.engine.router.call(ctx, r.key(), words, p.engine.timeout) }
-	reply, err := p.call(send, r, "lock_acquire", "PX", int64(1), "ID", id)
+	if p.hasQueue(r) {
+		c := r.whole("LOCK.CANCEL", "", append([]any{"ID", id, "NOTIFY", p.engine.subscription.channel}, r.kind...)...)
+		_, err := p.call(send, c)
+		if !r.worksAlone() || !isRefusedQueue(err) {
+			return err
+		}
+	}
+	// Acquiring with the same ID returns the same token.
+	again := r.whole("LOCK.ACQUIRE", "LOCK.MACQUIRE", "PX", int64(1), "ID", id)
+	again.isAlone = r.worksAlone()
+	reply, err := p.call(send, again)
 	if token, ok := reply.(int64); ok && err == nil {
-		_, err = p.call(send, r, "lock_release", token)
+		_, err = p.call(send, r.release(token))
 	}
 	return err
 }
 
-func (p *portable) words(r *request, name string, args ...any) []any {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	by, source := "EVAL", script
-	if p.isLoaded {
-		by, source = "EVALSHA", scriptDigest
+// call sends one call of the script.
+func (p *portable) call(send send, c *call) (any, error) {
+	if err := p.askPolicy(send, c); err != nil {
+		return nil, err
 	}
-	return append([]any{by, source, int64(1), r.key(), name, portableMargin, p.retention}, args...)
-}
-
-// missed is called when the server does not have the script.
-func (p *portable) missed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.isLoaded = false
-}
-
-func (p *portable) call(send send, r *request, name string, args ...any) (any, error) {
-	call := func() (any, error) {
-		reply, err := send(p.words(r, name, args...))
-		if err == nil {
-			p.mu.Lock()
-			p.isLoaded = true
-			p.mu.Unlock()
-		}
+	mayBeAlone := c.request.worksAlone() && c.command != "LOCK.CANCEL"
+	queues := c.request.queues()[c.first : c.first+len(c.keys)]
+	if mayBeAlone && (c.isAlone || queues[0] == "" || p.isDenied()) {
+		return p.sent(send, c, nil)
+	}
+	reply, err := p.sent(send, c, queues)
+	if !mayBeAlone || !isRefusedQueue(err) {
 		return reply, err
 	}
-	reply, err := call()
-	if answer, ok := as[*replyError](err); ok && answer.code == "NOSCRIPT" {
-		p.missed()
-		return call()
+	isDenied := codeOf(err) == "NOPERM"
+	reply, err = p.sent(send, c, nil)
+	if isDenied && err == nil {
+		p.mu.Lock()
+		p.deniedUntil = now() + remembersDenial
+		p.mu.Unlock()
 	}
 	return reply, err
 }
 
+// sent sends a call, and the text of the script if the server does not have it.
+func (p *portable) sent(send send, c *call, queues []string) (any, error) {
+	reply, err := send(p.words(c, queues))
+	if codeOf(err) == "NOSCRIPT" {
+		p.setLoaded(false)
+		reply, err = send(p.words(c, queues))
+	}
+	if err == nil {
+		p.setLoaded(true)
+	}
+	return reply, err
+}
+
+func (p *portable) words(c *call, queues []string) []any {
+	p.mu.Lock()
+	by, source, retention := "EVAL", script, p.retention
+	if p.isLoaded {
+		by, source = "EVALSHA", scriptDigest
+	}
+	p.mu.Unlock()
+	words := make([]any, 0, len(c.keys)+len(queues)+len(c.args)+len(c.waits)+6)
+	words = append(words, by, source, int64(len(c.keys)+len(queues)))
+	for _, key := range c.keys {
+		words = append(words, key)
+	}
+	for _, queue := range queues {
+		words = append(words, queue)
+	}
+	words = append(append(words, functions[c.command], portableMargin, retention), c.args...)
+	if queues != nil {
+		words = append(words, c.waits...)
+	}
+	return words
+}
+
+func (p *portable) isDenied() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now() < p.deniedUntil
+}
+
+func (p *portable) setLoaded(isLoaded bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isLoaded = isLoaded
+}
+
+// isRefusedQueue: a call with two keys cannot be made, because of the user's rights, or because their slot moves.
+func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(err) == "TRYAGAIN" }
+
 // askPolicy decides how long released and expired keys stay. A volatile eviction policy may evict keys that have an
 // expiry, so lock keys get none under it, nor while the policy is unknown.
-func (p *portable) askPolicy(send send) error {
+func (p *portable) askPolicy(send send, c *call) error {
+	acquires := strings.HasSuffix(c.command, "ACQUIRE") || c.command == "LOCK.RECOVER"
 	p.mu.Lock()
-	isKnown := p.hasAsked && now() < p.askedAt+policyCounts
+	isKnown := p.hasAsked && (!acquires || now() < p.askedAt+policyCounts)
 	p.mu.Unlock()
 	if isKnown {
 		return nil
 	}
 	reply, err := send([]any{"INFO", "memory"})
-	if _, ok := as[*replyError](err); err != nil && !ok {
+	if err != nil && codeOf(err) == "" {
 		return err
 	}
 	_, policy, ok := strings.Cut(text(reply), "maxmemory_policy:")

@@ -38,13 +38,6 @@ func (e *engine) release(ctx context.Context, h *hold) error {
 	return failed(ErrLost, h.request.name, "lost: its grant was over before it was released")
 }
 
-func (e *engine) releaseWords(h *hold) []any {
-	if h.portable() {
-		return e.portable.words(h.request, "lock_release", h.token)
-	}
-	return h.request.release(h.token)
-}
-
 // releaseNow retries until the time-out of one call; then the release continues in the background until the lease
 // ends.
 func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err error) {
@@ -53,7 +46,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 	h.mu.Unlock()
 	end := min(now()+e.timeout, lostAt)
 	for tries := 1; ; tries++ {
-		reply, err := e.router.call(ctx, h.request.key(), e.releaseWords(h), e.timeout)
+		reply, err := e.once(ctx, h, h.request.release(h.token), e.timeout)
 		switch {
 		case err == nil && h.request.wasHeld(reply):
 			return true, nil
@@ -75,7 +68,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 }
 
 func (e *engine) settleRelease(ctx context.Context, h *hold) error {
-	_, err := e.router.call(ctx, h.request.key(), e.releaseWords(h), e.timeout)
+	_, err := e.once(ctx, h, h.request.release(h.token), e.timeout)
 	e.missed(h, err)
 	return err
 }
@@ -89,7 +82,7 @@ func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) 
 	h.mu.Lock()
 	lostAt, until := h.lostAt(), h.sent+h.lease
 	h.mu.Unlock()
-	reply, err := e.sent(ctx, h, h.request.key(), func() []any { return e.extendWords(h, wait) })
+	reply, err := e.sent(ctx, h, h.request.extend(h.token, wait))
 	if err != nil && !mayPass(err) {
 		return false, typed(err, h.request.name)
 	}

@@ -34,9 +34,30 @@ func (r *replyError) Error() string { return r.text }
 
 func (r *replyError) isUnknownCommand() bool { return unknownCommand.MatchString(r.text) }
 
-// abandoned: the context of the caller is done. The call may be in flight until settled is closed.
+// codeOf returns the code word of an error reply, or "".
+func codeOf(err error) string {
+	if reply, ok := as[*replyError](err); ok {
+		return reply.code
+	}
+	return ""
+}
+
+// abandoned: the context of the caller is done. The call may be in flight until settled is closed. Without a call, its
+// connection is closed.
 type abandoned struct {
 	settled <-chan struct{}
+	call    *driver.Call
+}
+
+// mayRun waits until the call has settled, and reports whether the server may still run it, because its connection was
+// closed before the reply came.
+func (a *abandoned) mayRun() bool {
+	<-a.settled
+	if a.call == nil {
+		return true
+	}
+	var reply driver.ReplyError
+	return a.call.Err != nil && !errors.As(a.call.Err, &reply)
 }
 
 func (a *abandoned) Error() string { return "the caller has given up" }

@@ -3,6 +3,10 @@ package serverlock
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -31,8 +35,10 @@ type request struct {
 	form  form
 	kind  []any // SHARED, or LIMIT n
 	err   error // a bad argument
-	head  []any
-	tail  []any
+	tail  []any // what follows the ID
+
+	naming     sync.Once
+	queueNames []string
 }
 
 func newRequest(keys []string, lease time.Duration, form form, kind []any, options []Option) *request {
@@ -48,8 +54,6 @@ func newRequest(keys []string, lease time.Duration, form form, kind []any, optio
 		r.err = failed(ErrArgument, r.name, reason)
 		return r
 	}
-	command := [...]string{"LOCK.ACQUIRE", "LOCK.MACQUIRE", "LOCK.RECOVER"}[form]
-	r.head = append(append([]any{command}, r.named()...), "PX", milliseconds(lease))
 	r.tail = append(r.tail, kind...)
 	if r.owned {
 		r.tail = append(r.tail, "OWNER", r.owner)
@@ -126,63 +130,102 @@ func (r *request) isExclusive() bool { return len(r.kind) == 0 }
 // needsConnection reports whether the grant is tied to a connection.
 func (r *request) needsConnection() bool { return r.session || r.replicas > 0 || r.fsync }
 
-// needsModule names an option that the script does not support.
+// needsModule says why the script cannot give this lock; "" if it can.
 func (r *request) needsModule() string {
+	if r.session {
+		return "Session needs the module, which is not loaded"
+	}
+	if r.worksAlone() || !slices.Contains(r.queues(), "") {
+		return ""
+	}
+	what := [...]string{"AllOf", "Shared", "Limit"}[len(r.kind)]
+	return what + " needs the module, which is not loaded, where a key has a brace but no hash tag"
+}
+
+// worksAlone reports whether the script can give this lock without its queue.
+func (r *request) worksAlone() bool { return r.isExclusive() && r.form != many }
+
+// queues returns the names of the queues of the keys; "" for a key without one.
+func (r *request) queues() []string {
+	r.naming.Do(func() {
+		for _, key := range r.keys {
+			r.queueNames = append(r.queueNames, queueOf(key))
+		}
+	})
+	return r.queueNames
+}
+
+var hashTag = regexp.MustCompile(`^[^{]*\{[^}]+\}`)
+
+// queueOf returns the name of the queue of a key, in its slot. A key with a brace but without a hash tag has none.
+func queueOf(key string) string {
 	switch {
-	case r.session:
-		return "Session"
-	case len(r.kind) == 1:
-		return "Shared"
-	case len(r.kind) == 2:
-		return "Limit"
-	case r.form == many:
-		return "AllOf"
+	case !strings.ContainsAny(key, "{}"):
+		return key + ":queue:{" + key + "}"
+	case hashTag.MatchString(key):
+		return key + ":queue"
 	}
 	return ""
 }
 
-func (r *request) named() []any {
-	words := make([]any, 0, len(r.keys)+1)
-	if r.form == many {
-		words = append(words, int64(len(r.keys)))
+// call is one command for a lock. The script has a function for each, which takes the same options.
+type call struct {
+	request *request
+	command string
+	first   int // the number of its first key
+	keys    []string
+	args    []any
+	waits   []any // WAIT and NOTIFY
+	isAlone bool  // the script is not given the queue
+}
+
+// words are those of the command.
+func (c *call) words() []any {
+	words := make([]any, 0, len(c.keys)+len(c.args)+len(c.waits)+2)
+	words = append(words, c.command)
+	if strings.HasPrefix(c.command, "LOCK.M") {
+		words = append(words, int64(len(c.keys)))
 	}
-	for _, key := range r.keys {
+	for _, key := range c.keys {
 		words = append(words, key)
 	}
-	return words
+	return append(append(words, c.args...), c.waits...)
 }
 
-func (r *request) acquire(id string, wait time.Duration, channel string) []any {
-	words := make([]any, 0, len(r.head)+len(r.tail)+6)
-	words = append(words, r.head...)
-	if wait > 0 {
-		longest := tenYears
-		if channel != "" {
-			longest = longestNotify
-		}
-		words = append(words, "WAIT", milliseconds(min(wait, longest)))
-	}
-	words = append(words, "ID", id)
-	if wait > 0 && channel != "" {
-		words = append(words, "NOTIFY", channel)
-	}
-	return append(words, r.tail...)
-}
+func (c *call) key() string { return c.keys[0] }
 
-func (r *request) extend(token int64, lease time.Duration) []any {
-	return r.own("LOCK.EXTEND", "LOCK.MEXTEND", token, "PX", milliseconds(lease))
-}
-
-func (r *request) release(token int64) []any {
-	return r.own("LOCK.RELEASE", "LOCK.MRELEASE", token)
-}
-
-func (r *request) own(command, command2 string, token int64, more ...any) []any {
+func (r *request) whole(command, several string, args ...any) *call {
 	if r.form == many {
-		command = command2
+		command = several
 	}
-	words := append([]any{command}, r.named()...)
-	return append(append(words, token), more...)
+	return &call{request: r, command: command, keys: r.keys, args: args}
+}
+
+// acquire asks for the lock: at once, blocking, or waiting with messages in a channel.
+func (r *request) acquire(id string, wait time.Duration, channel string) *call {
+	c := r.whole("LOCK.ACQUIRE", "LOCK.MACQUIRE", append([]any{"PX", milliseconds(r.lease), "ID", id}, r.tail...)...)
+	if r.form == recovery {
+		c.command = "LOCK.RECOVER"
+	}
+	if wait > 0 && channel != "" {
+		c.waits = []any{"WAIT", milliseconds(min(wait, longestNotify)), "NOTIFY", channel}
+	} else if wait > 0 {
+		c.waits = []any{"WAIT", milliseconds(min(wait, tenYears))}
+	}
+	return c
+}
+
+func (r *request) extend(token int64, lease time.Duration) *call {
+	return r.whole("LOCK.EXTEND", "LOCK.MEXTEND", token, "PX", milliseconds(lease))
+}
+
+func (r *request) release(token int64) *call { return r.whole("LOCK.RELEASE", "LOCK.MRELEASE", token) }
+
+// check is for one of the keys.
+func (r *request) check(number int, token int64) *call {
+	return &call{
+		request: r, command: "LOCK.CHECK", first: number, keys: r.keys[number : number+1], args: []any{token},
+	}
 }
 
 // wasHeld reads the reply to RELEASE.

@@ -24,20 +24,21 @@ func (n nobody) Node(context.Context, string) (driver.Node, error) {
 func TestOptionsBecomeWords(t *testing.T) {
 	locks := New(nobody{t})
 	for _, one := range []struct {
-		got, want []any
+		got  *call
+		want []any
 	}{
 		{
 			locks.Lock("a", 1500*time.Millisecond, Owner("bob"), Session(), Details()).request.acquire("7", 0, ""),
 			[]any{"LOCK.ACQUIRE", "a", "PX", int64(1500), "ID", "7", "OWNER", "bob", "SESSION", "DETAILS"},
 		}, {
 			locks.Limit("a", 3, 2*time.Second).request.acquire("7", 500*time.Millisecond, "channel"),
-			[]any{"LOCK.ACQUIRE", "a", "PX", int64(2000), "WAIT", int64(500), "ID", "7", "NOTIFY", "channel", "LIMIT", int64(3)},
+			[]any{"LOCK.ACQUIRE", "a", "PX", int64(2000), "ID", "7", "LIMIT", int64(3), "WAIT", int64(500), "NOTIFY", "channel"},
 		}, {
 			locks.Shared("a", time.Second, Wait(Forever)).request.acquire("7", Forever, "channel"),
-			[]any{"LOCK.ACQUIRE", "a", "PX", int64(1000), "WAIT", int64(3_600_000), "ID", "7", "NOTIFY", "channel", "SHARED"},
+			[]any{"LOCK.ACQUIRE", "a", "PX", int64(1000), "ID", "7", "SHARED", "WAIT", int64(3_600_000), "NOTIFY", "channel"},
 		}, {
 			locks.AllOf([]string{"a", "b"}, time.Second, Details()).request.acquire("7", time.Nanosecond, ""),
-			[]any{"LOCK.MACQUIRE", int64(2), "a", "b", "PX", int64(1000), "WAIT", int64(1), "ID", "7"},
+			[]any{"LOCK.MACQUIRE", int64(2), "a", "b", "PX", int64(1000), "ID", "7", "WAIT", int64(1)},
 		}, {
 			locks.AllOf([]string{"a", "b"}, time.Second).request.extend(5, 10*time.Second),
 			[]any{"LOCK.MEXTEND", int64(2), "a", "b", int64(5), "PX", int64(10_000)},
@@ -49,8 +50,8 @@ func TestOptionsBecomeWords(t *testing.T) {
 			[]any{"LOCK.RECOVER", "a", "PX", int64(1000), "ID", "7"},
 		},
 	} {
-		if !reflect.DeepEqual(one.got, one.want) {
-			t.Errorf("%v\nis not\n%v", one.got, one.want)
+		if got := one.got.words(); !reflect.DeepEqual(got, one.want) {
+			t.Errorf("%v\nis not\n%v", got, one.want)
 		}
 	}
 	several := locks.AllOf([]string{"a", "b"}, time.Second).request

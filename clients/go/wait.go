@@ -45,7 +45,7 @@ func (a *attempt) byNotify() (*grant, error) {
 		case got != nil || err != nil:
 			return got, err
 		default:
-			a.mayBeQueued = false
+			a.mayBeQueued = a.mayRun
 			if a.left() > slack {
 				return nil, refusedError(a.request.name)
 			}
@@ -60,9 +60,9 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 		if err := a.over(); err != nil {
 			return "", err
 		}
-		span := resend
+		span := a.asksAgain
 		if isUp, _ := a.engine.subscription.state(); !isUp {
-			span = resendDown
+			span = min(span, resendDown)
 		}
 		at := now()
 		left := min(asked+span-at, update.retryAt()-at, a.left())
@@ -89,7 +89,7 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 // byBlockingAlone blocks as the only waiter of the manager. errNotAlone: there is another one.
 func (a *attempt) byBlockingAlone() (*grant, error) {
 	e := a.engine
-	if a.request.wait == 0 || a.request.needsConnection() || !e.notifies.Load() || !e.blocking.enter() {
+	if a.request.wait == 0 || a.request.needsConnection() || e.isPortable() || !e.notifies.Load() || !e.blocking.enter() {
 		return nil, errNotAlone
 	}
 	a.isBlocking = true
@@ -171,9 +171,9 @@ func (a *attempt) restartLease(got *grant) (bool, error) {
 	for now() >= got.sent+a.request.lease/3 {
 		sent := now()
 		reply, err := a.engine.router.call(
-			a.ctx, a.request.key(), a.request.extend(got.token, a.request.lease), a.engine.timeout)
+			a.ctx, a.request.key(), a.request.extend(got.token, a.request.lease).words(), a.engine.timeout)
 		if gone, ok := as[*abandoned](err); ok {
-			a.settled = gone.settled
+			a.inFlight = gone
 			return false, givenUp(a.ctx, a.request.name)
 		}
 		if err != nil {
@@ -188,36 +188,19 @@ func (a *attempt) restartLease(got *grant) (bool, error) {
 	return true, nil
 }
 
-// exchanged sends one call of the portable script.
-func (a *attempt) exchanged(words []any) (any, error) { return a.exchange(words, a.engine.timeout) }
-
-// poll tries the script until the lock is granted. errAskForModule: it is time to ask for the module again.
+// poll asks the script again and again, where it has no queue for this lock, or the user cannot wait for messages.
 func (a *attempt) poll() (*grant, error) {
-	if what := a.request.needsModule(); what != "" {
-		return nil, failed(ErrUnavailable, a.request.name, what+" needs the module, which is not loaded")
-	}
-	for a.engine.isPortable() {
-		sent := now()
-		reply, err := a.engine.portable.acquire(a.exchanged, a.request, a.id)
-		if err != nil {
-			if err := a.pauseAfter(err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		a.tries = 0
-		got, err := a.granted(reply, sent)
+	for a.left() > 0 {
+		pause(a.ctx, a.engine.closed, min(untilNextPoll(), a.left()))
+		got, err := a.ask(0, "", a.engine.timeout)
 		if got != nil || err != nil {
 			return got, err
 		}
-		a.mayBeQueued = false
-		if a.left() <= 0 {
-			if a.request.wait > 0 {
-				return nil, a.timedOut()
-			}
-			return nil, refusedError(a.request.name)
+		if !a.isPortable || a.mayNotify() {
+			return nil, errMoved
 		}
-		pause(a.ctx, a.engine.closed, min(50*time.Millisecond+rand.N(100*time.Millisecond), a.left()))
 	}
-	return nil, errAskForModule
+	return nil, a.timedOut()
 }
+
+func untilNextPoll() time.Duration { return 50*time.Millisecond + rand.N(100*time.Millisecond) }

@@ -202,6 +202,8 @@ pub struct Terms {
     pub retention: Option<i64>,
     /// Whether a failover grace may keep a free lock from being granted.
     pub has_grace: bool,
+    /// Whether the locks are those of portable/lock.lua: the next holder has to claim a lock that is handed over.
+    pub is_script: bool,
     /// How long a command without a reply may still be under way.
     pub longest_stall: i64,
     /// How much longer a wait without a stall may take: more on a slower machine.

@@ -25,7 +25,7 @@ fn work(
     number: u32,
     role: impl Fn(&mut Client<'_>) + Sync,
 ) -> (Vec<KeyHistory>, Terms, Clock) {
-    let world = World::new(vec![server.port()]);
+    let world = World::new(vec![server.port()], true);
     let logs = thread::scope(|scope| {
         let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
@@ -44,6 +44,7 @@ fn work(
         margin: (MARGIN_US, MARGIN_US),
         retention: Some(60_000_000),
         has_grace: false,
+        is_script: false,
         longest_stall: 1_000_000,
         overtime: world.overtime(),
         events: world.events(),

@@ -20,10 +20,12 @@ pub enum Setup {
     Cluster,
     /// A pair without a grace, which promises nothing: to see that the checks notice.
     Bare,
+    /// One server with `appendfsync always` and without the module: clients call portable/lock.lua.
+    Script,
 }
 
 impl Setup {
-    pub const ALL: [Self; 5] = [Self::Always, Self::Everysec, Self::Nothing, Self::Pair, Self::Cluster];
+    pub const ALL: [Self; 6] = [Self::Always, Self::Everysec, Self::Nothing, Self::Pair, Self::Cluster, Self::Script];
 
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
@@ -31,7 +33,11 @@ impl Setup {
 
     /// One server, on which clients without LOCK.* share keys.
     pub fn is_single(self) -> bool {
-        matches!(self, Self::Always | Self::Everysec | Self::Nothing)
+        matches!(self, Self::Always | Self::Everysec | Self::Nothing | Self::Script)
+    }
+
+    pub fn has_module(self) -> bool {
+        self != Self::Script
     }
 
     pub fn is_pair(self) -> bool {
@@ -42,6 +48,9 @@ impl Setup {
     pub fn promise(self) -> &'static str {
         match self {
             Self::Always => "one holder until the timestamp; no lock is lost; small histories have an order",
+            Self::Script => {
+                "one holder until the timestamp; no lock is lost; small histories without waits have an order"
+            }
             Self::Everysec => "as always, but what is held or released at a kill -9 may be lost",
             Self::Nothing => "one holder of LOCK.*; across a kill -9 for its lease, thanks to the grace",
             Self::Pair | Self::Cluster => "one holder of LOCK.*; across a change of masters for its lease",
@@ -157,8 +166,7 @@ impl Plan {
         let mut faults = Vec::new();
         for track in [Track::Servers, Track::Rest] {
             // Each track has dice of its own, so that one more fault in one does not change the other.
-            let number = Setup::ALL.iter().position(|other| *other == setup).unwrap_or(Setup::ALL.len());
-            let salt = number * 2 + usize::from(track == Track::Rest);
+            let salt = setup as usize * 2 + usize::from(track == Track::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
             while at_ms + CALM_MS < for_ms {
@@ -179,11 +187,11 @@ pub const fn is_suspend(for_ms: u64) -> bool {
 
 fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
     match (track, setup) {
-        (Track::Servers, Setup::Always | Setup::Everysec | Setup::Nothing) => match dice.below(8) {
+        (Track::Servers, Setup::Always | Setup::Everysec | Setup::Nothing | Setup::Script) => match dice.below(8) {
             0..=2 => Fault::Kill { down_ms: dice.between(0, 400) },
             3 | 4 => Fault::Stop { for_ms: dice.between(20, 1_800) },
             5 | 6 => Fault::Partition { for_ms: dice.between(50, 1_500) },
-            _ => Fault::Evict { all_keys: setup != Setup::Always },
+            _ => Fault::Evict { all_keys: matches!(setup, Setup::Everysec | Setup::Nothing) },
         },
         (Track::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
         (Track::Servers, Setup::Pair) => match dice.below(6) {
@@ -205,7 +213,8 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
         }
         (Track::Rest, _) => match (dice.below(6), setup) {
             (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
-            (2 | 3, _) => Fault::KillClients,
+            // A script has no settings, and without a clock that runs on its tokens can go back.
+            (2 | 3, _) | (_, Setup::Script) => Fault::KillClients,
             (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
                 let by_ms = i64::try_from(dice.between(300, 5_000)).unwrap();
                 let by_ms = if dice.percent(50) { by_ms } else { -by_ms };
@@ -293,6 +302,10 @@ mod tests {
             assert_eq!(kinds(setup), rest.iter().chain(more).copied().collect(), "{setup:?}");
         };
         expect(Setup::Always, &[&single[..], &["eviction, volatile"]].concat());
+        let without_clock: Vec<_> = single.iter().filter(|kind| **kind != "clock step").copied().collect();
+        let script: BTreeSet<&str> =
+            without_clock.into_iter().chain(["CLIENT PAUSE", "killed clients", "eviction, volatile"]).collect();
+        assert_eq!(kinds(Setup::Script), script);
         expect(Setup::Everysec, &[&single[..], &["eviction, allkeys"]].concat());
         expect(Setup::Nothing, &[&single[..], &["eviction, allkeys"]].concat());
         let promotions = ["cut, promotion", "SIGSTOP, promotion", "suspend, promotion", "kill -9, promotion"];

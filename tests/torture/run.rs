@@ -23,7 +23,7 @@ const LONGEST_STALL: i64 = 11_000_000;
 pub fn run(plan: &Plan) -> Report {
     println!("{}", plan.title());
     let site = Site::start(plan.setup);
-    let world = World::new(site.client_ports());
+    let world = World::new(site.client_ports(), plan.setup.has_module());
     let logs = work(plan, &site, &world);
     assert!(world.watch.was_set_by().abs() < 1_000, "the clock of this machine was set: nothing can be judged");
     assert_sound(plan, &site);
@@ -33,6 +33,7 @@ pub fn run(plan: &Plan) -> Report {
         // A fault sets it.
         retention: None,
         has_grace: plan.setup.has_grace(),
+        is_script: !plan.setup.has_module(),
         longest_stall: LONGEST_STALL,
         overtime: world.overtime(),
         events: world.events(),
@@ -232,7 +233,7 @@ fn what_is_promised_is_kept_while_things_go_wrong() {
         if seconds < LONG {
             // One of the three setups with a single server, in turn.
             let single = Setup::ALL[usize::try_from(seed % 3).unwrap()];
-            setups.retain(|setup| *setup == single || matches!(setup, Setup::Pair | Setup::Cluster));
+            setups.retain(|setup| *setup == single || matches!(setup, Setup::Pair | Setup::Cluster | Setup::Script));
         }
     }
     run_all(&setups, seed, seconds);

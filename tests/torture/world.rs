@@ -11,6 +11,8 @@ use testkit::bound;
 
 pub struct World {
     pub watch: Watch,
+    /// Without the module, clients call portable/lock.lua instead.
+    pub has_module: bool,
     /// Where clients find a server, the first is the best guess; and how often that changed.
     servers: Mutex<(Vec<u16>, usize)>,
     pub stop: AtomicBool,
@@ -24,9 +26,10 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(ports: Vec<u16>) -> Self {
+    pub fn new(ports: Vec<u16>, has_module: bool) -> Self {
         Self {
             watch: Watch::start(),
+            has_module,
             servers: Mutex::new((ports, 0)),
             stop: AtomicBool::new(false),
             steps: Mutex::default(),

@@ -45,10 +45,15 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
             if !is_calm(terms, inspection.from, first.until) {
                 continue;
             }
+            // By script, neighbours that share are notified together, and claim in any order.
+            let may_be_later = |later: &Op| terms.is_script && shares(first) && shares(later);
             let behind = queue[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
             let begin = grants.partition_point(|(op, _)| op.from <= inspection.until);
             let newcomers = grants[begin..].iter().copied().take_while(|(op, _)| op.from < first.until);
             for (later, other) in behind.chain(newcomers) {
+                if may_be_later(later) {
+                    continue;
+                }
                 found.pairs += 1;
                 if other < own && is_calm(terms, inspection.from, later.until) && reported.insert((own, later.from)) {
                     let text = format!("overtaken, by the queue of {inspection:?}\n  {first}\n  {later}");
@@ -82,9 +87,15 @@ fn waits_for_this_alone(op: &Op) -> bool {
     op.of == 1 && matches!(op.call, Call::Acquire { sent_again: false, wait: 1.., .. })
 }
 
+fn shares(op: &Op) -> bool {
+    matches!(op.call, Call::Acquire { share: Share::Shared | Share::Limit(_), .. })
+}
+
 fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
     let unrest = [Effect::Restart, Effect::Change, Effect::Loss, Effect::Move];
-    !unrest.iter().any(|effect| terms.is_in(*effect, from, until))
+    // By script, a notified attempt that does not ask for two seconds leaves, and the queue can be evicted.
+    let by_script = [Effect::Stall, Effect::LossOfOthers].into_iter().filter(|_| terms.is_script);
+    !unrest.into_iter().chain(by_script).any(|effect| terms.is_in(effect, from, until))
 }
 
 /// An attempt that got nil, and was not sent twice, was never granted anything.
@@ -128,6 +139,10 @@ fn delay(
     let comes_back = |op: &Op| {
         matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
     };
-    let is_still = terms.stalled(inspection.from, until) > 0 || terms.has_grace || history.ops.iter().any(comes_back);
+    // By script, the second has to claim the lock.
+    let is_still = terms.is_script
+        || terms.stalled(inspection.from, until) > 0
+        || terms.has_grace
+        || history.ops.iter().any(comes_back);
     (!is_still && is_calm(terms, inspection.from, until)).then_some(end - begin)
 }

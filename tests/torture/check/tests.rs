@@ -20,6 +20,7 @@ pub(super) fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
         margin: (MARGIN, MARGIN),
         retention: Some(60_000_000),
         has_grace: false,
+        is_script: false,
         longest_stall: 1_000_000,
         overtime: 1_000_000,
         events: events.collect(),

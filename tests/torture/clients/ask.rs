@@ -3,6 +3,7 @@
 use super::notified::{self, Notified};
 use super::{outcome, Client};
 use crate::history::{Call, Outcome, Share};
+use crate::moment::Moment;
 use std::time::Duration;
 
 pub struct Attempt<'a> {
@@ -21,6 +22,22 @@ pub struct Attempt<'a> {
 impl Attempt<'_> {
     /// The token, if it is granted.
     pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
+        if client.world.has_module {
+            self.ask_as_it_is(client)
+        } else {
+            self.by_script().ask_as_it_is(client)
+        }
+    }
+
+    /// What a script can do of it: it cannot block, so it waits for one lock, by being notified. A small history has an
+    /// order only if nobody waits, because a lock that was handed over is free until its next holder claims it.
+    fn by_script(&self) -> Self {
+        let waits = self.wait_ms > 0 && self.keys.len() == 1 && !self.keys[0].starts_with("small:");
+        let wait_ms = if waits { self.wait_ms } else { 0 };
+        Self { wait_ms, with_id: self.with_id || waits, session: false, notified: waits, ..*self }
+    }
+
+    fn ask_as_it_is(&self, client: &mut Client<'_>) -> Option<i64> {
         if self.notified {
             match notified::ask(self, client) {
                 Notified::Granted(token) => return Some(token),
@@ -64,13 +81,32 @@ impl Attempt<'_> {
             client.note_all(keys, call(sent_again), known, outcome, (from, sent));
             if may_be_lost && self.with_id && client.dice.percent(50) {
                 for key in keys {
-                    client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id.to_string()]);
+                    self.cancel(client, key, id, from);
                 }
             }
             return match outcome {
                 Outcome::Granted(token) => Some(token),
                 _ => None,
             };
+        }
+    }
+
+    /// LOCK.CANCEL of an attempt that began then.
+    pub fn cancel(&self, client: &mut Client<'_>, key: &str, id: i64, from: Moment) {
+        let mut command: Vec<String> = ["LOCK.CANCEL", key, &id.to_string()].map(String::from).to_vec();
+        if !client.world.has_module {
+            command.extend(["NOTIFY".into(), notified::channel(client.number)]);
+            command.extend(self.share_words());
+        }
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        client.run(key, Call::Cancel { attempt: from }, &command);
+    }
+
+    fn share_words(&self) -> Vec<String> {
+        match self.share {
+            Share::Alone => Vec::new(),
+            Share::Shared => vec!["SHARED".into()],
+            Share::Limit(most) => vec!["LIMIT".into(), most.to_string()],
         }
     }
 
@@ -85,11 +121,7 @@ impl Attempt<'_> {
         if wait_ms > 0 {
             command.extend(words(&["WAIT", &wait_ms.to_string()]));
         }
-        match self.share {
-            Share::Alone => {}
-            Share::Shared => command.push("SHARED".into()),
-            Share::Limit(most) => command.extend(words(&["LIMIT", &most.to_string()])),
-        }
+        command.extend(self.share_words());
         if self.with_id {
             command.extend(words(&["ID", &id.to_string()]));
         }

@@ -2,6 +2,7 @@
 //! is dead or a replica, and follows MOVED and ASK. Every second client learns about a new master, the others stay with
 //! the old one as long as it answers. A command is never resent automatically.
 
+use super::script::{self, Script};
 use crate::world::World;
 use std::collections::HashMap;
 use std::thread;
@@ -20,19 +21,40 @@ pub struct Link<'a> {
     moves: usize,
     /// The last announced master that it knows; nothing if it gets no announcements.
     news: Option<usize>,
+    /// How it calls locks where the module is not loaded.
+    script: Option<Script>,
 }
 
 impl<'a> Link<'a> {
     pub fn new(world: &'a World, number: u32) -> Self {
         let news = number.is_multiple_of(2).then_some(0);
-        Self { world, conns: HashMap::new(), port: None, moves: 0, news }
+        let script = (!world.has_module).then(|| Script::of(number));
+        Self { world, conns: HashMap::new(), port: None, moves: 0, news, script }
     }
 
     /// Sends a command and returns the reply; nothing if the connection ended without one.
     pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
+        let Some(mut words) = self.script.as_ref().and_then(|script| script.words(command)) else {
+            return self.send(command);
+        };
+        loop {
+            let reply = self.send(&words)?;
+            let Some(load) = self.script.as_mut().and_then(|script| script.load(&reply)) else {
+                return Some(script::reply(reply));
+            };
+            // Nothing was executed yet.
+            let loaded = self.send(&load)?;
+            let script = self.script.as_mut()?;
+            script.loaded(&loaded);
+            words = script.words(command)?;
+        }
+    }
+
+    fn send<T: AsRef<str>>(&mut self, command: &[T]) -> Option<Reply> {
+        let command: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let (mut port, mut asking) = (self.server()?, false);
         for _ in 0..16 {
-            let reply = self.call_at(port, asking, command)?;
+            let reply = self.call_at(port, asking, &command)?;
             let Reply::Error(text) = &reply else { return Some(reply) };
             let mut words = text.split(' ');
             let (code, address) = (words.next()?, words.nth(1));
@@ -55,9 +77,11 @@ impl<'a> Link<'a> {
 
     /// Sends a command and ends the connection without waiting for a reply, like a client that is killed.
     pub fn send_and_die(&mut self, command: &[&str], after: Duration) {
+        let words = self.script.as_ref().and_then(|script| script.words(command));
+        let words = words.unwrap_or_else(|| command.iter().map(ToString::to_string).collect());
         let Some(port) = self.server() else { return };
         let Some(mut conn) = self.conns.remove(&port) else { return };
-        if conn.try_send(command).is_ok() {
+        if conn.try_send(&words).is_ok() {
             self.world.sleep(after);
         }
     }

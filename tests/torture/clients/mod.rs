@@ -7,6 +7,7 @@ pub mod link;
 pub mod locks;
 pub mod notified;
 pub mod plain;
+pub mod script;
 pub mod several;
 
 use crate::history::{Call, Inspection, Op, Outcome};

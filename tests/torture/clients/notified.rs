@@ -35,20 +35,39 @@ pub enum Notified {
     Unable,
 }
 
+/// The channel of a client.
+pub fn channel(number: u32) -> String {
+    format!("told:{number}")
+}
+
 pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let Attempt { keys, share, lease_ms, wait_ms, session, .. } = *attempt;
     let id = i64::try_from(client.dice.next() >> 1).unwrap();
-    let call = Call::Acquire { share, lease: micros(lease_ms), wait: micros(wait_ms), session, sent_again: true };
-    let channel = format!("told:{}", client.number);
+    let call = |is_steady: bool| Call::Acquire {
+        share,
+        lease: micros(lease_ms),
+        wait: micros(wait_ms),
+        session,
+        sent_again: !is_steady,
+    };
+    let channel = channel(client.number);
     let Some(port) = client.link.server() else { return Notified::Nothing };
     // A client without a subscription asks again from time to time.
     let mut subscriber = if client.dice.percent(75) { Subscriber::of(port, &channel) } else { Subscriber(None) };
+    // By script, an attempt that stays behind can cost the others two seconds.
+    let (cancels, disappears) = if client.world.has_module { (70, 5) } else { (95, 1) };
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
-    loop {
+    // A script grants only in a call. So an attempt that got a reply to each of its calls knows how it ended; and if it
+    // could be notified all the time, it kept its place.
+    let mut is_steady = !client.world.has_module && subscriber.0.is_some();
+    let is_over = loop {
         let left = from + micros(wait_ms) - client.world.now();
-        if left < 1_000 || client.world.is_over() || client.link.server().is_none() {
-            break;
+        if left < 1_000 {
+            break true;
+        }
+        if client.world.is_over() || client.link.server().is_none() {
+            break false;
         }
         sent = client.world.now();
         let mut command = attempt.command(id, u64::try_from(left / 1_000).unwrap());
@@ -57,9 +76,9 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         match client.link.call(&command) {
             Some(Reply::Status(status)) if status == "WAITING" => {
                 has_waited = true;
-                if client.dice.percent(5) {
+                if client.dice.percent(disappears) {
                     // It disappears.
-                    client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
+                    client.note_all(keys, call(false), id, Outcome::Unknown, (from, sent));
                     return Notified::Nothing;
                 }
                 let time = Duration::from_millis(client.dice.between(5, 300));
@@ -71,21 +90,28 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
             }
             Some(Reply::Error(text)) if text.starts_with("ERR NOTIFY") => return Notified::Unable,
             reply => {
-                let outcome = outcome(call, reply.as_ref());
+                let outcome = outcome(call(false), reply.as_ref());
                 if let Outcome::Granted(token) = outcome {
                     client.world.claims.fetch_add(usize::from(has_waited), Ordering::Relaxed);
-                    client.note_all(keys, call, id, outcome, (from, sent));
+                    let sent = if is_steady { from } else { sent };
+                    client.note_all(keys, call(is_steady), id, outcome, (from, sent));
                     return Notified::Granted(token);
                 }
+                is_steady = false;
                 client.sleep_up_to(20);
             }
         }
+        is_steady &= subscriber.0.is_some();
+    };
+    if is_steady && is_over {
+        client.note_all(keys, call(true), id, Outcome::Refused, (from, from));
+    } else {
+        // It may have been granted without having claimed it, or claimed it without a reply.
+        client.note_all(keys, call(false), id, Outcome::Unknown, (from, sent));
     }
-    // It may have been granted without having claimed it, or claimed it without a reply.
-    client.note_all(keys, call, id, Outcome::Unknown, (from, sent));
-    if client.dice.percent(70) {
+    if client.dice.percent(cancels) {
         for key in keys {
-            client.run(key, Call::Cancel { attempt: from }, &["LOCK.CANCEL", key, &id.to_string()]);
+            attempt.cancel(client, key, id, from);
         }
     }
     Notified::Nothing

@@ -12,7 +12,7 @@ use testkit::skipped;
 pub fn kill(world: &World, group: &Group, down_ms: u64) {
     let effects: &[Effect] = match group.setup() {
         // What was replied to is on the disk.
-        Setup::Always => &[Effect::Stall, Effect::Restart],
+        Setup::Always | Setup::Script => &[Effect::Stall, Effect::Restart],
         // The last second may not be.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
         // Nothing is on the disk, but the grace grants no lease before the earlier ones are over.

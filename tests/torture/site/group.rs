@@ -97,6 +97,10 @@ impl Group {
 }
 
 fn options(setup: Setup) -> Options {
+    if setup == Setup::Script {
+        let settings = ["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru"];
+        return Server::with().without_module().args(&settings);
+    }
     let margin = setup.margin_ms().to_string();
     let options = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "400", "claim-ms", "300"]);
     let options = match setup {

@@ -3,6 +3,9 @@
 pub mod cluster;
 pub mod group;
 
+use crate::clients::ask::Attempt;
+use crate::clients::Client;
+use crate::history::Share;
 use crate::plan::Setup;
 use crate::world::World;
 use std::time::Duration;
@@ -79,19 +82,29 @@ pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
     tell(port, &["INFO", section])?.line(field)
 }
 
-/// After the last fault: each key can be had again.
+/// After the last fault: each key can be had again, by a client that waits among the others.
 pub fn assert_work_goes_on(world: &World, keys: &[String]) {
     let begin = world.now();
     for key in keys {
-        let mut link = crate::clients::link::Link::new(world, 0);
+        let mut client = Client::new(world, 0, 0);
+        let attempt = Attempt {
+            keys: &[key.as_str()],
+            share: Share::Alone,
+            lease_ms: 1_000,
+            wait_ms: 5_000,
+            with_id: true,
+            session: false,
+            notified: false,
+        };
         let granted = loop {
-            match link.call(&["LOCK.ACQUIRE", key, "PX", "1000", "WAIT", "1000"]) {
-                Some(Reply::Int(token)) => break Some(token.to_string()),
-                _ if world.now() - begin > 40_000_000 => break None,
-                _ => {}
+            match attempt.ask(&mut client) {
+                None if world.now() - begin < 40_000_000 => {}
+                ended => break ended,
             }
         };
-        let token = granted.unwrap_or_else(|| panic!("{key} can no longer be granted: {:?}", link.call(&["GET", key])));
-        link.call(&["LOCK.RELEASE", key, &token]);
+        let token = granted.unwrap_or_else(|| {
+            panic!("{key} can no longer be granted: {:?}", client.link.call(&["GET", key.as_str()]))
+        });
+        client.link.call(&["LOCK.RELEASE", key, &token.to_string()]);
     }
 }

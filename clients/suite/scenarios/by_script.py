@@ -83,8 +83,8 @@ def nobody_polls(stage):
     began, before = time.monotonic(), calls(conn, "evalsha")
     time.sleep(2)
     asked, passed = calls(conn, "evalsha") - before, time.monotonic() - began
-    # Each asks once after the subscription, and then every 5 s; the second in the queue every 2 s. By polling they would
-    # ask 40 times a second.
+    # Each asks once after the subscription, and then every 5 s; the second in the queue every 2 s. Polling would ask 40
+    # times a second.
     assert asked <= 8 + 3 * passed, (asked, passed)
     give(conn, "report", theirs)
     serve_all(driver, holds)

@@ -29,7 +29,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What a script can do of it: it cannot block, so it waits for one lock, by being notified. A small history has an
+    /// The same by script, which cannot block: it waits for one lock only, and is notified. A small history has an
     /// order only if nobody waits, because a lock that was handed over is free until its next holder claims it.
     fn by_script(&self) -> Self {
         let waits = self.wait_ms > 0 && self.keys.len() == 1 && !self.keys[0].starts_with("small:");

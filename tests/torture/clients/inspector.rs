@@ -52,7 +52,7 @@ fn id_of_holder(text: &str) -> Option<i64> {
     digits[at..].parse().ok()
 }
 
-/// A member that begins with a space is no attempt.
+/// A member that begins with a space is not an attempt.
 fn id_in_queue(member: &str) -> Option<i64> {
     member.split(' ').next()?.parse().ok()
 }

@@ -58,7 +58,7 @@ impl Script {
         Some(vec!["SCRIPT".into(), "LOAD".into(), script.into()])
     }
 
-    /// The reply to that.
+    /// Notes the name under which the server has the script now.
     pub fn loaded(&mut self, reply: &Reply) {
         if let (Reply::Text(sha), false) = (reply, self.uses_functions) {
             self.sha = String::from_utf8(sha.clone()).unwrap();

@@ -135,6 +135,39 @@ class LocksTest < LockTest
     end
   end
 
+  def test_without_the_module_a_wait_in_the_queue_ends_with_a_grant_that_replicas_confirm
+    TestServer.without_module do |redis|
+      locks = Serverlock::Locks.new(redis, warn_without_module: false)
+      theirs = locks.lock("report", lease: 30).acquire
+      waiting = Thread.new { locks.lock("report", lease: 30, wait: 60, replicas: 1, replicas_within: 0.05).acquire }
+      waiting.report_on_exception = false
+      eventually("it waits in the queue") { redis.zcard("report:queue:{report}") == 1 }
+      theirs.release
+      error = assert_raises(Serverlock::Unavailable) { waiting.value }
+      assert_includes error.message, "0 of 1 replicas"
+      eventually("it is given back") { redis.exists("report", "report:queue:{report}").zero? }
+    end
+  end
+
+  # It is never notified, so by two keys it would wait behind others for ever.
+  def test_without_messages_an_attempt_polls_past_the_queue
+    TestServer.without_module do |redis|
+      redis.call("acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-subscribe")
+      url = "redis://app:secret@127.0.0.1:#{redis.connection[:port]}"
+      locks = Serverlock::Locks.new(Redis.new(url:), warn_without_module: false)
+      theirs = locks.lock("report", lease: 30).acquire
+      listener = Thread.new { Redis.new(port: redis.connection[:port]).subscribe("theirs") { nil } }
+      eventually("it listens") { redis.pubsub(:numsub, "theirs")[1] == 1 }
+      redis.evalsha(Serverlock::Portable::SHA, %w[report report:queue:{report}],
+                    ["lock_acquire", 1000, 60_000, "PX", 1, "WAIT", 60_000, "ID", 7, "NOTIFY", "theirs"])
+      waiting = Thread.new { locks.lock("report", lease: 30, wait: 60).acquire }
+      theirs.release
+      assert waiting.join(20)&.value&.release
+      assert_equal 1, redis.zcard("report:queue:{report}"), "the other still has its place"
+      listener.kill
+    end
+  end
+
   def test_retention_is_kept_where_keys_with_an_expiry_are_evicted
     TestServer.without_module do |redis|
       locks = Serverlock::Locks.new(redis, warn_without_module: false)
@@ -189,7 +222,7 @@ class LocksTest < LockTest
     replies = []
     @locks.engine.server.define_singleton_method(:call) do |command, **options, &sending|
       reply = super(command, **options, &sending)
-      if command[0] == "lock.acquire"
+      if command.acquires?
         replies << reply
         sleep(1.5) if replies.size == 1
       end

@@ -6,11 +6,12 @@ require_relative "support"
 class WaitsTest < Minitest::Test
   # Stands for an engine. `copies` are on their way, `cancelled` has the IDs of what was given back.
   class Bench
-    attr_reader :copies, :cancelled, :random
+    attr_reader :copies, :cancelled, :scheduled, :random
 
     def initialize
       @copies = []
       @cancelled = []
+      @scheduled = []
       @random = Random.new(7)
     end
 
@@ -18,8 +19,8 @@ class WaitsTest < Minitest::Test
     def settlement = self
     def timer = self
     def push(copies) = @copies.concat(copies)
-    def cancel(_request, id) = @cancelled << id
-    def schedule(_item) = nil
+    def cancel(_request, id, unanswered: false) = @cancelled << (unanswered ? [id, :again] : id)
+    def schedule(item) = @scheduled << item
     def patience = 5.0
     def closed? = false
 
@@ -75,6 +76,48 @@ class WaitsTest < Minitest::Test
     @subscription.send_again(@wait)
     @bench.answer(12) { @subscription.forget(7) }
     assert_equal [7], @bench.cancelled
+  end
+
+  def test_a_copy_without_a_reply_of_an_attempt_that_was_given_up_is_cancelled_once_more
+    @subscription.send_again(@wait)
+    @bench.answer(Serverlock::ConnectionLost.new("closed")) { @subscription.forget(7) }
+    assert_equal [[7, :again]], @bench.cancelled
+  end
+
+  def test_the_script_says_when_to_ask_again
+    @subscription.instance_variable_set(:@state, :up)
+    { 5000 => 4.9..5.0, 1234 => 1.234..1.235, 0 => 0.0..0.001 }.each do |ms, seconds|
+      @bench.scheduled.clear
+      @subscription.send_again(@wait)
+      now = nil
+      @bench.answer(["WAITING", ms]) { now = Serverlock::Clock.now }
+      assert_nil @wait.instance_variable_get(:@outcome)
+      assert_operator @wait.resend_at - now, :>=, seconds.begin
+      assert_operator @wait.resend_at - now, :<=, seconds.end + 0.1
+      assert_equal ms < 5000 ? 2 : 1, @bench.scheduled.size, "the timer would look too late"
+    end
+  end
+
+  def test_while_the_subscription_is_down_the_script_is_asked_each_second
+    { 5000 => 0.9..1.0, 300 => 0.3..0.301 }.each do |ms, seconds|
+      @subscription.send_again(@wait)
+      now = nil
+      @bench.answer(["WAITING", ms]) { now = Serverlock::Clock.now }
+      assert_operator @wait.resend_at - now, :>=, seconds.begin
+      assert_operator @wait.resend_at - now, :<=, seconds.end + 0.1
+    end
+  end
+
+  def test_details_are_a_grant
+    @subscription.send_again(@wait)
+    @bench.answer([12, nil, nil, nil])
+    assert_equal [12, nil, nil, nil], @wait.outcome.value
+  end
+
+  def test_a_new_queue_is_joined_by_all_within_a_second
+    @wait.resend_at = Serverlock::Clock.now + 60
+    @subscription.send_all_again
+    assert_operator @wait.resend_at, :<=, Serverlock::Clock.now + 1
   end
 
   def test_a_reply_outlasts_the_news_that_follow_it

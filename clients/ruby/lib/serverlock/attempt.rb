@@ -22,6 +22,8 @@ module Serverlock
       @id = engine.id
       # Whether the server may have a lock or a place for this ID.
       @open = false
+      # Whether a copy can still run, although its connection was closed.
+      @unanswered = false
       @failure = nil
     end
 
@@ -31,7 +33,7 @@ module Serverlock
       hold = @request.wait.zero? ? at_once : waiting
     ensure
       unless hold
-        @engine.settlement.cancel(@request, @id) if @open
+        @engine.settlement.cancel(@request, @id, unanswered: @unanswered) if @open
         @connection&.close
       end
     end
@@ -41,7 +43,7 @@ module Serverlock
     def at_once
       tries = 0
       begin
-        granted = @request.dedicated? ? dedicated(0) : plain
+        granted = plain
       rescue ConnectionLost => e
         retry if (tries += 1) < 2
         raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
@@ -77,18 +79,18 @@ module Serverlock
 
     # One of the ways to wait. Returns a hold, or nil: then another way may be better.
     def round
-      return poll if @engine.server.module_missing? && !@request.needs_module?
-      return dedicated(piece(PIECE)) if @request.dedicated?
+      return poll if polls?
+      return dedicated(piece(PIECE)) if @request.dedicated? && !by_script?
       return blocking if @engine.subscription.refused?
 
-      granted = alone if @engine.lone.ready?
+      granted = alone if @engine.lone.ready? && !by_script?
       return granted if granted
 
       # A call without WAIT would end a wait. With many attempts, two calls for each take longer than the connection.
       unless @engine.subscription.up? || @queued
         granted = plain unless @engine.client.crowded? || @open
-        granted ||= alone unless @engine.server.module_missing?
-        return granted if granted || @engine.server.module_missing?
+        granted ||= alone unless by_script?
+        return granted if granted || polls?
 
         @engine.subscription.listen(@deadline - Clock.now)
         return if @engine.subscription.refused?
@@ -96,22 +98,34 @@ module Serverlock
       by_notify
     end
 
-    # The lock without waiting, over the application's client.
+    # Whether the module is missing, and the script can stand in.
+    def by_script?
+      @engine.server.module_missing? && !@request.needs_module?
+    end
+
+    # Whether there is no queue to wait in.
+    def polls?
+      by_script? && (!@request.queue? || @engine.server.alone? || @engine.subscription.refused?)
+    end
+
+    # The lock without waiting: over the application's client, or over a connection that stays with the hold.
     def plain
-      grant { [call(command, plain: true), false] }
+      @request.dedicated? ? dedicated(0) : grant { [call(command), false] }
     end
 
     def command
-      return @request.acquire(@id) unless @request.recover && @open
+      return @request.again(@id) if @request.recover && @open
 
-      @request.again(@id)
+      # A caller without messages never overtakes a queue, so it would wait for ever.
+      @request.acquire(@id, alone: @deadline && @engine.subscription.refused?)
     end
 
     def poll
-      granted = @request.dedicated? ? dedicated(0) : plain
-      return granted if granted || !@engine.server.module_missing?
+      plain || rest
+    end
 
-      sleep([@engine.random.rand(POLL), [@deadline - Clock.now, 0].max].min)
+    def rest
+      sleep([@engine.random.rand(POLL), [@deadline - Clock.now, 0].max].min) if by_script?
       nil
     end
 
@@ -138,7 +152,7 @@ module Serverlock
     # Blocks on a connection for a piece of the wait. Between two pieces its place is kept.
     def blocked(connection, longest)
       wait = piece(longest)
-      granted = grant { [call(@request.acquire(@id, "WAIT", wait), connection, wait), true] }
+      granted = grant { [call(@request.acquire(@id, wait:), connection, wait), true] }
       return granted if granted || @engine.server.module_missing? || Clock.now - @sent > (wait / 1000.0) - SLACK
 
       @open = false
@@ -171,7 +185,7 @@ module Serverlock
 
     # The call that joins the queue, and keeps its place there.
     def queued_call
-      @request.acquire(@id, "WAIT", piece(@request.wait), "NOTIFY", @engine.subscription.channel)
+      @request.acquire(@id, wait: piece(@request.wait), channel: @engine.subscription.channel)
     end
 
     # The first copy goes over the application's client, later ones in batches. Afterwards it is queued, or not.
@@ -183,7 +197,7 @@ module Serverlock
       end
       @queued = true
       reply = @engine.subscription.alone(wait) { call(queued_call) }
-      return if reply == "WAITING"
+      return if Wait.pause(reply)
 
       taken(reply)
     rescue ReplyError => e
@@ -195,6 +209,7 @@ module Serverlock
       @sent = reply.sent
       @failure = nil
       value = reply.value
+      @unanswered ||= value.is_a?(ConnectionLost)
       raise value if value.is_a?(ReplyError) || value.is_a?(ConnectionLost)
 
       taken(value)
@@ -202,14 +217,27 @@ module Serverlock
       not_queued(e)
     end
 
-    # A hold; nil if the module was unloaded.
+    # A hold; nil if it was asked for without the queue.
     def taken(reply)
-      unloaded = reply.is_a?(Unavailable) || (reply.nil? && @engine.server.module_missing?)
-      refuse(Refused, "the wait was cancelled") if reply.nil? && !unloaded && Clock.now < @deadline
-      raise reply if reply.is_a?(Unavailable) && (@request.needs_module? || !@engine.server.portable?)
+      raise unavailable(reply) if reply.is_a?(Unavailable)
+      return not_taken if reply.nil?
 
-      @queued = false if unloaded || reply.nil?
-      grant { [unloaded ? nil : reply, false] }
+      hold = grant { [reply, false] }
+      return hold unless @request.dedicated?
+
+      @open = true
+      confirmed = dedicated(0) # its token again, over a connection on which it can be confirmed
+      confirmed.predecessor = hold.predecessor if confirmed
+      confirmed
+    end
+
+    def not_taken
+      @queued = false
+      return rest if by_script?
+
+      refuse(Refused, "the wait was cancelled") if Clock.now < @deadline
+      @open = false
+      nil
     end
 
     # The server does not take NOTIFY, or it refuses the lock itself. In the second case the plain form fails, too.
@@ -225,10 +253,8 @@ module Serverlock
     # Over a connection that stays with the hold.
     def dedicated(wait)
       @connection ||= @engine.client.connection(@request.keys[0])
-      rest = wait.zero? ? [] : ["WAIT", wait]
       hold = grant do
-        [call(wait.zero? ? command : @request.acquire(@id, *rest), @connection, wait, plain: wait.zero?),
-         wait.positive?]
+        [call(wait.zero? ? command : @request.acquire(@id, wait:), @connection, wait), wait.positive?]
       end
       if hold
         @open = true
@@ -268,22 +294,30 @@ module Serverlock
     end
 
     # Sends a copy, and returns the reply.
-    def call(command, connection = nil, wait = 0, plain: false)
+    def call(command, connection = nil, wait = 0)
       was_open = @open
       @open = true
       timeout = connection && (@engine.patience + (wait / 1000.0))
-      needs_module = @request.needs_module? || !plain
-      reply = @engine.server.call(command, needs_module:, connection:, timeout:) { @sent = Clock.now }
+      reply = @engine.server.call(command, connection:, timeout:) { @sent = Clock.now }
+      answered = true
       @failure = nil
       reply
     rescue ReplyError
+      answered = true
       @open = was_open
       raise
     rescue Unavailable => e
+      answered = true
       @open = was_open
-      return if @engine.server.portable? && !@request.needs_module? # it was unloaded: poll
+      return if @engine.server.portable? && !@request.needs_module? # it was unloaded
 
-      raise Unavailable.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
+      raise unavailable(e)
+    ensure
+      @unanswered = true unless answered
+    end
+
+    def unavailable(error)
+      Unavailable.new("lock #{@request.name.inspect}: #{error.message}", key: @request.name)
     end
 
     # A hold for a grant, nil for any other reply. A lease that was over before its caller could learn of it is the same

@@ -14,7 +14,7 @@ module Serverlock
       @hooks = hooks
       @fork = Process.pid
       @random = Random.new
-      @server = Server.new(client, logger, portable:, warn:)
+      @server = Server.new(client, logger, portable:, warn:) { @subscription.send_all_again }
       @closed = false
       @callbacks = Callbacks.new(self)
       @renewals = Renewals.new(self)

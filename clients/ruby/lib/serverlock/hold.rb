@@ -9,8 +9,8 @@ module Serverlock
     # The argument of hooks. Times are seconds.
     Event = Struct.new(:key, :waited, :held)
 
-    attr_reader :engine, :request, :id, :token, :predecessor, :lease, :lease_s, :reason
-    attr_accessor :connection, :renews, :looked_at
+    attr_reader :engine, :request, :id, :token, :lease, :lease_s, :reason
+    attr_accessor :connection, :renews, :looked_at, :predecessor
 
     def initialize(engine, request, id, reply, from)
       @engine = engine
@@ -57,7 +57,7 @@ module Serverlock
     def verify
       check
       from = Clock.now
-      left = @request.keys.map { |key| ask(["lock.check", key, @token]) }.min
+      left = @request.checks(@token).map { |command| ask(command) }.min
       lose("the server says so") unless left.positive?
       check
       [@lease.lost_at - Clock.now, from + (left / 1000.0) - Clock.now].min
@@ -82,7 +82,7 @@ module Serverlock
       tries = 0
       begin
         change = nil
-        reply = @engine.server.call(extension, needs_module: needs_module?) { change ||= @lease.sent(Clock.now, @lease_s) }
+        reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
         took(change, reply)
       rescue ConnectionLost => e
         @lease.unanswered(change) if change
@@ -102,7 +102,7 @@ module Serverlock
     # The same for a grant that its caller does not have yet: nobody learns of a loss, but it is not held.
     def extend_now
       change = nil
-      reply = @engine.server.call(extension, needs_module: needs_module?) { change ||= @lease.sent(Clock.now, @lease_s) }
+      reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
       return @lease.confirmed(change) if reply == 1
 
       @state = :ended
@@ -144,10 +144,6 @@ module Serverlock
 
     def gone?
       @state != :held
-    end
-
-    def needs_module?
-      @request.needs_module?
     end
 
     # The command of a renewal that is sent now.
@@ -301,7 +297,7 @@ module Serverlock
       settled = false
       tries = 0
       begin
-        reply = @engine.server.call(@request.release(@token), needs_module: @request.needs_module?)
+        reply = @engine.server.call(@request.release(@token))
         settled = true
         return reply == @request.keys.size if @request.several? && !(reply.zero? && tries.positive?)
         return true if reply == 1
@@ -323,7 +319,7 @@ module Serverlock
     # Until `at_least` is over; if this process ends before, the lock ends with it.
     def keep(rest)
       @engine.settlement.release(self, Clock.now + rest)
-      reply = @engine.server.call(@request.extend(@token, [(rest * 1000).ceil, 1].max), needs_module: @request.needs_module?)
+      reply = @engine.server.call(@request.extend(@token, [(rest * 1000).ceil, 1].max))
       reply == 1
     rescue ConnectionLost
       true
@@ -334,7 +330,7 @@ module Serverlock
     def ask(command)
       tries = 0
       begin
-        @engine.server.call(command, needs_module: @request.needs_module?)
+        @engine.server.call(command)
       rescue ConnectionLost => e
         retry if (tries += 1) < 2
         raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)

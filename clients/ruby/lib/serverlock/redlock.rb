@@ -82,7 +82,7 @@ module Serverlock
     # @param lock_info [Hash] of this or of another process
     # @return [Boolean] whether it was locked; false without an answer of the server
     def unlock(lock_info)
-      !call(lock_info[:resource], ["lock.release", lock_info[:resource], token(lock_info)]).zero?
+      !call(lock_info[:resource], "release", token(lock_info)).zero?
     rescue NoServer
       false
     end
@@ -90,7 +90,7 @@ module Serverlock
     # @param lock_info [Hash]
     # @return [Integer, nil] milliseconds; nil where it is not locked by that, and without an answer of the server
     def get_remaining_ttl_for_lock(lock_info)
-      left = call(lock_info[:resource], ["lock.check", lock_info[:resource], token(lock_info)])
+      left = call(lock_info[:resource], "check", token(lock_info))
       left if left.positive?
     rescue NoServer
       nil
@@ -100,7 +100,7 @@ module Serverlock
     # @return [Integer, nil] milliseconds until others may have it, whoever has it; nil where it is free, and without an
     #   answer of the server
     def get_remaining_ttl_for_resource(resource)
-      info = call(resource, ["lock.info", resource])
+      info = call(resource, "info")
       info = info.each_slice(2).to_h if info.is_a?(Array)
       left = info["lease-ms"]
       left if info["state"] == "held" && left&.positive?
@@ -145,9 +145,8 @@ module Serverlock
     # In the gem, to extend a lock that has ended means to lock it again, unless the caller asks for less.
     def extend(resource, lock_info, ttl, options)
       value = lock_info[:value].to_s
-      if value.match?(/\A\d{1,19}\z/) && call(resource, ["lock.extend", resource, value.to_i, "PX", ttl]) == 1
-        return { validity: ttl, resource:, value: }
-      end
+      return { validity: ttl, resource:, value: } if
+        value.match?(/\A\d{1,19}\z/) && call(resource, "extend", value.to_i, "PX", ttl) == 1
       return false if options[:extend_only_if_locked]
 
       try(resource, ttl, options.except(:extend).merge(retry_count: 0))
@@ -167,7 +166,8 @@ module Serverlock
       raise BadArgument, "no lock info of this interface: #{lock_info.inspect}"
     end
 
-    def call(resource, command)
+    def call(resource, name, *arguments)
+      command = Command.new(Keys.new([resource]), name, arguments)
       tries = 0
       begin
         Thread.handle_interrupt(ON_BLOCKING) { @locks.engine.server.call(command) }

@@ -53,10 +53,10 @@ module Serverlock
       server = @engine.server
       patience = [@engine.patience, *batch.map { |hold| [hold.lease_s / 6, 0.1].max }].min
       commands = batch.map(&:renewal)
-      words = batch.zip(commands).map { |hold, command| server.translate(command, hold.needs_module?) }
+      words = commands.map { |command| server.translate(command) }
       replies = connection.pipeline(words, patience)
       batch.each_with_index do |hold, at|
-        hold.renewed(server.settle(replies[at], commands[at], hold.needs_module?, connection, patience))
+        hold.renewed(server.settle(replies[at], words[at], commands[at], connection, patience))
       end
     end
   end

@@ -34,16 +34,22 @@ module Serverlock
       @on_lost = on_lost
       bad("on_lost", "cannot be called") unless on_lost.nil? || on_lost.respond_to?(:call)
       bad("wait", "and recover exclude each other") if recover && @wait.positive?
-      @several = several
+      @target = Keys.new(@keys, several:, alone: !@shared && @limit.nil?)
+      @share = [*("SHARED" if @shared), *(["LIMIT", @limit] if @limit)]
     end
 
     def several?
-      @several
+      @target.several?
+    end
+
+    # Whether the script has a queue for it, with messages.
+    def queue?
+      !several? && !@target.queues.nil?
     end
 
     # Whether only the module can do it.
     def needs_module?
-      @several || @session || @shared || !@limit.nil?
+      @session || !@target.by_script?
     end
 
     # Whether the attempt needs a connection of its own.
@@ -51,32 +57,42 @@ module Serverlock
       @session || @fsync || !@replicas.nil?
     end
 
-    # The ACQUIRE of an attempt. `rest`: WAIT and NOTIFY.
-    def acquire(id, *rest)
-      command = if @several
-                  ["lock.macquire", @keys.size, *@keys, "PX", @lease_ms, "ID", id]
-                else
-                  [@recover ? "lock.recover" : "lock.acquire", @keys[0], "PX", @lease_ms, "ID", id]
-                end
-      command.push("OWNER", @owner) if @owner
-      command.push("SESSION") if @session
-      command.push("DETAILS") if @details && !@recover && !@several
-      command.push("SHARED") if @shared
-      command.push("LIMIT", @limit) if @limit
-      rest.empty? ? command : command.concat(rest)
+    # The ACQUIRE of an attempt. `wait`: milliseconds. `alone`: by script it leaves the queue out, where it can.
+    def acquire(id, wait: nil, channel: nil, alone: false)
+      arguments = ["PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), *("SESSION" if @session)]
+      arguments << "DETAILS" if @details && !@recover && !several?
+      arguments.concat(@share)
+      Command.new(@target, @recover ? "recover" : "acquire", arguments, wait:, channel:, needs_module: @session, alone:)
     end
 
     # A copy of a RECOVER after a lost reply: a second RECOVER would not find its own lock expired.
     def again(id)
-      @recover ? ["lock.acquire", @keys[0], "PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), "DETAILS"] : acquire(id)
+      return acquire(id) unless @recover
+
+      command("acquire", ["PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), "DETAILS"])
+    end
+
+    # Ends an attempt, or the lock that it has.
+    def cancel(id, channel)
+      command("cancel", ["ID", id, "NOTIFY", channel, *@share])
+    end
+
+    # Gets what an attempt has, or else a lock that ends by itself.
+    def found(id)
+      command("acquire", ["PX", 1, "ID", id, *@share])
     end
 
     def extend(token, lease_ms)
-      @several ? ["lock.mextend", @keys.size, *@keys, token, "PX", lease_ms] : ["lock.extend", @keys[0], token, "PX", lease_ms]
+      command("extend", [token, "PX", lease_ms])
     end
 
     def release(token)
-      @several ? ["lock.mrelease", @keys.size, *@keys, token] : ["lock.release", @keys[0], token]
+      command("release", [token])
+    end
+
+    # One for each key.
+    def checks(token)
+      @target.each_one.map { |keys| Command.new(keys, "check", [token]) }
     end
 
     # A new lease for a hold, in milliseconds.
@@ -107,6 +123,10 @@ module Serverlock
     end
 
     private
+
+    def command(name, arguments)
+      Command.new(@target, name, arguments, needs_module: @session)
+    end
 
     def milliseconds(argument, value, least)
       bad(argument, "is not a number of seconds: #{value.inspect}") unless number?(value)

@@ -5,13 +5,18 @@ module Serverlock
   # @private
   class Server
     ASK_EVERY = 5.0
+    # For so long locks are used without their queues, where the user may not touch these.
+    ALONE_FOR = 60.0
 
-    def initialize(client, logger, portable:, warn:)
+    # The block is called when the module is found after it was missing.
+    def initialize(client, logger, portable:, warn:, &found)
       @client = client
       @logger = logger
       @portable = portable
       @warn = warn
+      @found = found
       @has_module = nil
+      @alone_until = 0.0
       @asked_at = 0.0
       @retention = nil
     end
@@ -25,41 +30,46 @@ module Serverlock
       @has_module == false
     end
 
+    # Whether the user may not touch the queues.
+    def alone?
+      Clock.now < @alone_until
+    end
+
     # Runs a command: over a connection with that timeout, or over the application's client. Calls the block right
     # before the command is sent: it may wait long for its turn on the connection.
-    def call(command, needs_module: false, connection: nil, timeout: nil, &sending)
-      return script(command, connection, timeout, &sending) if @has_module == false && !needs_module && !ask?(command)
+    def call(command, connection: nil, timeout: nil, &sending)
+      return script(command, connection, timeout, &sending) if by_script?(command)
 
       begin
-        reply = send_over(connection, command, timeout, &sending)
-        @has_module = true
+        reply = send_over(connection, command.words, timeout, &sending)
+        found!
         reply
       rescue ReplyError => e
         raise unless e.unknown_command?
 
         missing!
-        raise Unavailable, "the server does not have the lock module, which this needs" if needs_module || !@portable
+        raise Unavailable, missing(command) if command.needs_module? || !@portable
 
         script(command, connection, timeout, &sending)
       end
     end
 
-    # The form of a hold's command in a pipeline.
-    def translate(command, needs_module)
-      return command if @has_module != false || needs_module
+    # The words of a command in a pipeline.
+    def translate(command)
+      return command.words unless by_script?(command)
 
-      ["evalsha", Portable::SHA, *Portable.call(command, retention)]
+      ["evalsha", Portable::SHA, *command.script(retention, alone?)]
     end
 
-    # The reply to what `translate` returned, or an error.
-    def settle(reply, command, needs_module, connection, timeout)
-      return reply unless reply.is_a?(Exception)
+    # The reply to the words that `translate` returned, or an error.
+    def settle(reply, words, command, connection, timeout)
+      is_script = words[0] == "evalsha"
+      found! unless is_script || reply.is_a?(Exception)
+      return reply unless reply.is_a?(ReplyError)
 
-      again = reply.is_a?(ReplyError) && (reply.unknown_command? || reply.reply_code == "NOSCRIPT")
-      return reply unless again
-
-      missing! if reply.unknown_command?
-      call(command, needs_module:, connection:, timeout:)
+      missing! if reply.unknown_command? && !is_script
+      again = is_script ? reply.reply_code == "NOSCRIPT" || outside?(reply, command) : reply.unknown_command?
+      again ? call(command, connection:, timeout:) : reply
     rescue ReplyError, ConnectionLost, Unavailable => e
       e
     end
@@ -88,7 +98,8 @@ module Serverlock
       return unless first && @warn
 
       if @portable
-        @logger.warn("serverlock: the server does not have the lock module: locks are polled for, and have one holder. " \
+        @logger.warn("serverlock: the server does not have the lock module: locks work by script, in order of arrival. " \
+                     "Sessions, blocking waits and deadlock detection need the module. " \
                      "`warn_without_module: false` turns this warning off")
       else
         @logger.warn("serverlock: the server does not have the lock module. `warn_without_module: false` turns this warning off")
@@ -97,16 +108,47 @@ module Serverlock
 
     private
 
+    def by_script?(command)
+      @has_module == false && !command.needs_module? && !ask?(command)
+    end
+
     # One attempt at a time asks for the module.
     def ask?(command)
-      return false unless command[0] == "lock.acquire" && Clock.now - @asked_at >= ASK_EVERY
+      return false unless command.acquires? && Clock.now - @asked_at >= ASK_EVERY
 
       @asked_at = Clock.now
       true
     end
 
+    def found!
+      is_new = @has_module == false
+      @has_module = true
+      @found&.call if is_new
+    end
+
+    def missing(command)
+      why = "the server does not have the lock module, which this needs"
+      command.keys.by_script? ? why : "#{why}: the key has a brace but no hash tag"
+    end
+
+    # Whether an error is about the queue alone: the user may not touch it, or it is on its way to another node.
+    def outside?(error, command)
+      command.alone? && %w[NOPERM TRYAGAIN].include?(error.reply_code)
+    end
+
     def script(command, connection, timeout, &)
-      rest = Portable.call(command, retention(connection, timeout))
+      is_alone = alone?
+      evalsha(command, is_alone, connection, timeout, &)
+    rescue ReplyError => e
+      raise if is_alone || !outside?(e, command)
+
+      reply = evalsha(command, true, connection, timeout, &)
+      @alone_until = Clock.now + ALONE_FOR if e.reply_code == "NOPERM"
+      reply
+    end
+
+    def evalsha(command, alone, connection, timeout, &)
+      rest = command.script(retention(connection, timeout), alone)
       send_over(connection, ["evalsha", Portable::SHA, *rest], timeout, &)
     rescue ReplyError => e
       raise unless e.reply_code == "NOSCRIPT"

@@ -6,8 +6,10 @@ module Serverlock
   class Settlement
     include Locking
 
-    # `command`: what gives it back. `request` and `id`: of an attempt; nil for a hold.
-    Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause)
+    # `command`: what gives it back; nil for an attempt, which has `request` and `id`. `twice`: it is cancelled once more.
+    Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
+    # A copy without a reply may still run after it was cancelled: a script does not bar its ID, as the module does.
+    ONCE_MORE = 2.0
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 1.0
     IDLE = 10.0
@@ -24,13 +26,13 @@ module Serverlock
       @debts.size
     end
 
-    # Never fails, and is never interrupted.
-    def cancel(request, id)
-      add(Debt.new(nil, request, id, Clock.now + request.lease, 0.0, FIRST_PAUSE))
+    # Never fails, and is never interrupted. `unanswered`: the connection of a copy was closed before its reply.
+    def cancel(request, id, unanswered: false)
+      add(Debt.new(nil, request, id, Clock.now + request.lease, 0.0, FIRST_PAUSE, unanswered))
     end
 
     def release(hold, at = 0.0)
-      add(Debt.new(hold.request.release(hold.token), hold.request, nil, [Clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
+      add(Debt.new(hold.request.release(hold.token), nil, nil, [Clock.now, at].max + hold.lease_s, at, FIRST_PAUSE))
     end
 
     private
@@ -65,7 +67,11 @@ module Serverlock
 
     def finish(debt, done)
       now = Clock.now
-      if done || now > debt.until
+      if done && debt.twice && @engine.server.module_missing?
+        debt.twice = false
+        debt.next_at = now + ONCE_MORE
+        debt.until = debt.next_at + debt.request.lease
+      elsif done || now > debt.until
         @debts.delete_if { |other| other.equal?(debt) }
       else
         debt.next_at = now + debt.pause
@@ -91,21 +97,13 @@ module Serverlock
     # Whether that is done with.
     def settle(debt, connection)
       patience = @engine.patience
-      return settle_hold(debt, connection, patience) unless debt.id
-
-      begin
-        debt.request.keys.map { |key| connection.call(["lock.cancel", key, debt.id], patience) }
-        true
-      rescue ReplyError => e
-        return !e.again? unless e.unknown_command?
-        return true if debt.request.needs_module?
-
+      if debt.command
+        send_over(debt.command, connection, patience)
+      elsif @engine.server.module_missing?
         by_script(debt, connection, patience)
+      else
+        by_module(debt, connection, patience)
       end
-    end
-
-    def settle_hold(debt, connection, patience)
-      @engine.server.call(debt.command, needs_module: debt.request.needs_module?, connection:, timeout: patience)
       true
     rescue Unavailable
       true
@@ -113,14 +111,31 @@ module Serverlock
       !e.again?
     end
 
-    # A script cannot cancel, but the same ID gets its token again.
-    def by_script(debt, connection, patience)
-      reply = @engine.server.call(debt.request.again(debt.id), connection:, timeout: patience)
-      token = reply.is_a?(Array) ? reply[0] : reply
-      @engine.server.call(debt.request.release(token), connection:, timeout: patience) if token
-      true
+    def by_module(debt, connection, patience)
+      debt.request.keys.map { |key| connection.call(["lock.cancel", key, debt.id], patience) }
     rescue ReplyError => e
-      !e.again?
+      raise unless e.unknown_command?
+
+      by_script(debt, connection, patience)
+    end
+
+    def by_script(debt, connection, patience)
+      return if debt.request.needs_module?
+
+      if debt.request.queue? && !@engine.server.alone?
+        begin
+          return send_over(debt.request.cancel(debt.id, @engine.subscription.channel), connection, patience)
+        rescue ReplyError => e
+          raise unless e.reply_code == "NOPERM"
+        end
+      end
+      # Without a queue nothing cancels, but the same ID gets its token again.
+      token = send_over(debt.request.found(debt.id), connection, patience)
+      send_over(debt.request.release(token), connection, patience) if token
+    end
+
+    def send_over(command, connection, patience)
+      @engine.server.call(command, connection:, timeout: patience)
     end
   end
 end

@@ -69,10 +69,19 @@ module Serverlock
     ensure
       locked do
         wait.asks = false
-        wait.over = true unless reply == "WAITING"
+        if (pause = Wait.pause(reply))
+          wait.resend_at = next_copy(Clock.now, pause)
+        else
+          wait.over = true
+        end
         post(wait) if wait.turn
       end
       @engine.timer.schedule(wait) unless wait.over
+    end
+
+    # The server has another queue now.
+    def send_all_again
+      locked { spread }
     end
 
     # Sends a copy, unless one is on its way.
@@ -117,9 +126,10 @@ module Serverlock
       locked do
         wait.asks = false
         if wait.gone
-          @engine.settlement.cancel(wait.request, wait.id)
-        elsif reply == "WAITING"
-          wait.resend_at = next_copy(Clock.now)
+          @engine.settlement.cancel(wait.request, wait.id, unanswered: reply.is_a?(ConnectionLost))
+        elsif (pause = Wait.pause(reply))
+          wait.resend_at = next_copy(Clock.now, pause)
+          @engine.timer.schedule(wait) if pause < NO_NEWS
           # A grant that was claimed too late: the server skips the channel of this process.
           spread if was_turn
           post(wait) if wait.turn
@@ -166,8 +176,11 @@ module Serverlock
       Copy.new(self, wait)
     end
 
-    def next_copy(now)
-      ((now + (up? ? NO_NEWS : WHILE_DOWN)) / GRAIN).floor * GRAIN
+    def next_copy(now, pause = NO_NEWS)
+      pause = [pause, WHILE_DOWN].min unless up?
+      return now + pause if pause < WHILE_DOWN || (pause < NO_NEWS && up?)
+
+      ((now + pause) / GRAIN).floor * GRAIN
     end
 
     # All attempts are sent again, spread over a second.

@@ -10,6 +10,13 @@ module Serverlock
     # The reply to a copy that was sent at that time: a grant, or an error.
     Reply = Struct.new(:value, :sent)
 
+    # If a reply says that the attempt has its place: seconds until the next copy without news. Otherwise nil.
+    def self.pause(reply)
+      return Subscription::NO_NEWS if reply == "WAITING"
+
+      reply[1] / 1000.0 if reply.is_a?(Array) && reply[0] == "WAITING" # of the script
+    end
+
     attr_reader :request, :id, :call, :ends
     # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no more copies may be sent; `gone`:
     # its caller has left.
@@ -75,10 +82,6 @@ module Serverlock
       @wait.turn = false
       @sent = Clock.now
       @wait.call.call
-    end
-
-    def needs_module?
-      true
     end
 
     def lease_s

@@ -1,0 +1,102 @@
+# frozen_string_literal: true
+
+module Serverlock
+  # The keys of a lock, and the queues in which attempts wait for them without the module.
+  # @private
+  class Keys
+    BRACE = /[{}]/n
+    HASH_TAG = /\A[^{]*\{[^}]+\}/n
+
+    attr_reader :locks, :queues
+
+    # `several`: all or nothing. `alone`: whether a command may leave the queue out, as the lock has one holder.
+    def initialize(locks, several: false, alone: true)
+      @locks = locks
+      @several = several
+      @alone = alone && !several
+      queues = locks.map { |lock| Keys.queue_of(lock) }
+      @queues = queues unless queues.include?(nil)
+    end
+
+    # The queue of a lock, in its slot; nil if it has none.
+    def self.queue_of(lock)
+      lock = lock.b
+      return "#{lock}:queue:{#{lock}}" unless lock.match?(BRACE)
+
+      "#{lock}:queue" if lock.match?(HASH_TAG)
+    end
+
+    def several?
+      @several
+    end
+
+    def alone?
+      @alone
+    end
+
+    # Whether the script can do what the module does.
+    def by_script?
+      @alone || !@queues.nil?
+    end
+
+    # Each lock by itself.
+    def each_one
+      @each_one ||= @several ? @locks.map { |lock| Keys.new([lock]) } : [self]
+    end
+  end
+
+  # A command about a lock, with two forms: LOCK.*, and a function of lock.lua. Its name is that of LOCK.* for one lock.
+  # @private
+  class Command
+    attr_reader :keys
+
+    # `wait`: milliseconds in the queue. With a channel the reply comes at once, without one the command blocks.
+    def initialize(keys, name, arguments, wait: nil, channel: nil, needs_module: false, alone: false)
+      @keys = keys
+      @name = name
+      @arguments = arguments
+      @rest = [*(["WAIT", wait] if wait), *(["NOTIFY", channel] if channel)]
+      @blocks = wait && !channel
+      @needs_module = needs_module || !keys.by_script?
+      @alone = alone
+    end
+
+    # Whether only the module can do it.
+    def needs_module?
+      @needs_module || @blocks
+    end
+
+    # Whether it is a copy of an attempt, which may ask for the module.
+    def acquires?
+      @name == "acquire"
+    end
+
+    # Whether the script can do it without the queue.
+    def alone?
+      @keys.alone? && !@keys.queues.nil? && @name != "cancel"
+    end
+
+    # The words of LOCK.*.
+    def words
+      own = @name == "cancel" ? [@arguments[1]] : @arguments
+      return ["lock.#{@name}", @keys.locks[0], *own, *@rest] unless @keys.several?
+
+      ["lock.m#{@name}", @keys.locks.size, *@keys.locks, *@arguments, *@rest]
+    end
+
+    # The arguments of EVALSHA and EVAL. `alone`: without the queue.
+    def script(retention, alone)
+      alone ||= @alone
+      return scripted([@keys.locks[0]], "lock_#{@name}", retention) if @keys.queues.nil? || (alone && alone?)
+
+      suffix = "_all" if @keys.several?
+      scripted([*@keys.locks, *@keys.queues], "lock_#{@name}#{suffix}", retention, @rest)
+    end
+
+    private
+
+    def scripted(keys, function, retention, rest = [])
+      [keys.size, *keys, function, Portable::MARGIN, retention, *@arguments, *rest]
+    end
+  end
+end

@@ -223,9 +223,7 @@ class Wire:
             try:
                 if node is None:
                     node = await self._node_of(key)
-                if asking:
-                    return (await self._pipeline_of(node).calls((("ASKING",), words), timeout))[1]
-                return await self._pipeline_of(node).call(words, timeout)
+                return await self._pipeline_of(node).call(words, timeout, asking=asking)
             except ReplyError as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise

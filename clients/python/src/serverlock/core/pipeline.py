@@ -83,8 +83,9 @@ class Pipeline:
     def queued(self) -> int:
         return len(self._queue)
 
-    async def call(self, words: Words, timeout: float) -> Reply:
-        reply = (await self.calls((words,), timeout))[0]
+    async def call(self, words: Words, timeout: float, *, asking: bool = False) -> Reply:
+        """asking: the slot of the key is on its way to this server."""
+        reply = (await self.calls((("ASKING",), words) if asking else (words,), timeout))[-1]
         if isinstance(reply, (ReplyError, ConnectionLost)):
             raise reply.with_traceback(None)
         return reply

@@ -244,9 +244,7 @@ class Wire:
             try:
                 if pool is None:
                     pool = self._pool_of(key)
-                if asking:
-                    return (await self._pipeline_of(pool).calls((("ASKING",), words), timeout))[1]
-                return await self._pipeline_of(pool).call(words, timeout)
+                return await self._pipeline_of(pool).call(words, timeout, asking=asking)
             except ReplyError as error:
                 if error.code not in ("MOVED", "ASK") or hop == MOST_HOPS - 1:
                     raise

@@ -25,6 +25,7 @@ CAN = [
     "refusals",
     "scopes",
     "moves",
+    "queue",
     "few_threads",
     "half_open",
 ]

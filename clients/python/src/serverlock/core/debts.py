@@ -5,21 +5,29 @@ They have a worker of their own: a debt that gets no reply must not delay a rene
 
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from .clock import now
 from .wire import ConnectionLost, ReplyError, Runtime
 
-Debt: TypeAlias = Callable[[], Coroutine[None, None, None]]
+Debt: TypeAlias = Callable[[], Coroutine[None, None, object]]
 
 LONGEST_SLEEP = 3600.0
 PAUSE = 0.25
 
 
+@dataclass(slots=True)
+class Owed:
+    at: float  # not before
+    until: float
+    debt: Debt
+
+
 class Debts:
     def __init__(self, runtime: Runtime) -> None:
         self._mutex = threading.Lock()
-        self._debts: list[tuple[float, Debt]] = []
+        self._debts: list[Owed] = []
         self._settling = 0
         self._is_closed = False
         self._owed = runtime.flag()
@@ -30,10 +38,10 @@ class Debts:
         """Includes those that are being settled."""
         return len(self._debts) + self._settling
 
-    def owe(self, until: float, debt: Debt) -> None:
-        """Runs `debt` until it succeeds, or until that time."""
+    def owe(self, until: float, debt: Debt, after: float = 0.0) -> None:
+        """Runs `debt` until it succeeds, or until that time. after: so many seconds from now."""
         with self._mutex:
-            self._debts.append((until, debt))
+            self._debts.append(Owed(now() + after, until, debt))
         self._worker.start()
         self._owed.set()
 
@@ -46,25 +54,27 @@ class Debts:
         while not self._is_closed:
             await self._owed.wait(pause or LONGEST_SLEEP)
             self._owed.clear()
+            at = now()
             with self._mutex:
-                debts, self._debts = self._debts, []
-                self._settling = len(debts)
-            owed = []
-            for debt in debts:
-                if not await _settle(*debt):
-                    owed.append(debt)
+                due = [owed for owed in self._debts if owed.at <= at]
+                self._debts = [owed for owed in self._debts if owed.at > at]
+                self._settling = len(due)
+            for owed in due:
+                if not await _settle(owed):
+                    owed.at = now() + PAUSE
+                    with self._mutex:
+                        self._debts.append(owed)
                 self._settling -= 1
             with self._mutex:
-                self._debts += owed
-            pause = PAUSE if owed else 0.0
-            del debts, owed
+                pause = max(0.01, min(owed.at for owed in self._debts) - now()) if self._debts else 0.0
+            del due
 
 
-async def _settle(until: float, debt: Debt) -> bool:
+async def _settle(owed: Owed) -> bool:
     try:
-        await debt()
+        await owed.debt()
     except ConnectionLost as error:
-        return error.final or now() >= until
+        return error.final or now() >= owed.until
     except ReplyError:
-        return now() >= until
+        return now() >= owed.until
     return True

@@ -19,6 +19,7 @@ from .request import Request
 from .resources import Resources
 from .scopes import Scopes
 from .timer import Timer
+from .way import Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
 PAUSE = 0.02
@@ -106,14 +107,11 @@ class Engine:
 
     def enter_scope(self, hold: Hold) -> Hashable:
         """Enters the scope of this hold. Returns the caller."""
-        request, token, portable = hold._request, hold.token, hold._portable
+        request, grant = hold._request, hold._grant
         until = now() + request.lease
 
-        async def settle() -> None:
-            await self.wire.call(request.key, self.module.release(request, token, portable), self.timeout)
-
         async def owe() -> None:
-            self._debts.owe(until, settle)
+            self._debts.owe(until, lambda: self._settle(request, grant))
 
         # If an exception comes before the first statement of __exit__, the hold is dropped without a release.
         hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(owe))
@@ -130,7 +128,7 @@ class Engine:
         reply = None
         hold._extending(sent, lease)
         try:
-            reply = await self._ask(hold, lambda: self.module.extend(hold, lease_ms))
+            reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         finally:
             hold._extended(sent, lease, reply == 1)
             self._timer.add(hold)
@@ -148,24 +146,37 @@ class Engine:
         return min(left / 1000, hold.left())
 
     async def _check(self, hold: Hold, key: bytes) -> float:
-        return float(await self._ask(hold, lambda: self.module.check(hold, key)))
+        return float(await self._ask(hold, lambda way: way.check(hold._request, hold.token, key)))
 
     async def fenced(self, hold: Hold, words: Words) -> Reply:
         """Runs one command on the server, only if this lock is still held there."""
         hold.check()
-        reply = await self._ask(hold, lambda: self.module.fenced(hold, words))
+        reply = await self._ask(hold, lambda way: way.fenced(hold._request, hold.token, words))
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
             hold._lose(TAKEN_AWAY, gone=True)
             hold.check()
         return reply[0] if isinstance(reply, list) and reply else None
 
-    async def _ask(self, hold: Hold, words: Callable[[], Words]) -> Reply:
+    async def _ask(self, hold: Hold, words: Callable[[Way], Words]) -> Reply:
+        try:
+            return await self._send(hold._request, hold._grant, words)
+        except (ReplyError, ConnectionLost) as error:
+            raise kinds.typed(error, hold.key) from error
+
+    async def _send(self, request: Request, grant: Grant, words: Callable[[Way], Words]) -> Reply:
+        """Sends a command of a hold, in the way that works now."""
+        way = self.module.way_of(request, grant)
         while True:
             try:
-                return await self.wire.call(hold._request.key, words(), self.timeout)
-            except (ReplyError, ConnectionLost) as error:
-                if not self.module.falls_back(hold, error):
-                    raise kinds.typed(error, hold.key) from error
+                reply = await self.wire.call(request.key, words(way), self.timeout)
+            except ReplyError as error:
+                instead = self.module.instead_of(request, grant, way, error)
+                if instead is None:
+                    raise
+                way = instead
+            else:
+                self.module.worked(way)
+                return reply
 
     async def release(self, hold: Hold) -> bool:
         """Whether the lock was held to the end. If it cannot be released now, that is done in the background."""
@@ -206,10 +217,8 @@ class Engine:
         end = now() + self.timeout
         while True:
             try:
-                reply = await self.wire.call(request.key, self._release_words(hold), self.timeout)
+                reply = await self._settle(request, hold._grant)
             except (ReplyError, ConnectionLost) as error:
-                if self.module.falls_back(hold, error):
-                    continue
                 tries += 1
                 if not kinds.is_retried(error):
                     raise kinds.typed(error, request.name) from error
@@ -224,25 +233,19 @@ class Engine:
             # A 0 after a second try may mean that the first one released it.
             return reply == 0 and tries > 0 and now() < hold._lease.lost_at
 
-    def _release_words(self, hold: Hold) -> Words:
-        return self.module.release(hold._request, hold.token, hold._portable)
+    async def _settle(self, request: Request, grant: Grant) -> Reply:
+        return await self._send(request, grant, lambda way: way.release(request, grant.token))
 
     def _owe_release(self, hold: Hold) -> None:
         self._debts.owe(hold._lease.ends_at, self._settling(hold))
 
     def _settling(self, hold: Hold) -> Debt:
-        async def settle() -> None:
-            try:
-                await self.wire.call(hold._request.key, self._release_words(hold), self.timeout)
-            except ReplyError as error:
-                self.module.falls_back(hold, error)
-                raise
-
-        return settle
+        return lambda: self._settle(hold._request, hold._grant)
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
         """Cuts the lease to what is left of `at_least`. The timer releases the lock then."""
-        reply = await self._ask(hold, lambda: self.module.extend(hold, max(1, round(wait * 1000))))
+        lease_ms = max(1, round(wait * 1000))
+        reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         at, settle = now() + wait, self._settling(hold)
         self._timer.later(at, lambda: self._debts.owe(at + 1, settle))
         return bool(reply == 1)

@@ -26,7 +26,7 @@ class Predecessor:
 
 @dataclass(slots=True)
 class Grant:
-    """A grant as it arrives. sent: when the request was sent that it answers."""
+    """A grant as it arrives. sent: when the request was sent that it answers. portable: its commands go by script."""
 
     token: int
     sent: float
@@ -56,7 +56,7 @@ class Hold:
         self.predecessor = grant.predecessor
         self._manager = manager  # a manager lives as long as its holds
         self._request = request
-        self._portable = grant.portable
+        self._grant = grant
         self._connection = grant.connection
         self._pid = pid
         self._on_lost = on_lost

@@ -1,36 +1,94 @@
-"""Whether the server has the module, and the commands for a hold: LOCK.* with the module, scripts without it."""
+"""Whether the server has the module, and so how locks are asked for: with LOCK.*, or with the script."""
 
 import threading
 
+from ..errors import LockUnavailable
 from .clock import now
-from .hold import Hold
+from .commands import Commands
+from .hold import Grant
 from .options import Options
-from .portable import Portable
 from .request import Request
-from .wire import ConnectionLost, ReplyError, Words
+from .script import Lua, Script
+from .way import Way
+from .wire import ConnectionLost, ReplyError, Wire
 
 ASK_AGAIN = 5.0
-
-FENCED = (
-    "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end "
-    "return {redis.call(unpack(ARGV, 2))}"
-)
+# For so long a user without the right to queues is not tried again with them.
+DENIAL_COUNTS = 60.0
 
 
 class Module:
-    def __init__(self, portable: Portable, options: Options) -> None:
-        self.portable = portable
+    def __init__(self, wire: Wire, options: Options) -> None:
         self._options = options
+        self._lua = Lua(wire, options.timeout)
+        self.commands = Commands()
+        self._script, self._alone = Script(self._lua), Script(self._lua, alone=True)
         self._mutex = threading.Lock()
-        self._missing_until = 0.0
+        self._missing_until = self._denied_until = 0.0
 
     @property
     def is_missing(self) -> bool:
         """Whether the server did not know LOCK.* a moment ago."""
         return now() < self._missing_until
 
-    def asks(self) -> bool:
-        """Whether an attempt should try LOCK.*. Where they were missing, one attempt does so every five seconds."""
+    def way(self, request: Request) -> Way:
+        """How the next copy of an attempt asks. Raises LockUnavailable if only the module can do it."""
+        if self._asks():
+            return self.commands
+        if request.needs_module is not None:
+            raise LockUnavailable(request.name, request.needs_module)
+        return self.script(request)
+
+    def script(self, request: Request) -> Script:
+        return self._alone if request.is_plain and now() < self._denied_until else self._script
+
+    def polling(self, request: Request) -> Script:
+        """For an attempt that cannot be notified: one that does not queue never overtakes those that do."""
+        return self._alone if request.is_plain else self._script
+
+    def worked(self, way: Way) -> None:
+        """The server replied to it. If that was to LOCK.*, the attempts that wait by script move over."""
+        if not way.is_module:
+            self._lua.is_loaded = True
+        elif self._missing_until:
+            self._missing_until = 0.0
+
+    def instead(self, request: Request, way: Way, error: ReplyError | ConnectionLost) -> Way | None:
+        """How to send a command again after this error: the module or the script is gone, or a queue cannot be used.
+
+        None: there is no other way. The value of the key is the same for all of them.
+        """
+        if not isinstance(error, ReplyError):
+            return None
+        if way.is_module:
+            if not error.is_unknown_command or not self._options.portable:
+                return None
+            self._missed(error)
+            return self.script(request) if request.needs_module is None else None
+        if error.code == "NOSCRIPT":
+            self._lua.is_loaded = False
+            return way
+        if error.code in ("NOPERM", "TRYAGAIN") and way is self._script and way.queues(request) and request.is_plain:
+            if error.code == "NOPERM":
+                self._denied_until = now() + DENIAL_COUNTS
+            return self._alone
+        if error.code == "NOPERM" and way is self._alone:
+            self._denied_until = 0.0  # it is not about the queue
+        return None
+
+    def way_of(self, request: Request, grant: Grant) -> Way:
+        """How to send a command of a hold."""
+        return self.script(request) if grant.portable else self.commands
+
+    def instead_of(self, request: Request, grant: Grant, way: Way, error: ReplyError | ConnectionLost) -> Way | None:
+        """The same as `instead`, for a command of a hold. The next ones go the same way."""
+        instead = self.instead(request, way, error)
+        if instead is not None:
+            grant.portable = not instead.is_module
+        return instead
+
+    def _asks(self) -> bool:
+        """Whether to try LOCK.*. Where they were missing, one attempt does so every five seconds."""
         if self._missing_until:
             with self._mutex:
                 if now() < self._missing_until:
@@ -38,50 +96,13 @@ class Module:
                 self._missing_until = now() + ASK_AGAIN
         return True
 
-    def found(self) -> None:
-        """The server replied to LOCK.*, so polling attempts move over."""
-        if self._missing_until:
-            self._missing_until = 0.0
-
-    def missed(self, error: ReplyError) -> None:
-        """The server does not know LOCK.*. Raises the error if scripts are not allowed."""
-        if not self._options.portable:
-            raise error
+    def _missed(self, error: ReplyError) -> None:
         with self._mutex:
             warns, self._options.warn_without_module = self._options.warn_without_module, False
             self._missing_until = now() + ASK_AGAIN
         if warns:
             self._options.log.warning(
-                "the server has no LOCK.*; locks work by script, without order among waiters: %s", error
+                "the server has no LOCK.*: locks work by script, in order of arrival; session, blocking waits and "
+                "deadlock detection need the module: %s",
+                error,
             )
-
-    def falls_back(self, hold: Hold, error: ReplyError | ConnectionLost) -> bool:
-        """Whether to send the command of a hold again as a script: the module, or the script, was unloaded.
-
-        The value of the key is the same for both.
-        """
-        if not isinstance(error, ReplyError):
-            return False
-        if error.code == "NOSCRIPT" and hold._portable:
-            self.portable.missed()
-            return True
-        if error.is_unknown_command and not hold._portable:
-            hold._portable = hold._request.needs_module is None and self._options.portable
-            return hold._portable
-        return False
-
-    def extend(self, hold: Hold, lease_ms: int) -> Words:
-        if hold._portable:
-            return self.portable.extend(hold._request, hold.token, lease_ms)
-        return hold._request.extend(hold.token, lease_ms)
-
-    def check(self, hold: Hold, key: bytes) -> Words:
-        return self.portable.check(hold._request, hold.token) if hold._portable else ("LOCK.CHECK", key, hold.token)
-
-    def release(self, request: Request, token: int, portable: bool) -> Words:
-        return self.portable.release(request, token) if portable else request.release(token)
-
-    def fenced(self, hold: Hold, words: Words) -> Words:
-        keys = (*hold._request.keys[:1], *words[1:2])
-        script = self.portable.fenced if hold._portable else FENCED
-        return ("EVAL", script, len(keys), *keys, hold.token, *words)

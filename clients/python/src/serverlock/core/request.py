@@ -1,6 +1,7 @@
 """The arguments of a lock, checked before anything is sent, and its commands. Pure: no clock, no connection."""
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,9 @@ LONGEST_NOTIFY = 3_600_000
 MOST_HOLDERS = 4096
 LONGEST_KEY = 4096
 MOST_KEYS = 1024
+
+
+_TAGGED = re.compile(rb"[^{]*\{[^}]+\}")
 
 
 def shown(keys: Iterable[bytes]) -> str:
@@ -45,6 +49,13 @@ def key_of(key: object) -> bytes:
     if len(made) > LONGEST_KEY:
         raise LockBadArgument(repr(made[:32]) + "...", f"key is longer than {LONGEST_KEY} bytes")
     return made
+
+
+def queue_of(key: bytes) -> bytes | None:
+    """The key of the queue of a lock without the module. None: a name with a brace but no hash tag has none."""
+    if b"{" not in key and b"}" not in key:
+        return key + b":queue:{" + key + b"}"
+    return key + b":queue" if _TAGGED.match(key) else None
 
 
 def seconds_of(value: object, name: str, key: str, least: float, most: float = TEN_YEARS) -> float:
@@ -89,10 +100,11 @@ class Request:
     name: str = field(init=False)
     _head: tuple[Word, ...] = field(init=False)
     _tail: tuple[Word, ...] = field(init=False)
+    _queues: tuple[bytes | None, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         command = "LOCK.MACQUIRE" if self.many else "LOCK.RECOVER" if self.recover else "LOCK.ACQUIRE"
-        head: tuple[Word, ...] = (command, *self._named(), b"PX", self.lease_ms)
+        head: tuple[Word, ...] = (command, *self._named())
         tail: tuple[Word, ...] = self.kind
         if self.owner is not None:
             tail += (b"OWNER", self.owner)
@@ -114,8 +126,20 @@ class Request:
         return max(1, round(self.lease * 1000))
 
     @property
+    def queues(self) -> tuple[bytes | None, ...]:
+        """The queue of each key, where the module is not loaded."""
+        if not self._queues:
+            object.__setattr__(self, "_queues", tuple(queue_of(key) for key in self.keys))
+        return self._queues
+
+    @property
     def is_exclusive(self) -> bool:
         return not self.kind
+
+    @property
+    def is_plain(self) -> bool:
+        """One key with one holder: the kind of lock that does without a queue."""
+        return not self.kind and not self.many
 
     @property
     def needs_connection(self) -> bool:
@@ -124,24 +148,29 @@ class Request:
 
     @property
     def needs_module(self) -> str | None:
-        """The option that only the module supports, if there is one."""
+        """Why only the module can do this; None if the script can."""
         if self.session:
-            return "session"
-        if self.kind:
-            return "shared" if self.kind[0] == b"SHARED" else "limit"
-        return "several keys" if self.many else None
+            return "session needs the module, which is not loaded"
+        if self.is_plain or None not in self.queues:
+            return None
+        what = "several keys need" if self.many else "shared needs" if self.kind[0] == b"SHARED" else "limit needs"
+        return f"{what} the module, which is not loaded, for a key with a brace but no hash tag"
 
     def _named(self) -> tuple[Word, ...]:
         return (len(self.keys), *self.keys) if self.many else self.keys
 
     def acquire(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
         """ACQUIRE, MACQUIRE or RECOVER."""
+        return (*self._head, *self.options(id_, wait_ms, channel))
+
+    def options(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
+        """What comes behind the keys."""
         if not wait_ms:
-            return (*self._head, b"ID", id_, *self._tail)
+            return (b"PX", self.lease_ms, b"ID", id_, *self._tail)
         if channel is None:
-            return (*self._head, b"WAIT", wait_ms, b"ID", id_, *self._tail)
+            return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, *self._tail)
         wait_ms = min(wait_ms, LONGEST_NOTIFY)
-        return (*self._head, b"WAIT", wait_ms, b"ID", id_, b"NOTIFY", channel, *self._tail)
+        return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, b"NOTIFY", channel, *self._tail)
 
     def extend(self, token: int, lease_ms: int) -> tuple[Word, ...]:
         name = "LOCK.MEXTEND" if self.many else "LOCK.EXTEND"

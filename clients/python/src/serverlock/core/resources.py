@@ -5,7 +5,6 @@ from .connections import Connections
 from .debts import Debts
 from .module import Module
 from .options import Options
-from .portable import Portable
 from .subscription import Subscription
 from .wire import Runtime, Wire
 
@@ -15,7 +14,7 @@ class Resources:
         self.runtime, self.wire = runtime, wire
         self.timeout, self.log = options.timeout, options.log
         self.debts = Debts(runtime)
-        self.module = Module(Portable(wire, self.timeout), options)
+        self.module = Module(wire, options)
         self.subscription = Subscription(runtime, wire, self.timeout, self.log)
         self.connections = Connections(runtime, wire, self.timeout)
         self.blocking = Blocking(wire, self.timeout, self.debts.owe)

@@ -18,7 +18,8 @@ from .clock import now
 from .debts import LONGEST_SLEEP, Debt
 from .hold import Hold
 from .module import Module
-from .wire import ConnectionLost, ReplyError, Runtime, Wire
+from .way import Way
+from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 
 Due: TypeAlias = "weakref.ref[Hold] | Callable[[], None]"
 
@@ -139,14 +140,32 @@ class Timer:
         timeout = max(0.05, min(self._timeout, left / 2))
         for hold in holds:
             hold._extending(sent, hold._request.lease)
-        calls = [(hold._request.key, self._module.extend(hold, hold._request.lease_ms)) for hold in holds]
+        ways = [self._module.way_of(hold._request, hold._grant) for hold in holds]
+        replies = await self._extend(holds, ways, timeout)
+        again = []  # another way
+        for hold, way, reply in zip(holds, ways, replies, strict=True):
+            if isinstance(reply, ReplyError):
+                instead = self._module.instead_of(hold._request, hold._grant, way, reply)
+                if instead is not None:
+                    again.append((hold, instead))
+                    continue
+            self._renewed(hold, sent, reply)
+        if again:
+            holds, ways = [hold for hold, _ in again], [way for _, way in again]
+            replies = await self._extend(holds, ways, timeout)
+            for hold, reply in zip(holds, replies, strict=True):
+                self._renewed(hold, sent, reply)
+
+    async def _extend(self, holds: list[Hold], ways: list[Way], timeout: float) -> list[Reply]:
+        calls = [
+            (hold._request.key, way.extend(hold._request, hold.token, hold._request.lease_ms))
+            for hold, way in zip(holds, ways, strict=True)
+        ]
         try:
-            replies = await self._wire.batch(calls, timeout)
+            return await self._wire.batch(calls, timeout)
         except Exception as error:  # whatever it is, the other locks of this manager must be renewed
             self._log.exception("renewing locks failed")
-            replies = [ConnectionLost(error)] * len(holds)
-        for hold, reply in zip(holds, replies, strict=True):
-            self._renewed(hold, sent, reply)
+            return [ConnectionLost(error)] * len(holds)
 
     def _renewed(self, hold: Hold, sent: float, reply: object) -> None:
         hold._renewing = False
@@ -156,8 +175,6 @@ class Timer:
         elif reply == 0:
             hold._lose("somebody has taken it away", gone=True)
         else:
-            if isinstance(reply, (ReplyError, ConnectionLost)):
-                self._module.falls_back(hold, reply)
             self._log.warning("renewing the lock %s failed, and is tried again: %s", hold.key, reply)
             self._schedule(hold, min(hold._lease.lost_at, now() + max(hold._lease.seconds / 20, 0.01)))
 

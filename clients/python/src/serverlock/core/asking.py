@@ -1,0 +1,149 @@
+"""The ACQUIREs of one attempt: each is sent, and sent again after errors that are retried, with the same ID."""
+
+import random
+import secrets
+
+from ..errors import LockMisuse, LockTimeout
+from . import kinds
+from .clock import now
+from .request import TEN_YEARS, Request
+from .resources import Resources
+from .way import Answer, No, Place, Way
+from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
+
+
+class Asker:
+    def __init__(self, resources: Resources, request: Request) -> None:
+        self.resources, self.request = resources, request
+        self.id = str(secrets.randbits(59) + 1)
+        self.began = now()
+        self.deadline = self.began + request.wait
+        self.connection: Connection | None = None
+        self.uses_connection = request.needs_connection
+        self.is_alone = False  # the only attempt of the manager that waits
+        self.is_known = False  # the server may know of it: it waits there, or has the lock
+        self.waited = False
+        self.way: Way = resources.module.commands  # of the newest copy
+        self._unanswered = 0  # copies whose connection was closed
+        self._tries = 0
+        self._is_pooled = False
+
+    @property
+    def has_lost_copies(self) -> bool:
+        """Whether a copy was never answered, so that the server may still run it."""
+        return self._unanswered > 0
+
+    def left(self) -> float:
+        return self.deadline - now()
+
+    def left_ms(self) -> int:
+        return max(1, round(min(self.left(), TEN_YEARS) * 1000))
+
+    def timed_out(self) -> LockTimeout:
+        return kinds.timed_out(self.request.name, now() - self.began)
+
+    def check_open(self) -> None:
+        if self.resources.is_closed:
+            raise LockMisuse(self.request.name, "its manager is closed")
+
+    async def ask(self, way: Way, wait_ms: int = 0, channel: str | None = None, timeout: float = 0.0) -> Answer:
+        """Asks this way, or another one where that turns out to be impossible."""
+        module = self.resources.module
+        while True:
+            self.way = way
+            try:
+                await way.prepare(self.request.key)
+                sent = now()
+                words = way.acquire(self.request, self.id, wait_ms, channel)
+                reply = await self._exchange(words, timeout or self.resources.timeout)
+                answer = way.read(reply, sent, waits=wait_ms > 0)
+            except (ReplyError, ConnectionLost) as error:
+                instead = module.instead(self.request, way, error)
+                if instead is not None:
+                    if wait_ms and channel is None and way.is_module:
+                        return No.NOT_BLOCKED
+                    way = instead
+                    continue
+                if channel is not None and self._is_refusal(error):
+                    self.resources.notifies = False
+                    return No.NOT_NOTIFIED
+                await self.pause_after(error)
+                if wait_ms:
+                    wait_ms = min(wait_ms, self.left_ms())
+                continue
+            module.worked(way)
+            self._tries = 0
+            if isinstance(answer, Place) and answer.is_queued:
+                self.waited = True
+                self.resources.notify_works = self.resources.notify_works or way.is_module
+            elif isinstance(answer, (Place, No)):
+                self.is_known = self.waited or self.has_lost_copies
+            return answer
+
+    def _is_refusal(self, error: ReplyError | ConnectionLost) -> bool:
+        """Whether the module refuses NOTIFY."""
+        is_refusal = isinstance(error, ReplyError) and error.code in ("ERR", "NOPERM") and not error.is_unknown_command
+        return is_refusal and self.way.is_module and not self.resources.notify_works
+
+    async def _exchange(self, words: Words, timeout: float) -> Reply:
+        self.check_open()
+        if self.uses_connection and (self.connection is None or not self.connection.is_open):
+            await self.take_connection()
+        self.is_known = True
+        self._unanswered += 1
+        try:
+            if self.connection is not None:
+                reply = await self.connection.call(words, timeout)
+            else:
+                reply = await self.resources.wire.call(self.request.key, words, timeout)
+        except ReplyError:
+            self._unanswered -= 1
+            raise
+        self._unanswered -= 1
+        return reply
+
+    async def pause_after(self, error: ReplyError | ConnectionLost) -> None:
+        """Pauses before the next copy, or raises the typed error if there is none."""
+        self.check_open()
+        self._tries += 1
+        name = self.request.name
+        if isinstance(error, ReplyError) and error.is_unknown_command:
+            raise error
+        if self.connection is not None:  # the key may have moved to another server
+            await self.connection.close()
+        if self.resources.wire.is_cluster and (self.uses_connection or isinstance(error, ConnectionLost)):
+            await self.resources.wire.refresh()
+        if not kinds.is_retried(error):
+            if isinstance(error, ReplyError) and not self.waited and self._tries == 1:
+                self.is_known = False  # an error reply changes nothing on the server
+            raise kinds.typed(error, name)
+        if self.left() <= 0 and self._tries >= 2:
+            raise kinds.typed(error, name, now() - self.began if self.request.wait else None)
+        pause = min(0.5, 0.01 * 2 ** min(self._tries, 6)) * random.uniform(0.5, 1)
+        await self.resources.runtime.sleep(max(0.0, min(pause, self.left())) if self.request.wait else 0.01)
+
+    async def take_connection(self) -> None:
+        """Takes a connection for the whole attempt: its own for a session, one of the few for WAIT."""
+        key, resources = self.request.key, self.resources
+        if self.connection is not None:
+            await self.give_back_connection()
+        if self.request.session:
+            self.connection = await resources.wire.connect(key, resources.timeout)
+            return
+        if self.is_alone:
+            self.connection = await resources.blocking.get(key)
+            return
+        self.connection = await resources.connections.take(
+            self, key, self.left() if self.request.wait else resources.timeout
+        )
+        if self.connection is None:
+            raise self.timed_out() if self.request.wait else ConnectionLost(TimeoutError("no connection came free"))
+        self._is_pooled = True
+
+    async def give_back_connection(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None and self._is_pooled:
+            self._is_pooled = False
+            await self.resources.connections.give_back(self, connection)
+        elif connection is not None and not self.is_alone:
+            await connection.close()

@@ -1,19 +1,31 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without a wait,
- * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`).
+ * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). Where a script has
+ * no queue to wait in, it polls.
  */
 
 import { randomInt } from 'node:crypto';
 import { now } from './clock.js';
-import type { LockError } from './errors.js';
+import { COMMANDS } from './commands.js';
+import { type LockError, LockUnavailableError } from './errors.js';
 import { ConnectionLost, mayPass, ReplyError, read, refused, timedOut, typed } from './failures.js';
+import type { Form } from './form.js';
 import { type Grant, predecessor } from './hold.js';
 import { confirm } from './replicas.js';
 import type { Request } from './request.js';
 import type { Resources } from './resources.js';
 import type { News } from './subscription.js';
-import { type Asking, type Queued, sleep, Waiting } from './waiting.js';
+import { type Asking, type Queued, RESEND, sleep, Waiting } from './waiting.js';
 import type { Connection, Words } from './wire.js';
+
+/** The pause of an attempt that polls, in milliseconds. */
+const pollPause = (): number => 50 + Math.random() * 100;
+
+/** How long an attempt that has its place waits for news, in milliseconds. undefined: another reply. */
+function placeOf(reply: unknown): number | undefined {
+  const [first, ms] = Array.isArray(reply) && reply.length === 2 ? reply : [reply, RESEND];
+  return String(first) === 'WAITING' ? Number(ms) : undefined;
+}
 
 export class Attempt implements Asking {
   readonly id = String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
@@ -21,7 +33,7 @@ export class Attempt implements Asking {
   connection: Connection | undefined;
   usesConnection: boolean;
   isAlone = false;
-  isPortable = false;
+  form: Form = COMMANDS;
   mayBeQueued = false;
   wasQueued = false;
   news: News | undefined;
@@ -29,6 +41,9 @@ export class Attempt implements Asking {
   #waiting: Waiting | undefined;
   #tries = 0;
   #isPooled = false;
+  #isOnItsWay = false;
+  /** A copy was never answered, and its connection closed. */
+  #mayStillRun = false;
   /** Why the caller no longer wants it, in a box: a reason may be undefined. */
   #over: { reason: unknown } | undefined;
   /** Rejects then. Created for those that wait. */
@@ -88,22 +103,44 @@ export class Attempt implements Asking {
     return this.#waiting;
   }
 
+  get isPortable(): boolean {
+    return this.form !== COMMANDS;
+  }
+
   /** By LOCK.*, or by script while the module is not loaded. That can change at any time; the ID stays. */
   async #get(): Promise<Grant> {
-    for (let asks = this.resources.asksForModule(); ; asks = true) {
-      if (asks) {
+    for (;;) {
+      if (this.resources.asksForModule()) {
+        const hasPlace = this.mayBeQueued;
         try {
-          this.isPortable = false;
+          this.form = COMMANDS;
           return await this.#byCommands();
         } catch (error) {
           if (!(error instanceof ReplyError && error.isUnknownCommand)) throw error;
           this.resources.missModule(error);
         }
-        this.mayBeQueued = false;
+        this.mayBeQueued = hasPlace; // that is, in the queue of the script
       }
-      const grant = await this.#waits.poll();
+      const grant = await this.#byScript();
       if (grant) return grant;
     }
+  }
+
+  /** undefined: it asks again, perhaps the module. */
+  async #byScript(): Promise<Grant | undefined> {
+    const { request, resources } = this;
+    if (request.needsModule) throw new LockUnavailableError(request.name, request.needsModule);
+    this.form = resources.portable;
+    const queues = request.wait > 0 && resources.portable.queues(request);
+    if (!queues || !(this.wasQueued || resources.subscription.isUp)) {
+      const grant = await this.ask(0);
+      if (grant) return grant;
+      this.mayBeQueued = this.wasQueued || this.#mayStillRun;
+      if (this.left <= 0) throw request.wait ? this.timedOut() : refused(request.name);
+    }
+    if (queues) return this.#waits.byNotify();
+    await this.unlessGivenUp(sleep(Math.min(pollPause(), this.left)));
+    return undefined;
   }
 
   async #byCommands(): Promise<Grant> {
@@ -144,43 +181,47 @@ export class Attempt implements Asking {
   ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
   ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
   async ask(wait: number, channel?: string, timeout = this.resources.timeout): Promise<Grant | Queued | undefined> {
+    const send = (words: Words): Promise<unknown> => this.#exchange(words, timeout);
     for (;;) {
       const sent = now();
       let reply: unknown;
+      this.#isOnItsWay = false;
       try {
-        reply = await this.#exchange(this.request.acquire(this.id, wait, channel), timeout);
+        reply = await this.form.acquire(this.request, this.id, wait, channel, send);
       } catch (thrown) {
         const error = read(thrown);
         const isRefusal = error instanceof ReplyError && !error.isUnknownCommand && /^(ERR|NOPERM)$/.test(error.code);
-        if (channel !== undefined && isRefusal && !this.resources.notifyWorks) {
+        if (channel !== undefined && isRefusal && !this.isPortable && !this.resources.notifyWorks) {
           this.resources.notifies = false;
           return 'no notify';
         }
+        const before = this.#mayStillRun;
+        if (error instanceof ConnectionLost) this.#mayStillRun ||= this.#isOnItsWay;
+        this.throwIfGivenUp();
         const late = await this.pauseAfter(error);
+        if (late) this.#mayStillRun = before;
         if (late === undefined) {
           if (wait) wait = Math.max(1, Math.min(wait, this.left));
           continue;
         }
         reply = late.reply; // of the first copy
       }
-      this.answered();
-      this.resources.isPortable = false;
-      if (channel !== undefined && String(reply) === 'WAITING') {
-        this.wasQueued = this.resources.notifyWorks = true;
-        return 'waiting';
+      this.#tries = 0; // pauses are short again
+      const place = channel === undefined ? undefined : placeOf(reply);
+      if (place !== undefined) this.wasQueued = true;
+      if (!this.isPortable) {
+        this.resources.isPortable = false;
+        if (place !== undefined) this.resources.notifyWorks = true;
+      } else if (channel !== undefined && (reply === null || reply === undefined)) {
+        return pollPause(); // it was sent with the lock alone
       }
-      return this.granted(reply, sent);
+      return place ?? this.#granted(reply, sent);
     }
   }
 
-  /** The server has answered: pauses are short again. */
-  answered(): void {
-    this.#tries = 0;
-  }
-
-  granted(reply: unknown, sent: number): Grant | undefined {
+  #granted(reply: unknown, sent: number): Grant | undefined {
     if (reply === null || reply === undefined) return undefined;
-    const grant = { sent, portable: this.isPortable, connection: undefined };
+    const grant = { sent, form: this.form, connection: undefined };
     if (typeof reply === 'number' && reply > 0) return { token: reply, predecessor: null, ...grant };
     if (Array.isArray(reply) && reply.length === 4 && typeof reply[0] === 'number') {
       return { token: reply[0], predecessor: predecessor(reply), ...grant };
@@ -196,7 +237,7 @@ export class Attempt implements Asking {
   }
 
   #send(words: Words, timeout: number): Promise<unknown> {
-    this.mayBeQueued = true;
+    this.mayBeQueued = this.#isOnItsWay = true;
     if (this.connection) return this.connection.call(words, timeout);
     return this.resources.wire.call(this.request.key, words, timeout);
   }
@@ -279,6 +320,6 @@ export class Attempt implements Asking {
     if (!this.mayBeQueued) return;
     const cause = error instanceof Error ? error.cause : undefined;
     const isReachable = !(error instanceof ConnectionLost || cause instanceof ConnectionLost);
-    await this.resources.cancel(this.request, this.id, this.isPortable, isReachable);
+    await this.resources.cancel(this.request, this.id, this.form, isReachable, this.#mayStillRun);
   }
 }

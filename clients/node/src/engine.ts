@@ -5,12 +5,14 @@ import { Attempt } from './attempt.js';
 import { Blocking } from './blocking.js';
 import { Callers } from './callers.js';
 import { now } from './clock.js';
+import { COMMANDS } from './commands.js';
 import { Connections } from './connections.js';
 import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
 import { ConnectionLost, mayPass, ReplyError, read, typed } from './failures.js';
+import type { Form, Send } from './form.js';
 import { Held } from './hold.js';
 import type { Hooks, LockOptions } from './options.js';
-import { FENCED, Portable } from './portable.js';
+import { Portable } from './portable.js';
 import type { Request } from './request.js';
 import { Subscription } from './subscription.js';
 import { Timer } from './timer.js';
@@ -25,9 +27,8 @@ export interface Settings {
 }
 
 const ASK_FOR_MODULE = 5000;
-const FENCED_BY_MODULE =
-  "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end " +
-  'return {redis.call(unpack(ARGV, 2))}';
+/** For how long a copy of an ACQUIRE may still run after its connection was closed. */
+const STILL_RUNS = 2000;
 
 export class Engine {
   readonly timeout: number;
@@ -61,7 +62,7 @@ export class Engine {
     this.subscription = new Subscription(reach, (text) => this.warn(text));
     this.connections = new Connections(reach);
     this.blocking = new Blocking(reach);
-    this.portable = new Portable(reach);
+    this.portable = new Portable(reach, this.subscription);
   }
 
   warn(text: string): void {
@@ -122,20 +123,28 @@ export class Engine {
     });
   }
 
-  /** Ends an attempt: at once if that can be done, else in the background. */
-  async cancel(request: Request, id: string, portable: boolean, isReachable: boolean): Promise<void> {
-    const settle = async (): Promise<void> => {
-      if (portable) return this.portable.cancel(request, id);
-      for (const key of request.keys) await this.wire.call(key, ['LOCK.CANCEL', key, id], this.timeout);
-    };
+  /** Ends an attempt: at once if that can be done, else in the background. A script does not bar its ID. */
+  async cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void> {
+    const until = now() + Math.max(request.lease + STILL_RUNS, this.timeout);
+    const send: Send = (words) => this.wire.call(request.key, words, this.timeout);
+    const by = (one: Form): Promise<unknown> => one.cancel(request, id, this.subscription.channel, send);
+    const settle = (): Promise<unknown> =>
+      by(form).catch((error: unknown) => {
+        const isGone = error instanceof ReplyError && error.isUnknownCommand && this.#canByScript(request);
+        if (!isGone) throw error;
+        return by(this.portable);
+      });
+    if (mayStillRun && (form === this.portable || this.isPortable))
+      this.timer.later(now() + STILL_RUNS, () => this.timer.owe(until, settle));
     if (isReachable) {
       try {
-        return await settle();
+        await settle();
+        return;
       } catch {
         // in the background
       }
     }
-    this.timer.owe(now() + Math.max(request.lease + 2000, this.timeout), settle);
+    this.timer.owe(until, settle);
   }
 
   /**
@@ -165,14 +174,13 @@ export class Engine {
     late.then(answered, answered);
   }
 
-  extendWords(held: Held, lease: number): Word[] {
-    if (!held._portable) return held._request.extend(held.token, lease);
-    return this.portable.words(held._request, 'lock_extend', held.token, 'PX', Math.max(1, Math.round(lease)));
+  renew(held: Held, timeout: number): Promise<unknown> {
+    const request = held._request;
+    return held._form.extend(request, held.token, request.lease, this.#surely(request, timeout));
   }
 
-  #releaseWords(held: Held): Word[] {
-    if (!held._portable) return held._request.release(held.token);
-    return this.portable.words(held._request, 'lock_release', held.token);
+  #surely(request: Request, timeout: number): Send {
+    return (words) => this.send(request.key, words, timeout);
   }
 
   async extend(held: Held, lease: number): Promise<void> {
@@ -181,7 +189,7 @@ export class Engine {
     held._extending(sent, lease);
     let reply: unknown;
     try {
-      reply = await this.#ask(held, () => this.extendWords(held, lease));
+      reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, lease, send));
     } finally {
       held._extended(sent, lease, reply === 1);
       this.timer.add(held);
@@ -191,9 +199,7 @@ export class Engine {
 
   async verify(held: Held): Promise<number> {
     held.check();
-    const words = (key: Buffer): Words =>
-      held._portable ? this.portable.words(held._request, 'lock_check', held.token) : ['LOCK.CHECK', key, held.token];
-    const left = await Promise.all(held._request.keys.map((key) => this.#ask(held, () => words(key))));
+    const left = await this.#ask(held, (form, send) => form.check(held._request, held.token, send));
     const least = Math.min(...left.map(Number));
     if (!(least > 0)) this.#taken(held);
     return Math.min(least, held.left());
@@ -212,8 +218,9 @@ export class Engine {
     const plain = this.wire.prefixed(given);
     const key = plain[1];
     const keys = key === undefined ? [held._request.key] : [held._request.key, key];
-    const script = (): string => (held._portable ? FENCED : FENCED_BY_MODULE);
-    const reply = await this.#ask(held, () => ['EVAL', script(), keys.length, ...keys, held.token, ...plain]);
+    const reply = await this.#ask(held, (form, send) =>
+      send(['EVAL', form.fenced, keys.length, ...keys, held.token, ...plain]),
+    );
     const first: unknown = Array.isArray(reply) ? reply[0] : undefined;
     if (String(first) === 'LOCK.LOST') this.#taken(held);
     return first ?? null;
@@ -225,10 +232,11 @@ export class Engine {
     throw held._over();
   }
 
-  async #ask(held: Held, words: () => Words): Promise<unknown> {
+  async #ask<T>(held: Held, call: (form: Form, send: Send) => Promise<T>): Promise<T> {
+    const send: Send = (words) => this.wire.call(held._request.key, words, this.timeout);
     for (;;) {
       try {
-        return await this.wire.call(held._request.key, words(), this.timeout);
+        return await call(held._form, send);
       } catch (thrown) {
         const error = read(thrown);
         if (!(error instanceof ReplyError && this.missed(held, error))) throw typed(error, held.key);
@@ -270,7 +278,7 @@ export class Engine {
   }
 
   #sendRelease(held: Held): Promise<unknown> {
-    return this.send(held._request.key, this.#releaseWords(held), this.timeout);
+    return held._form.release(held._request, held.token, this.#surely(held._request, this.timeout));
   }
 
   /** Sent twice, it may find its own work done. */
@@ -304,7 +312,7 @@ export class Engine {
 
   /** Cuts the lease to what is left of `atLeast`; the timer releases when it is over. */
   async #releaseLater(held: Held, wait: number): Promise<boolean> {
-    const reply = await this.#ask(held, () => this.extendWords(held, wait));
+    const reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, wait, send));
     const at = now() + wait;
     this.timer.later(at, () => this.timer.owe(at + 1000, this.#settling(held)));
     return reply === 1;
@@ -329,12 +337,24 @@ export class Engine {
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
+  /** How the next command is best sent. */
+  get form(): Form {
+    return this.isPortable ? this.portable : COMMANDS;
+  }
+
+  get mayBeLoaded(): boolean {
+    return !this.isPortable || now() >= this.#askForModule;
+  }
+
   /** Whether to send LOCK.*. If it was missing, one attempt tries it every few seconds; the others use the script. */
   asksForModule(): boolean {
-    if (!this.isPortable) return true;
-    if (now() < this.#askForModule) return false;
-    this.#askForModule = now() + ASK_FOR_MODULE;
+    if (!this.mayBeLoaded) return false;
+    if (this.isPortable) this.#askForModule = now() + ASK_FOR_MODULE;
     return true;
+  }
+
+  #canByScript(request: Request): boolean {
+    return this.options.portable && request.needsModule === undefined;
   }
 
   missModule(error: ReplyError): void {
@@ -343,19 +363,17 @@ export class Engine {
     this.#askForModule = now() + ASK_FOR_MODULE;
     if (this.#hasWarned || !this.options.warnWithoutModule) return;
     this.#hasWarned = true;
-    const text = 'the server has no LOCK.*: locks work by script, with polling and without order among waiters';
+    const text =
+      'the server has no LOCK.*: locks work by script, in order of arrival; ' +
+      'session, blocking waits and deadlock detection need the module';
     if (this.options.warn) this.warn(`${text} (${error.message})`);
     else process.emitWarning(text, { type: 'ServerlockWarning', code: 'SERVERLOCK_NO_MODULE', detail: error.message });
   }
 
-  /** The module, or the script, is gone: whether to go on with the scripts, which know the same value. */
+  /** The module is gone: whether to go on with the scripts, which know the same value. */
   missed(held: Held, error: ReplyError): boolean {
-    if (error.code === 'NOSCRIPT' && held._portable) {
-      this.portable.missed();
-      return true;
-    }
-    const goesOn = error.isUnknownCommand && !held._portable && !held._request.needsModule && this.options.portable;
-    if (goesOn) held._portable = true;
+    const goesOn = error.isUnknownCommand && held._form === COMMANDS && this.#canByScript(held._request);
+    if (goesOn) held._form = this.portable;
     return goesOn;
   }
 

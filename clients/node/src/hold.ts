@@ -3,6 +3,7 @@
 import { type Key, msOf } from './checks.js';
 import { now } from './clock.js';
 import { LockLostError } from './errors.js';
+import type { Form } from './form.js';
 import type { Request } from './request.js';
 import type { Connection } from './wire.js';
 
@@ -33,7 +34,7 @@ export interface Grant {
   /** When the request that it answers was sent. */
   sent: number;
   predecessor: Predecessor | null;
-  portable: boolean;
+  form: Form;
   connection: Connection | undefined;
 }
 
@@ -69,7 +70,7 @@ export class Held {
   /** @internal */ _gone = false;
   /** @internal */ _renewing = false;
   /** @internal */ _entry = 0;
-  /** @internal */ _portable: boolean;
+  /** @internal */ _form: Form;
   /** @internal */ _connection: Connection | undefined;
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
@@ -85,7 +86,7 @@ export class Held {
     this.waited = this._granted - began;
     this._sent = grant.sent;
     this._lease = request.lease;
-    this._portable = grant.portable;
+    this._form = grant.form;
     this._connection = grant.connection;
   }
 

@@ -28,7 +28,7 @@ export interface Hooks {
 export interface ManagerOptions {
   /** How long a reply may take, in milliseconds. Default: 5000. */
   timeout?: number;
-  /** Without the module, lock by script. Default: true. */
+  /** Without the module, lock by script, in order of arrival as well; `session` needs the module. Default: true. */
   portable?: boolean;
   /** Warn once if the module is missing: by `warn`, or else by `process.emitWarning`. Default: true. */
   warnWithoutModule?: boolean;

@@ -1,19 +1,24 @@
 /**
  * The same lock where the module is not loaded: the scripts of portable/lock.lua, sent by hash. Keys, values, replies
- * and errors are those of the commands, for one key with one holder.
+ * and errors are those of the commands. Each call names the lock and its queue, or the lock alone where the queue
+ * cannot be used; then attempts poll.
  */
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { now } from './clock.js';
 import { ReplyError } from './failures.js';
+import type { Form, Send } from './form.js';
 import type { Request } from './request.js';
+import type { Subscription } from './subscription.js';
 import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
 /** How long an answer about the eviction policy counts: a failover brings another server. */
 const POLICY_COUNTS = 60_000;
+/** How long a denied queue is not asked for again. */
+const DENIAL_COUNTS = 60_000;
 
 let known: { source: string; digest: string } | undefined;
 
@@ -26,55 +31,109 @@ function script(): { source: string; digest: string } {
   return known;
 }
 
-export const FENCED = `
-local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
-local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
+const isReply = (error: unknown, ...codes: string[]): error is ReplyError =>
+  error instanceof ReplyError && codes.includes(error.code);
+
+export class Portable implements Form {
+  /** Several holders form a sorted set. */
+  readonly fenced = `
+local time, token, value = redis.call('TIME'), ('%016.0f'):format(ARGV[1]), redis.pcall('GET', KEYS[1])
+local ends = type(value) == 'string' and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. token)
+local holders = type(value) == 'table' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}
+for i = 1, #holders, 2 do if holders[i]:sub(1, 16) == token then ends = holders[i + 1] end end
 if not ends or tonumber(ends) - ${MARGIN / 1000} <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}`;
-
-export class Portable {
   readonly #reach: Reach;
+  readonly #subscription: Subscription;
   #isLoaded = false;
   #retention = -1;
   #asked = -Infinity;
+  #deniedUntil = -Infinity;
 
-  constructor(reach: Reach) {
+  constructor(reach: Reach, subscription: Subscription) {
     this.#reach = reach;
+    this.#subscription = subscription;
   }
 
-  async acquire(request: Request, id: string): Promise<unknown> {
+  /** Whether an attempt waits in the queue of its lock; otherwise it polls. */
+  queues(request: Request): boolean {
+    return !request.many && !this.#isAlone(request) && this.#subscription.refusal === undefined;
+  }
+
+  async acquire(request: Request, id: string, wait: number, channel: string | undefined, send: Send): Promise<unknown> {
     await this.#askPolicy(request);
-    const name = request.recover ? 'lock_recover' : 'lock_acquire';
-    return this.#call(request, name, ...request.acquire(id).slice(2));
+    const name = request.many ? 'lock_acquire_all' : request.recover ? 'lock_recover' : 'lock_acquire';
+    const plain = request.terms(id);
+    // Without NOTIFY it never overtakes a queue, so it would starve behind one.
+    if (this.#subscription.refusal && request.mayBeAlone) return this.#run(request.names, name, plain, send);
+    return this.#call(request, name, channel === undefined ? plain : request.terms(id, wait, channel), send, plain);
   }
 
-  /** Gives back what this ID may have been granted: the same ID gets the same token. */
-  async cancel(request: Request, id: string): Promise<void> {
-    const reply = await this.#call(request, 'lock_acquire', 'PX', 1, 'ID', id);
-    if (typeof reply === 'number') await this.#call(request, 'lock_release', reply);
-  }
-
-  words(request: Request, name: string, ...args: Word[]): Word[] {
-    const by = this.#isLoaded ? ['EVALSHA', script().digest] : ['EVAL', script().source];
-    return [...by, 1, request.key, name, MARGIN, this.#retention, ...args];
-  }
-
-  /** The server no longer has the script. */
-  missed(): void {
-    this.#isLoaded = false;
-  }
-
-  async #call(request: Request, name: string, ...args: Word[]): Promise<unknown> {
-    const { wire, timeout } = this.#reach;
-    try {
-      const reply = await wire.call(request.key, this.words(request, name, ...args), timeout);
-      this.#isLoaded = true;
-      return reply;
-    } catch (error) {
-      if (!(error instanceof ReplyError && error.code === 'NOSCRIPT')) throw error;
-      this.missed();
+  async cancel(request: Request, id: string, channel: string, send: Send): Promise<unknown> {
+    if (!request.many && !this.#isAlone(request)) {
+      try {
+        const terms = ['ID', id, 'NOTIFY', channel, ...request.kind];
+        return await this.#run(request.namesAndQueues as Word[], 'lock_cancel', terms, send);
+      } catch (error) {
+        if (!(isReply(error, 'NOPERM') && request.mayBeAlone)) throw error;
+      }
     }
-    const reply = await wire.call(request.key, this.words(request, name, ...args), timeout);
+    // The same ID gets the same token.
+    const token = await this.#call(
+      request,
+      request.many ? 'lock_acquire_all' : 'lock_acquire',
+      ['PX', 1, 'ID', id],
+      send,
+    );
+    return typeof token === 'number' ? this.release(request, token, send) : token;
+  }
+
+  extend(request: Request, token: number, lease: number, send: Send): Promise<unknown> {
+    const terms = [token, 'PX', Math.max(1, Math.round(lease))];
+    return this.#call(request, request.many ? 'lock_extend_all' : 'lock_extend', terms, send);
+  }
+
+  release(request: Request, token: number, send: Send): Promise<unknown> {
+    return this.#call(request, request.many ? 'lock_release_all' : 'lock_release', [token], send);
+  }
+
+  check(request: Request, token: number, send: Send): Promise<unknown[]> {
+    if (!request.many) return Promise.all([this.#call(request, 'lock_check', [token], send)]);
+    const [all, most] = [request.namesAndQueues as Word[], request.names.length];
+    const pairs = request.names.map((name, at) => [name, all[most + at] as Word]);
+    return Promise.all(pairs.map((pair) => this.#run(pair, 'lock_check', [token], send)));
+  }
+
+  /** Whether calls name the lock alone. */
+  #isAlone(request: Request): boolean {
+    return request.namesAndQueues === undefined || (request.mayBeAlone && now() < this.#deniedUntil);
+  }
+
+  /** `alone`: the arguments if the call names the lock alone. */
+  async #call(request: Request, name: string, terms: Word[], send: Send, alone = terms): Promise<unknown> {
+    if (this.#isAlone(request)) return this.#run(request.names, name, alone, send);
+    try {
+      return await this.#run(request.namesAndQueues as Word[], name, terms, send);
+    } catch (error) {
+      if (!(isReply(error, 'NOPERM', 'TRYAGAIN') && request.mayBeAlone)) throw error;
+      const reply = await this.#run(request.names, name, alone, send);
+      // The lock is allowed, so it was the queue that was denied.
+      if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_COUNTS;
+      return reply;
+    }
+  }
+
+  async #run(keys: readonly Word[], name: string, terms: Word[], send: Send): Promise<unknown> {
+    const words = [keys.length, ...keys, name, MARGIN, this.#retention, ...terms];
+    if (this.#isLoaded) {
+      try {
+        return await send(['EVALSHA', script().digest, ...words]);
+      } catch (error) {
+        if (!isReply(error, 'NOSCRIPT')) throw error;
+        this.#isLoaded = false;
+      }
+    }
+    const reply = await send(['EVAL', script().source, ...words]);
     this.#isLoaded = true;
     return reply;
   }

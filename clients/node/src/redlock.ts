@@ -131,7 +131,7 @@ export default class Redlock extends EventEmitter {
     await (this.#client as unknown as { quit(): Promise<unknown> }).quit();
   }
 
-  /** Gets all of the resources or none. Several need the module, and in a cluster one slot. */
+  /** Gets all of the resources or none. In a cluster several need one slot. */
   async acquire(resources: string[], duration: number, settings: Partial<Settings> = {}): Promise<Lock> {
     checkDuration(duration);
     const all = { ...this.settings, ...numbersOf(settings) };
@@ -241,7 +241,7 @@ export default class Redlock extends EventEmitter {
       token: Number(lock.value),
       sent: now(),
       predecessor: null,
-      portable: engine.isPortable,
+      form: engine.form,
       connection: undefined,
     };
     return Held._of(engine, this.#request(lock.resources, left, true), grant, now());

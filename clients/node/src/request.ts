@@ -1,4 +1,4 @@
-/** The arguments of a lock, checked before anything is sent, and the words of its commands. */
+/** The arguments of a lock, checked before anything is sent, its queue, and the words of its commands. */
 
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
 import { LockBadArgumentError } from './errors.js';
@@ -32,6 +32,19 @@ export function keysOf(keys: unknown): Buffer[] {
   return [...(keys as Iterable<unknown>)].map(keyOf);
 }
 
+/** The name of a key as it is sent: as text where that is the same, because the libraries are slower with bytes. */
+function wordOf(bytes: Buffer): Word {
+  const name = bytes.toString();
+  return Buffer.from(name).equals(bytes) ? name : bytes;
+}
+
+/** The queue of a lock by script: in the same slot, and unlike the queue of any other. Some keys have none. */
+export function queueOf(key: Buffer): Buffer | undefined {
+  const name = key.toString('latin1');
+  const behind = !/[{}]/.test(name) ? `:queue:{${name}}` : /^[^{]*\{[^}]+\}/.test(name) ? ':queue' : undefined;
+  return behind === undefined ? undefined : Buffer.concat([key, Buffer.from(behind, 'latin1')]);
+}
+
 export class Request {
   readonly name: string;
   readonly lease: number;
@@ -42,11 +55,13 @@ export class Request {
   readonly maxHold: number;
   readonly replicas: number;
   readonly replicasWithin: number;
-  /** The keys as they are sent: as text where that is the same, because the libraries are slower with bytes. */
-  readonly #names: readonly Word[];
+  readonly names: readonly Word[];
   readonly #head: Word[];
+  readonly #lease: Word[];
   readonly #tail: Word[];
   readonly #set: ReadonlySet<string>;
+  /** In a box, because there may be none; made when a script needs them. */
+  #withQueues: { names: readonly Word[] | undefined } | undefined;
 
   constructor(
     readonly keys: readonly Buffer[],
@@ -89,9 +104,10 @@ export class Request {
     }
     const front = Buffer.from(prefix);
     this.keys = prefix ? keys.map((key) => Buffer.concat([front, key])) : keys;
-    this.#names = this.keys.map((key) => (Buffer.from(key.toString()).equals(key) ? key.toString() : key));
+    this.names = this.keys.map(wordOf);
     const command = many ? 'LOCK.MACQUIRE' : recover ? 'LOCK.RECOVER' : 'LOCK.ACQUIRE';
-    this.#head = [command, ...this.#named(), 'PX', Math.round(this.lease)];
+    this.#head = [command, ...this.#named()];
+    this.#lease = ['PX', Math.round(this.lease)];
     this.#tail = [
       ...kind,
       ...(owner === undefined ? [] : ['OWNER', owner]),
@@ -121,22 +137,43 @@ export class Request {
     return Boolean(this.options.session || this.replicas || this.options.fsync);
   }
 
-  /** The part of it that a script cannot do. */
+  /** Why a script cannot do it; undefined: it can. */
   get needsModule(): string | undefined {
-    if (this.options.session) return 'session';
-    if (this.kind.length) return this.kind[0] === 'SHARED' ? 'shared' : 'limit';
-    return this.many ? 'several keys' : undefined;
+    if (this.options.session) return 'session needs the module, which is not loaded';
+    if (this.mayBeAlone || this.namesAndQueues) return undefined;
+    const what = this.many ? 'several keys' : this.kind[0] === 'SHARED' ? 'shared' : 'limit';
+    return `a key has a brace but no hash tag: there ${what} needs the module, which is not loaded`;
+  }
+
+  /** Whether a script can do it without its queue. */
+  get mayBeAlone(): boolean {
+    return this.isExclusive && !this.many;
+  }
+
+  /** The keys and then their queues; undefined: there are none for these names. */
+  get namesAndQueues(): readonly Word[] | undefined {
+    if (!this.#withQueues) {
+      const queues = this.keys.map(queueOf).filter((queue) => queue !== undefined);
+      const isWhole = queues.length === this.keys.length;
+      this.#withQueues = { names: isWhole ? [...this.names, ...queues.map(wordOf)] : undefined };
+    }
+    return this.#withQueues.names;
   }
 
   #named(): Word[] {
-    return this.many ? [this.keys.length, ...this.#names] : [...this.#names];
+    return this.many ? [this.keys.length, ...this.names] : [...this.names];
   }
 
   acquire(id: string, wait = 0, channel?: string): Word[] {
-    if (wait <= 0) return [...this.#head, 'ID', id, ...this.#tail];
+    return [...this.#head, ...this.terms(id, wait, channel)];
+  }
+
+  /** What follows the keys. */
+  terms(id: string, wait = 0, channel?: string): Word[] {
+    if (wait <= 0) return [...this.#lease, 'ID', id, ...this.#tail];
     const ms = Math.max(1, Math.round(Math.min(wait, channel === undefined ? TEN_YEARS : LONGEST_NOTIFY)));
     const notify = channel === undefined ? [] : ['NOTIFY', channel];
-    return [...this.#head, 'WAIT', ms, 'ID', id, ...notify, ...this.#tail];
+    return [...this.#lease, 'WAIT', ms, 'ID', id, ...notify, ...this.#tail];
   }
 
   extend(token: number, lease: number): Word[] {

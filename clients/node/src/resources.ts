@@ -4,6 +4,7 @@ import type { Blocking } from './blocking.js';
 import type { Callers } from './callers.js';
 import type { Connections } from './connections.js';
 import type { ReplyError } from './failures.js';
+import type { Form } from './form.js';
 import type { Portable } from './portable.js';
 import type { Request } from './request.js';
 import type { Subscription } from './subscription.js';
@@ -21,7 +22,10 @@ export interface Resources extends Reach {
   notifyWorks: boolean;
   /** Whether the server did not know LOCK.* when it was asked last. */
   isPortable: boolean;
+  /** Whether an attempt may ask for the module now. */
+  readonly mayBeLoaded: boolean;
   asksForModule(): boolean;
   missModule(error: ReplyError): void;
-  cancel(request: Request, id: string, isPortable: boolean, isReachable: boolean): Promise<void>;
+  /** `mayStillRun`: a copy of the ACQUIRE was never answered. */
+  cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void>;
 }

@@ -6,15 +6,14 @@
 import { now } from './clock.js';
 import { ConnectionLost, mayPass, ReplyError } from './failures.js';
 import type { Held } from './hold.js';
-import type { Words } from './wire.js';
 
 /** What renewal asks of the manager. */
 export interface Renewer {
   readonly isClosed: boolean;
   readonly timeout: number;
-  extendWords(held: Held, lease: number): Words;
-  send(key: Buffer, words: Words, timeout: number): Promise<unknown>;
-  /** Notes that the module, or the script, is gone. */
+  /** Sends the lease once more. It must not refer to the hold while it waits for the reply. */
+  renew(held: Held, timeout: number): Promise<unknown>;
+  /** Notes that the module is gone. */
   missed(held: Held, error: ReplyError): boolean;
   warn(text: string): void;
 }
@@ -123,8 +122,7 @@ export class Timer {
       if (!held) return;
       const timeout = Math.max(50, Math.min(renewer.timeout, (held._lostAt - sent) / 2));
       held._extending(sent, held._request.lease);
-      const words = renewer.extendWords(held, held._request.lease);
-      reply = renewer.send(held._request.key, words, timeout).catch((error: unknown) => error);
+      reply = renewer.renew(held, timeout).catch((error: unknown) => error);
     }
     reply = await reply;
     const held = ref.deref();

@@ -1,10 +1,10 @@
 /**
  * How attempts wait in the queue: a single one by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY
- * is not available they block on one of a few connections; without the module they poll with the portable script.
+ * is not available they block on one of a few connections. Without the module all wait by NOTIFY.
  */
 
 import { now } from './clock.js';
-import { type LockError, LockUnavailableError } from './errors.js';
+import type { LockError } from './errors.js';
 import { ConnectionLost, type ReplyError, read, refused } from './failures.js';
 import type { Grant } from './hold.js';
 import type { Request } from './request.js';
@@ -15,13 +15,16 @@ import type { Connection } from './wire.js';
 const PIECE = 5000;
 const LONE_PIECE = 2000;
 const SHARED_PIECE = 1000;
-const RESEND = 5000;
+export const RESEND = 5000;
 const RESEND_DOWN = 1000;
 /** A server whose clock runs a little fast ends a wait a little early. */
 const SLACK = 100;
 
-/** The attempt has joined the queue; or this server, or this user, cannot wait by NOTIFY. */
-export type Queued = 'waiting' | 'no notify';
+/**
+ * The attempt has joined the queue, and waits for news for that many milliseconds; or this server, or this user, cannot
+ * wait by NOTIFY.
+ */
+export type Queued = number | 'no notify';
 
 export const sleep = (ms: number): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
@@ -37,7 +40,7 @@ export interface Asking {
   /** Whether it is the only wait of the manager. */
   isAlone: boolean;
   /** Whether it sends the portable script. */
-  isPortable: boolean;
+  readonly isPortable: boolean;
   /** Whether the server may know of it, so that it has to be cancelled. */
   mayBeQueued: boolean;
   wasQueued: boolean;
@@ -49,8 +52,6 @@ export interface Asking {
   timedOut(): LockError;
   ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
   ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
-  granted(reply: unknown, sent: number): Grant | undefined;
-  answered(): void;
   pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined>;
   takeConnection(): Promise<void>;
   giveBackConnection(): void;
@@ -67,29 +68,34 @@ export class Waiting {
     this.#request = attempt.request;
   }
 
-  /** Waits without a connection, and claims the lock when it is notified. undefined: NOTIFY is not available. */
+  /**
+   * Waits without a connection, and claims the lock when it is notified. undefined: NOTIFY is not available, or the
+   * module may be loaded by now.
+   */
   async byNotify(): Promise<Grant | undefined> {
     const attempt = this.#attempt;
-    const { subscription, blocking } = this.#resources;
-    blocking.end();
+    const { subscription, blocking, portable } = this.#resources;
+    if (!attempt.isPortable) blocking.end();
     const news = subscription.register(attempt.id, this.#request.key);
     attempt.news = news;
     let message: string | undefined;
     try {
       if (!(await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left))) && subscription.refusal) {
-        this.#resources.notifies = false;
+        if (!attempt.isPortable) this.#resources.notifies = false;
         return undefined;
       }
       for (let left = attempt.left; left > 0; left = attempt.left) {
         attempt.throwIfGivenUp();
+        const goesOn = message === 'granted' || !this.#resources.mayBeLoaded;
+        if (attempt.isPortable && !(goesOn && portable.queues(this.#request))) return undefined;
         news.forget();
         news.againAt = Infinity;
         const answer = await attempt.ask(left, subscription.channel);
         if (answer === 'no notify') return undefined;
-        if (answer === 'waiting') {
+        if (typeof answer === 'number') {
           // The claim came too late: the server skips this channel until a command names it.
           if (message === 'granted') subscription.sendAgain();
-          message = await this.#awaitMessage(news);
+          message = await this.#awaitMessage(news, answer);
           continue;
         }
         if (answer) return answer;
@@ -103,13 +109,13 @@ export class Waiting {
   }
 
   /** Returns when it is time to send the ACQUIRE again; with the message that says so, if one does. */
-  async #awaitMessage(news: News): Promise<string | undefined> {
+  async #awaitMessage(news: News, resend: number): Promise<string | undefined> {
     const attempt = this.#attempt;
     const asked = now();
     for (;;) {
       attempt.throwIfGivenUp();
-      const resend = this.#resources.subscription.isUp ? RESEND : RESEND_DOWN;
-      const pause = Math.min(asked + resend - now(), news.againAt - now(), attempt.left);
+      const after = this.#resources.subscription.isUp ? resend : Math.min(resend, RESEND_DOWN);
+      const pause = Math.min(asked + after - now(), news.againAt - now(), attempt.left);
       if (pause <= 0) return undefined;
       const kind = await news.wait(pause);
       if (kind === 'cancelled') {
@@ -195,34 +201,5 @@ export class Waiting {
       }
     }
     return true;
-  }
-
-  /** By script, where the module is not loaded. undefined: it may be loaded by now. */
-  async poll(): Promise<Grant | undefined> {
-    const attempt = this.#attempt;
-    const request = this.#request;
-    if (request.needsModule) {
-      throw new LockUnavailableError(request.name, `${request.needsModule} needs the module, which is not loaded`);
-    }
-    attempt.isPortable = true;
-    for (;;) {
-      attempt.throwIfGivenUp();
-      const sent = now();
-      let reply: unknown;
-      try {
-        attempt.mayBeQueued = true;
-        reply = await this.#resources.portable.acquire(request, attempt.id);
-      } catch (error) {
-        await attempt.pauseAfter(read(error));
-        continue;
-      }
-      attempt.answered();
-      const grant = attempt.granted(reply, sent);
-      if (grant) return grant;
-      attempt.mayBeQueued = false;
-      if (attempt.left <= 0) throw request.wait ? attempt.timedOut() : refused(request.name);
-      await attempt.unlessGivenUp(sleep(Math.min(50 + Math.random() * 100, attempt.left)));
-      if (this.#resources.asksForModule()) return undefined;
-    }
   }
 }

@@ -97,7 +97,7 @@ async function clientOf(at, protocol, keyPrefix) {
             });
   client.on('error', () => undefined);
   const connecting = client.connect().catch(() => undefined);
-  await Promise.race([connecting, sleep(1000)]);
+  await Promise.race([connecting, sleep(at.kind === 'cluster' ? 10_000 : 1000)]);
   return client;
 }
 
@@ -349,6 +349,7 @@ const can = [
   'refusals',
   'scopes',
   'moves',
+  'queue',
   'few_threads',
   'half_open',
   ...(library === 'ioredis' ? ['prefix'] : []),

@@ -32,6 +32,11 @@ export class Relay {
     return this.#pairs.size;
   }
 
+  /** Closes the open connections. */
+  drop() {
+    for (const { client } of this.#pairs) client.destroy();
+  }
+
   /** Sends these bytes to all clients. */
   say(bytes) {
     for (const { client } of this.#pairs) client.write(bytes);

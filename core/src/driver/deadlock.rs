@@ -8,16 +8,16 @@ use crate::lock::request::Request;
 
 impl<E: Edge> Entry<'_, E> {
     /// Whether the client of a command, if it waited for these keys, would wait for itself.
-    pub(super) fn closes_circle(&mut self, keys: KeyNames<'_>, request: &Request<'_>) -> bool {
+    pub(super) fn closes_cycle(&mut self, keys: KeyNames<'_>, request: &Request<'_>) -> bool {
         let (own, most) = (self.edge.client(), self.edge.most_edges());
         let Some(mut search) = self.engine().search(own, keys, request, most) else { return false };
         let now = self.edge.clock().now();
         loop {
             let step = self.engine().search_on(&mut search);
             match step {
-                Step::Done(closes_circle) => {
+                Step::Done(closes_cycle) => {
                     self.edge.select(keys.db);
-                    return closes_circle;
+                    return closes_cycle;
                 }
                 Step::Inspect(db, name) => {
                     let name = self.edge.name(KeyName { db, name: &name });

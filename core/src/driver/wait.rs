@@ -65,7 +65,7 @@ impl<E: Edge> Entry<'_, E> {
     pub(super) fn may_begin_wait(&mut self, keys: KeyNames<'_>, ask: &Ask<'_>) -> Result<(), Error> {
         let (has_channel, limits) = (ask.notify.is_some(), self.edge.limits());
         self.engine().may_wait(keys, ask.request.id, has_channel, limits)?;
-        if !has_channel && self.closes_circle(keys, &ask.request) {
+        if !has_channel && self.closes_cycle(keys, &ask.request) {
             self.engine().count(Counter::Deadlocks);
             return Err(Error::Deadlock);
         }

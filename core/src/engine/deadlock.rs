@@ -45,7 +45,7 @@ impl Graph {
 
     /// Whether the wait of `caller`, already in the graph, closes a cycle.
     #[must_use]
-    pub fn closes_circle(&mut self, caller: u64) -> bool {
+    pub fn closes_cycle(&mut self, caller: u64) -> bool {
         let is_held = |lock: &Lock| lock.holders.contains(&caller);
         self.locks.iter().any(is_held) && !self.can_go_on(caller, false) && self.can_go_on(caller, true)
     }
@@ -104,27 +104,27 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_holders_stands_still() {
-        assert!(graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)]), (3, &[(&[1], 1)])]).closes_circle(1));
-        assert!(!graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)])]).closes_circle(1));
-        assert!(graph(&[(1, &[(&[1], 1)])]).closes_circle(1));
+    fn a_cycle_of_holders_is_a_deadlock() {
+        assert!(graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)]), (3, &[(&[1], 1)])]).closes_cycle(1));
+        assert!(!graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)])]).closes_cycle(1));
+        assert!(graph(&[(1, &[(&[1], 1)])]).closes_cycle(1));
     }
 
     #[test]
     fn one_free_holder_of_several_is_enough_for_one_place() {
         // Client 4 holds too and waits for nothing.
-        assert!(!graph(&[(1, &[(&[2, 4], 1)]), (2, &[(&[1], 1)])]).closes_circle(1));
-        assert!(graph(&[(1, &[(&[2, 4], 2)]), (2, &[(&[1], 1)])]).closes_circle(1));
+        assert!(!graph(&[(1, &[(&[2, 4], 1)]), (2, &[(&[1], 1)])]).closes_cycle(1));
+        assert!(graph(&[(1, &[(&[2, 4], 2)]), (2, &[(&[1], 1)])]).closes_cycle(1));
     }
 
     #[test]
     fn all_of_several_keys_have_to_come_free() {
-        assert!(graph(&[(1, &[(&[3], 1), (&[2], 1)]), (2, &[(&[1], 1)])]).closes_circle(1));
+        assert!(graph(&[(1, &[(&[3], 1), (&[2], 1)]), (2, &[(&[1], 1)])]).closes_cycle(1));
     }
 
     #[test]
-    fn a_circle_of_others_is_none_of_the_caller() {
-        assert!(!graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)]), (3, &[(&[2], 1)])]).closes_circle(1));
+    fn a_cycle_without_the_caller_is_not_its_deadlock() {
+        assert!(!graph(&[(1, &[(&[2], 1)]), (2, &[(&[3], 1)]), (3, &[(&[2], 1)])]).closes_cycle(1));
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             graph.add_wait(client, second, 1);
             graph.add_wait(CROWD + client, first, 1);
         }
-        assert!(graph.closes_circle(7));
+        assert!(graph.closes_cycle(7));
     }
 
     proptest! {
@@ -167,7 +167,7 @@ mod tests {
             }
             for client in 0..5 {
                 prop_assert_eq!(graph.can_go_on(client, false), !left.contains(&client));
-                if graph.closes_circle(client) {
+                if graph.closes_cycle(client) {
                     prop_assert!(left.contains(&client));
                 }
             }

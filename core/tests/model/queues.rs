@@ -193,7 +193,7 @@ fn where_the_server_tells_of_no_keys_all_lines_are_looked_at_in_each_tick_unless
 
 #[test]
 fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_back() {
-    let circle = |edges| {
+    let cycle = |edges| {
         let node = Node::new(Settings { edges, ..Settings::default() }, START);
         hold(&node, 1, b"a", &in_session(alone(5, 0)));
         hold(&node, 2, b"b", &in_session(alone(5, 0)));
@@ -203,11 +203,11 @@ fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_bac
         let outcome = acquire(&node, 2, &[b"a"], &alone(5, 9)).map(|outcome| matches!(outcome, Outcome::Waits));
         (outcome, [Counter::Deadlocks, Counter::DeadlocksUnchecked].map(|counter| count(&node, counter)))
     };
-    assert_eq!(circle(10_000), (Err(Error::Deadlock), [1, 0]));
-    let enough = (0..100).find(|edges| circle(*edges).0.is_err()).expect("a few edges are enough");
+    assert_eq!(cycle(10_000), (Err(Error::Deadlock), [1, 0]));
+    let enough = (0..100).find(|edges| cycle(*edges).0.is_err()).expect("a few edges are enough");
     assert!(enough > 2, "{enough}");
     for edges in 2..enough {
-        let (outcome, [_, unchecked]) = circle(edges);
+        let (outcome, [_, unchecked]) = cycle(edges);
         assert_eq!((outcome, unchecked), (Ok(true), 1), "{edges}");
     }
     // Each lock and each binding, once before keys are read and once then, when a key counts as five.

@@ -28,7 +28,7 @@ fn steps(plan: Plan, seed: u64) -> Vec<Step> {
     let mut steps = Vec::with_capacity(STEPS);
     while steps.len() < STEPS {
         let step = Step::any(&mut random, plan);
-        let step = if has_circles(plan, seed) { for_long(step) } else { step };
+        let step = if has_cycles(plan, seed) { for_long(step) } else { step };
         let may_pass_on = matches!(step, Step::Release { .. } | Step::ReleaseAll { .. } | Step::Disconnect { .. });
         steps.push(step);
         if may_pass_on && random.below(6) == 0 {
@@ -39,7 +39,7 @@ fn steps(plan: Plan, seed: u64) -> Vec<Step> {
 }
 
 /// In some worlds clients hold locks with their sessions, and wait long enough to wait for each other.
-fn has_circles(plan: Plan, seed: u64) -> bool {
+fn has_cycles(plan: Plan, seed: u64) -> bool {
     plan == Plan::Calm && seed.is_multiple_of(5)
 }
 

@@ -243,7 +243,7 @@ impl Search {
                 }
             }
             let Some((client, wait)) = self.clients.next_wait(queues) else {
-                return Ok(Step::Done(self.graph.closes_circle(self.own)));
+                return Ok(Step::Done(self.graph.closes_cycle(self.own)));
             };
             for name in wait.keys.iter() {
                 self.edges.inspect_named(name)?;

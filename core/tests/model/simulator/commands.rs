@@ -72,8 +72,8 @@ impl Run {
         let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let would_block = asked.wait > 0 && asked.notify.is_none() && !in_transaction;
-        let circle = (would_block && !gives_up)
-            .then(|| self.courts[site].closes_circle(&asked, &own, self.now_at(site), |place| self.raw(site, place)))
+        let cycle = (would_block && !gives_up)
+            .then(|| self.courts[site].closes_cycle(&asked, &own, self.now_at(site), |place| self.raw(site, place)))
             .flatten();
         let share = match call.share {
             Share::Alone => request::Share::Alone,
@@ -152,7 +152,7 @@ impl Run {
             Ok(Outcome::Waits) => {
                 assert!(would_block, "{asked:?} waits");
                 let searches_all = self.sites[site].node.world.borrow().settings.edges > 1_000;
-                assert!(circle != Some(true) || !searches_all, "{asked:?} waits for itself: {keys:?} at {now:?}");
+                assert!(cycle != Some(true) || !searches_all, "{asked:?} waits for itself: {keys:?} at {now:?}");
                 self.refused(site, &asked, &own, &keys, line);
                 self.courts[site].arrives(asked, &own, true, now);
             }
@@ -186,7 +186,7 @@ impl Run {
             }
             Err(Error::Deadlock) => {
                 assert!(would_block, "{asked:?} does not wait");
-                assert!(circle != Some(false), "{asked:?} would not wait for itself: {keys:?} at {now:?}");
+                assert!(cycle != Some(false), "{asked:?} would not wait for itself: {keys:?} at {now:?}");
                 self.tally.deadlocks += 1;
             }
             Err(Error::BusyLocks | Error::BusyQueue | Error::BusyId) => {

@@ -3,10 +3,10 @@
 //! It is written from the contract and shares no code with what it judges. It does not judge what the contract leaves
 //! open. Where it cannot know which client came first, it accepts either order.
 
-#[path = "judge/circle.rs"]
-mod circle;
 #[path = "judge/claims.rs"]
 mod claims;
+#[path = "judge/cycle.rs"]
+mod cycle;
 #[path = "judge/line.rs"]
 mod line;
 #[path = "judge/spans.rs"]

@@ -24,7 +24,7 @@ fn waits_on_connection(stand: &Stand) -> bool {
 
 impl Court {
     /// Whether a client, if it waited, would wait for itself; `None`: that is not certain. `own`: its earlier places.
-    pub fn closes_circle(&self, asked: &Asked, own: &[Stand], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
+    pub fn closes_cycle(&self, asked: &Asked, own: &[Stand], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
         if !self.has_session(asked.conn) {
             return Some(false);
         }

@@ -30,7 +30,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn stands(&self, key: u8) -> bool {
+    pub fn is_queued_for(&self, key: u8) -> bool {
         self.keys.contains(&key)
     }
 
@@ -63,7 +63,7 @@ impl Entry {
 }
 
 pub fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
-    plain.iter().position(|entry| entry.stands(key) && attempt != 0 && entry.attempt == attempt)
+    plain.iter().position(|entry| entry.is_queued_for(key) && attempt != 0 && entry.attempt == attempt)
 }
 
 /// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.

@@ -103,7 +103,7 @@ impl<E: Edge> Entry<'_, E> {
         let Some(name) = self.edge.name(key_name) else { return Ok(()) };
         let (name, now) = (E::lend(&name), self.edge.clock().now());
         let Ok(mut key) = self.edge.open(name, Access::Waiter, Expected::Grant(lost.token), now) else { return Ok(()) };
-        if !held::stands(key.lock(), &lost.written.record(lost.token)) {
+        if !held::is_unchanged(key.lock(), &lost.written.record(lost.token)) {
             return Ok(());
         }
         end(&mut key, lost.token);

@@ -161,7 +161,9 @@ impl<E: Edge> Entry<'_, E> {
         let key = self.edge.open(name, Access::Caller, expected, now)?;
         // First what can fail: its grant of this key ends and is passed on to another attempt.
         let ends = match &unclaimed {
-            Some((_, token, written)) => Some(*token).filter(|token| held::stands(key.lock(), &written.record(*token))),
+            Some((_, token, written)) => {
+                Some(*token).filter(|token| held::is_unchanged(key.lock(), &written.record(*token)))
+            }
             None => held::held_by(key.lock(), id),
         };
         let mut budget = Budget::COMMAND;
@@ -216,8 +218,8 @@ impl<E: Edge> Entry<'_, E> {
                 let Some(name) = self.edge.name(key_name) else { continue };
                 let opened = self.edge.open(E::lend(&name), Access::Caller, Expected::Grant(token), now);
                 let Ok(key) = opened else { continue };
-                let stands = self.engine().given_up(key_name, || key.lock(), token).is_some();
-                if stands {
+                let is_given_up = self.engine().given_up(key_name, || key.lock(), token).is_some();
+                if is_given_up {
                     if let Ok(queue) = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget) {
                         self.pass_on_parked(queue.as_slice(), &mut budget);
                     }

@@ -79,7 +79,7 @@ use super::key_name::{KeyName, KeyNames};
 use super::names::Wanted;
 pub use super::names::{Keys, Mark, Marks, Names};
 use channels::Channels;
-use per_key::{Body, Entry, Queue, Stand};
+use per_key::{Body, Entry, Position, Queue};
 use singles::Singles;
 
 use crate::lock::record::Id;
@@ -319,16 +319,16 @@ impl<H> Queues<H> {
     /// The database and key names of a ticket.
     #[must_use]
     pub fn keys(&self, ticket: Ticket) -> Option<(i32, Keys)> {
-        self.keys_of(&self.entries.get(&ticket)?.stand)
+        self.keys_of(&self.entries.get(&ticket)?.position)
     }
 
-    fn keys_of(&self, stand: &Stand) -> Option<(i32, Keys)> {
-        match stand {
-            Stand::In(queue) => {
+    fn keys_of(&self, position: &Position) -> Option<(i32, Keys)> {
+        match position {
+            Position::In(queue) => {
                 let queue = self.by_id.get(queue)?;
                 Some((queue.db, Keys::One(Rc::clone(&queue.name), queue.mark)))
             }
-            Stand::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
+            Position::Parked { db, names, .. } => Some((*db, Keys::Several(Rc::clone(names)))),
         }
     }
 

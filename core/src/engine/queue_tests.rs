@@ -462,9 +462,9 @@ fn the_line_found_last_is_that_of_no_other_key() {
 /// Invariants that only the queue itself can see.
 fn assert_sound(queues: &Queues<u64>) {
     assert_eq!(queues.ends.len(), queues.entries.len());
-    let names = |entry: &Entry<u64>| match &entry.stand {
-        Stand::In(queue) => (1, queues.by_id[queue].name.len()),
-        Stand::Parked { names, .. } => (names.len(), names.size()),
+    let names = |entry: &Entry<u64>| match &entry.position {
+        Position::In(queue) => (1, queues.by_id[queue].name.len()),
+        Position::Parked { names, .. } => (names.len(), names.size()),
     };
     let places: Vec<_> =
         queues.entries.values().map(Box::as_ref).filter(|entry| entry.waiter().is_none()).map(names).collect();
@@ -473,7 +473,7 @@ fn assert_sound(queues: &Queues<u64>) {
     let loads = queues.entries.values().map(Box::as_ref).filter(blocked).map(|entry| load(names(entry).1));
     assert_eq!(queues.load, loads.sum::<usize>());
     assert_eq!(queues.placed.bytes, places.iter().map(|place| place.1).sum::<usize>());
-    let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.stand, Stand::Parked { .. });
+    let is_attempt = |entry: &&Entry<u64>| entry.id().is_some() && matches!(entry.position, Position::Parked { .. });
     let attempts = queues.entries.values().map(Box::as_ref).filter(is_attempt).count();
     assert_eq!(queues.attempts.values().map(Vec::len).sum::<usize>(), attempts);
     let firsts = queues.by_id.iter().filter_map(|(id, queue)| Some((queues.waiter(queue.head()?)?.since, *id)));
@@ -484,8 +484,8 @@ fn assert_sound(queues: &Queues<u64>) {
         assert!(queue.is_lost || queues.queue(KeyName::new(queue.db, &queue.name)) == Some(*id));
         assert!(queue.is_waited_for() || queue.due.is_none());
         let singles = queue.single.blocked().iter().chain(queue.single.notifiable());
-        let stands = singles.filter_map(|ticket| queues.waiter(*ticket));
-        assert_eq!(queue.ids.len(), stands.filter(|waiter| waiter.id.is_some()).count() + queue.places.len());
+        let waiters = singles.filter_map(|ticket| queues.waiter(*ticket));
+        assert_eq!(queue.ids.len(), waiters.filter(|waiter| waiter.id.is_some()).count() + queue.places.len());
     }
 }
 

@@ -93,7 +93,7 @@ fn has_overrun(record: &Record<'_>, terms: Terms, now: UnixMicros) -> bool {
 
 /// Whether the whole value of a grant is as it was written.
 #[must_use]
-pub fn stands(state: State<'_>, written: &Record<'_>) -> bool {
+pub fn is_unchanged(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
 }
 
@@ -110,7 +110,7 @@ pub fn claim<'a>(
     terms: Terms,
     now: UnixMicros,
 ) -> Result<Option<Record<'a>>, Error> {
-    if !stands(state, &Record { timestamp: until, token, id: None, owner: None }) {
+    if !is_unchanged(state, &Record { timestamp: until, token, id: None, owner: None }) {
         return Ok(None);
     }
     let timestamp = terms.timestamp(now, request.lease)?;

@@ -1,5 +1,5 @@
 //! Attempts that wait without a connection, step by step: their places in the queue, their messages, and what they
-//! claim. Each test stands for one sentence of the promises.
+//! claim. Each test checks one sentence of the promises.
 
 mod claims;
 mod dead;

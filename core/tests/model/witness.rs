@@ -193,8 +193,8 @@ impl Witness {
     pub fn forget(&mut self, now: UnixMicros, held: Option<(Token, UnixMicros)>) {
         let unreceived = self.unreceived;
         // A predecessor that is there again without a token of its own has that of the grant, but not its end.
-        let stands = |live: &Live| held.is_some_and(|(token, end)| token == live.token && end >= live.end());
-        let is_over = |live: &Live| live.until <= now || (unreceived == Some(live.token) && !stands(live));
+        let is_held = |live: &Live| held.is_some_and(|(token, end)| token == live.token && end >= live.end());
+        let is_over = |live: &Live| live.until <= now || (unreceived == Some(live.token) && !is_held(live));
         self.live = self.live.filter(|live| !is_over(live));
         let live = self.live.map(|live| live.token);
         self.unreceived = unreceived.filter(|token| Some(*token) == live);

@@ -195,8 +195,8 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
         let fate = hold.fate(op, terms);
         hold.fates.push((op.from, fate));
     }
-    let stands = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
-    if stands && hold.given_back.is_some_and(|given_back| given_back < op.from) {
+    let succeeded = matches!(op.outcome, Outcome::Answer(answer) if answer != 0);
+    if succeeded && hold.given_back.is_some_and(|given_back| given_back < op.from) {
         hold.revived = hold.revived.or(Some(op.until));
     }
     match (op.call, op.outcome) {

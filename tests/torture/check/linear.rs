@@ -166,13 +166,13 @@ impl Search<'_> {
             }
             (Call::Acquire { .. }, Outcome::Refused) => match state.holder {
                 _ if step.others_wait => Some(state),
-                Some(holder) => holder.stands_at(now).map(|holder| State { now, holder: Some(holder) }),
+                Some(holder) => holder.may_hold_at(now).map(|holder| State { now, holder: Some(holder) }),
                 None => None,
             },
             // Held, free, or free again after its retention, or others waited.
             (Call::Recover { .. }, Outcome::Refused) => match state.holder {
                 Some(holder) if !step.others_wait => holder
-                    .stands_at(now)
+                    .may_hold_at(now)
                     .map(|holder| State { now, holder: Some(holder) })
                     .or_else(|| self.gone(holder, now, limit)),
                 _ => Some(state),
@@ -210,11 +210,11 @@ impl Search<'_> {
         match outcome {
             Outcome::Answer(0) => Self::refuse(state, limit, token),
             Outcome::Answer(_) => {
-                mine?.stands_at(now)?;
+                mine?.may_hold_at(now)?;
                 Some(State { now, holder: Some(Holder { token, stamp: renewed }) })
             }
             _ => {
-                let before = mine?.stands_at(now)?;
+                let before = mine?.may_hold_at(now)?;
                 let stamp = (before.stamp.0.min(renewed.0), before.stamp.1.max(renewed.1));
                 Some(State { now, holder: Some(Holder { token, stamp }) })
             }
@@ -224,7 +224,7 @@ impl Search<'_> {
     fn release(&self, state: State, limit: Moment, token: i64, outcome: Outcome) -> Option<State> {
         let mine = state.holder.filter(|holder| holder.token == token);
         match outcome {
-            Outcome::Answer(1) => mine?.stands_at(state.now).map(|_| State { now: state.now, holder: None }),
+            Outcome::Answer(1) => mine?.may_hold_at(state.now).map(|_| State { now: state.now, holder: None }),
             Outcome::Answer(-1) => {
                 let now = state.now.max(mine?.stamp.0);
                 (now <= limit).then_some(State { now, holder: None })
@@ -282,7 +282,7 @@ impl Search<'_> {
 
 impl Holder {
     /// Its timestamp has not passed at that time, which may show that it is later than was known.
-    fn stands_at(self, now: Moment) -> Option<Self> {
+    fn may_hold_at(self, now: Moment) -> Option<Self> {
         let stamp = (self.stamp.0.max(now), self.stamp.1);
         (now < self.stamp.1).then_some(Self { stamp, ..self })
     }

@@ -130,7 +130,7 @@ impl<H> Engine<H> {
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key, token, self.queues.marks())?;
-        held::stands(lock(), &lost.written.record(token)).then_some(lost)
+        held::is_unchanged(lock(), &lost.written.record(token)).then_some(lost)
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until

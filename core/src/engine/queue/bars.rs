@@ -15,7 +15,7 @@ impl<H> Queues<H> {
         let ticket = Ticket(self.next_number());
         self.barred = self.barred.saturating_add(1);
         self.ends.insert((until, ticket));
-        self.stand(key.db, keys, None, ticket, Body::Bars(Place { id, until, since: None }));
+        self.insert_entry(key.db, keys, None, ticket, Body::Bars(Place { id, until, since: None }));
     }
 
     /// Whether an attempt is barred from one of these keys.

@@ -1,7 +1,7 @@
 //! The canonical form of the queues, for comparison. Tickets and queues keep their order and lose their numbers: later
 //! ones are larger, whatever they are.
 
-use super::{Body, Cause, Channel, Entry, Handle, Queue, QueueId, Queues, ReplyShape, Stand, Ticket, Waiter};
+use super::{Body, Cause, Channel, Entry, Handle, Position, Queue, QueueId, Queues, ReplyShape, Ticket, Waiter};
 use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::Share;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -30,7 +30,7 @@ impl<T: Ord + Copy> Order<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueuesForm<H> {
     /// In the order of their tickets.
-    entries: Vec<(usize, StandForm, BodyForm<H>)>,
+    entries: Vec<(usize, PositionForm, BodyForm<H>)>,
     /// In the order in which they began: it decides between queues that are ready with the same ticket.
     by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
@@ -51,7 +51,7 @@ enum HandleForm<H> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum StandForm {
+enum PositionForm {
     In(usize),
     Parked(i32, Vec<Box<[u8]>>, Option<usize>),
 }
@@ -82,7 +82,7 @@ impl<H: Clone> Queues<H> {
         let mut entries: Vec<(&Ticket, &Entry<H>)> =
             self.entries.iter().map(|(ticket, entry)| (ticket, entry.as_ref())).collect();
         entries.sort_unstable_by_key(|(ticket, _)| **ticket);
-        let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.stand(&by_id), entry.body());
+        let entry = |(ticket, entry): (&Ticket, &Entry<H>)| (tickets.at(*ticket), entry.position(&by_id), entry.body());
         let attempts = self.attempts.iter();
         let mut attempts: Vec<_> =
             attempts.map(|(attempt, own)| (*attempt, own.iter().map(|ticket| tickets.at(*ticket)).collect())).collect();
@@ -110,11 +110,11 @@ impl<H: Clone> Queues<H> {
 }
 
 impl<H: Clone> Entry<H> {
-    fn stand(&self, by_id: &Order<QueueId>) -> StandForm {
-        match &self.stand {
-            Stand::In(queue) => StandForm::In(by_id.at(*queue)),
-            Stand::Parked { db, names, queue } => {
-                StandForm::Parked(*db, names.iter().map(Box::from).collect(), queue.map(|queue| by_id.at(queue)))
+    fn position(&self, by_id: &Order<QueueId>) -> PositionForm {
+        match &self.position {
+            Position::In(queue) => PositionForm::In(by_id.at(*queue)),
+            Position::Parked { db, names, queue } => {
+                PositionForm::Parked(*db, names.iter().map(Box::from).collect(), queue.map(|queue| by_id.at(queue)))
             }
         }
     }

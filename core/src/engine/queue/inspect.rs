@@ -1,7 +1,8 @@
 //! Questions about the queues.
 
 use super::{
-    Cause, Channel, Deadline, Keys, Mark, Names, Narrows, Queue, QueueId, Queues, Stand, Ticket, Wait, Waiter, Wanted,
+    Cause, Channel, Deadline, Keys, Mark, Names, Narrows, Position, Queue, QueueId, Queues, Ticket, Wait, Waiter,
+    Wanted,
 };
 use crate::engine::budget::Budget;
 use crate::engine::key_name::{KeyName, KeyNames};
@@ -59,8 +60,8 @@ impl<H> Queues<H> {
         }
         let attempts = self.attempts.get(&(key.db, id))?;
         let mark = self.marks.of(key.name);
-        let wants = |ticket: &&Ticket| match self.entries.get(ticket).map(|entry| &entry.stand) {
-            Some(Stand::Parked { names, .. }) => names.contains(key.name, mark),
+        let wants = |ticket: &&Ticket| match self.entries.get(ticket).map(|entry| &entry.position) {
+            Some(Position::Parked { names, .. }) => names.contains(key.name, mark),
             _ => false,
         };
         attempts.iter().find(wants).copied()
@@ -88,7 +89,7 @@ impl<H> Queues<H> {
         each: &mut impl FnMut(Ticket, &Names, &mut dyn Iterator<Item = usize>),
     ) {
         for ticket in self.attempts.get(&(db, id)).into_iter().flatten() {
-            if let Some(Stand::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.stand) {
+            if let Some(Position::Parked { names: own, .. }) = self.entries.get(ticket).map(|entry| &entry.position) {
                 each(*ticket, own, &mut wanted.among(own));
             }
         }
@@ -109,7 +110,7 @@ impl<H> Queues<H> {
     }
 
     /// Whether an attempt is in the queue of any of these keys.
-    pub(super) fn stands_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
+    pub(super) fn is_queued_for_any(&self, db: i32, keys: &Keys, id: Id) -> bool {
         let names = || keys.iter().zip(keys.marks());
         let is_single = |(name, mark): (&[u8], &Mark)| {
             self.find_marked(KeyName { db, name }, *mark).is_some_and(|(_, queue)| queue.ids.contains_key(&id))
@@ -117,13 +118,13 @@ impl<H> Queues<H> {
         if names().any(is_single) {
             return true;
         }
-        let mut stands = false;
+        let mut is_queued = false;
         if self.attempts.contains_key(&(db, id)) {
             let all: Vec<&[u8]> = keys.iter().collect();
             let wanted = Wanted::of(&all, keys.marks().iter().copied());
-            self.attempts_among(db, &wanted, id, &mut |_, _, numbers| stands |= numbers.next().is_some());
+            self.attempts_among(db, &wanted, id, &mut |_, _, numbers| is_queued |= numbers.next().is_some());
         }
-        stands
+        is_queued
     }
 
     /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
@@ -270,9 +271,9 @@ impl<H> Queues<H> {
     /// The queue that a ticket is in; a reserved place for several keys is in none.
     #[must_use]
     pub fn queue_of_ticket(&self, ticket: Ticket) -> Option<QueueId> {
-        match self.entries.get(&ticket)?.stand {
-            Stand::In(queue) => Some(queue),
-            Stand::Parked { queue, .. } => queue,
+        match self.entries.get(&ticket)?.position {
+            Position::In(queue) => Some(queue),
+            Position::Parked { queue, .. } => queue,
         }
     }
 

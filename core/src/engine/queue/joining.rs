@@ -2,8 +2,8 @@
 
 use super::removal::Removed;
 use super::{
-    load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Mark, MostPlaces, Names, Place, Queue, QueueId, Queues,
-    Singles, Stand, Ticket, Waiter, MOST_OF_AN_ID,
+    load, Body, Cause, Entry, Gone, Handle, Joined, Keys, Mark, MostPlaces, Names, Place, Position, Queue, QueueId,
+    Queues, Singles, Ticket, Waiter, MOST_OF_AN_ID,
 };
 use crate::engine::key_name::{KeyName, KeyNames};
 use crate::lock::record::Id;
@@ -51,7 +51,7 @@ impl<H> Queues<H> {
             (Handle::Channel { .. }, None) => {}
         }
         self.ends.insert((waiter.until, ticket));
-        let queue = self.stand(keys.db, self.keys_named(keys), Some(parked_at), ticket, Body::Waits(waiter));
+        let queue = self.insert_entry(keys.db, self.keys_named(keys), Some(parked_at), ticket, Body::Waits(waiter));
         Joined { queue, earlier, resumed }
     }
 
@@ -104,7 +104,7 @@ impl<H> Queues<H> {
 
     /// Restores the place of an attempt whose grant could not be delivered, or was not claimed.
     pub fn restore_place(&mut self, db: i32, keys: Keys, ticket: Ticket, place: Place, most: MostPlaces) {
-        if !self.stands_for_any(db, &keys, place.id) && !self.entries.contains_key(&ticket) {
+        if !self.is_queued_for_any(db, &keys, place.id) && !self.entries.contains_key(&ticket) {
             self.keep(db, keys, ticket, place, most);
         }
     }
@@ -116,7 +116,7 @@ impl<H> Queues<H> {
             return false;
         }
         self.ends.insert((place.until, ticket));
-        self.stand(db, keys, None, ticket, Body::Keeps(place));
+        self.insert_entry(db, keys, None, ticket, Body::Keeps(place));
         true
     }
 
@@ -127,7 +127,7 @@ impl<H> Queues<H> {
     }
 
     /// Puts a ticket in the queue of its key, or parks it in the queue of one of its keys.
-    pub(super) fn stand(
+    pub(super) fn insert_entry(
         &mut self,
         db: i32,
         keys: Keys,
@@ -168,16 +168,16 @@ impl<H> Queues<H> {
                 }
             }
         }
-        let stand = match (keys, queue) {
-            (Keys::One(..), queue) => Stand::In(queue?),
+        let position = match (keys, queue) {
+            (Keys::One(..), queue) => Position::In(queue?),
             (Keys::Several(names), queue) => {
                 if let Some(id) = id {
                     self.attempts.entry((db, id)).or_default().push(ticket);
                 }
-                Stand::Parked { db, names, queue }
+                Position::Parked { db, names, queue }
             }
         };
-        self.entries.insert(ticket, Box::new(Entry { stand, body }));
+        self.entries.insert(ticket, Box::new(Entry { position, body }));
         if let Some(queue) = queue {
             self.relist(queue);
         }
@@ -186,7 +186,7 @@ impl<H> Queues<H> {
 
     /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the queue.
     pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<QueueId> {
-        let Some(Stand::Parked { db, names, queue }) = self.entries.get(&ticket).map(|entry| entry.stand.clone())
+        let Some(Position::Parked { db, names, queue }) = self.entries.get(&ticket).map(|entry| entry.position.clone())
         else {
             return None;
         };
@@ -195,7 +195,8 @@ impl<H> Queues<H> {
             return queue;
         }
         self.by_id.get_mut(&to)?.parked.insert(ticket);
-        if let Some(Entry { stand: Stand::Parked { queue, .. }, body }) = self.entries.get_mut(&ticket).map(Box::as_mut)
+        if let Some(Entry { position: Position::Parked { queue, .. }, body }) =
+            self.entries.get_mut(&ticket).map(Box::as_mut)
         {
             let from = queue.replace(to);
             if let Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. }) = body {

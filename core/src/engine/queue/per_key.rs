@@ -1,4 +1,4 @@
-//! The queue of one key, and what a ticket stands for in it.
+//! The queue of one key, and what a ticket means in it.
 
 use super::singles::Singles;
 use super::{Place, QueueId, Ticket, Waiter};
@@ -29,7 +29,7 @@ pub(super) enum Body<H> {
 
 /// Where a ticket is.
 #[derive(Clone, Debug)]
-pub(super) enum Stand {
+pub(super) enum Position {
     /// In the queue of its only key.
     In(QueueId),
     /// For several keys: parked in the queue of one of them, or in none if it is a reserved place.
@@ -39,7 +39,7 @@ pub(super) enum Stand {
 /// The owner of a ticket.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<H> {
-    pub(super) stand: Stand,
+    pub(super) position: Position,
     pub(super) body: Body<H>,
 }
 

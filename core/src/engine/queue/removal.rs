@@ -1,6 +1,6 @@
 //! Leaving the queue, one by one: served, timed out, gone, or replaced.
 
-use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, QueueId, Queues, Stand, Ticket, Waiter};
+use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, Position, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
 use crate::lock::record::Id;
 use crate::lock::request::Share;
@@ -108,13 +108,13 @@ impl<H> Queues<H> {
         let entry = *self.entries.remove(&ticket)?;
         // Before its queue goes.
         let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
-        let keys = if is_told { self.keys_of(&entry.stand).map(|(_, keys)| keys) } else { None };
+        let keys = if is_told { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
-        let size = match &entry.stand {
-            Stand::In(queue) => {
+        let size = match &entry.position {
+            Position::In(queue) => {
                 MostPlaces { keys: 1, bytes: self.by_id.get(queue).map_or(0, |queue| queue.name.len()) }
             }
-            Stand::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
+            Position::Parked { names, .. } => MostPlaces { keys: names.len(), bytes: names.size() },
         };
         let until = match &entry.body {
             Body::Waits(waiter) => {
@@ -126,7 +126,7 @@ impl<H> Queues<H> {
                     Handle::Channel { channel, session, .. } => {
                         self.notifiable = self.notifiable.saturating_sub(1);
                         self.queued = self.queued.saturating_sub(size.keys);
-                        if let Stand::In(queue) | Stand::Parked { queue: Some(queue), .. } = &entry.stand {
+                        if let Position::In(queue) | Position::Parked { queue: Some(queue), .. } = &entry.position {
                             self.channels.remove(channel, *queue, ticket, *session);
                         }
                     }
@@ -143,9 +143,9 @@ impl<H> Queues<H> {
             }
         };
         self.ends.remove(&(until, ticket));
-        match &entry.stand {
-            Stand::In(queue) => self.leave_queue(*queue, ticket, id, granted),
-            Stand::Parked { db, queue, .. } => {
+        match &entry.position {
+            Position::In(queue) => self.leave_queue(*queue, ticket, id, granted),
+            Position::Parked { db, queue, .. } => {
                 if let Some(id) = id {
                     self.forget_attempt(*db, id, ticket);
                 }

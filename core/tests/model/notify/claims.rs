@@ -438,8 +438,8 @@ fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants
         node.world.borrow_mut().refused.insert(refused.to_vec(), WriteRefused::ForNow);
         assert_eq!(node.command(1, |entry| entry.release_all(&names, token)), Err(Error::Internal));
         let releases = crate::asks::count(&node, redis_lock_core::engine::counters::Counter::Releases);
-        let stands = |name: &&[u8]| value(&node, name).is_some_and(|(own, ..)| own == token);
-        let written = names.iter().filter(|name| !stands(name)).count();
+        let is_held = |name: &&[u8]| value(&node, name).is_some_and(|(own, ..)| own == token);
+        let written = names.iter().filter(|name| !is_held(name)).count();
         assert_eq!(releases, written as u64, "{number}");
         for message in heard(&node) {
             let name = message.rsplit(' ').next().unwrap().as_bytes();

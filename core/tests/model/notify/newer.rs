@@ -108,5 +108,5 @@ fn a_newer_call_that_waits_passes_the_unclaimed_grant_on() {
     assert!(next > token);
     release(&node, b"k", next);
     settle(&node);
-    assert_eq!(heard(&node), ["granted 7 k"], "it stands in line for its newer call");
+    assert_eq!(heard(&node), ["granted 7 k"], "it is queued for its newer command");
 }

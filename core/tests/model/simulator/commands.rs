@@ -56,17 +56,17 @@ impl Run {
             self.keep_call(call, several);
         }
         let keys: Vec<Raw> = asked.places.iter().map(|place| self.raw(site, place)).collect();
-        let mut own = self.courts[site].stands_of(&asked, self.now_at(site));
-        for stand in &own {
-            self.courts[site].may_be_replaced(stand);
+        let mut own = self.courts[site].attempts_of(&asked, self.now_at(site));
+        for attempt in &own {
+            self.courts[site].may_be_replaced(attempt);
         }
         let claim = self.courts[site].claim_of(&asked, &keys, self.now_at(site));
         own.extend(self.courts[site].places_of_claims(&asked, self.now_at(site)));
         let of_other_keys = self.courts[site].claims_of_other_keys(&asked);
         // A grant that the command gives up passes on before the command is decided, to a client that waited for it.
         let gives_up = claim.is_some() || !of_other_keys.is_empty();
-        let line = gives_up.then(|| self.courts[site].line.clone());
-        let line = line.as_deref();
+        let queue = gives_up.then(|| self.courts[site].queue.clone());
+        let queue = queue.as_deref();
         let claimable = claim.as_ref().map(|(unclaimed, _)| unclaimed.token);
         let has_claim = claim.is_some();
         let has_to_claim = claim.filter(|(_, has_to)| *has_to).map(|(unclaimed, _)| unclaimed);
@@ -145,15 +145,15 @@ impl Run {
                 }
             }
             Ok(Outcome::Queued) => {
-                assert!(asked.wait > 0 && asked.notify.is_some(), "{asked:?} stands in line");
-                self.refused(site, &asked, &own, &keys, line);
+                assert!(asked.wait > 0 && asked.notify.is_some(), "{asked:?} is queued");
+                self.refused(site, &asked, &own, &keys, queue);
                 self.courts[site].arrives(asked, &own, true, now);
             }
             Ok(Outcome::Waits) => {
                 assert!(would_block, "{asked:?} waits");
                 let searches_all = self.sites[site].node.world.borrow().settings.edges > 1_000;
                 assert!(cycle != Some(true) || !searches_all, "{asked:?} waits for itself: {keys:?} at {now:?}");
-                self.refused(site, &asked, &own, &keys, line);
+                self.refused(site, &asked, &own, &keys, queue);
                 self.courts[site].arrives(asked, &own, true, now);
             }
             Ok(Outcome::NotGranted) => {
@@ -164,7 +164,7 @@ impl Run {
                     }
                 } else {
                     assert!(does_not_wait, "{asked:?} does not wait");
-                    self.refused(site, &asked, &own, &keys, line);
+                    self.refused(site, &asked, &own, &keys, queue);
                     self.courts[site].arrives(asked, &own, false, now);
                 }
             }
@@ -215,7 +215,7 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    pub(super) fn granted(&mut self, site: usize, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told) {
+    pub(super) fn granted(&mut self, site: usize, writes: &mut Writes, asked: &Asked, own: &[Attempt], told: &Told) {
         let now = self.now_at(site);
         let token = told.token;
         let is_known = self.known.iter().any(|known| known.token == token);
@@ -259,15 +259,15 @@ impl Run {
         }
     }
 
-    /// `line`: the clients that waited before the command, if it may have served some of them.
-    fn refused(&mut self, site: usize, asked: &Asked, own: &[Stand], keys: &[Raw], line: Option<&[Stand]>) {
+    /// `queue`: the clients that waited before the command, if it may have served some of them.
+    fn refused(&mut self, site: usize, asked: &Asked, own: &[Attempt], keys: &[Raw], queue: Option<&[Attempt]>) {
         self.tally.refusals += 1;
         let now = self.now_at(site);
         if now.longest_lease.is_none() || self.courts[site].gate_is_open {
             let is_own = keys.iter().any(|key| key.is_held_by(asked.id, now.wall));
             if !is_own && !self.is_unsure(site, &asked.places) {
                 let timer = self.sites[site].timer_in_ms();
-                self.courts[site].refused(asked, own, keys, line, timer, now);
+                self.courts[site].refused(asked, own, keys, queue, timer, now);
             }
         }
     }
@@ -288,7 +288,7 @@ impl Run {
             return;
         }
         let before = self.raw(site, &asked.places[0]);
-        let own = self.courts[site].stands_of(&asked, self.now_at(site));
+        let own = self.courts[site].attempts_of(&asked, self.now_at(site));
         let is_barred = self.courts[site].is_barred(&asked, self.now_at(site));
         let request =
             Request { share: request::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };

@@ -129,9 +129,9 @@ impl Run {
             let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
             assert!(!is_left || may_be_left, "{} is released and holds {place:?}", known.token);
             if let Some(next) = next.filter(|_| self.may_hand_off(site)) {
-                let is_next = |stand: &&Stand| stand.waits && (stand.earliest, stand.latest) == next;
-                let waits = self.courts[site].line.iter().filter(is_next);
-                let waits = waits.filter(|stand| stand.asked.places == [place.clone()]).count();
+                let is_next = |attempt: &&Attempt| attempt.waits && (attempt.earliest, attempt.latest) == next;
+                let waits = self.courts[site].queue.iter().filter(is_next);
+                let waits = waits.filter(|attempt| attempt.asked.places == [place.clone()]).count();
                 assert_eq!(waits, 0, "RELEASE of {place:?} does not pass on to {next:?}");
             }
         }
@@ -142,11 +142,11 @@ impl Run {
     fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
-            .line
+            .queue
             .iter()
-            .filter(|stand| stand.waits && stand.shares_key_with(std::slice::from_ref(place)));
-        let first = waiting.clone().min_by_key(|stand| stand.latest)?;
-        let is_sure = waiting.clone().all(|stand| std::ptr::eq(stand, first) || stand.earliest > first.latest);
+            .filter(|attempt| attempt.waits && attempt.shares_key_with(std::slice::from_ref(place)));
+        let first = waiting.clone().min_by_key(|attempt| attempt.latest)?;
+        let is_sure = waiting.clone().all(|attempt| std::ptr::eq(attempt, first) || attempt.earliest > first.latest);
         let fits = first.asked.places.len() == 1 && left.admits(first.asked.share.most(), wall);
         let holds = left.is_held_by(first.asked.id, wall);
         let is_told = first.asked.notify.is_none() || monotonic >= self.courts[site].no_memory_until;
@@ -219,9 +219,9 @@ impl Run {
         let own = before.holders().iter().filter(|holder| holder.id == Some(id) && holder.timestamp > now.wall);
         let own: Vec<u64> = own.map(|holder| holder.token).collect();
         let court = &self.courts[site];
-        let stood = court.stands(&place, id).map(|stand| (stand.waits, stand.until));
-        let is_own = |own: &&Unclaimed| own.stand.asked.id == Some(id) && own.stand.asked.places.contains(&place);
-        let stood = court.unclaimed.iter().find(is_own).map(|own| (true, own.deadline)).or(stood);
+        let before = court.attempt(&place, id).map(|attempt| (attempt.waits, attempt.until));
+        let is_own = |own: &&Unclaimed| own.attempt.asked.id == Some(id) && own.attempt.asked.places.contains(&place);
+        let before = court.unclaimed.iter().find(is_own).map(|own| (true, own.deadline)).or(before);
         let was_there = self.sites[site].node.command(0, |entry| entry.cancel(&place.1, id_of(id))).unwrap();
         for own in &own {
             self.spans.ended(*own);
@@ -233,14 +233,14 @@ impl Run {
         self.courts[site].cancelled(&place, id, &cause.ended, now);
         if !own.is_empty() {
             assert!(was_there, "CANCEL of {id}, which holds {place:?}");
-        } else if let Some((true, _)) = stood {
+        } else if let Some((true, _)) = before {
             assert!(was_there, "CANCEL of {id}, which waits for {place:?}");
-        } else if stood.is_none() {
+        } else if before.is_none() {
             assert!(!was_there, "CANCEL of {id}, which neither holds {place:?} nor waits for it");
         }
         if was_there && own.len() < 2 {
             let holds = self.raw(site, &place).is_held_by(Some(id), now.wall);
-            let waits = self.courts[site].stands(&place, id).is_some();
+            let waits = self.courts[site].attempt(&place, id).is_some();
             assert!(!holds && !waits, "{id} is cancelled");
         }
     }

@@ -7,8 +7,8 @@
 mod claims;
 #[path = "judge/cycle.rs"]
 mod cycle;
-#[path = "judge/line.rs"]
-mod line;
+#[path = "judge/queue.rs"]
+mod queue;
 #[path = "judge/spans.rs"]
 mod spans;
 #[path = "judge/writes.rs"]
@@ -19,7 +19,7 @@ use super::steps::Share;
 use crate::fake::{Changed, Place};
 use claims::Lost;
 pub use claims::{Ears, News, Unclaimed};
-pub use line::{Stand, Waits};
+pub use queue::{Attempt, Waits};
 use redis_lock_core::lock::retention::Retention;
 pub use spans::Spans;
 use std::collections::{HashMap, HashSet};
@@ -98,7 +98,7 @@ impl Cause {
 /// One server, as the judge knows it.
 #[derive(Debug, Default)]
 pub struct Court {
-    pub(super) line: Vec<Stand>,
+    pub(super) queue: Vec<Attempt>,
     /// Counts arrivals in the queue.
     arrivals: u64,
     /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
@@ -107,7 +107,7 @@ pub struct Court {
     /// The last one before the command that is judged.
     earlier_token: u64,
     /// Grants that were sent to waiters: the place that each waiter had, by token and connection.
-    on_the_way: HashMap<(u64, u64), Stand>,
+    on_the_way: HashMap<(u64, u64), Attempt>,
     /// Grants that nobody received or claimed.
     lost: Vec<Lost>,
     /// Grants that nobody has claimed yet.
@@ -201,13 +201,13 @@ impl Court {
     }
 
     /// A caller gets a grant at once. `own`: its place before.
-    pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Stand], told: &Told, now: Now) {
-        let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX);
+    pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Attempt], told: &Told, now: Now) {
+        let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX);
         if self.told(writes, asked, told, now) {
             self.check_overtaking(asked, earliest, told.token);
         }
         let (id, places) = (asked.id, &asked.places);
-        self.line.retain(|stand| !(id.is_some() && stand.asked.id == id && stand.shares_key_with(places)));
+        self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(places)));
         self.may_be_heard(asked.notify);
     }
 
@@ -223,13 +223,13 @@ impl Court {
                 "{asked:?} is told of {token} in the grace, which an earlier master granted"
             );
             self.lost.retain(|lost| lost.token != token || !asked.places.contains(&lost.place));
-            self.on_the_way.retain(|(own, _), stand| *own != token || !stand.shares_key_with(&asked.places));
+            self.on_the_way.retain(|(own, _), attempt| *own != token || !attempt.shares_key_with(&asked.places));
             // A lock that was copied or renamed is reported under another name: its attempt may have a place again, or
             // not.
             self.on_the_way
                 .iter_mut()
                 .filter(|((own, _), _)| *own == token)
-                .for_each(|(_, stand)| stand.latest = u64::MAX);
+                .for_each(|(_, attempt)| attempt.latest = u64::MAX);
             for (place, before) in asked.places.iter().zip(&told.before) {
                 let known = self.predecessors.get(&(token, place.clone()));
                 if let Some((known, _)) = known.filter(|(_, since)| now.monotonic < since + 60_000_000) {
@@ -302,21 +302,25 @@ impl Court {
     pub fn refused(
         &self,
         asked: &Asked,
-        own: &[Stand],
+        own: &[Attempt],
         keys: &[Raw],
-        line: Option<&[Stand]>,
+        queue: Option<&[Attempt]>,
         timer: Option<u64>,
         now: Now,
     ) {
-        let latest = own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX);
+        let latest = own.iter().map(|attempt| attempt.latest).min().unwrap_or(u64::MAX);
         let most = asked.share.most();
-        let was_barred = self.open_since.is_none_or(|since| now.monotonic <= since + line::RETRY + line::GRAIN);
+        let was_barred = self.open_since.is_none_or(|since| now.monotonic <= since + queue::RETRY + queue::GRAIN);
         let is_tried_soon = timer.is_some_and(|timer| timer == 0 || was_barred || now.monotonic < self.all_excused);
         let is_ahead = |place: &Place| {
-            line.unwrap_or(&self.line).iter().any(|stand| {
-                let is_own = asked.id.is_some() && stand.asked.id == asked.id;
-                let is_first = stand.asked.places == [place.clone()] || is_tried_soon;
-                stand.waits && !is_own && is_first && stand.asked.places.contains(place) && stand.earliest < latest
+            queue.unwrap_or(&self.queue).iter().any(|attempt| {
+                let is_own = asked.id.is_some() && attempt.asked.id == asked.id;
+                let is_first = attempt.asked.places == [place.clone()] || is_tried_soon;
+                attempt.waits
+                    && !is_own
+                    && is_first
+                    && attempt.asked.places.contains(place)
+                    && attempt.earliest < latest
             })
         };
         let could_have = asked

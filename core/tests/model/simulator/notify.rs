@@ -43,7 +43,7 @@ impl Run {
                 driver.engine().unclaimed(key_name(place), Token::new(token).unwrap()).is_some()
             };
             let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.told);
-            own.filter(|own| !is_there(own.token, &own.stand.asked.places[0])).map(|own| own.token).collect()
+            own.filter(|own| !is_there(own.token, &own.attempt.asked.places[0])).map(|own| own.token).collect()
         };
         let now = self.now_at(site);
         for token in gone {
@@ -90,10 +90,10 @@ impl Run {
             let left = {
                 let driver = self.sites[site].node.driver.borrow();
                 let engine = driver.engine();
-                let mut line = self.courts[site].line.iter();
-                line.position(|stand| {
-                    let (db, name) = &stand.asked.places[0];
-                    let Some(id) = stand.asked.id.filter(|_| stand.waits && stand.asked.notify.is_some()) else {
+                let mut queue = self.courts[site].queue.iter();
+                queue.position(|attempt| {
+                    let (db, name) = &attempt.asked.places[0];
+                    let Some(id) = attempt.asked.id.filter(|_| attempt.waits && attempt.asked.notify.is_some()) else {
                         return false;
                     };
                     let is_called = |(token, own): &(u64, u64)| {
@@ -105,10 +105,10 @@ impl Run {
             };
             let Some(at) = left else { break };
             if is_master {
-                let is_slot_lost = self.is_lost(site, &self.courts[site].line[at].asked.places);
+                let is_slot_lost = self.is_lost(site, &self.courts[site].queue[at].asked.places);
                 self.courts[site].attempt_left(at, cause, ears, is_slot_lost, now);
             } else {
-                self.courts[site].line.swap_remove(at);
+                self.courts[site].queue.swap_remove(at);
             }
         }
     }
@@ -153,7 +153,7 @@ impl Run {
         let site = self.newest();
         let unclaimed = &self.courts[site].unclaimed;
         let Some(own) = unclaimed.get(usize::from(number) % unclaimed.len().max(1)) else { return };
-        let asked = own.stand.asked.clone();
+        let asked = own.attempt.asked.clone();
         let keys: Vec<Number> = asked.places.iter().map(|place| place.1[0] - b'a').collect();
         let call = Call {
             client,
@@ -205,8 +205,8 @@ impl Run {
         let is_alone = |places: &[Place]| *places == [place.clone()];
         let is_its =
             |asked: &crate::simulator::judge::Asked| asked.notify == Some(number) && asked.places.contains(&place);
-        let waiting = court.line.iter().filter(|stand| stand.waits).map(|stand| &stand.asked);
-        let all = waiting.chain(court.unclaimed.iter().map(|own| &own.stand.asked)).filter(|asked| is_its(asked));
+        let waiting = court.queue.iter().filter(|attempt| attempt.waits).map(|attempt| &attempt.asked);
+        let all = waiting.chain(court.unclaimed.iter().map(|own| &own.attempt.asked)).filter(|asked| is_its(asked));
         let (least, most) = (all.clone().filter(|asked| is_alone(&asked.places)).count(), all.clone().count());
         let ids: Vec<u64> = all.filter_map(|asked| asked.id).collect();
         let name = channel(number).name;
@@ -218,8 +218,8 @@ impl Run {
         let now = self.now_at(site);
         for id in ids {
             let court = &self.courts[site];
-            let waiting = court.line.iter().filter(|stand| stand.waits).map(|stand| &stand.asked);
-            let mut left = waiting.chain(court.unclaimed.iter().map(|own| &own.stand.asked));
+            let waiting = court.queue.iter().filter(|attempt| attempt.waits).map(|attempt| &attempt.asked);
+            let mut left = waiting.chain(court.unclaimed.iter().map(|own| &own.attempt.asked));
             if left.any(|asked| asked.id == Some(id) && asked.places.contains(&place)) {
                 continue;
             }

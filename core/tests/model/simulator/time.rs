@@ -125,7 +125,7 @@ impl Run {
             assert_eq!(queues.blocked(), blocked, "who waits on a connection is blocked, and nobody else");
             queues.waiters()
         };
-        let known = self.courts[site].line.iter().filter(|stand| stand.waits).count();
+        let known = self.courts[site].queue.iter().filter(|attempt| attempt.waits).count();
         assert_eq!(known, waiters, "who waits has been told nothing");
         if self.sites[site].link.is_some() {
             return;

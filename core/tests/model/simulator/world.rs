@@ -16,7 +16,7 @@ mod tally;
 mod time;
 
 use self::holders::Extends;
-use super::judge::{Asked, Cause, Court, Now, Predecessor, Spans, Stand, Told, Unclaimed, Waits, Writes};
+use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Spans, Told, Unclaimed, Waits, Writes};
 use super::raw::Raw;
 use super::site::Site;
 use super::steps::{Call, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
@@ -96,8 +96,8 @@ impl fmt::Display for Run {
                 let raw = self.raw(at, &place);
                 writeln!(out, "    {}: {raw:?}", String::from_utf8_lossy(name))?;
             }
-            for stand in &self.courts[at].line {
-                writeln!(out, "    {stand:?}")?;
+            for attempt in &self.courts[at].queue {
+                writeln!(out, "    {attempt:?}")?;
             }
         }
         Ok(())
@@ -338,13 +338,13 @@ impl Run {
             Answer::Granted(grant) => {
                 let token = grant.granted.token.get();
                 let asked = {
-                    let stand = court.waiter(conn).map(|stand| stand.asked.clone());
-                    let stand = stand.unwrap_or_else(|| panic!("{conn} is answered, and did not wait"));
+                    let attempt = court.waiter(conn).map(|attempt| attempt.asked.clone());
+                    let attempt = attempt.unwrap_or_else(|| panic!("{conn} is answered, and did not wait"));
                     let world = self.sites[site].node.world.borrow();
                     let raw = |place: &Place| Raw::of(world.keys.get(place), now.wall);
                     let end = |place: &Place| raw(place).holder(token).map_or(0, |holder| holder.timestamp);
-                    let written = stand.places.iter().map(end).collect();
-                    court.granted_to_waiter(writes, conn, &told(&grant.granted, &stand), written, now)
+                    let written = attempt.places.iter().map(end).collect();
+                    court.granted_to_waiter(writes, conn, &told(&grant.granted, &attempt), written, now)
                 };
                 let reign = self.sites[site].reign;
                 if self.known.iter().any(|known| known.token == token) {
@@ -371,7 +371,7 @@ impl Run {
             self.tally.time_outs += 1;
         }
         if how == Waits::SlotLost {
-            let places = court.waiter(conn).map(|stand| stand.asked.places.clone()).unwrap_or_default();
+            let places = court.waiter(conn).map(|attempt| attempt.asked.places.clone()).unwrap_or_default();
             assert!(self.is_lost(site, &places), "{conn} is told of a slot that is lost");
         }
         self.courts[site].wait_ended(conn, how, cause, now);

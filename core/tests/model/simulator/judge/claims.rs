@@ -1,7 +1,7 @@
 //! Attempts that wait without a connection: when they are granted a lock, when they are passed over, what they claim,
 //! and what is published.
 
-use super::line::{Stand, GRAIN};
+use super::queue::{Attempt, GRAIN};
 use super::{Asked, Cause, Court, Found, Now, Raw, Told, Writes};
 use crate::fake::Place;
 
@@ -9,7 +9,7 @@ use crate::fake::Place;
 #[derive(Clone, Debug)]
 pub struct Unclaimed {
     pub token: u64,
-    pub stand: Stand,
+    pub attempt: Attempt,
     /// In its value.
     pub timestamp: u64,
     /// Until when it can be claimed.
@@ -73,14 +73,14 @@ impl Lost {
         (self.is_unclaimed, self.passes_on) = (false, false);
     }
 
-    pub fn stands_in(&self, key: &Raw) -> bool {
+    pub fn is_still_in(&self, key: &Raw) -> bool {
         key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, self.id))
     }
 }
 
 impl Unclaimed {
     fn is_of(&self, asked: &Asked) -> bool {
-        self.stand.asked.id == asked.id && self.stand.shares_key_with(&asked.places)
+        self.attempt.asked.id == asked.id && self.attempt.shares_key_with(&asked.places)
     }
 
     /// Others changed a key.
@@ -88,19 +88,19 @@ impl Unclaimed {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| *before = None);
     }
 
-    fn stands_in(&self, key: &Raw) -> bool {
+    fn is_still_in(&self, key: &Raw) -> bool {
         key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, None))
     }
 }
 
 impl Court {
     pub(super) fn is_lost(&self, token: u64, place: &Place, key: &Raw) -> bool {
-        self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.stands_in(key))
+        self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.is_still_in(key))
     }
 
     /// The value of a key before a grant that was not claimed, and ends now.
     pub(super) fn before_lost(&self, cause: &Cause, place: &Place, key: &Raw, now: Now) -> Option<Raw> {
-        let lost = self.lost.iter().find(|lost| lost.place == *place && lost.stands_in(key));
+        let lost = self.lost.iter().find(|lost| lost.place == *place && lost.is_still_in(key));
         if let Some(lost) = lost {
             // One that has expired may be named as a predecessor like any other.
             return lost.before.clone().filter(|_| lost.timestamp > now.wall);
@@ -111,13 +111,15 @@ impl Court {
 
     /// Whether a key of an unclaimed grant is released by its token.
     pub(super) fn is_released(&self, token: u64, cause: &Cause, place: &Place, key: &Raw) -> bool {
-        let is_it = |own: &Unclaimed| own.token == token && own.stands_in(key);
+        let is_it = |own: &Unclaimed| own.token == token && own.is_still_in(key);
         cause.ended.contains(&(token, place.clone())) && self.unclaimed.iter().any(is_it)
     }
 
     /// Whether nobody holds a key by that token yet.
     pub fn is_unclaimed(&self, token: u64, place: &Place) -> bool {
-        self.unclaimed.iter().any(|unclaimed| unclaimed.token == token && unclaimed.stand.asked.places.contains(place))
+        self.unclaimed
+            .iter()
+            .any(|unclaimed| unclaimed.token == token && unclaimed.attempt.asked.places.contains(place))
     }
 
     /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before its attempt has had time
@@ -130,11 +132,11 @@ impl Court {
     pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
         // A predecessor that had no token is back with the token of the grant, and is live if the clock was set back.
-        let had_no_token = |lost: &Lost| !lost.stands_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
+        let had_no_token = |lost: &Lost| !lost.is_still_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
         if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
             return None;
         }
-        let sure = lost.filter(|lost| lost.stands_in(key)).map(|lost| lost.is_unclaimed).max();
+        let sure = lost.filter(|lost| lost.is_still_in(key)).map(|lost| lost.is_unclaimed).max();
         match sure {
             _ if self.is_unclaimed(token, place) => Some(true),
             Some(false) => None,
@@ -145,17 +147,18 @@ impl Court {
     /// The unclaimed grant of exactly the keys that a command of its attempt names, and whether the command has to
     /// claim it.
     pub fn claim_of(&self, asked: &Asked, keys: &[Raw], now: Now) -> Option<(Unclaimed, bool)> {
-        let own = self.unclaimed.iter().find(|own| own.is_of(asked) && is_same(&own.stand.asked.places, &asked.places));
+        let own =
+            self.unclaimed.iter().find(|own| own.is_of(asked) && is_same(&own.attempt.asked.places, &asked.places));
         let own = own?.clone();
-        let stands = keys.iter().all(|key| own.stands_in(key));
+        let is_there = keys.iter().all(|key| own.is_still_in(key));
         let is_in_time = now.monotonic < own.deadline;
-        Some((own, stands && is_in_time))
+        Some((own, is_there && is_in_time))
     }
 
     /// The unclaimed grants of a command's attempt that are for other keys too, or for fewer.
     pub fn claims_of_other_keys(&self, asked: &Asked) -> Vec<u64> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked));
-        own.filter(|own| !is_same(&own.stand.asked.places, &asked.places)).map(|own| own.token).collect()
+        own.filter(|own| !is_same(&own.attempt.asked.places, &asked.places)).map(|own| own.token).collect()
     }
 
     /// A command that would claim a grant got an error.
@@ -165,11 +168,11 @@ impl Court {
     }
 
     /// The places that an attempt has again if its newer command does not claim its grants.
-    pub fn places_of_claims(&self, asked: &Asked, now: Now) -> Vec<Stand> {
+    pub fn places_of_claims(&self, asked: &Asked, now: Now) -> Vec<Attempt> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked)).map(|own| {
-            let is_sure = is_same(&own.stand.asked.places, &asked.places) && now.place > 0 && now.keeps_places;
-            let latest = if is_sure { own.stand.latest } else { u64::MAX };
-            Stand { latest, ..own.stand.clone() }
+            let is_sure = is_same(&own.attempt.asked.places, &asked.places) && now.place > 0 && now.keeps_places;
+            let latest = if is_sure { own.attempt.latest } else { u64::MAX };
+            Attempt { latest, ..own.attempt.clone() }
         });
         own.collect()
     }
@@ -178,50 +181,50 @@ impl Court {
     pub fn called(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
         let places: Vec<Place> = found.iter().map(|found| found.place.clone()).collect();
-        let is_it = |stand: &Stand| {
-            stand.waits
-                && stand.asked.notify.is_some()
-                && stand.asked.id == Some(id)
-                && is_same(&stand.asked.places, &places)
+        let is_it = |attempt: &Attempt| {
+            attempt.waits
+                && attempt.asked.notify.is_some()
+                && attempt.asked.id == Some(id)
+                && is_same(&attempt.asked.places, &places)
         };
-        let at = self.line.iter().position(is_it);
-        let stand =
-            self.line.swap_remove(at.unwrap_or_else(|| panic!("nobody waits for {token} of {id} in {places:?}")));
-        let channel = stand.asked.notify.unwrap();
+        let at = self.queue.iter().position(is_it);
+        let attempt =
+            self.queue.swap_remove(at.unwrap_or_else(|| panic!("nobody waits for {token} of {id} in {places:?}")));
+        let channel = attempt.asked.notify.unwrap();
         let Ears { is_subscribed, later, is_out_of_memory } = ears(channel);
-        assert!(!is_out_of_memory, "{stand:?} is granted {token} without memory");
-        let is_recent = now.monotonic - stand.sent < now.claim;
-        assert!(is_subscribed || is_recent || later, "{stand:?} is granted {token} at {now:?}, and nobody listens");
-        assert_ne!(self.silent.get(&channel), Some(&true), "{stand:?} is granted {token}, and its channel is silent");
-        let beyond = now.longest_lease.filter(|longest| stand.asked.lease > *longest);
-        assert_eq!(beyond, None, "a lease beyond the grace is granted: {stand:?}");
+        assert!(!is_out_of_memory, "{attempt:?} is granted {token} without memory");
+        let is_recent = now.monotonic - attempt.sent < now.claim;
+        assert!(is_subscribed || is_recent || later, "{attempt:?} is granted {token} at {now:?}, and nobody listens");
+        assert_ne!(self.silent.get(&channel), Some(&true), "{attempt:?} is granted {token}, and its channel is silent");
+        let beyond = now.longest_lease.filter(|longest| attempt.asked.lease > *longest);
+        assert_eq!(beyond, None, "a lease beyond the grace is granted: {attempt:?}");
         let lease = now.longest_lease.unwrap_or(u64::MAX).min(now.claim);
         let timestamp = now.wall + lease + now.margin;
         let mut before = Vec::new();
         for Found { place, before: old, after, passed_on, succeeds, .. } in found {
             assert!(
-                old.admits(stand.asked.share.most(), now.wall),
-                "two hold {place:?}: {stand:?} got {token} at {now:?} beside {old:?}"
+                old.admits(attempt.asked.share.most(), now.wall),
+                "two hold {place:?}: {attempt:?} got {token} at {now:?} beside {old:?}"
             );
             assert_eq!(
                 matches!(after, Raw::One(_)),
-                stand.asked.share == super::Share::Alone,
-                "{stand:?} made {after:?}"
+                attempt.asked.share == super::Share::Alone,
+                "{attempt:?} made {after:?}"
             );
             let own = after.holder(token).unwrap();
-            assert_eq!(own.timestamp, timestamp, "the timestamp of the unclaimed grant of {stand:?} at {now:?}");
-            assert_eq!(own.id, None, "the ID of {stand:?} is written before its claim");
+            assert_eq!(own.timestamp, timestamp, "the timestamp of the unclaimed grant of {attempt:?} at {now:?}");
+            assert_eq!(own.id, None, "the ID of {attempt:?} is written before its claim");
             let known = old.holders().iter().map(|holder| holder.token).max().unwrap_or(0);
             assert!(token > known, "the tokens of {place:?} do not grow: {known}, {token}");
             before.push((place, if passed_on { succeeds } else { Some(old) }));
         }
-        self.check_overtaking(&stand.asked, stand.earliest, token);
+        self.check_overtaking(&attempt.asked, attempt.earliest, token);
         self.is_next_token(token, now);
         self.hand_offs += 1;
-        let (asked, deadline) = (stand.asked.clone(), now.monotonic + lease);
+        let (asked, deadline) = (attempt.asked.clone(), now.monotonic + lease);
         self.unclaimed.push(Unclaimed {
             token,
-            stand,
+            attempt,
             timestamp,
             deadline,
             before,
@@ -239,28 +242,28 @@ impl Court {
             return false;
         };
         let own = self.unclaimed.swap_remove(at);
-        assert!(is_same(&own.stand.asked.places, &asked.places), "{asked:?} claims a part of {own:?}");
+        assert!(is_same(&own.attempt.asked.places, &asked.places), "{asked:?} claims a part of {own:?}");
         let late = self.all_excused.max(own.deadline + self.grain(now));
         assert!(now.monotonic <= late, "{asked:?} claims {own:?} late, at {now:?}");
-        assert!(keys.iter().all(|key| own.stands_in(key)), "{asked:?} claims {own:?} in {keys:?}");
+        assert!(keys.iter().all(|key| own.is_still_in(key)), "{asked:?} claims {own:?} in {keys:?}");
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
         for (place, predecessor) in asked.places.iter().zip(&told.before) {
             let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
             // Several keys are reported in the order in which they were first asked for.
-            if asked.places != own.stand.asked.places {
+            if asked.places != own.attempt.asked.places {
                 continue;
             }
             if let Some(before) = before.filter(|_| self.clock_set.is_none()) {
-                before.check_predecessor(&own.stand.asked, *predecessor, own.wall);
+                before.check_predecessor(&own.attempt.asked, *predecessor, own.wall);
             }
             self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
         }
         self.granted_here.insert(token);
         self.bind(asked, token);
-        self.line.retain(|stand| !(stand.asked.id == asked.id && stand.shares_key_with(&asked.places)));
+        self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));
         // The process of its channel is there. That of another channel too; whether that is enough is left open.
-        if let Some(channel) = own.stand.asked.notify {
+        if let Some(channel) = own.attempt.asked.notify {
             self.silent.remove(&channel);
         }
         self.may_be_heard(asked.notify);
@@ -271,20 +274,20 @@ impl Court {
     /// A grant can no longer be claimed: there has to be a reason.
     pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
         let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
-        let Unclaimed { stand, timestamp, deadline, before, is_announced, was_refused, is_moved, .. } =
+        let Unclaimed { attempt, timestamp, deadline, before, is_announced, was_refused, is_moved, .. } =
             self.unclaimed.swap_remove(at);
-        let Asked { id, places, notify, session, conn, .. } = stand.asked.clone();
+        let Asked { id, places, notify, session, conn, .. } = attempt.asked.clone();
         let channel = notify.unwrap();
         let is_over = now.monotonic >= deadline;
         let is_released = cause.ended.iter().any(|(own, _)| *own == token);
         let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
         let is_cancelled = is_at && (cause.cancels == id || cause.cancels_channel == Some(channel));
-        let is_recent = now.monotonic - stand.sent < now.claim;
+        let is_recent = now.monotonic - attempt.sent < now.claim;
         let is_unheard = is_announced || !(ears(channel).is_subscribed || is_recent);
         let has_left = session && self.ended_conns.contains(&conn);
         assert!(
             is_over || is_released || is_cancelled || has_left || cause.asks == id || is_unheard,
-            "{stand:?} can no longer claim {token} at {now:?}: {cause:?}"
+            "{attempt:?} can no longer claim {token} at {now:?}: {cause:?}"
         );
         self.lost.extend(before.into_iter().map(|(place, before)| Lost {
             token,
@@ -300,7 +303,7 @@ impl Court {
         if is_cancelled || is_released {
             self.expect_news(channel, News::Cancelled, id);
         } else {
-            if is_over && self.line.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
+            if is_over && self.queue.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
                 // Its process may be there if it was never notified, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
                 // Nor if its claim may have waited for a server that stood still.
@@ -309,18 +312,18 @@ impl Court {
                 let known = self.silent.entry(channel).or_default();
                 *known |= is_sure;
             }
-            let mut stand = stand;
-            if self.own_stands(&stand.asked).next().is_some() {
-                stand.latest = u64::MAX;
+            let mut attempt = attempt;
+            if self.own_attempts(&attempt.asked).next().is_some() {
+                attempt.latest = u64::MAX;
             }
-            self.keep_place(&mut stand, now);
+            self.keep_place(&mut attempt, now);
         }
     }
 
     /// An attempt without a connection no longer waits, and was granted nothing: there has to be a reason.
     pub fn attempt_left(&mut self, at: usize, cause: &Cause, ears: impl Fn(u8) -> Ears, is_slot_lost: bool, now: Now) {
-        let mut stand = self.line.swap_remove(at);
-        let Asked { id, places, notify, session, conn, lease, .. } = stand.asked.clone();
+        let mut attempt = self.queue.swap_remove(at);
+        let Asked { id, places, notify, session, conn, lease, .. } = attempt.asked.clone();
         let channel = notify.unwrap();
         let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
         if is_at && (cause.cancels == id || cause.cancels_channel == Some(channel)) {
@@ -329,26 +332,26 @@ impl Court {
             self.expect_news(channel, News::Unblocked, id);
         } else if is_slot_lost || now.longest_lease.is_some_and(|longest| lease > longest) {
             self.expect_news(channel, News::Unblocked, id);
-            let is_over = now.monotonic >= stand.until;
+            let is_over = now.monotonic >= attempt.until;
             if is_over {
                 self.expect_news(channel, News::TimedOut, id);
             }
             if is_over || (session && self.ended_conns.contains(&conn)) {
                 // Which of the two came first is not known: it may have its place.
-                self.may_keep_place(stand, now);
+                self.may_keep_place(attempt, now);
             }
         } else if session && self.ended_conns.contains(&conn) {
-            self.keep_place(&mut stand, now);
-        } else if now.monotonic >= stand.until {
+            self.keep_place(&mut attempt, now);
+        } else if now.monotonic >= attempt.until {
             self.expect_news(channel, News::TimedOut, id);
-            self.keep_place(&mut stand, now);
+            self.keep_place(&mut attempt, now);
         } else {
-            let is_recent = now.monotonic - stand.sent < now.claim;
+            let is_recent = now.monotonic - attempt.sent < now.claim;
             let is_skipped = self.silent.contains_key(&channel);
             let is_heard = (ears(channel).is_subscribed || is_recent) && !is_skipped;
-            assert!(!is_heard, "{stand:?} was passed over at {now:?}, and can be heard");
+            assert!(!is_heard, "{attempt:?} was passed over at {now:?}, and can be heard");
             self.passed_over += 1;
-            self.keep_place(&mut stand, now);
+            self.keep_place(&mut attempt, now);
         }
     }
 
@@ -361,7 +364,7 @@ impl Court {
 
     /// The slot of a key was lost: its grants end at their timestamps.
     pub(super) fn claims_are_moved(&mut self, place: &Place) {
-        let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.places.contains(place));
+        let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.places.contains(place));
         own.for_each(|own| own.is_moved = true);
         self.lost.iter_mut().filter(|lost| lost.place == *place).for_each(Lost::stays);
     }
@@ -371,17 +374,17 @@ impl Court {
     }
 
     /// A newer command takes the place of one without a connection.
-    pub fn may_be_replaced(&mut self, stand: &Stand) {
-        if let Some(channel) = stand.asked.notify.filter(|_| stand.waits) {
-            self.expect_news(channel, News::Unblocked, stand.asked.id);
+    pub fn may_be_replaced(&mut self, attempt: &Attempt) {
+        if let Some(channel) = attempt.asked.notify.filter(|_| attempt.waits) {
+            self.expect_news(channel, News::Unblocked, attempt.asked.id);
         }
     }
 
     /// A message is published.
     pub fn published(&mut self, channel: u8, news: News, id: u64, place: &Place) {
         if news == News::Granted {
-            let own = self.unclaimed.iter_mut().filter(|own| own.stand.asked.id == Some(id));
-            own.filter(|own| own.stand.asked.places.first() == Some(place)).for_each(|own| own.is_announced = true);
+            let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.id == Some(id));
+            own.filter(|own| own.attempt.asked.places.first() == Some(place)).for_each(|own| own.is_announced = true);
             return;
         }
         let left = self.news.get_mut(&(channel, news, id)).filter(|left| **left > 0);
@@ -400,20 +403,20 @@ impl Court {
         for lost in self.lost.iter_mut().filter(|lost| lost.passes_on) {
             // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
             let is_predecessor = self.clock_set.is_some_and(|at| at + now.claim >= lost.deadline);
-            let stands = key(&lost.place, now.wall).is_some_and(|key| lost.stands_in(&key));
+            let is_there = key(&lost.place, now.wall).is_some_and(|key| lost.is_still_in(&key));
             assert!(
-                !stands || is_predecessor || is_soon,
+                !is_there || is_predecessor || is_soon,
                 "{lost:?} reached nobody, and does not pass on at {now:?}: timer in {timer:?} ms"
             );
             // Its value has changed: the server has forgotten it, even if an EXTEND brings the same value back.
-            lost.passes_on = stands || is_soon;
+            lost.passes_on = is_there || is_soon;
         }
-        for stand in self.line.iter().filter(|stand| stand.waits && stand.asked.notify.is_some()) {
-            let has_left = stand.asked.session && self.ended_conns.contains(&stand.asked.conn);
-            assert!(!has_left, "{stand:?} waits on, and its connection has ended");
+        for attempt in self.queue.iter().filter(|attempt| attempt.waits && attempt.asked.notify.is_some()) {
+            let has_left = attempt.asked.session && self.ended_conns.contains(&attempt.asked.conn);
+            assert!(!has_left, "{attempt:?} waits on, and its connection has ended");
         }
         for own in &self.unclaimed {
-            let has_left = own.stand.asked.session && self.ended_conns.contains(&own.stand.asked.conn);
+            let has_left = own.attempt.asked.session && self.ended_conns.contains(&own.attempt.asked.conn);
             assert!(!has_left, "{own:?} can be claimed, and its connection has ended");
         }
     }

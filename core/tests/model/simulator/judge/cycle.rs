@@ -1,6 +1,6 @@
 //! Whether a client that begins to wait would wait for itself: every client that can go on does, until none can.
 
-use super::{Asked, Court, Now, Raw, Stand};
+use super::{Asked, Attempt, Court, Now, Raw};
 use crate::fake::Place;
 
 /// A client that waits on its connection, or would, and the earliest and latest position at which it came.
@@ -18,23 +18,23 @@ enum Assume {
 }
 
 /// Attempts that are notified on a channel are not considered, by contract.
-fn waits_on_connection(stand: &Stand) -> bool {
-    stand.waits && stand.asked.notify.is_none()
+fn waits_on_connection(attempt: &Attempt) -> bool {
+    attempt.waits && attempt.asked.notify.is_none()
 }
 
 impl Court {
     /// Whether a client, if it waited, would wait for itself; `None`: that is not certain. `own`: its earlier places.
-    pub fn closes_cycle(&self, asked: &Asked, own: &[Stand], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
+    pub fn closes_cycle(&self, asked: &Asked, own: &[Attempt], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
         if !self.has_session(asked.conn) {
             return Some(false);
         }
-        let mut waits: Vec<Wait<'_>> = (self.line.iter().filter(|stand| waits_on_connection(stand)))
-            .map(|stand| Wait { asked: &stand.asked, earliest: stand.earliest, latest: stand.latest })
+        let mut waits: Vec<Wait<'_>> = (self.queue.iter().filter(|attempt| waits_on_connection(attempt)))
+            .map(|attempt| Wait { asked: &attempt.asked, earliest: attempt.earliest, latest: attempt.latest })
             .collect();
         waits.push(Wait {
             asked,
-            earliest: own.iter().map(|stand| stand.earliest).min().unwrap_or(u64::MAX),
-            latest: own.iter().map(|stand| stand.latest).min().unwrap_or(u64::MAX),
+            earliest: own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX),
+            latest: own.iter().map(|attempt| attempt.latest).min().unwrap_or(u64::MAX),
         });
         let is_stuck = |gone: Option<u64>, assume| self.never_goes_on(&waits, gone, assume, now, &key);
         // The cycle is its own only if it could go on once everything that it holds is released.
@@ -78,14 +78,14 @@ impl Court {
 
     /// How many holders a waiter and those ahead of it allow, itself included.
     fn fewest(&self, wait: &Wait<'_>, place: &Place, assume: Assume) -> usize {
-        let is_ahead = |stand: &&Stand| {
+        let is_ahead = |attempt: &&Attempt| {
             let came_earlier = match assume {
-                Assume::Neither => stand.latest < wait.earliest,
-                Assume::Both => stand.earliest < wait.latest,
+                Assume::Neither => attempt.latest < wait.earliest,
+                Assume::Both => attempt.earliest < wait.latest,
             };
-            waits_on_connection(stand) && came_earlier && stand.asked.places == [place.clone()]
+            waits_on_connection(attempt) && came_earlier && attempt.asked.places == [place.clone()]
         };
-        let ahead = self.line.iter().filter(is_ahead).map(|stand| stand.asked.share.most());
+        let ahead = self.queue.iter().filter(is_ahead).map(|attempt| attempt.asked.share.most());
         ahead.chain([wait.asked.share.most()]).min().unwrap_or(1)
     }
 }

@@ -85,9 +85,9 @@ impl Court {
             let is_extended = cause.extended == Some(holder.token);
             // If a grant with the ID of a waiter gets into the key, that waiter gets the grant.
             let waits = || {
-                self.line
-                    .iter()
-                    .any(|stand| stand.waits && stand.asked.id == holder.id && stand.asked.places.contains(place))
+                self.queue.iter().any(|attempt| {
+                    attempt.waits && attempt.asked.id == holder.id && attempt.asked.places.contains(place)
+                })
             };
             let is_asked_again =
                 holder.id.is_some() && holder.timestamp > earlier.timestamp && (cause.asks == holder.id || waits());

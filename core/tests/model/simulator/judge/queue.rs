@@ -14,7 +14,7 @@ pub(super) const RETRY: u64 = 20_000;
 
 /// An attempt that waits or has a place.
 #[derive(Clone, Debug)]
-pub struct Stand {
+pub struct Attempt {
     pub asked: Asked,
     /// When its wait or its place is over.
     pub until: u64,
@@ -44,7 +44,7 @@ pub enum Waits {
     BeyondGrace,
 }
 
-impl Stand {
+impl Attempt {
     pub fn shares_key_with(&self, places: &[Place]) -> bool {
         self.asked.places.iter().any(|place| places.contains(place))
     }
@@ -61,37 +61,37 @@ impl Stand {
 
 impl Court {
     /// The places of an attempt.
-    pub(super) fn own_stands<'s>(&'s self, asked: &'s Asked) -> impl Iterator<Item = &'s Stand> {
-        let is_own = |stand: &&Stand| stand.asked.id.is_some() && stand.asked.id == asked.id;
-        self.line.iter().filter(is_own).filter(|stand| stand.shares_key_with(&asked.places))
+    pub(super) fn own_attempts<'s>(&'s self, asked: &'s Asked) -> impl Iterator<Item = &'s Attempt> {
+        let is_own = |attempt: &&Attempt| attempt.asked.id.is_some() && attempt.asked.id == asked.id;
+        self.queue.iter().filter(is_own).filter(|attempt| attempt.shares_key_with(&asked.places))
     }
 
     /// A refused client waits, or has a place if it has an ID. `own`: its place before the command.
-    pub fn arrives(&mut self, asked: Asked, own: &[Stand], waits: bool, now: Now) {
+    pub fn arrives(&mut self, asked: Asked, own: &[Attempt], waits: bool, now: Now) {
         self.arrivals += 1;
         let arrival = self.arrivals;
         let (id, places) = (asked.id, asked.places.clone());
-        self.line.retain(|stand| !(id.is_some() && stand.asked.id == id && stand.shares_key_with(&places)));
-        let earliest = own.iter().map(|stand| stand.earliest).min().unwrap_or(arrival);
-        let latest = own.iter().map(|stand| stand.latest.min(arrival)).min().unwrap_or(arrival);
+        self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(&places)));
+        let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(arrival);
+        let latest = own.iter().map(|attempt| attempt.latest.min(arrival)).min().unwrap_or(arrival);
         let until = now.monotonic + if waits { asked.wait } else { now.place };
         if waits || (id.is_some() && now.place > 0) {
             if let Some(channel) = asked.notify.filter(|_| waits) {
                 self.silent.remove(&channel);
             }
             let (sent, written) = (now.monotonic, Vec::new());
-            self.line.push(Stand { asked, until, earliest, latest, waits, sent, written, is_cancelled: false });
+            self.queue.push(Attempt { asked, until, earliest, latest, waits, sent, written, is_cancelled: false });
         }
     }
 
     /// An attempt that does not wait has a place from now on, or was cancelled and changes nothing.
     pub fn arrives_unless_barred(&mut self, asked: Asked, now: Now) {
-        let is_own = |stand: &&mut Stand| stand.asked.id == asked.id && stand.shares_key_with(&asked.places);
-        let places = self.line.iter_mut().filter(|stand| !stand.waits).filter(is_own);
-        places.for_each(|stand| stand.latest = u64::MAX);
+        let is_own = |attempt: &&mut Attempt| attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places);
+        let places = self.queue.iter_mut().filter(|attempt| !attempt.waits).filter(is_own);
+        places.for_each(|attempt| attempt.latest = u64::MAX);
         let until = now.monotonic + now.place;
         let (sent, written) = (now.monotonic, Vec::new());
-        self.line.push(Stand {
+        self.queue.push(Attempt {
             asked,
             until,
             earliest: 0,
@@ -104,28 +104,28 @@ impl Court {
     }
 
     /// The places that an attempt has; one that is over may still be there.
-    pub fn stands_of(&self, asked: &Asked, now: Now) -> Vec<Stand> {
-        let mut own: Vec<Stand> = self.own_stands(asked).cloned().collect();
+    pub fn attempts_of(&self, asked: &Asked, now: Now) -> Vec<Attempt> {
+        let mut own: Vec<Attempt> = self.own_attempts(asked).cloned().collect();
         let is_one = own.len() == 1;
-        let is_kept = |stand: &Stand| {
+        let is_kept = |attempt: &Attempt| {
             is_one
-                && stand.has_same_keys_as(asked)
-                && (stand.waits || (now.keeps_places && now.monotonic < stand.until))
+                && attempt.has_same_keys_as(asked)
+                && (attempt.waits || (now.keeps_places && now.monotonic < attempt.until))
         };
-        for stand in own.iter_mut().filter(|stand| !is_kept(stand)) {
-            stand.latest = u64::MAX;
+        for attempt in own.iter_mut().filter(|attempt| !is_kept(attempt)) {
+            attempt.latest = u64::MAX;
         }
         own
     }
 
     /// The client that waits on a connection.
-    pub fn waiter(&self, conn: u64) -> Option<&Stand> {
-        self.line.iter().find(|stand| stand.is_blocked_on(conn))
+    pub fn waiter(&self, conn: u64) -> Option<&Attempt> {
+        self.queue.iter().find(|attempt| attempt.is_blocked_on(conn))
     }
 
-    fn take_waiter(&mut self, conn: u64) -> Stand {
-        let at = self.line.iter().position(|stand| stand.is_blocked_on(conn));
-        self.line.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
+    fn take_waiter(&mut self, conn: u64) -> Attempt {
+        let at = self.queue.iter().position(|attempt| attempt.is_blocked_on(conn));
+        self.queue.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
     }
 
     /// A grant is sent to a waiter.
@@ -138,26 +138,26 @@ impl Court {
         now: Now,
     ) -> Asked {
         let token = told.token;
-        let mut stand = self.take_waiter(conn);
-        stand.written = written;
+        let mut attempt = self.take_waiter(conn);
+        attempt.written = written;
         self.hand_offs += 1;
-        if self.told(writes, &stand.asked, told, now) {
-            self.check_overtaking(&stand.asked, stand.earliest, token);
+        if self.told(writes, &attempt.asked, told, now) {
+            self.check_overtaking(&attempt.asked, attempt.earliest, token);
         } else {
-            assert!(stand.asked.id.is_some(), "{stand:?} is sent {token}, which is nothing new");
+            assert!(attempt.asked.id.is_some(), "{attempt:?} is sent {token}, which is nothing new");
         }
-        let asked = stand.asked.clone();
-        self.on_the_way.insert((token, conn), stand);
+        let asked = attempt.asked.clone();
+        self.on_the_way.insert((token, conn), attempt);
         asked
     }
 
     /// Nobody that surely came earlier waits for one of the keys alone.
     pub(super) fn check_overtaking(&self, asked: &Asked, earliest: u64, token: u64) {
-        let ahead = self.line.iter().find(|stand| {
-            let wants_it_alone = stand.asked.places.len() == 1 && stand.shares_key_with(&asked.places);
-            let is_own = stand.asked.id.is_some() && stand.asked.id == asked.id;
-            let can_claim = stand.asked.notify.is_none() || !self.is_full();
-            stand.waits && wants_it_alone && !is_own && can_claim && stand.latest < earliest
+        let ahead = self.queue.iter().find(|attempt| {
+            let wants_it_alone = attempt.asked.places.len() == 1 && attempt.shares_key_with(&asked.places);
+            let is_own = attempt.asked.id.is_some() && attempt.asked.id == asked.id;
+            let can_claim = attempt.asked.notify.is_none() || !self.is_full();
+            attempt.waits && wants_it_alone && !is_own && can_claim && attempt.latest < earliest
         });
         if let Some(ahead) = ahead {
             panic!("{asked:?} got {token} before {ahead:?}");
@@ -166,50 +166,50 @@ impl Court {
 
     /// A wait ended without the lock; `cancelled`: by LOCK.CANCEL.
     pub fn wait_ended(&mut self, conn: u64, how: Waits, cause: &super::Cause, now: Now) {
-        let mut stand = self.take_waiter(conn);
-        let is_cancelled = cause.cancels.is_some() && cause.cancels == stand.asked.id;
+        let mut attempt = self.take_waiter(conn);
+        let is_cancelled = cause.cancels.is_some() && cause.cancels == attempt.asked.id;
         match how {
             Waits::NotGranted if !is_cancelled => {
-                assert!(now.monotonic >= stand.until, "the wait of {stand:?} ended early, at {now:?}");
-                self.keep_place(&mut stand, now);
+                assert!(now.monotonic >= attempt.until, "the wait of {attempt:?} ended early, at {now:?}");
+                self.keep_place(&mut attempt, now);
             }
             Waits::Replaced => {
                 assert!(
-                    stand.asked.id.is_some() && cause.asks == stand.asked.id,
-                    "{stand:?} was replaced by {cause:?}"
+                    attempt.asked.id.is_some() && cause.asks == attempt.asked.id,
+                    "{attempt:?} was replaced by {cause:?}"
                 );
             }
             Waits::BeyondGrace => {
                 assert!(
-                    now.longest_lease.is_some_and(|longest| stand.asked.lease > longest),
-                    "{stand:?} fits the grace"
+                    now.longest_lease.is_some_and(|longest| attempt.asked.lease > longest),
+                    "{attempt:?} fits the grace"
                 );
             }
             Waits::NotGranted | Waits::Demoted | Waits::SlotLost => {}
         }
     }
 
-    pub(super) fn keep_place(&mut self, stand: &mut Stand, now: Now) {
-        if stand.asked.id.is_some() && now.place > 0 {
-            stand.waits = false;
-            stand.until = now.monotonic + now.place;
-            self.line.push(stand.clone());
+    pub(super) fn keep_place(&mut self, attempt: &mut Attempt, now: Now) {
+        if attempt.asked.id.is_some() && now.place > 0 {
+            attempt.waits = false;
+            attempt.until = now.monotonic + now.place;
+            self.queue.push(attempt.clone());
         }
     }
 
     /// It may have its place, or not.
-    pub(super) fn may_keep_place(&mut self, mut stand: Stand, now: Now) {
-        if stand.asked.id.is_some() && now.place > 0 {
-            (stand.waits, stand.until) = (false, 0);
-            self.line.push(stand);
+    pub(super) fn may_keep_place(&mut self, mut attempt: Attempt, now: Now) {
+        if attempt.asked.id.is_some() && now.place > 0 {
+            (attempt.waits, attempt.until) = (false, 0);
+            self.queue.push(attempt);
         }
     }
 
     /// Places in the queue of a key may be gone, and sessions: its slot was lost.
     pub fn slot_lost(&mut self, place: &Place) {
         self.due_sessions.retain(|(_, own), _| own != place);
-        for stand in self.line.iter_mut().filter(|stand| !stand.waits && stand.asked.places.contains(place)) {
-            stand.until = 0;
+        for attempt in self.queue.iter_mut().filter(|attempt| !attempt.waits && attempt.asked.places.contains(place)) {
+            attempt.until = 0;
         }
         self.claims_are_moved(place);
         let sessions = self.sessions.iter_mut().filter(|((_, own), _)| own == place);
@@ -221,8 +221,8 @@ impl Court {
     /// A client that waited is gone.
     pub fn left(&mut self, conn: u64, now: Now) {
         if self.waiter(conn).is_some() {
-            let mut stand = self.take_waiter(conn);
-            self.keep_place(&mut stand, now);
+            let mut attempt = self.take_waiter(conn);
+            self.keep_place(&mut attempt, now);
         }
     }
 
@@ -233,9 +233,9 @@ impl Court {
 
     /// A grant did not reach its client. Returns whether it passes on.
     pub fn undelivered(&mut self, token: u64, conn: u64, now: Now) -> bool {
-        let Some(mut stand) = self.on_the_way.remove(&(token, conn)) else { return false };
-        let id = stand.asked.id;
-        self.lost.extend(stand.asked.places.iter().zip(&stand.written).map(|(place, timestamp)| Lost {
+        let Some(mut attempt) = self.on_the_way.remove(&(token, conn)) else { return false };
+        let id = attempt.asked.id;
+        self.lost.extend(attempt.asked.places.iter().zip(&attempt.written).map(|(place, timestamp)| Lost {
             token,
             place: place.clone(),
             timestamp: *timestamp,
@@ -246,29 +246,29 @@ impl Court {
             passes_on: true,
             was_unclaimed: false,
         }));
-        if stand.is_cancelled {
-            stand.asked.id = None;
+        if attempt.is_cancelled {
+            attempt.asked.id = None;
         }
-        if !stand.asked.places.is_empty() {
+        if !attempt.asked.places.is_empty() {
             // If its attempt has asked again in another way, that is its place.
-            let has_asked_again = stand.latest == u64::MAX || self.own_stands(&stand.asked).next().is_some();
+            let has_asked_again = attempt.latest == u64::MAX || self.own_attempts(&attempt.asked).next().is_some();
             self.arrivals += 1;
-            stand.latest = if has_asked_again { u64::MAX } else { self.arrivals };
-            self.keep_place(&mut stand, now);
+            attempt.latest = if has_asked_again { u64::MAX } else { self.arrivals };
+            self.keep_place(&mut attempt, now);
         }
         true
     }
 
     /// An ID is cancelled: it has no place, nor will it have one.
     pub fn cancelled(&mut self, place: &Place, id: u64, ended: &[(u64, Place)], now: Now) {
-        let is_it = |stand: &Stand| stand.asked.id == Some(id) && stand.asked.places.contains(place);
-        self.line.retain(|stand| stand.waits || !is_it(stand));
-        for ((token, _), stand) in self.on_the_way.iter_mut().filter(|(_, stand)| is_it(stand)) {
+        let is_it = |attempt: &Attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place);
+        self.queue.retain(|attempt| attempt.waits || !is_it(attempt));
+        for ((token, _), attempt) in self.on_the_way.iter_mut().filter(|(_, attempt)| is_it(attempt)) {
             if ended.iter().any(|(own, _)| own == token) {
-                stand.is_cancelled = true;
+                attempt.is_cancelled = true;
             }
             // If its grant is lost, it has its place again or not.
-            stand.latest = u64::MAX;
+            attempt.latest = u64::MAX;
         }
         if now.place > 0 {
             // Without memory, only one that was known.
@@ -290,8 +290,8 @@ impl Court {
     }
 
     /// Whether an ID has a place in the queue of a key.
-    pub fn stands(&self, place: &Place, id: u64) -> Option<&Stand> {
-        self.line.iter().find(|stand| stand.asked.id == Some(id) && stand.asked.places.contains(place))
+    pub fn attempt(&self, place: &Place, id: u64) -> Option<&Attempt> {
+        self.queue.iter().find(|attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place))
     }
 
     /// The event-loop iteration is over: no client waits that could have been served, or whose wait is over, unless a
@@ -305,17 +305,17 @@ impl Court {
     ) {
         let is_open = is_open && (now.longest_lease.is_none() || self.gate_is_open);
         self.open_since = if is_open { self.open_since.or(Some(now.monotonic)) } else { None };
-        self.line.retain(|stand| stand.waits || stand.until == 0 || now.monotonic < stand.until + 1_000_000);
+        self.queue.retain(|attempt| attempt.waits || attempt.until == 0 || now.monotonic < attempt.until + 1_000_000);
         let grain = self.grain(now);
-        let is_late = |stand: &&Stand| stand.waits && now.monotonic > stand.until + grain + 100;
+        let is_late = |attempt: &&Attempt| attempt.waits && now.monotonic > attempt.until + grain + 100;
         if timer != Some(0) && now.monotonic >= self.all_excused {
-            if let Some(stand) = self.line.iter().find(is_late) {
-                panic!("{stand:?} waits longer than it wants to, at {now:?}: the timer fires in {timer:?} ms");
+            if let Some(attempt) = self.queue.iter().find(is_late) {
+                panic!("{attempt:?} waits longer than it wants to, at {now:?}: the timer fires in {timer:?} ms");
             }
         }
         if let Some(longest) = now.longest_lease.filter(|_| now.monotonic > self.limit_since + 300_000) {
-            if let Some(stand) = self.line.iter().find(|stand| stand.waits && stand.asked.lease > longest) {
-                panic!("{stand:?} waits for a lease that the grace does not cover, at {now:?}");
+            if let Some(attempt) = self.queue.iter().find(|attempt| attempt.waits && attempt.asked.lease > longest) {
+                panic!("{attempt:?} waits for a lease that the grace does not cover, at {now:?}");
             }
         }
         let is_ready = self.open_since.is_some_and(|since| now.monotonic > since + RETRY + GRAIN);
@@ -325,15 +325,15 @@ impl Court {
         }
         self.check_ended_sessions(now, timer, &key);
         self.check_unclaimed(now, timer, &key);
-        match self.who_could_be_served(now, &key).map(|(stand, by_time)| (stand.clone(), by_time)) {
+        match self.who_could_be_served(now, &key).map(|(attempt, by_time)| (attempt.clone(), by_time)) {
             None => self.put_off = 0,
-            Some((stand, by_time)) => {
+            Some((attempt, by_time)) => {
                 // A client that takes a lock in the millisecond in which it expires may leave room for others.
                 let most = if by_time { grain / 1_000 } else { 1 };
                 let is_put_off = timer.is_some_and(|timer| timer <= most);
-                assert!(is_put_off, "{stand:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
+                assert!(is_put_off, "{attempt:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
                 self.put_off += 1;
-                assert!(self.put_off < 100, "{stand:?} could be served at {now:?}, and is put off again and again");
+                assert!(self.put_off < 100, "{attempt:?} could be served at {now:?}, and is put off again and again");
             }
         }
     }
@@ -354,14 +354,15 @@ impl Court {
     }
 
     /// A waiter that can be served now, and whether that became possible only in the last moment.
-    fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Stand, bool)> {
-        let waiting = || self.line.iter().filter(|stand| stand.waits);
+    fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
+        let waiting = || self.queue.iter().filter(|attempt| attempt.waits);
         // Attempts wait until there is memory, and a moment longer.
-        let waits_for_memory = |stand: &Stand| stand.asked.notify.is_some() && now.monotonic < self.no_memory_until;
-        waiting().filter(|stand| !waits_for_memory(stand)).find_map(|stand| {
-            let most = stand.asked.share.most();
+        let waits_for_memory =
+            |attempt: &Attempt| attempt.asked.notify.is_some() && now.monotonic < self.no_memory_until;
+        waiting().filter(|attempt| !waits_for_memory(attempt)).find_map(|attempt| {
+            let most = attempt.asked.share.most();
             let mut by_time = false;
-            for place in &stand.asked.places {
+            for place in &attempt.asked.places {
                 if self.excused.get(place).is_some_and(|until| now.monotonic < *until) {
                     return None;
                 }
@@ -370,24 +371,24 @@ impl Court {
                     return None;
                 }
                 // Those for this key alone come first, in their order.
-                let is_ahead = |other: &&Stand| {
+                let is_ahead = |other: &&Attempt| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
                     // But for memory an attempt could have it: others that wait for this lock alone are served before
                     // it.
-                    let fits = stand.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
+                    let fits = attempt.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
                     let is_passed = self.is_full() && waits_for_memory(other) && fits;
-                    !std::ptr::eq(*other, stand) && wants_it_alone && !is_passed && other.earliest < stand.latest
+                    !std::ptr::eq(*other, attempt) && wants_it_alone && !is_passed && other.earliest < attempt.latest
                 };
                 if waiting().any(|other| is_ahead(&other)) {
                     return None;
                 }
-                if !raw.admits(most, now.wall) || raw.is_held_by(stand.asked.id, now.wall) {
+                if !raw.admits(most, now.wall) || raw.is_held_by(attempt.asked.id, now.wall) {
                     return None;
                 }
                 let then = now.wall - self.grain(now);
                 by_time |= !key(place, then)?.admits(most, then);
             }
-            Some((stand, by_time))
+            Some((attempt, by_time))
         })
     }
 }

@@ -71,7 +71,7 @@ pub fn options() -> impl Iterator<Item = (&'static str, BTreeSet<String>)> {
 
 const TEN_YEARS_MS: u128 = 315_360_000_000;
 /// The longest wait without a connection: an hour.
-const LONGEST_TOLD: Micros = Micros(3_600_000_000);
+const LONGEST_NOTIFY_WAIT: Micros = Micros(3_600_000_000);
 
 /// The first byte of the input chooses the command; the rest is its arguments, between line ends.
 pub fn check(input: &[u8]) {
@@ -131,7 +131,7 @@ fn check_ask(found: &Options<'_>, expected: &Expected<'_>) {
         (_, None, ..) => None,
         (_, _, None, _) => Some(Error::ChannelNeeds { option, missing: "WAIT" }),
         (.., None) => Some(Error::ChannelNeeds { option, missing: "ID" }),
-        (_, _, Some(wait), _) => (wait > LONGEST_TOLD).then_some(Error::WaitToldTooLong),
+        (_, _, Some(wait), _) => (wait > LONGEST_NOTIFY_WAIT).then_some(Error::NotifyWaitTooLong),
     };
     error.into_iter().for_each(assert_text);
     match found.ask() {

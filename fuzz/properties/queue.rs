@@ -24,7 +24,7 @@ const KEYS: u8 = 3;
 const ATTEMPTS: u8 = 6;
 const CHANNELS: u8 = 3;
 /// Steps from this first byte on concern attempts that are notified on a channel.
-const OF_TOLD: u8 = 200;
+const OF_NOTIFIED: u8 = 200;
 const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
 
 /// The plain list.
@@ -32,7 +32,7 @@ const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share:
 struct Plain {
     all: Vec<Entry>,
     /// The skipped channels.
-    silent: BTreeSet<u8>,
+    skipped: BTreeSet<u8>,
     /// The attempt served last: its ticket and its keys.
     served: Option<(Ticket, Vec<u8>, u8)>,
     /// How many steps there were.
@@ -61,14 +61,14 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         };
         let keep = (step[2] >= 128).then_some(u64::from(step[2]));
         plain.steps += 1;
-        if step[0] >= OF_TOLD {
+        if step[0] >= OF_NOTIFIED {
             notified::step(&mut queues, &mut plain, step[0] % 8, who, keep);
         } else {
             one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
         }
         // A channel is known for as long as one of its attempts waits.
         let known = channels(plain.all.iter());
-        plain.silent.retain(|channel| known.contains(channel));
+        plain.skipped.retain(|channel| known.contains(channel));
         compare(&queues, &plain, &is_kept);
     }
     let waiting = plain.all.iter().filter(|entry| entry.client.is_some()).count();
@@ -159,7 +159,7 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
     let entry = Entry { keys, at, attempt, client: Some(client), notified, is_bar: false, share, since, until: time };
     assert_eq!(found, put(&mut plain.all, entry));
     if let Some(notified) = notified {
-        plain.silent.remove(&notified.channel);
+        plain.skipped.remove(&notified.channel);
     }
 }
 
@@ -331,13 +331,13 @@ fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], queue: QueueId, key:
 }
 
 fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
-    let Plain { all: plain, silent, .. } = plain;
+    let Plain { all: plain, skipped, .. } = plain;
     let notified = || plain.iter().filter_map(|entry| Some((entry, entry.notified?)));
     assert_eq!(queues.blocked(), plain.iter().filter(|entry| entry.is_blocked()).count());
     assert_eq!(queues.queued(), notified().map(|(entry, _)| entry.keys.len()).sum::<usize>());
     assert_eq!(queues.has_sessions(), notified().any(|(_, notified)| notified.session.is_some()));
     for number in 0..CHANNELS {
-        assert_eq!(queues.is_skipped(&channel(number)), silent.contains(&number));
+        assert_eq!(queues.is_skipped(&channel(number)), skipped.contains(&number));
     }
     let waiting = plain.iter().filter(|entry| entry.client.is_some()).count();
     assert_eq!((queues.waiters(), queues.places()), (waiting, plain.len() - waiting));

@@ -9,7 +9,7 @@ use redis_lock::engine::{KeyName, KeyNames};
 use redis_lock::lock::time::MonotonicMicros;
 
 /// Their numbers begin here; smaller ones are clients.
-const TOLD: u64 = 1_000;
+const FIRST_ATTEMPT: u64 = 1_000;
 
 pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, keep: Option<u64>) {
     let of_channel = u8::try_from(who.client).unwrap() % CHANNELS;
@@ -17,7 +17,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     match (step, id(who.attempt)) {
         (0..=3, Some(_)) => {
             let notified = Notified { channel: of_channel, session };
-            let client = TOLD + plain.steps;
+            let client = FIRST_ATTEMPT + plain.steps;
             join(queues, plain, Who { client, ..who }, Some(notified));
         }
         (4, _) => cancel_channel(queues, plain, who.keys[0], of_channel),
@@ -43,7 +43,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
         (7, _) if keep.is_some() => restore(queues, plain, who.time),
         (7, _) => {
             queues.skip(&channel(of_channel));
-            plain.silent.insert(of_channel);
+            plain.skipped.insert(of_channel);
         }
         _ => {}
     }

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The longest lease and the longest wait: 10 years.
 const LONGEST_MS: u64 = 315_360_000_000;
 /// The longest wait without a connection.
-const LONGEST_TOLD: Micros = Micros(3_600_000_000);
+const LONGEST_NOTIFY_WAIT: Micros = Micros(3_600_000_000);
 /// The longest name of a channel, in bytes.
 const LONGEST_CHANNEL: usize = 256;
 
@@ -228,7 +228,7 @@ impl<'a> Options<'a> {
     /// The arguments of a command that takes locks.
     ///
     /// # Errors
-    /// [`Error::LeaseMissing`], [`Error::ChannelNeeds`], [`Error::WaitToldTooLong`]
+    /// [`Error::LeaseMissing`], [`Error::ChannelNeeds`], [`Error::NotifyWaitTooLong`]
     pub fn ask(&self) -> Result<Ask<'a>, Error> {
         let shape = if self.details { ReplyShape::Details } else { ReplyShape::Token };
         let request = self.request()?;
@@ -236,8 +236,8 @@ impl<'a> Options<'a> {
             let option = if notify.is_sharded { "SNOTIFY" } else { "NOTIFY" };
             let wait = self.wait.ok_or(Error::ChannelNeeds { option, missing: "WAIT" })?;
             self.id.ok_or(Error::ChannelNeeds { option, missing: "ID" })?;
-            if wait > LONGEST_TOLD {
-                return Err(Error::WaitToldTooLong);
+            if wait > LONGEST_NOTIFY_WAIT {
+                return Err(Error::NotifyWaitTooLong);
             }
         }
         Ok(Ask { request, wait: self.wait(), shape, session: self.session, notify: self.notify })

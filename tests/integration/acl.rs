@@ -43,7 +43,7 @@ fn user(server: &Server, rules: &[&str]) -> Conn {
 }
 
 /// Whether the server has separate rights to read and to write a key (7.0). If not, prints that `what` is skipped.
-fn tells_reading_from_writing(server: &Server, what: &str) -> bool {
+fn distinguishes_reading_from_writing(server: &Server, what: &str) -> bool {
     let knows = server.conn().call(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
     if !knows {
         eprintln!("skipped: {what}: this server has no key permissions for reading or writing alone");
@@ -84,7 +84,7 @@ fn a_user_of_some_keys_has_no_locks_on_others() {
 #[test]
 fn each_command_needs_only_the_access_it_uses() {
     let server = Server::start();
-    if !tells_reading_from_writing(&server, "access to keys") {
+    if !distinguishes_reading_from_writing(&server, "access to keys") {
         return;
     }
     let mut admin = server.conn();

@@ -51,7 +51,7 @@ const STEPS: usize = 1_000;
 /// Grants that clients remember.
 const REMEMBERED: usize = 16;
 /// Steps printed when the servers differ.
-const TOLD: usize = 25;
+const PRINTED: usize = 25;
 
 /// A grant that a client remembers.
 #[derive(Clone)]
@@ -261,7 +261,7 @@ impl Run {
             let line = format!("{}: at {} us: {what}: {expected:?}", self.context.at, self.clocks.now);
             self.context.steps.push_back(line);
         }
-        while self.context.steps.len() > TOLD {
+        while self.context.steps.len() > PRINTED {
             self.context.steps.pop_front();
         }
         assert_eq!(found, expected, "the server (left) tells other things than the fake (right)");

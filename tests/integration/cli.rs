@@ -208,11 +208,11 @@ fn serverlock_explains_its_usage() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
     }
     // The server from its environment, and no wait.
-    let told = format!(
+    let command = format!(
         "SERVERLOCK_CLI=\"{}/redis-cli -n 3\" serverlock -w 0 report redis-cli -n 3 EXISTS report",
         shell.dir.display()
     );
-    assert_eq!(said(&shell.run(&told)), "1\n");
+    assert_eq!(said(&shell.run(&command)), "1\n");
     assert_eq!(shell.run("SERVERLOCK_CLI=false serverlock -w 0 report true").status.code(), Some(75));
     conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]);
     let since = Instant::now();
@@ -290,8 +290,8 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
     // It leaves a child behind that ignores the signal.
     let deaf = "(trap \"\" TERM; exec sleep 60) &";
-    let told = "trap \"echo told; exit\" TERM; touch on; wait";
-    let script = shell.start(&format!("exec serverlock report sh -c '{deaf} {told}'"));
+    let traps = "trap \"echo told; exit\" TERM; touch on; wait";
+    let script = shell.start(&format!("exec serverlock report sh -c '{deaf} {traps}'"));
     until("the command runs", || shell.dir.join("on").exists().then_some(()));
     let since = Instant::now();
     script.signal("TERM");

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_grant_that_is_told_again_is_lost_for_none_of_the_keys_of_which_that_was_told() {
-        let [told, other] = [5, 6].map(|number| Token::new(number).unwrap());
+        let [reported, other] = [5, 6].map(|number| Token::new(number).unwrap());
         let marks = Marks::default();
         let lost = |name: &[u8], token| Lost {
             db: 0,
@@ -254,17 +254,17 @@ mod tests {
             is_unclaimed: false,
         };
         let mut outstanding = Outstanding::default();
-        outstanding.lose([lost(b"a", told), lost(b"b", told), lost(b"a", other)]);
-        outstanding.sent(told);
-        assert!(outstanding.lost_of(KeyName::new(0, b"a"), told, &marks).is_some());
-        assert!(outstanding.lost_of(KeyName::new(1, b"a"), told, &marks).is_none(), "another database");
-        outstanding.reported_again(KeyName::new(0, b"a"), told, &marks);
-        assert!(outstanding.lost_of(KeyName::new(0, b"a"), told, &marks).is_none());
+        outstanding.lose([lost(b"a", reported), lost(b"b", reported), lost(b"a", other)]);
+        outstanding.sent(reported);
+        assert!(outstanding.lost_of(KeyName::new(0, b"a"), reported, &marks).is_some());
+        assert!(outstanding.lost_of(KeyName::new(1, b"a"), reported, &marks).is_none(), "another database");
+        outstanding.reported_again(KeyName::new(0, b"a"), reported, &marks);
+        assert!(outstanding.lost_of(KeyName::new(0, b"a"), reported, &marks).is_none());
         assert_eq!(outstanding.lost.all.len(), outstanding.lost.grants.len());
-        assert!(!outstanding.arrived(told));
+        assert!(!outstanding.arrived(reported));
         let left: Vec<_> =
             std::iter::from_fn(|| outstanding.take_lost()).map(|lost| (lost.name()[0], lost.token)).collect();
-        assert_eq!(left, [(b'b', told), (b'a', other)]);
+        assert_eq!(left, [(b'b', reported), (b'a', other)]);
         assert!(outstanding.lost.grants.is_empty());
     }
 }

@@ -142,11 +142,11 @@ mod tests {
         let late = later(START, [SECOND, SECOND, 3 * SECOND]);
         assert!(clocks.compare(&late).is_none());
         let next = later(START, [4 * SECOND; 3]);
-        assert!(clocks.compare(&next).is_none(), "the clocks stand as they did before");
+        assert!(clocks.compare(&next).is_none(), "the clocks differ as they did before");
         let hidden = later(next, [SECOND, SECOND, SECOND]);
         assert!(clocks.compare(&hidden).is_none());
         let shown = later(hidden, [3 * SECOND, 3 * SECOND, 0]);
         assert_eq!(clocks.compare(&shown).suspended, Some(Micros(3 * SECOND)));
-        assert!(clocks.compare(&shown).is_none(), "it is told once");
+        assert!(clocks.compare(&shown).is_none(), "it is reported once");
     }
 }

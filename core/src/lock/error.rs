@@ -76,7 +76,7 @@ pub enum Error {
     /// Too many attempts for several keys have this ID.
     BusyId,
     /// The value of WAIT with NOTIFY or SNOTIFY.
-    WaitToldTooLong,
+    NotifyWaitTooLong,
     /// The value of NOTIFY or SNOTIFY.
     Channel,
     /// NOTIFY and SNOTIFY.
@@ -165,7 +165,7 @@ impl fmt::Display for Error {
             Self::BusyQueue => out.write_str(
                 "BUSYLOCKS attempts already wait without a connection for lock.max-queued keys on this server",
             ),
-            Self::WaitToldTooLong => out.write_str("ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY"),
+            Self::NotifyWaitTooLong => out.write_str("ERR wait is longer than 1 hour, the most with NOTIFY or SNOTIFY"),
             Self::Channel => out.write_str("ERR channel is not 1 to 256 bytes long"),
             Self::ChannelTwice => out.write_str("ERR syntax error: NOTIFY and SNOTIFY exclude each other"),
             Self::ChannelNeeds { option, missing } => write!(out, "ERR syntax error: {option} needs {missing}"),
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Those that docs/COMMANDS.md tells apart by their first words.
-    fn told_apart() -> [(Error, &'static str); 7] {
+    /// The errors that docs/COMMANDS.md distinguishes by their first words.
+    fn distinguished() -> [(Error, &'static str); 7] {
         [
             (Error::Grace(5), "GRACE this server"),
             (Error::LeaseBeyondGrace(5), "GRACE lease"),
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_words_tell_errors_apart_that_clients_answer_differently() {
+    fn the_documented_first_words_of_an_error_are_unique() {
         let page = include_str!("../../../docs/COMMANDS.md");
         let section = page.split("| begins with |").nth(1).unwrap().split("\n\n").next().unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" ...`"));
         let documented: Vec<&str> = rows.map(|(words, _)| words).collect();
-        let known = told_apart();
+        let known = distinguished();
         assert_eq!(documented, known.map(|(_, words)| words));
         for (error, words) in known {
             let begin = |other: &&(Error, &str)| other.0.to_string().starts_with(words);

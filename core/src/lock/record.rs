@@ -332,7 +332,7 @@ fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
 }
 
 /// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or whole milli-, micro-
-/// or nanoseconds, told apart by size. Fractions of a microsecond round up. A longer value is not read: it may be
+/// or nanoseconds, distinguished by size. Fractions of a microsecond round up. A longer value is not read: it may be
 /// somebody's 100 MB.
 fn classic(bytes: &[u8]) -> Option<UnixMicros> {
     if bytes.len() > LONGEST_NUMBER {

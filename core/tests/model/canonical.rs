@@ -123,10 +123,10 @@ impl Run {
             Step::Cancel(key, attempt) => {
                 format!("{:?}", self.node.command(9, |entry| entry.cancel(KEYS[key], id(attempt))))
             }
-            Step::Arrives(client) => told(self.node.deliver(Blocked(client))),
-            Step::IsLost(client) => told(self.node.lose(Blocked(client))),
+            Step::Arrives(client) => without_ticket(self.node.deliver(Blocked(client))),
+            Step::IsLost(client) => without_ticket(self.node.lose(Blocked(client))),
             Step::Disconnect(client) => {
-                let lost = told(self.node.lose(Blocked(client)));
+                let lost = without_ticket(self.node.lose(Blocked(client)));
                 self.node.disconnect(client);
                 lost
             }
@@ -174,8 +174,8 @@ impl Run {
     }
 }
 
-/// An answer, without its ticket.
-fn told(answer: Option<redis_lock_core::engine::outbox::Answer>) -> String {
+/// An answer as text: the ticket would differ.
+fn without_ticket(answer: Option<redis_lock_core::engine::outbox::Answer>) -> String {
     use redis_lock_core::engine::outbox::Answer;
     match answer {
         Some(Answer::Granted(grant)) => format!("{:?} {:?} {:?}", grant.granted, grant.keys.len(), grant.id),
@@ -321,7 +321,7 @@ fn in_succession() -> Vec<Way> {
             node.pass(seconds(7));
             node.command(4, |entry| entry.acquire(b"a", &ask(0))).unwrap();
         }),
-        way("an attempt did, which is told of that again", |node, _| {
+        way("an attempt did, to which it is reported again", |node, _| {
             node.pass(seconds(7));
             node.command(4, |entry| entry.acquire(b"a", &named(1, ask(0)))).unwrap();
         }),

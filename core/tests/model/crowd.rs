@@ -77,7 +77,7 @@ fn no_key_is_opened_for_waiters_while_nothing_may_be_written() {
     node.world.borrow_mut().lost_slots = Some(BTreeSet::from([name(7), name(70)]));
     (1..=100).for_each(|number| node.delete(&(0, name(number))));
     assert!(node.fire());
-    assert_eq!(sent(&node), [7, 70], "they are told that their slots are not served here");
+    assert_eq!(sent(&node), [7, 70], "they get the error that their slots are not served here");
     assert_eq!(node.world.borrow().opened, opened);
     node.world.borrow_mut().is_paused = false;
     node.pass(Micros(20_000));

@@ -297,7 +297,7 @@ impl Node {
     /// Somebody else deletes a key.
     pub fn delete(&self, place: &Place) {
         if self.put(place, None).is_some() {
-            self.tell_of_key(place, KeyChange::Gone);
+            self.report_key(place, KeyChange::Gone);
         }
     }
 
@@ -361,7 +361,7 @@ impl Node {
     }
 
     /// A keyspace event reports a key.
-    pub fn tell_of_key(&self, (db, name): &Place, how: KeyChange) {
+    pub fn report_key(&self, (db, name): &Place, how: KeyChange) {
         let is_heard = {
             let world = self.world.borrow();
             world.listens_to_keys && !world.is_mute

@@ -109,15 +109,18 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
 
 #[test]
 fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
-    for (lease, is_told) in [(16, false), (18, true)] {
+    for (lease, is_logged) in [(16, false), (18, true)] {
         let node = node();
         acquire(&node, 1, b"k", &ask(lease, 0)).unwrap().unwrap();
         set_grace(&node, Some(GRACE));
         run(&node, 1);
         let monotonic = node.world.borrow().monotonic;
         assert_eq!(node.driver.borrow().engine().gate_ref().grace_left(&GRACE, monotonic), Micros(19_900_000));
-        let told = log(&node);
-        assert_eq!(told.iter().any(|line| line.contains("too short for a lease that was already granted")), is_told);
+        let logged = log(&node);
+        assert_eq!(
+            logged.iter().any(|line| line.contains("too short for a lease that was already granted")),
+            is_logged
+        );
     }
 }
 
@@ -272,8 +275,8 @@ fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
         world.monotonic = world.monotonic.after(Micros(30_000));
     }
     assert_eq!(node.command(1, |entry| entry.extend(b"a", token, seconds(7))), Err(Error::NoReplicas));
-    let told = "the machine was suspended for 30 ms: leases kept running, and waits that ended are answered now";
-    assert_eq!(log(&node), [told]);
+    let logged = "the machine was suspended for 30 ms: leases kept running, and waits that ended are answered now";
+    assert_eq!(log(&node), [logged]);
     assert_eq!(count(Counter::ClockSteps), 1);
 }
 
@@ -297,8 +300,8 @@ fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
     node.world.borrow_mut().is_replica = true;
     node.event(|entry| entry.demoted());
     run(&node, 300);
-    let told = "the grace has ended: this server is a replica now. Calls refused with GRACE: 0";
-    assert_eq!(log(&node), [told]);
+    let logged = "the grace has ended: this server is a replica now. Calls refused with GRACE: 0";
+    assert_eq!(log(&node), [logged]);
     run(&node, 300);
     assert_eq!(log(&node), [""; 0]);
 }
@@ -310,30 +313,30 @@ fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
     let faulty = grace::Settings { wanted: 0, ..GRACE };
     run(&node, 250);
     assert_eq!(log(&node), [""; 0]);
-    let is_told = |count: usize| {
-        let told = log(&node);
+    let assert_logged = |count: usize| {
+        let logged = log(&node);
         assert_eq!(
-            told.iter().filter(|line| line.contains("without min-replicas-to-write")).count(),
+            logged.iter().filter(|line| line.contains("without min-replicas-to-write")).count(),
             count,
-            "{told:?}"
+            "{logged:?}"
         );
     };
     set_grace(&node, Some(faulty));
     run(&node, 10);
-    is_told(1);
+    assert_logged(1);
     run(&node, 30);
-    is_told(0);
+    assert_logged(0);
     // It is gone, and comes again.
     set_grace(&node, None);
     run(&node, 11);
     set_grace(&node, Some(faulty));
     run(&node, 11);
-    is_told(1);
+    assert_logged(1);
     answers(&node, 1, &[0, 0]);
     set_grace(&node, Some(GRACE));
     run(&node, 11);
-    let told = log(&node);
-    assert!(told.iter().any(|line| line.contains("below the number of replicas")), "{told:?}");
+    let logged = log(&node);
+    assert!(logged.iter().any(|line| line.contains("below the number of replicas")), "{logged:?}");
 }
 
 #[test]

@@ -25,13 +25,13 @@ const K: &[&[u8]] = &[b"k"];
 const K_AND_X: &[&[u8]] = &[b"k", b"x"];
 
 /// The same, notified on a channel.
-fn told_on(channel: ChannelName<'static>, ask: Ask<'static>) -> Ask<'static> {
+fn notified_on(channel: ChannelName<'static>, ask: Ask<'static>) -> Ask<'static> {
     Ask { notify: Some(channel), ..ask }
 }
 
 /// An attempt with a lease of 5 s that waits for 9 s, notified on the first channel.
 fn attempt(number: u64) -> Ask<'static> {
-    told_on(CHANNEL, named(number, alone(5, 9)))
+    notified_on(CHANNEL, named(number, alone(5, 9)))
 }
 
 /// A server whose lock `k` is held, and on which both channels have a subscriber.
@@ -131,7 +131,7 @@ fn an_attempt_is_queued_notified_and_claims_its_lease() {
 #[test]
 fn a_free_lock_is_granted_at_once_and_a_wait_of_nothing_never_stands_in_line() {
     let (node, token) = held();
-    let outcome = acquire(&node, 2, K, &told_on(CHANNEL, named(7, alone(5, 0))));
+    let outcome = acquire(&node, 2, K, &notified_on(CHANNEL, named(7, alone(5, 0))));
     assert!(matches!(outcome, Ok(Outcome::NotGranted)));
     assert_eq!(waiters(&node), 0);
     release(&node, b"k", token);
@@ -146,7 +146,7 @@ fn a_call_that_is_sent_again_keeps_its_place_and_its_newer_arguments_apply() {
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
     node.pass(seconds(8));
-    queue(&node, K, &told_on(OTHER, named(7, alone(5, 9))));
+    queue(&node, K, &notified_on(OTHER, named(7, alone(5, 9))));
     assert_eq!(waiters(&node), 2);
     node.pass(seconds(2));
     crate::asks::settle(&node);

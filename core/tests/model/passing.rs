@@ -42,47 +42,47 @@ fn tokens(node: &Node, name: &[u8]) -> (bool, Vec<Token>) {
 #[test]
 fn listeners_are_told_of_each_change_and_of_nothing_else() {
     let node = node();
-    let told = |node: &Node| {
+    let events = |node: &Node| {
         let events = std::mem::take(&mut node.world.borrow_mut().events);
         events.into_iter().map(|(_, event)| event).collect::<Vec<_>>()
     };
     let token = hold(&node, 1, b"k", &named(7, alone(5, 0)));
-    assert_eq!(told(&node), [Event::Acquire]);
+    assert_eq!(events(&node), [Event::Acquire]);
     hold(&node, 1, b"k", &named(7, alone(5, 0)));
-    assert_eq!(told(&node), [], "its lease ends no later");
+    assert_eq!(events(&node), [], "its lease ends no later");
     hold(&node, 1, b"k", &named(7, alone(6, 0)));
-    assert_eq!(told(&node), [Event::Extend]);
+    assert_eq!(events(&node), [Event::Extend]);
     node.command(1, |entry| entry.extend(b"k", token, seconds(7))).unwrap();
-    assert_eq!(told(&node), [Event::Extend]);
+    assert_eq!(events(&node), [Event::Extend]);
     wait(&node, 2, &[b"k"], &alone(5, 9));
     node.command(1, |entry| entry.release(b"k", token)).unwrap();
-    assert_eq!(told(&node), [Event::Release, Event::Acquire], "it passes on");
+    assert_eq!(events(&node), [Event::Release, Event::Acquire], "it passes on");
     let token = granted(&node, 2).unwrap().granted.token;
     node.command(2, |entry| entry.release(b"k", token)).unwrap();
-    assert_eq!(told(&node), [Event::Release]);
+    assert_eq!(events(&node), [Event::Release]);
     for recovers in [false, true] {
         hold(&node, 1, b"k", &alone(5, 0));
         node.pass(seconds(7));
-        told(&node);
+        events(&node);
         if recovers {
             assert!(node.command(2, |entry| entry.recover(b"k", &alone(5, 0))).unwrap().is_some());
-            assert_eq!(told(&node), [Event::Lapse, Event::Recover]);
+            assert_eq!(events(&node), [Event::Lapse, Event::Recover]);
         } else {
             hold(&node, 2, b"k", &alone(5, 0));
-            assert_eq!(told(&node), [Event::Lapse, Event::Acquire]);
+            assert_eq!(events(&node), [Event::Lapse, Event::Acquire]);
             node.pass(seconds(7));
         }
     }
     let session = in_session(alone(5, 0));
     hold(&node, 3, b"s", &session);
-    told(&node);
+    events(&node);
     node.disconnect(3);
     assert!(node.fire());
-    assert_eq!(told(&node), [], "that it ends earlier is nothing to tell");
+    assert_eq!(events(&node), [], "an earlier end is not an event");
     let both = hold_all(&node, 4, &[b"x", b"y"], &alone(5, 0));
-    assert_eq!(told(&node), [Event::Acquire; 2]);
+    assert_eq!(events(&node), [Event::Acquire; 2]);
     node.command(4, |entry| entry.release_all(&[b"x", b"y"], both.token)).unwrap();
-    assert_eq!(told(&node), [Event::Release; 2]);
+    assert_eq!(events(&node), [Event::Release; 2]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
             assert!(!held.contains(&lost.granted.token), "{share:?}");
             if has_next {
                 let next = granted(&node, 3).unwrap().granted;
-                let before = next.before(0).expect("it is told of the one who never released");
+                let before = next.before(0).expect("its predecessor is the one that never released");
                 assert_eq!((before.token, before.owner()), (Some(first), Owner::parse(b"cron@db1")), "{share:?}");
                 assert_eq!(held.len(), others + 1);
             } else {
@@ -318,8 +318,8 @@ fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
         node.pass(Micros(20_000));
         settle(&node);
         if is_lost {
-            let told = node.deliver(Blocked(2));
-            assert!(matches!(told, Some(Answer::Failed(Error::SlotLost))), "{told:?}");
+            let answer = node.deliver(Blocked(2));
+            assert!(matches!(answer, Some(Answer::Failed(Error::SlotLost))), "{answer:?}");
             node.pass(Micros(20_000));
             settle(&node);
             assert!(node.world.borrow().keys.is_empty(), "what was written has gone back");
@@ -357,8 +357,8 @@ fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
     node.lose(Blocked(4));
     settle(&node);
     for client in [2, 3, 5, 6] {
-        let told = node.deliver(Blocked(client));
-        assert!(matches!(told, Some(Answer::Failed(Error::SlotLost))), "{client}: {told:?}");
+        let answer = node.deliver(Blocked(client));
+        assert!(matches!(answer, Some(Answer::Failed(Error::SlotLost))), "{client}: {answer:?}");
     }
 }
 
@@ -456,7 +456,7 @@ fn whatever_a_key_holds_its_native_expiry_is_waited_for() {
                 let expire_at_ms = Some(START.0 / 1_000 + 3_000);
                 node.put(&place(b"k"), Some(Stored { content, expire_at_ms }));
                 // The server reports PEXPIRE.
-                node.tell_of_key(&place(b"k"), KeyChange::Gone);
+                node.report_key(&place(b"k"), KeyChange::Gone);
                 assert!(node.fire());
                 let due = Some(START.after(Micros(3_001_000)));
                 assert_eq!(node.timer_at(), due, "past its expiry: {names:?} {kind} {share:?}");

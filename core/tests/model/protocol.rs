@@ -65,7 +65,7 @@ pub struct Scope {
 pub enum Fact {
     HandOff,
     TakeOver,
-    ToldAgain,
+    ReportedAgain,
     Undelivered,
     PassedOn,
     StaleRelease,
@@ -141,7 +141,8 @@ pub enum Keeps {
 }
 
 pub const EXCLUSION: &str = "at most one client believes to hold the lock";
-pub const GRANTS: &str = "each grant follows the order, with a larger token, after the one before; who holds is told";
+pub const GRANTS: &str =
+    "each grant follows the order, with a larger token, after the one before; a holder gets its token again";
 pub const WAKE_UP: &str = "a lock that nobody has and somebody waits for is about to be looked at";
 pub const LOST: &str = "a grant that nobody received is about to be passed on";
 pub const SERVED: &str = "in the end nobody waits";

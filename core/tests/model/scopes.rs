@@ -127,7 +127,7 @@ fn a_queue_is_served_in_order() {
 
 #[test]
 fn a_call_that_is_sent_again_gets_no_second_lock() {
-    holds("calls sent again", resends(), &[Fact::ToldAgain, Fact::LateCall, Fact::PlaceTaken]);
+    holds("calls sent again", resends(), &[Fact::ReportedAgain, Fact::LateCall, Fact::PlaceTaken]);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_attempt_that_was_cancelled_has_no_place_in_line() {
 
 #[test]
 fn a_lock_ends_with_its_session_and_not_before_its_holder_knows() {
-    holds("sessions", sessions(), &[Fact::SessionEnded, Fact::ToldAgain]);
+    holds("sessions", sessions(), &[Fact::SessionEnded, Fact::ReportedAgain]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub enum Fault {
     /// The lock was granted while an earlier grant was valid.
     GrantedTwice,
     /// An attempt that holds the lock asked again and did not get its token.
-    NotTold,
+    NotReported,
 }
 
 /// A grant, by the clock of the server.
@@ -154,7 +154,7 @@ impl Witness {
     }
 
     /// The reply that a command must get if its attempt holds the lock.
-    pub fn must_be_told(&self, call: &Call, now: UnixMicros) -> Option<Token> {
+    pub fn must_be_reported(&self, call: &Call, now: UnixMicros) -> Option<Token> {
         let who = Who::Attempt(call.id?);
         self.live.filter(|live| live.who == who && live.end() > now).map(|live| live.token)
     }

@@ -1,6 +1,6 @@
 //! The rules and the table of rights in docs/OPERATING.md: what each rule allows, and that all else is denied.
 
-use super::{commands, is_denied, tells_reading_from_writing, KEYLESS};
+use super::{commands, distinguishes_reading_from_writing, is_denied, KEYLESS};
 use crate::metadata::has_category;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -96,14 +96,14 @@ fn connect(server: &Server, rule: &str) -> Option<Conn> {
     if rule.contains("@lock") && !has_category(&mut admin, rule) {
         return None;
     }
-    if rule.contains("%R~") && !tells_reading_from_writing(server, rule) {
+    if rule.contains("%R~") && !distinguishes_reading_from_writing(server, rule) {
         return None;
     }
     let words: Vec<_> = rule.split(' ').collect();
     admin.int(&["ACL", "DELUSER", words[2]]);
     if let Reply::Error(error) = admin.call(&words) {
         // Rules for subcommands came with 7.0.
-        assert!(rule.contains('|') && !tells_reading_from_writing(server, rule), "{rule}: {error}");
+        assert!(rule.contains('|') && !distinguishes_reading_from_writing(server, rule), "{rule}: {error}");
         return None;
     }
     let mut conn = server.conn();
@@ -138,7 +138,7 @@ fn one_page_shows_these_rules_and_no_others() {
 fn each_acl_rule_allows_only_its_purpose() {
     let server = Server::start();
     let mut admin = server.conn();
-    let filters = tells_reading_from_writing(&server, "the keys of LOCK.SCAN");
+    let filters = distinguishes_reading_from_writing(&server, "the keys of LOCK.SCAN");
     for rule in &RULES {
         let Some(mut conn) = connect(&server, rule.text) else { continue };
         let (own, other) = (format!("{}a", rule.prefix), "tenant:a");

@@ -1,7 +1,7 @@
 //! LOCK.SCAN returns the keys that its caller may read: in transactions and scripts too, for the default user, for
 //! users that are changed or deleted, and for commands without a user.
 
-use super::{is_denied, tells_reading_from_writing, user};
+use super::{distinguishes_reading_from_writing, is_denied, user};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 /// A server with locks of three tenants; none where LOCK.SCAN cannot check read rights.
 fn with_tenants() -> Option<Server> {
     let server = Server::start();
-    tells_reading_from_writing(&server, "the keys of LOCK.SCAN").then(|| {
+    distinguishes_reading_from_writing(&server, "the keys of LOCK.SCAN").then(|| {
         fill(&mut server.conn());
         server
     })
@@ -257,7 +257,7 @@ fn the_required_rights_depend_on_the_server_version() {
     let for_operators = flags.iter().any(|flag| flag.text() == "admin");
     let mut app = user(&server, &["~app:*", "-@all", "+lock.scan"]);
     let seen = scan(&mut app);
-    if tells_reading_from_writing(&server, "LOCK.SCAN for everybody") {
+    if distinguishes_reading_from_writing(&server, "LOCK.SCAN for everybody") {
         assert!(!for_operators);
         assert_eq!(seen, set(&["app:a"]));
     } else {

@@ -316,7 +316,7 @@ impl Pretended {
                 self.node.put(&place(*key), Some(Stored { content, expire_at_ms }));
                 if expire_at_ms.is_some() {
                     // A server raises an event for the expiry.
-                    self.node.tell_of_key(&place(*key), KeyChange::Gone);
+                    self.node.report_key(&place(*key), KeyChange::Gone);
                 }
                 Received::Done
             }
@@ -325,15 +325,15 @@ impl Pretended {
                 self.stored(*to);
                 self.node.put(&place(*to), Some(stored));
                 self.node.put(&place(*from), None);
-                self.node.tell_of_key(&place(*from), KeyChange::Gone);
-                self.node.tell_of_key(&place(*to), KeyChange::Gone);
+                self.node.report_key(&place(*from), KeyChange::Gone);
+                self.node.report_key(&place(*to), KeyChange::Gone);
                 Received::Done
             }
             Command::Copy { from, to } => {
                 let Some(stored) = self.stored(*from) else { return Received::Number(0) };
                 self.stored(*to);
                 self.node.put(&place(*to), Some(stored));
-                self.node.tell_of_key(&place(*to), KeyChange::Gone);
+                self.node.report_key(&place(*to), KeyChange::Gone);
                 Received::Number(1)
             }
             Command::Flush => {

@@ -5,7 +5,7 @@ use super::waiters::Waiters;
 use testkit::{until, Conn, Server};
 
 /// A cluster of one server: ten clients wait, it may no longer grant, and then it loses the slot.
-fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
+fn ends_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
     let (server, mut conn) = Server::with()
         .args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
         .module_args(module_args)
@@ -38,15 +38,15 @@ fn told_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
 
 #[test]
 fn a_slot_that_leaves_in_the_grace_ends_its_waits() {
-    told_although(&["failover-grace-ms", "60000"], |_| {});
+    ends_although(&["failover-grace-ms", "60000"], |_| {});
 }
 
 #[test]
 fn waits_end_when_the_slot_leaves_a_refusing_server() {
-    told_although(&[], |conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]));
+    ends_although(&[], |conn| conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]));
 }
 
 #[test]
 fn a_slot_that_leaves_in_a_pause_ends_its_waits() {
-    told_although(&[], |conn| conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]));
+    ends_although(&[], |conn| conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]));
 }

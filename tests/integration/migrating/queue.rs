@@ -10,7 +10,7 @@ const LEASE_S: u64 = 60;
 
 /// Two clients of a library, on a server that raises events for deletions.
 fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
-    if !tells_of_deletions(&mut server.conn()) {
+    if !reports_deletions(&mut server.conn()) {
         return None;
     }
     let library = library(name);
@@ -20,7 +20,7 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
 
 /// Whether the module gets an event as soon as a key is deleted; on Valkey 8.1.0 to 9.1.1 keyspace events are off, and
 /// it scans ten times a second.
-fn tells_of_deletions(conn: &mut Conn) -> bool {
+fn reports_deletions(conn: &mut Conn) -> bool {
     let Some(version) = conn.info("server", "valkey_version") else { return true };
     let version: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
     let tells = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);

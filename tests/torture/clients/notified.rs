@@ -37,7 +37,7 @@ pub enum Notified {
 
 /// The channel of a client.
 pub fn channel(number: u32) -> String {
-    format!("told:{number}")
+    format!("notified:{number}")
 }
 
 pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {

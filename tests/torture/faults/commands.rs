@@ -9,7 +9,7 @@ use testkit::Reply;
 /// Pauses writes or everything: waits that begin or get the lock in the meantime come later.
 pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
     world.with(&[Effect::Stall], || {
-        site.tell_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
+        site.send_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
         world.sleep(ms(for_ms));
         // A server that stood still may have begun later; a dead one has no pause.
         for port in site.ports() {
@@ -49,7 +49,7 @@ const SETTINGS: [(&str, &str, &str); 4] = [
 /// To another value, and back after a while.
 pub fn configure(world: &World, site: &Site, which: usize) {
     let (name, value, usual) = SETTINGS[which];
-    site.tell_all(&["CONFIG", "SET", name, value]);
+    site.send_all(&["CONFIG", "SET", name, value]);
     world.sleep(ms(400));
-    site.tell_all(&["CONFIG", "SET", name, usual]);
+    site.send_all(&["CONFIG", "SET", name, usual]);
 }

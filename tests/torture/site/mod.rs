@@ -42,7 +42,7 @@ impl Site {
     }
 
     /// A command to all servers that answer soon.
-    pub fn tell_all(&self, command: &[&str]) {
+    pub fn send_all(&self, command: &[&str]) {
         for port in self.ports() {
             tell(port, command);
         }

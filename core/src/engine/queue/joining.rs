@@ -146,7 +146,7 @@ impl<H> Queues<H> {
             Body::Waits(waiter) => (true, waiter.id),
             Body::Keeps(place) | Body::Bars(place) => (false, Some(place.id)),
         };
-        let is_told = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
+        let has_channel = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
         if let (Some(queue), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =
             (queue, &body)
         {
@@ -162,7 +162,7 @@ impl<H> Queues<H> {
                 (false, _) => {
                     queue.places.insert(ticket);
                 }
-                (true, true) => queue.single.insert(ticket, is_told),
+                (true, true) => queue.single.insert(ticket, has_channel),
                 (true, false) => {
                     queue.parked.insert(ticket);
                 }

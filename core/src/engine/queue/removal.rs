@@ -107,8 +107,8 @@ impl<H> Queues<H> {
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
         let entry = *self.entries.remove(&ticket)?;
         // Before its queue goes.
-        let is_told = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
-        let keys = if is_told { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
+        let has_channel = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
+        let keys = if has_channel { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
         let size = match &entry.position {
             Position::In(queue) => {

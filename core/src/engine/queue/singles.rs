@@ -18,8 +18,8 @@ impl Singles {
         }
     }
 
-    pub(super) fn insert(&mut self, ticket: Ticket, is_told: bool) {
-        if is_told {
+    pub(super) fn insert(&mut self, ticket: Ticket, has_channel: bool) {
+        if has_channel {
             self.notifiable.insert(ticket);
         } else {
             self.blocked.insert(ticket);

@@ -1,8 +1,8 @@
 //! Grants that wait to be claimed: what is refused before the claim, when it is accepted, and what becomes of the lock.
 
 use super::{
-    attempt, cancel, claim, hang_up, heard, held, pass, places, queue, release, told_on, value, waiters, CHANNEL, K,
-    K_AND_X, OTHER,
+    attempt, cancel, claim, hang_up, heard, held, notified_on, pass, places, queue, release, value, waiters, CHANNEL,
+    K, K_AND_X, OTHER,
 };
 use crate::asks::{
     acquire, alone, ask, granted, hold, in_session, is_granted, named, place, seconds, settle, wait, START,
@@ -19,7 +19,7 @@ use redis_lock_core::lock::time::Micros;
 use redis_lock_core::lock::token::Token;
 
 /// A server on which an attempt was just notified of its grant.
-fn told(names: &[&[u8]]) -> (Node, Token) {
+fn notified(names: &[&[u8]]) -> (Node, Token) {
     let (node, token) = held();
     queue(&node, names, &attempt(7));
     release(&node, b"k", token);
@@ -32,7 +32,7 @@ fn told(names: &[&[u8]]) -> (Node, Token) {
 #[test]
 fn before_the_claim_nobody_extends_or_checks_and_afterwards_its_holder_does() {
     for names in [K, K_AND_X] {
-        let (node, token) = told(names);
+        let (node, token) = notified(names);
         let before = value(&node, b"k");
         assert_eq!(node.command(1, |entry| entry.extend(b"k", token, seconds(9))), Ok(false));
         assert_eq!(node.command(1, |entry| entry.extend_all(names, token, seconds(9))), Ok(false));
@@ -46,7 +46,7 @@ fn before_the_claim_nobody_extends_or_checks_and_afterwards_its_holder_does() {
 
 #[test]
 fn a_grant_that_was_given_up_is_not_extended() {
-    let (node, token) = told(K_AND_X);
+    let (node, token) = notified(K_AND_X);
     // The attempt asks for only one of its keys: it gives up the grant of both, and gets that one.
     let granted = claim(&node, 1, K, &attempt(7));
     assert!(granted.token > token);
@@ -59,12 +59,12 @@ fn a_grant_that_was_given_up_is_not_extended() {
 }
 
 /// A server on which an attempt was just notified of its grant, which succeeds a client of the classic pattern.
-fn told_after_a_classic_client(share: Share) -> Node {
+fn notified_after_a_classic_client(share: Share) -> Node {
     let node = crate::asks::node();
     super::listen(&node, CHANNEL);
     let second = (START.0 / 1_000_000 + 1).to_string().into_bytes();
     node.put(&place(b"k"), Some(Stored { content: Content::String(second), expire_at_ms: None }));
-    queue(&node, K, &told_on(CHANNEL, named(7, ask(share, 5, 9))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, ask(share, 5, 9))));
     pass(&node, 2_100);
     assert_eq!(heard(&node), ["granted 7 k"]);
     node
@@ -77,7 +77,7 @@ fn who_follows_an_unclaimed_grant_learns_that_its_predecessor_had_no_token() {
         |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
     ];
     for end in end {
-        let node = told_after_a_classic_client(Share::Alone);
+        let node = notified_after_a_classic_client(Share::Alone);
         wait(&node, 3, K, &alone(5, 99));
         end(&node);
         let granted = granted(&node, 3).unwrap().granted;
@@ -87,7 +87,7 @@ fn who_follows_an_unclaimed_grant_learns_that_its_predecessor_had_no_token() {
 
 #[test]
 fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
-    let node = told_after_a_classic_client(Share::Shared);
+    let node = notified_after_a_classic_client(Share::Shared);
     let other = hold(&node, 3, b"k", &ask(Share::Shared, 5, 0));
     assert!(cancel(&node, b"k", 7));
     settle(&node);
@@ -119,7 +119,7 @@ fn the_locks_of_a_lost_grant_that_are_not_asked_for_again_end_with_its_session()
 fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
     for names in [K, K_AND_X] {
         for cancels in [false, true] {
-            let (node, token) = told(names);
+            let (node, token) = notified(names);
             queue(&node, K, &attempt(8));
             if cancels {
                 assert!(cancel(&node, b"k", 7));
@@ -137,7 +137,7 @@ fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
             assert_eq!(claim(&node, 3, K, &attempt(8)).token, value(&node, b"k").unwrap().0);
         }
     }
-    let (node, token) = told(K);
+    let (node, token) = notified(K);
     assert_eq!(release(&node, b"k", token), Release::InTime);
     assert_eq!(value(&node, b"k"), None);
 }
@@ -145,7 +145,7 @@ fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
 #[test]
 fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() {
     for names in [K, K_AND_X] {
-        let (node, _) = told(names);
+        let (node, _) = notified(names);
         wait(&node, 3, K, &alone(5, 99));
         pass(&node, 1_900);
         assert!(!is_granted(&node, 3));
@@ -159,7 +159,7 @@ fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() 
         settle(&node);
         assert_eq!(heard(&node), ["granted 7 k"], "in its old place");
     }
-    let (node, _) = told(K);
+    let (node, _) = notified(K);
     pass(&node, 2_100);
     assert_eq!(value(&node, b"k"), None, "free, as it was");
 }
@@ -172,7 +172,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
         super::listen(&node, OTHER);
         let first = hold(&node, 1, b"k", &ask(share, 5, 0));
         let [seventh, eighth] =
-            [(7, CHANNEL), (8, OTHER)].map(|(number, channel)| told_on(channel, named(number, ask(share, 5, 99))));
+            [(7, CHANNEL), (8, OTHER)].map(|(number, channel)| notified_on(channel, named(number, ask(share, 5, 99))));
         queue(&node, K, &seventh);
         pass(&node, 6_050);
         assert_eq!(heard(&node), ["granted 7 k"]);
@@ -220,7 +220,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
     super::listen(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &alone(5, 0));
     let before = value(&node, b"k");
-    queue(&node, K, &told_on(CHANNEL, named(7, alone(5, 99))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     pass(&node, 6_050);
     assert_ne!(value(&node, b"k"), before);
     pass(&node, 2_050);
@@ -246,7 +246,7 @@ fn a_value_that_is_not_what_was_written_is_not_claimed_and_does_not_pass_on() {
     for change in [foreign, longer, labelled] {
         for claims in [true, false] {
             for names in [K, K_AND_X] {
-                let (node, token) = told(names);
+                let (node, token) = notified(names);
                 wait(&node, 4, K, &alone(5, 99));
                 change(&node, token);
                 let changed = node.world.borrow().keys[&place(b"k")].clone();
@@ -270,14 +270,14 @@ fn a_value_that_is_not_what_was_written_is_not_claimed_and_does_not_pass_on() {
 
 #[test]
 fn a_claim_that_is_refused_changes_nothing() {
-    let (node, token) = told(K);
+    let (node, token) = notified(K);
     let before = value(&node, b"k");
-    let shared = told_on(CHANNEL, named(7, ask(Share::Shared, 5, 9)));
+    let shared = notified_on(CHANNEL, named(7, ask(Share::Shared, 5, 9)));
     assert_eq!(acquire(&node, 3, K, &shared).unwrap_err(), Error::HeldAlone);
     let set = grace::Settings { grace: seconds(9), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
     node.world.borrow_mut().settings.grace = Some(set);
     assert!(matches!(acquire(&node, 3, K, &attempt(7)), Err(Error::Grace(_))));
-    let long = told_on(CHANNEL, named(7, alone(6, 9)));
+    let long = notified_on(CHANNEL, named(7, alone(6, 9)));
     assert!(matches!(acquire(&node, 3, K, &long), Err(Error::LeaseBeyondGrace(_))));
     node.world.borrow_mut().settings.grace = None;
     assert_eq!(value(&node, b"k"), before);
@@ -296,7 +296,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
                 let node = crate::asks::node();
                 super::listen(&node, CHANNEL);
                 let first = hold(&node, 1, b"k", &ask(share, 5, 0));
-                queue(&node, K, &told_on(CHANNEL, named(7, ask(share, 5, 99))));
+                queue(&node, K, &notified_on(CHANNEL, named(7, ask(share, 5, 99))));
                 if has_before {
                     pass(&node, 6_050);
                 } else {
@@ -314,7 +314,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
                 assert_eq!(node.world.borrow().keys, before);
                 assert_eq!(heard(&node), [""; 0], "nothing was cancelled");
                 assert_eq!(node.driver.borrow().engine().claims().len(), 1);
-                assert_eq!(claim(&node, 3, K, &told_on(CHANNEL, named(7, ask(share, 5, 9)))).token, token);
+                assert_eq!(claim(&node, 3, K, &notified_on(CHANNEL, named(7, ask(share, 5, 9)))).token, token);
             }
         }
     }
@@ -327,7 +327,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
     for names in [K, K_AND_X] {
         for is_claimed in [false, true] {
             for behind in 0..3 {
-                let (node, token) = told(names);
+                let (node, token) = notified(names);
                 if is_claimed {
                     claim(&node, 3, names, &attempt(7));
                 }
@@ -359,7 +359,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
 
 #[test]
 fn a_cancel_passes_the_other_keys_of_a_grant_on_once_the_server_lets_it() {
-    let (node, _) = told(K_AND_X);
+    let (node, _) = notified(K_AND_X);
     wait(&node, 4, &[b"x"], &alone(5, 99));
     queue(&node, K, &attempt(8));
     node.world.borrow_mut().refused.insert(b"x".to_vec(), WriteRefused::ForNow);
@@ -412,7 +412,7 @@ fn what_the_timer_cannot_write_is_announced_no_more_than_once() {
     let node = crate::asks::node();
     super::listen(&node, CHANNEL);
     hold(&node, 1, b"k", &alone(5, 0));
-    queue(&node, K, &told_on(CHANNEL, named(7, alone(5, 99))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     node.world.borrow_mut().refused.insert(b"k".to_vec(), WriteRefused::ForNow);
     pass(&node, 9_000);
     assert_eq!(heard(&node), ["granted 7 k"], "it is tried again and again");
@@ -431,7 +431,7 @@ fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants
         let token = crate::asks::hold_all(&node, 1, &names, &alone(60, 0)).token;
         // Nobody waits for the first two. The others have an attempt each, behind which somebody wants both.
         for (name, id) in [(b"c", 8), (b"d", 9)] {
-            queue(&node, &[name], &told_on(CHANNEL, named(id, alone(5, 99))));
+            queue(&node, &[name], &notified_on(CHANNEL, named(id, alone(5, 99))));
         }
         wait(&node, 4, &[b"a", b"b"], &alone(5, 99));
         node.pass(seconds(3));
@@ -458,7 +458,7 @@ fn a_grant_among_several_is_claimed_beside_the_others() {
     super::listen(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &two(60, 0));
     let second = hold(&node, 1, b"k", &two(60, 0));
-    let attempt = |number| told_on(CHANNEL, named(number, two(5, 9)));
+    let attempt = |number| notified_on(CHANNEL, named(number, two(5, 9)));
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
     release(&node, b"k", first);
@@ -511,7 +511,7 @@ fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
         for listens in [false, true] {
             let (node, token) = held();
             queue(&node, K, &attempt(7));
-            queue(&node, K, &told_on(OTHER, named(8, alone(5, 99))));
+            queue(&node, K, &notified_on(OTHER, named(8, alone(5, 99))));
             if !listens {
                 hang_up(&node, CHANNEL);
                 node.pass(seconds(3));
@@ -571,7 +571,7 @@ fn a_crowd_of_grants_is_forgotten_in_pieces_by_a_server_that_was_demoted() {
 
 #[test]
 fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
-    let (node, _) = told(K);
+    let (node, _) = notified(K);
     queue(&node, K, &attempt(8));
     let before = value(&node, b"k");
     node.world.borrow_mut().is_replica = true;

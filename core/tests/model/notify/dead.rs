@@ -1,8 +1,8 @@
 //! Clients that are gone do not stall the queue: their attempts are passed over.
 
 use super::{
-    attempt, claim, hang_up, heard, held, listen, pass, places, queue, release, told_on, value, waiters, CHANNEL, K,
-    OTHER,
+    attempt, claim, hang_up, heard, held, listen, notified_on, pass, places, queue, release, value, waiters, CHANNEL,
+    K, OTHER,
 };
 use crate::asks::{alone, count, granted, is_granted, named, seconds, settle, wait};
 use redis_lock_core::engine::counters::Counter;
@@ -12,7 +12,7 @@ use redis_lock_core::lock::request::Share;
 #[test]
 fn an_attempt_without_subscriber_keeps_its_place() {
     let (node, token) = held();
-    queue(&node, K, &told_on(CHANNEL, named(7, alone(5, 99))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     wait(&node, 3, K, &alone(5, 99));
     hang_up(&node, CHANNEL);
     node.pass(seconds(2));
@@ -45,15 +45,15 @@ fn one_that_was_sent_within_claim_ms_counts_as_heard() {
 fn an_unclaimed_grant_skips_its_channel_until_a_repeat() {
     let (node, token) = held();
     for number in [7, 8, 9] {
-        queue(&node, K, &told_on(CHANNEL, named(number, alone(5, 99))));
+        queue(&node, K, &notified_on(CHANNEL, named(number, alone(5, 99))));
     }
-    queue(&node, K, &told_on(OTHER, named(10, alone(5, 99))));
+    queue(&node, K, &notified_on(OTHER, named(10, alone(5, 99))));
     release(&node, b"k", token);
     pass(&node, 2_050);
     assert_eq!(heard(&node), ["granted 7 k", "granted 10 k"], "the others of its channel are passed over");
-    let token = claim(&node, 3, K, &told_on(OTHER, named(10, alone(5, 99)))).token;
-    queue(&node, K, &told_on(CHANNEL, named(9, alone(5, 99))));
-    queue(&node, K, &told_on(CHANNEL, named(8, alone(5, 99))));
+    let token = claim(&node, 3, K, &notified_on(OTHER, named(10, alone(5, 99)))).token;
+    queue(&node, K, &notified_on(CHANNEL, named(9, alone(5, 99))));
+    queue(&node, K, &notified_on(CHANNEL, named(8, alone(5, 99))));
     release(&node, b"k", token);
     assert_eq!(heard(&node), ["granted 8 k"], "in its old place, and its channel is heard again");
 }
@@ -63,7 +63,7 @@ fn a_live_attempt_behind_a_thousand_dead_ones_has_the_lock_in_a_moment() {
     let (node, token) = held();
     node.world.borrow_mut().settings.limits.queued = 2_000;
     for number in 100..1_100 {
-        queue(&node, K, &told_on(OTHER, named(number, alone(5, 99))));
+        queue(&node, K, &notified_on(OTHER, named(number, alone(5, 99))));
     }
     hang_up(&node, OTHER);
     node.pass(seconds(3));
@@ -86,7 +86,7 @@ fn a_repeated_attempt_ends_the_skipping_of_its_channel() {
         let (node, token) = held();
         let other = crate::asks::hold(&node, 1, b"l", &alone(60, 0));
         queue(&node, K, &attempt(7));
-        queue(&node, &[b"l"], &told_on(CHANNEL, named(8, alone(5, 99))));
+        queue(&node, &[b"l"], &notified_on(CHANNEL, named(8, alone(5, 99))));
         release(&node, b"k", token);
         pass(&node, 2_050);
         crate::asks::hold(&node, 1, b"k", &alone(60, 0));
@@ -106,7 +106,7 @@ fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
         let (node, token) = held();
         let locks: [&[u8]; 2] = [b"l", b"m"];
         let [other, last] = locks.map(|name| crate::asks::hold(&node, 1, name, &alone(60, 0)));
-        let patient = |number| told_on(CHANNEL, named(number, alone(5, 99)));
+        let patient = |number| notified_on(CHANNEL, named(number, alone(5, 99)));
         queue(&node, K, &patient(7));
         queue(&node, &[b"l"], &patient(8));
         queue(&node, &[b"m"], &patient(9));
@@ -131,7 +131,7 @@ fn a_call_of_the_server_passes_over_few_dead_attempts_while_messages_take_long()
         let (node, token) = held();
         node.world.borrow_mut().settings.limits.queued = 2_000;
         for number in 100..1_100 {
-            queue(&node, K, &told_on(OTHER, named(number, alone(5, 99))));
+            queue(&node, K, &notified_on(OTHER, named(number, alone(5, 99))));
         }
         hang_up(&node, OTHER);
         node.pass(seconds(3));
@@ -158,10 +158,10 @@ fn a_cancelled_channel_passes_its_grants_on_a_few_at_a_time_while_messages_take_
     release(&node, b"k", token);
     let first: Vec<_> = (0..30).map(|_| crate::asks::hold(&node, 1, b"k", &share(0))).collect();
     for number in 100..130 {
-        queue(&node, K, &told_on(CHANNEL, named(number, share(99))));
+        queue(&node, K, &notified_on(CHANNEL, named(number, share(99))));
     }
     for number in 200..230 {
-        queue(&node, K, &told_on(OTHER, named(number, share(99))));
+        queue(&node, K, &notified_on(OTHER, named(number, share(99))));
     }
     for token in first {
         assert_ne!(release(&node, b"k", token), Release::Over);
@@ -173,6 +173,10 @@ fn a_cancelled_channel_passes_its_grants_on_a_few_at_a_time_while_messages_take_
     let first = heard(&node).len();
     assert!(first <= 12, "{first} messages in a command");
     settle(&node);
-    assert_eq!(first + heard(&node).len(), 60, "each is told that it was cancelled, and the others are called");
+    assert_eq!(
+        first + heard(&node).len(),
+        60,
+        "each gets the message that it was cancelled, and the others are notified of grants"
+    );
     assert_eq!(node.driver.borrow().engine().claims().len(), 30);
 }

@@ -1,7 +1,7 @@
 //! Bounds: how many keys attempts wait for, how long a grant can be claimed, memory, and whole channels.
 
 use super::{
-    attempt, claim, heard, held, listen, pass, queue, release, told_on, value, waiters, CHANNEL, K, K_AND_X, OTHER,
+    attempt, claim, heard, held, listen, notified_on, pass, queue, release, value, waiters, CHANNEL, K, K_AND_X, OTHER,
 };
 use crate::asks::{acquire, alone, granted, hold, in_session, is_granted, named, seconds, settle, wait, START};
 use crate::fake::{Node, Settings};
@@ -51,7 +51,7 @@ fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
         ..alone(1, wait)
     };
     let token = hold(&node, 1, b"k", &short(0));
-    queue(&node, K, &told_on(CHANNEL, named(7, short(9))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, short(9))));
     release(&node, b"k", token);
     let now = node.world.borrow().wall;
     assert_eq!(value(&node, b"k").unwrap().2, now.after(Micros(1_500_000)));
@@ -105,7 +105,7 @@ fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_i
 fn without_memory_clients_that_share_are_served_together_behind_an_attempt() {
     let (node, token) = held();
     let shared = |wait| crate::asks::ask(Share::Shared, 5, wait);
-    queue(&node, K, &told_on(CHANNEL, named(7, shared(9))));
+    queue(&node, K, &notified_on(CHANNEL, named(7, shared(9))));
     wait(&node, 3, K, &shared(9));
     wait(&node, 4, K, &shared(9));
     node.world.borrow_mut().is_out_of_memory = true;
@@ -121,7 +121,7 @@ fn all_attempts_of_a_channel_are_cancelled_in_the_line_of_a_key() {
     queue(&node, K, &attempt(7));
     queue(&node, K_AND_X, &attempt(8));
     queue(&node, &[b"l"], &attempt(9));
-    queue(&node, K, &told_on(OTHER, named(10, alone(5, 99))));
+    queue(&node, K, &notified_on(OTHER, named(10, alone(5, 99))));
     let cancel = |name: &[u8]| node.command(1, |entry| entry.cancel_channel(name, b"app-1"));
     assert_eq!(cancel(b"k"), 2);
     assert_eq!(heard(&node), ["cancelled 7 k", "cancelled 8 k"]);

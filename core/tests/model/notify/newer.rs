@@ -12,7 +12,7 @@ use redis_lock_core::lock::token::Token;
 const K_AND_W: &[&[u8]] = &[b"k", b"w"];
 
 /// A server on which an attempt was just notified of its grant of two keys, with another client behind it.
-fn told() -> (Node, Token) {
+fn notified() -> (Node, Token) {
     let (node, token) = held();
     queue(&node, K_AND_X, &attempt(7));
     release(&node, b"k", token);
@@ -73,7 +73,7 @@ fn a_newer_call_that_fails_leaves_the_unclaimed_grant_as_it_is() {
         },
     ];
     for failing in failing {
-        let (node, token) = told();
+        let (node, token) = notified();
         (failing.breaks)(&node);
         let before = node.world.borrow().keys.clone();
         let error = acquire(&node, 2, failing.names, &failing.ask).unwrap_err();
@@ -88,7 +88,7 @@ fn a_newer_call_that_fails_leaves_the_unclaimed_grant_as_it_is() {
 
 #[test]
 fn a_newer_call_of_a_cancelled_id_leaves_the_unclaimed_grant_as_it_is() {
-    let (node, _) = told();
+    let (node, _) = notified();
     assert!(!node.command(1, |entry| entry.cancel(b"w", crate::asks::id(7))).unwrap());
     let before = value(&node, b"k");
     let outcome = acquire(&node, 2, K_AND_W, &attempt(7));
@@ -99,7 +99,7 @@ fn a_newer_call_of_a_cancelled_id_leaves_the_unclaimed_grant_as_it_is() {
 
 #[test]
 fn a_newer_call_that_waits_passes_the_unclaimed_grant_on() {
-    let (node, token) = told();
+    let (node, token) = notified();
     queue(&node, K, &attempt(7));
     settle(&node);
     assert!(is_granted(&node, 9));

@@ -51,7 +51,7 @@ impl Protocol {
 
     fn acquire(&self, next: &mut State, node: &Node, call: &Call, wait: Micros) -> Option<Reply> {
         let wall = node.world.borrow().wall;
-        let must_be_told = next.witness.must_be_told(call, wall);
+        let must_be_reported = next.witness.must_be_reported(call, wall);
         let kept_place = call.id.is_some_and(|id| has_place(node, id));
         let (is_foreign, had_expired) =
             node.with_lock(&place(), |lock| (matches!(lock, Lock::Foreign), matches!(lock, Lock::Expired(..))));
@@ -72,11 +72,11 @@ impl Protocol {
             Outcome::Waits => None,
             Outcome::Queued => panic!("nobody asks for that"),
         };
-        if must_be_told.is_some() && reply != must_be_told.map(Reply::Token) {
-            next.witness.fault = Some(witness::Fault::NotTold);
+        if must_be_reported.is_some() && reply != must_be_reported.map(Reply::Token) {
+            next.witness.fault = Some(witness::Fault::NotReported);
         }
         match reply {
-            Some(Reply::Token(_)) if must_be_told.is_some() => self.note(Fact::ToldAgain),
+            Some(Reply::Token(_)) if must_be_reported.is_some() => self.note(Fact::ReportedAgain),
             Some(Reply::Token(_)) if had_expired => self.note(Fact::TakeOver),
             None if is_foreign => self.note(Fact::ForeignWait),
             _ => {}

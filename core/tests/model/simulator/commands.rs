@@ -99,8 +99,8 @@ impl Run {
                     }
                 },
             );
-        let told_token = if let Ok(Outcome::Granted(granted)) = &outcome { Some(granted.token.get()) } else { None };
-        let cause = Cause { asks: asked.id, told: told_token, ..Cause::default() };
+        let granted_token = if let Ok(Outcome::Granted(granted)) = &outcome { Some(granted.token.get()) } else { None };
+        let cause = Cause { asks: asked.id, granted: granted_token, ..Cause::default() };
         let mut writes = self.after(site, &cause);
         self.sites[site].node.world.borrow_mut().is_transaction = false;
         let now = self.now_at(site);
@@ -137,11 +137,11 @@ impl Run {
         }
         match outcome {
             Ok(Outcome::Granted(granted)) => {
-                let told = told(&granted, &asked);
-                if self.courts[site].claimed(told.token, &asked, &told, &keys, now) {
-                    self.claimed(site, &asked, told.token);
+                let reported = reported(&granted, &asked);
+                if self.courts[site].claimed(reported.token, &asked, &reported, &keys, now) {
+                    self.claimed(site, &asked, reported.token);
                 } else {
-                    self.granted(site, &mut writes, &asked, &own, &told);
+                    self.granted(site, &mut writes, &asked, &own, &reported);
                 }
             }
             Ok(Outcome::Queued) => {
@@ -199,14 +199,14 @@ impl Run {
             }
             Err(error) => panic!("{asked:?}: {error}"),
         }
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
     }
 
     /// A grant was claimed: from now on its client relies on it.
     fn claimed(&mut self, site: usize, asked: &Asked, token: u64) {
         self.tally.claims += 1;
         let (now, reign) = (self.now_at(site), self.sites[site].reign);
-        self.check_told(site, asked, token);
+        self.check_reported(site, asked, token);
         for place in &asked.places {
             let end = self.raw(site, place).holder(token).map(|holder| holder.timestamp);
             assert_eq!(end, Some(now.wall + asked.lease + now.margin), "the lease of {asked:?} in {place:?}");
@@ -215,11 +215,18 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    pub(super) fn granted(&mut self, site: usize, writes: &mut Writes, asked: &Asked, own: &[Attempt], told: &Told) {
+    pub(super) fn granted(
+        &mut self,
+        site: usize,
+        writes: &mut Writes,
+        asked: &Asked,
+        own: &[Attempt],
+        reported: &Reported,
+    ) {
         let now = self.now_at(site);
-        let token = told.token;
+        let token = reported.token;
         let is_known = self.known.iter().any(|known| known.token == token);
-        self.courts[site].granted(writes, asked, own, told, now);
+        self.courts[site].granted(writes, asked, own, reported, now);
         Court::prolonged(writes, token, asked.lease, false, now);
         let reign = self.sites[site].reign;
         if is_known {
@@ -228,26 +235,22 @@ impl Run {
         } else {
             self.spans.granted(asked, token, reign, self.now);
         }
-        self.check_told(site, asked, token);
+        self.check_reported(site, asked, token);
         self.remember(site, asked, token);
     }
 
     /// The reply of a grant means that the caller holds what it asked for, in the way and for the time that it asked
     /// for.
-    pub(super) fn check_told(&self, site: usize, asked: &Asked, token: u64) {
+    pub(super) fn check_reported(&self, site: usize, asked: &Asked, token: u64) {
         let now = self.now_at(site);
         for place in &asked.places {
             let raw = self.raw(site, place);
             let own = raw.holder(token).filter(|holder| holder.id == asked.id);
-            let own = own.unwrap_or_else(|| panic!("{asked:?} is told of {token}, which is not in {place:?}, {raw:?}"));
+            let own = own.unwrap_or_else(|| panic!("{asked:?} gets {token}, which is not in {place:?}, {raw:?}"));
             let is_long = own.timestamp >= now.wall + asked.lease + now.margin;
-            assert!(is_long, "{asked:?} is told of {token} at {now:?}, which ends before that: {raw:?}");
+            assert!(is_long, "{asked:?} gets {token} at {now:?}, which ends before that: {raw:?}");
             let is_alone = matches!(raw, Raw::One(_));
-            assert_eq!(
-                is_alone,
-                asked.share == Share::Alone,
-                "{asked:?} is told of {token}, which holds otherwise: {raw:?}"
-            );
+            assert_eq!(is_alone, asked.share == Share::Alone, "{asked:?} gets {token}, which holds otherwise: {raw:?}");
         }
     }
 
@@ -294,14 +297,14 @@ impl Run {
             Request { share: request::Share::Alone, lease: Micros(asked.lease), id: id.map(id_of), owner: None };
         let ask = Ask { request, wait: Micros(0), shape: ReplyShape::Details, session: false, notify: None };
         let outcome = self.sites[site].node.command(conn, |entry| entry.recover(&asked.places[0].1, &ask));
-        let told_token = if let Ok(Some(granted)) = &outcome { Some(granted.token.get()) } else { None };
-        let cause = Cause { asks: asked.id, told: told_token, ..Cause::default() };
+        let granted_token = if let Ok(Some(granted)) = &outcome { Some(granted.token.get()) } else { None };
+        let cause = Cause { asks: asked.id, granted: granted_token, ..Cause::default() };
         let mut writes = self.after(site, &cause);
         let now = self.now_at(site);
         match outcome {
             Ok(Some(granted)) => {
                 assert!(before.is_expired(now.wall), "{before:?} was recovered at {now:?}");
-                self.granted(site, &mut writes, &asked, &own, &told(&granted, &asked));
+                self.granted(site, &mut writes, &asked, &own, &reported(&granted, &asked));
             }
             Ok(None) => {
                 if before.is_expired(now.wall) && is_barred == Some(false) {
@@ -313,6 +316,6 @@ impl Run {
             }
             Err(error) => panic!("{error}"),
         }
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
     }
 }

@@ -27,21 +27,21 @@ impl Run {
         self.sites[site].node.world.borrow().keys.get(place).cloned()
     }
 
-    /// Somebody changes a key; without `told`, no event reports it.
-    pub(super) fn change(&mut self, place: &Place, stored: Option<Stored>, told: Option<KeyChange>) {
+    /// Somebody changes a key; without `event`, no event reports it.
+    pub(super) fn change(&mut self, place: &Place, stored: Option<Stored>, event: Option<KeyChange>) {
         let Some(site) = self.open_site(std::slice::from_ref(place)) else { return };
         let before = self.has_key(site, place);
         if before.is_none() && stored.is_none() {
             return;
         }
-        let is_told = told.is_some() && self.sites[site].node.world.borrow().settings.reports_keys;
-        if !is_told {
+        let is_reported = event.is_some() && self.sites[site].node.world.borrow().settings.reports_keys;
+        if !is_reported {
             self.excuse_key(site, place, SILENCE);
         }
         self.event(site, |node| {
             node.put(place, stored);
-            if let Some(how) = told {
-                node.tell_of_key(place, how);
+            if let Some(how) = event {
+                node.report_key(place, how);
             }
         });
     }
@@ -179,7 +179,7 @@ impl Run {
         if deleted {
             self.event(site, |node| {
                 node.put(&place, None);
-                node.tell_of_key(&place, KeyChange::Gone);
+                node.report_key(&place, KeyChange::Gone);
             });
         }
     }

@@ -111,17 +111,17 @@ fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_l
 #[test]
 fn cancel_ends_a_grant_that_came_to_stand_in_the_place_of_the_unclaimed_one_of_its_id() {
     let holds = Step::AcquireAll(Call { client: 4, keys: vec![0, 1, 2], lease: 100, ..CALL });
-    let told = Call { client: 1, keys: vec![0], share: Share::Shared, wait: 2_000, id: Some(3), ..CALL };
-    let told = Step::Acquire(Call { notify: Some(0), ..told });
+    let notified = Call { client: 1, keys: vec![0], share: Share::Shared, wait: 2_000, id: Some(3), ..CALL };
+    let notified = Step::Acquire(Call { notify: Some(0), ..notified });
     let other = Step::Acquire(Call { client: 9, keys: vec![2], share: Share::Limit(3), id: Some(3), ..CALL });
     let steps =
-        [holds, told, pass_us(1_401_000), other, Step::Rename { from: 2, to: 0 }, Step::Cancel { key: 0, id: 3 }];
+        [holds, notified, pass_us(1_401_000), other, Step::Rename { from: 2, to: 0 }, Step::Cancel { key: 0, id: 3 }];
     is_fine(Plan::Rough, 777_000_002_914, &steps);
 }
 
 #[test]
 fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
-    let told = |client, keys: &[u8], lease, wait, id, channel| {
+    let notified = |client, keys: &[u8], lease, wait, id, channel| {
         let notify = Some(channel);
         Call { client, keys: keys.to_vec(), lease, wait, id: Some(id), notify, ..CALL }
     };
@@ -129,21 +129,21 @@ fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
     let ask = |client, key, lease, wait| Call { client, keys: vec![key], lease, wait, ..CALL };
     let pass = |ms: u32| pass_us(ms * 1_000);
     let steps = [
-        Step::Acquire(session(told(2, &[3], 1_000, 1_000, 0, 2))),
+        Step::Acquire(session(notified(2, &[3], 1_000, 1_000, 0, 2))),
         Step::Subscribe { channel: 0, is_there: false },
-        Step::Acquire(Call { share: Share::Limit(1), ..session(told(2, &[0], 10, 2_000, 2, 0)) }),
+        Step::Acquire(Call { share: Share::Limit(1), ..session(notified(2, &[0], 10, 2_000, 2, 0)) }),
         pass(379),
-        Step::Acquire(told(7, &[3], 50, 20, 0, 2)),
+        Step::Acquire(notified(7, &[3], 50, 20, 0, 2)),
         pass(1_968),
         Step::Again { call: 2, client: 6 },
         Step::SetGrace { longer: false },
         pass(1_774),
-        Step::Acquire(told(8, &[2], 500, 2_000, 1, 0)),
-        Step::AcquireAll(told(4, &[1, 2, 0], 1_000, 10_000, 1, 1)),
+        Step::Acquire(notified(8, &[2], 500, 2_000, 1, 0)),
+        Step::AcquireAll(notified(4, &[1, 2, 0], 1_000, 10_000, 1, 1)),
         Step::Acquire(Call { share: Share::Limit(2), ..ask(1, 3, 100, 0) }),
         Step::Acquire(Call { share: Share::Limit(1), id: Some(1), ..ask(4, 0, 10, 200) }),
         Step::Acquire(Call { id: Some(3), in_transaction: true, ..ask(1, 1, 500, 0) }),
-        Step::Acquire(Call { share: Share::Shared, ..told(6, &[2], 50, 10_000, 3, 0) }),
+        Step::Acquire(Call { share: Share::Shared, ..notified(6, &[2], 50, 10_000, 3, 0) }),
         Step::Again { call: 6, client: 5 },
         pass(391),
         Step::Acquire(ask(7, 2, 1_000, 200)),

@@ -59,7 +59,7 @@ impl Run {
         });
         let cause = Cause { extended: Some(known.token), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
         let now = self.now_at(site);
         match outcome {
             Ok(extended) => {
@@ -115,7 +115,7 @@ impl Run {
         let cause = Cause { ended: vec![(known.token, place.clone())], ..Cause::default() };
         let writes = self.after(site, &cause);
         self.sites[site].node.world.borrow_mut().is_transaction = false;
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
         let expected = match before.holder(known.token) {
             None => Release::Over,
             Some(holder) if holder.timestamp <= wall => Release::Late,
@@ -149,8 +149,8 @@ impl Run {
         let is_sure = waiting.clone().all(|attempt| std::ptr::eq(attempt, first) || attempt.earliest > first.latest);
         let fits = first.asked.places.len() == 1 && left.admits(first.asked.share.most(), wall);
         let holds = left.is_held_by(first.asked.id, wall);
-        let is_told = first.asked.notify.is_none() || monotonic >= self.courts[site].no_memory_until;
-        (is_sure && fits && is_told && !holds && !self.is_unsure(site, std::slice::from_ref(place)))
+        let has_memory = first.asked.notify.is_none() || monotonic >= self.courts[site].no_memory_until;
+        (is_sure && fits && has_memory && !holds && !self.is_unsure(site, std::slice::from_ref(place)))
             .then_some((first.earliest, first.latest))
     }
 
@@ -182,7 +182,7 @@ impl Run {
         let ended = known.places.iter().map(|place| (known.token, place.clone())).collect();
         let cause = Cause { ended, ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
         assert_eq!(released, held, "MRELEASE of {} in {:?}", known.token, known.places);
         let wall = self.now_at(site).wall;
         let is_held =
@@ -229,7 +229,7 @@ impl Run {
         let ended = own.iter().map(|own| (*own, place.clone())).collect();
         let cause = Cause { ended, cancels: Some(id), at: Some(place.clone()), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
         self.courts[site].cancelled(&place, id, &cause.ended, now);
         if !own.is_empty() {
             assert!(was_there, "CANCEL of {id}, which holds {place:?}");

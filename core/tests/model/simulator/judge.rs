@@ -84,7 +84,7 @@ pub struct Cause {
     /// In this key.
     pub at: Option<Place>,
     /// The caller gets this grant.
-    pub told: Option<u64>,
+    pub granted: Option<u64>,
 }
 
 impl Cause {
@@ -173,7 +173,7 @@ struct Found {
 
 /// The reply to a holder about its grant.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Reported {
     pub token: u64,
     /// The predecessor in each of its locks, if there is one.
     pub before: Vec<Option<Predecessor>>,
@@ -201,10 +201,10 @@ impl Court {
     }
 
     /// A caller gets a grant at once. `own`: its place before.
-    pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Attempt], told: &Told, now: Now) {
+    pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Attempt], reported: &Reported, now: Now) {
         let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX);
-        if self.told(writes, asked, told, now) {
-            self.check_overtaking(asked, earliest, told.token);
+        if self.reported(writes, asked, reported, now) {
+            self.check_overtaking(asked, earliest, reported.token);
         }
         let (id, places) = (asked.id, &asked.places);
         self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(places)));
@@ -212,15 +212,15 @@ impl Court {
     }
 
     /// A grant is reported: a new one, which the keys show, or one that its ID has already. Returns whether it is new.
-    fn told(&mut self, writes: &mut Writes, asked: &Asked, told: &Told, now: Now) -> bool {
-        let token = told.token;
+    fn reported(&mut self, writes: &mut Writes, asked: &Asked, reported: &Reported, now: Now) -> bool {
+        let token = reported.token;
         let is_new = writes.found.iter().any(|found| found.token == token);
         self.bind(asked, token);
         if !is_new {
             let is_in_grace = now.grace > 0 && now.monotonic < self.leads_since + now.grace;
             assert!(
                 !is_in_grace || self.granted_here.contains(&token),
-                "{asked:?} is told of {token} in the grace, which an earlier master granted"
+                "{asked:?} gets {token} in the grace, which an earlier master granted"
             );
             self.lost.retain(|lost| lost.token != token || !asked.places.contains(&lost.place));
             self.on_the_way.retain(|(own, _), attempt| *own != token || !attempt.shares_key_with(&asked.places));
@@ -230,17 +230,17 @@ impl Court {
                 .iter_mut()
                 .filter(|((own, _), _)| *own == token)
                 .for_each(|(_, attempt)| attempt.latest = u64::MAX);
-            for (place, before) in asked.places.iter().zip(&told.before) {
+            for (place, before) in asked.places.iter().zip(&reported.before) {
                 let known = self.predecessors.get(&(token, place.clone()));
                 if let Some((known, _)) = known.filter(|(_, since)| now.monotonic < since + 60_000_000) {
-                    assert_eq!(before, known, "{asked:?} is told of {token} again, and of another predecessor");
+                    assert_eq!(before, known, "{asked:?} gets {token} again, and another predecessor");
                 }
             }
             return false;
         }
-        for (place, predecessor) in asked.places.iter().zip(&told.before) {
+        for (place, predecessor) in asked.places.iter().zip(&reported.before) {
             let at = writes.found.iter().position(|found| found.token == token && found.place == *place);
-            let Some(at) = at else { panic!("{asked:?} is told of {token}, which is not in {place:?}") };
+            let Some(at) = at else { panic!("{asked:?} gets {token}, which is not in {place:?}") };
             let Found { before, after, passed_on, succeeds, .. } = writes.found.swap_remove(at);
             match succeeds.filter(|_| self.clock_set.is_none()) {
                 Some(succeeds) => succeeds.check_predecessor(asked, *predecessor, now.wall),
@@ -332,8 +332,8 @@ impl Court {
     }
 
     /// All grants of a command were reported to somebody.
-    pub fn all_is_told(writes: &Writes) {
-        assert!(writes.found.is_empty(), "nobody was told of {:?}", writes.found);
+    pub fn all_is_reported(writes: &Writes) {
+        assert!(writes.found.is_empty(), "nobody got {:?}", writes.found);
     }
 
     /// Locks that should have ended with their connections by now: the timer ends them, if it may write.
@@ -380,7 +380,7 @@ impl Court {
     }
 
     /// The tokens of grants that no reply has reported yet.
-    pub fn untold(writes: &Writes) -> Vec<u64> {
+    pub fn unreported(writes: &Writes) -> Vec<u64> {
         writes.found.iter().map(|found| found.token).collect()
     }
 

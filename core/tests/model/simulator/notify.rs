@@ -42,7 +42,7 @@ impl Run {
             let is_there = |token: u64, place: &Place| {
                 driver.engine().unclaimed(key_name(place), Token::new(token).unwrap()).is_some()
             };
-            let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.told);
+            let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.granted);
             own.filter(|own| !is_there(own.token, &own.attempt.asked.places[0])).map(|own| own.token).collect()
         };
         let now = self.now_at(site);
@@ -61,8 +61,8 @@ impl Run {
     /// The grants that no reply reports, and the IDs of the attempts that can claim them.
     pub(super) fn called(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
         let driver = self.sites[site].node.driver.borrow();
-        let mut tokens: Vec<u64> = Court::untold(writes);
-        tokens.retain(|token| Some(*token) != cause.told);
+        let mut tokens: Vec<u64> = Court::unreported(writes);
+        tokens.retain(|token| Some(*token) != cause.granted);
         tokens.sort_unstable();
         tokens.dedup();
         let id = |token: &u64| {
@@ -213,7 +213,7 @@ impl Run {
         let ended = self.sites[site].node.command(0, |entry| entry.cancel_channel(&place.1, &name));
         let cause = Cause { cancels_channel: Some(number), at: Some(place.clone()), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
         assert!((least..=most).contains(&ended), "CANCEL CHANNEL ended {ended} attempts, not {least} to {most}");
         let now = self.now_at(site);
         for id in ids {

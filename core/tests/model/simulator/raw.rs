@@ -143,25 +143,31 @@ impl Raw {
     }
 
     /// Checks that a grant at that time reported its predecessor correctly.
-    pub fn check_predecessor(&self, asked: &Asked, told: Option<Predecessor>, now: u64) {
+    pub fn check_predecessor(&self, asked: &Asked, reported: Option<Predecessor>, now: u64) {
         match self {
-            Self::Nothing => assert_eq!(told, None, "{asked:?} succeeds nobody"),
+            Self::Nothing => assert_eq!(reported, None, "{asked:?} succeeds nobody"),
             Self::One(holder) => {
-                assert_eq!(told, Some(Predecessor::Token(holder.token)), "{asked:?} succeeds {holder:?}");
+                assert_eq!(reported, Some(Predecessor::Token(holder.token)), "{asked:?} succeeds {holder:?}");
             }
-            Self::Number(_) => assert_eq!(told, Some(Predecessor::Classic), "{asked:?} succeeds one who had no token"),
+            Self::Number(_) => {
+                assert_eq!(reported, Some(Predecessor::Classic), "{asked:?} succeeds one who had no token");
+            }
             Self::Foreign => panic!("it succeeds nobody of ours"),
             Self::Several(holders) => {
-                let told = told.map(|before| holders.iter().find(|holder| before == Predecessor::Token(holder.token)));
+                let reported =
+                    reported.map(|before| holders.iter().find(|holder| before == Predecessor::Token(holder.token)));
                 assert!(
-                    !(asked.share == Share::Shared && told.is_some()),
-                    "who shares replaces nobody of {self:?}: {told:?}"
+                    !(asked.share == Share::Shared && reported.is_some()),
+                    "who shares replaces nobody of {self:?}: {reported:?}"
                 );
-                if let Some(told) = told {
-                    let is_over = told.is_some_and(|holder| holder.timestamp <= now);
-                    assert!(is_over, "it succeeds one who is over, of {self:?}: {told:?}");
+                if let Some(reported) = reported {
+                    let is_over = reported.is_some_and(|holder| holder.timestamp <= now);
+                    assert!(is_over, "it succeeds one who is over, of {self:?}: {reported:?}");
                 }
-                assert!(told.is_some() || asked.share != Share::Alone, "whom it succeeds of {self:?} is not told");
+                assert!(
+                    reported.is_some() || asked.share != Share::Alone,
+                    "the predecessor in {self:?} is not reported"
+                );
             }
         }
     }

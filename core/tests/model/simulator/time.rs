@@ -126,7 +126,7 @@ impl Run {
             queues.waiters()
         };
         let known = self.courts[site].queue.iter().filter(|attempt| attempt.waits).count();
-        assert_eq!(known, waiters, "who waits has been told nothing");
+        assert_eq!(known, waiters, "a waiter got nothing");
         if self.sites[site].link.is_some() {
             return;
         }

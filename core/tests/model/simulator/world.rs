@@ -16,7 +16,7 @@ mod tally;
 mod time;
 
 use self::holders::Extends;
-use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Spans, Told, Unclaimed, Waits, Writes};
+use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Reported, Spans, Unclaimed, Waits, Writes};
 use super::raw::Raw;
 use super::site::Site;
 use super::steps::{Call, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
@@ -113,14 +113,14 @@ fn id_of(number: u64) -> Id {
 }
 
 /// What a grant of these keys shows.
-fn told(granted: &Granted, asked: &Asked) -> Told {
+fn reported(granted: &Granted, asked: &Asked) -> Reported {
     let before = (0..asked.places.len()).map(|at| granted.before(at));
     let before = before
         .map(|before| {
             before.map(|before| before.token.map_or(Predecessor::Classic, |token| Predecessor::Token(token.get())))
         })
         .collect();
-    Told { token: granted.token.get(), before }
+    Reported { token: granted.token.get(), before }
 }
 
 fn us(ms: Ms) -> u64 {
@@ -293,14 +293,14 @@ impl Run {
         let called = self.called(site, &writes, cause);
         self.attempts_left(site, &called, cause);
         // Each grant is judged with the queue as it was when it was given: in the order of tokens.
-        let mut told: Vec<(u64, Addressee<'_>)> =
+        let mut reported: Vec<(u64, Addressee<'_>)> =
             called.into_iter().map(|(token, id)| (token, Addressee::Called(id))).collect();
-        told.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
+        reported.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
             Answer::Granted(grant) => (grant.granted.token.get(), Addressee::Answered(*conn, answer)),
             _ => (0, Addressee::Answered(*conn, answer)),
         }));
-        told.sort_by_key(|(token, _)| *token);
-        for (token, what) in told {
+        reported.sort_by_key(|(token, _)| *token);
+        for (token, what) in reported {
             match what {
                 Addressee::Called(id) => self.called_one(site, &mut writes, token, id),
                 Addressee::Answered(conn, answer) => self.answered(site, &mut writes, conn, answer, cause),
@@ -328,7 +328,7 @@ impl Run {
         self.sites[site].set_clocks(self.now);
         body(&self.sites[site].node);
         let writes = self.after(site, &Cause::default());
-        Court::all_is_told(&writes);
+        Court::all_is_reported(&writes);
     }
 
     fn answered(&mut self, site: usize, writes: &mut Writes, conn: u64, answer: &Answer, cause: &Cause) {
@@ -344,7 +344,7 @@ impl Run {
                     let raw = |place: &Place| Raw::of(world.keys.get(place), now.wall);
                     let end = |place: &Place| raw(place).holder(token).map_or(0, |holder| holder.timestamp);
                     let written = attempt.places.iter().map(end).collect();
-                    court.granted_to_waiter(writes, conn, &told(&grant.granted, &attempt), written, now)
+                    court.granted_to_waiter(writes, conn, &reported(&grant.granted, &attempt), written, now)
                 };
                 let reign = self.sites[site].reign;
                 if self.known.iter().any(|known| known.token == token) {
@@ -353,14 +353,14 @@ impl Run {
                 } else {
                     self.spans.granted(&asked, token, reign, self.now);
                 }
-                self.check_told(site, &asked, token);
+                self.check_reported(site, &asked, token);
                 self.remember(site, &asked, token);
                 return;
             }
             Answer::NotGranted(_) => Waits::NotGranted,
             Answer::Failed(Error::Replaced) => Waits::Replaced,
             Answer::Failed(Error::Demoted) => {
-                assert!(self.sites[site].link.is_some(), "{conn} is told of a demotion");
+                assert!(self.sites[site].link.is_some(), "{conn} gets the error of a demotion");
                 Waits::Demoted
             }
             Answer::Failed(Error::SlotLost) => Waits::SlotLost,
@@ -372,7 +372,7 @@ impl Run {
         }
         if how == Waits::SlotLost {
             let places = court.waiter(conn).map(|attempt| attempt.asked.places.clone()).unwrap_or_default();
-            assert!(self.is_lost(site, &places), "{conn} is told of a slot that is lost");
+            assert!(self.is_lost(site, &places), "{conn} gets the error of a slot that is lost");
         }
         self.courts[site].wait_ended(conn, how, cause, now);
     }

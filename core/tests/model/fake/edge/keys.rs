@@ -83,10 +83,10 @@ impl Keys for FakeEdge<'_> {
         key.close();
         assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
         let mut world = self.node.world.borrow_mut();
-        let is_told_at_once = self.writer == Writer::Timer;
+        let is_reported_at_once = self.writer == Writer::Timer;
         assert!(
-            !is_told_at_once || world.open_keys.get() == 0,
-            "who is told of this key may change those that are open"
+            !is_reported_at_once || world.open_keys.get() == 0,
+            "a receiver of its event may change the keys that are open"
         );
         assert_eq!(
             world.keys.get(&key.place),

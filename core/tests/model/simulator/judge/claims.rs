@@ -2,7 +2,7 @@
 //! and what is published.
 
 use super::queue::{Attempt, GRAIN};
-use super::{Asked, Cause, Court, Found, Now, Raw, Told, Writes};
+use super::{Asked, Cause, Court, Found, Now, Raw, Reported, Writes};
 use crate::fake::Place;
 
 /// A grant that its attempt has not claimed.
@@ -237,7 +237,7 @@ impl Court {
     }
 
     /// An attempt gets its grant by a command that claims it.
-    pub fn claimed(&mut self, token: u64, asked: &Asked, told: &Told, keys: &[Raw], now: Now) -> bool {
+    pub fn claimed(&mut self, token: u64, asked: &Asked, reported: &Reported, keys: &[Raw], now: Now) -> bool {
         let Some(at) = self.unclaimed.iter().position(|own| own.token == token && own.is_of(asked)) else {
             return false;
         };
@@ -248,7 +248,7 @@ impl Court {
         assert!(keys.iter().all(|key| own.is_still_in(key)), "{asked:?} claims {own:?} in {keys:?}");
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
-        for (place, predecessor) in asked.places.iter().zip(&told.before) {
+        for (place, predecessor) in asked.places.iter().zip(&reported.before) {
             let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
             // Several keys are reported in the order in which they were first asked for.
             if asked.places != own.attempt.asked.places {
@@ -388,7 +388,7 @@ impl Court {
             return;
         }
         let left = self.news.get_mut(&(channel, news, id)).filter(|left| **left > 0);
-        let left = left.unwrap_or_else(|| panic!("{id} is told of {news:?} of {place:?}, which did not happen"));
+        let left = left.unwrap_or_else(|| panic!("{id} gets {news:?} of {place:?}, which did not happen"));
         *left -= 1;
     }
 
@@ -396,7 +396,7 @@ impl Court {
     pub(super) fn check_unclaimed(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
         let is_soon = timer.is_some_and(|timer| timer <= 1);
         for own in &self.unclaimed {
-            assert!(own.is_announced || is_soon, "nobody is told of {own:?} at {now:?}");
+            assert!(own.is_announced || is_soon, "nobody is notified of {own:?} at {now:?}");
             let late = own.deadline + self.grain(now) + GRAIN;
             assert!(now.monotonic <= late || is_soon, "{own:?} does not end, at {now:?}");
         }

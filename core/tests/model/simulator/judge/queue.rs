@@ -1,6 +1,6 @@
 //! The order of waiters, the waits that are over, and the waiters that should have been served by now.
 
-use super::{Asked, Court, Lost, Now, Raw, Told, Writes};
+use super::{Asked, Court, Lost, Now, Raw, Reported, Writes};
 use crate::fake::Place;
 
 /// A timer fires in whole milliseconds.
@@ -133,15 +133,15 @@ impl Court {
         &mut self,
         writes: &mut Writes,
         conn: u64,
-        told: &Told,
+        reported: &Reported,
         written: Vec<u64>,
         now: Now,
     ) -> Asked {
-        let token = told.token;
+        let token = reported.token;
         let mut attempt = self.take_waiter(conn);
         attempt.written = written;
         self.hand_offs += 1;
-        if self.told(writes, &attempt.asked, told, now) {
+        if self.reported(writes, &attempt.asked, reported, now) {
             self.check_overtaking(&attempt.asked, attempt.earliest, token);
         } else {
             assert!(attempt.asked.id.is_some(), "{attempt:?} is sent {token}, which is nothing new");

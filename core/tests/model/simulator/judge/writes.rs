@@ -74,7 +74,7 @@ impl Court {
                 continue;
             }
             // The write of a claim is judged by its reply.
-            if cause.told == Some(holder.token) && self.is_unclaimed(holder.token, place) {
+            if cause.granted == Some(holder.token) && self.is_unclaimed(holder.token, place) {
                 assert_eq!((earlier.id, holder.id), (None, cause.asks), "{}", context());
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Keyspace events of each command, in order: those that tools already listen to (set, expire, del) and our own
+//! Keyspace events of each command, in order: those that tools already subscribe to (set, expire, del) and our own
 //! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the class of modules, `d`. A
 //! command that changes nothing raises no event.
 

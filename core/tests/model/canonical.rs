@@ -205,7 +205,7 @@ proptest! {
 fn held() -> (Node, Token) {
     let node = node();
     // Events of clients are on from the start.
-    node.world.borrow_mut().listens_to_clients = true;
+    node.world.borrow_mut().has_client_events = true;
     let token = hold(&node, 1, b"a", &ask(0));
     (node, token)
 }

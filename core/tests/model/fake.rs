@@ -111,8 +111,8 @@ pub struct World {
     /// The timer: its number and when it fires, on the wall clock in milliseconds, as in a server.
     pub timer: Option<(u64, u64)>,
     pub timers: u64,
-    pub listens_to_keys: bool,
-    pub listens_to_clients: bool,
+    pub has_key_events: bool,
+    pub has_client_events: bool,
     /// It reports no keyspace events, even if they are on.
     pub is_mute: bool,
     /// The server does not let a module write outside of commands.
@@ -175,7 +175,7 @@ pub struct Form {
     /// The clients whose answers are on their way; the driver has them in the same order.
     pub letters: Vec<Blocked>,
     timer_at_ms: Option<u64>,
-    listens: [bool; 2],
+    subscribed: [bool; 2],
     is_paused: bool,
     is_replica: bool,
 }
@@ -220,7 +220,7 @@ impl Node {
             blocked: world.blocked.iter().copied().collect(),
             letters: letters.iter().map(|(to, _)| *to).collect(),
             timer_at_ms: world.timer.map(|(_, at_ms)| at_ms),
-            listens: [world.listens_to_keys, world.listens_to_clients],
+            subscribed: [world.has_key_events, world.has_client_events],
             is_paused: world.is_paused,
             is_replica: world.is_replica,
         }
@@ -355,18 +355,18 @@ impl Node {
     /// A connection ends: its wait too, if it waits, and its locks.
     pub fn disconnect(&self, client: u64) {
         self.event(|entry| entry.client_left(client));
-        if self.world.borrow().listens_to_clients {
+        if self.world.borrow().has_client_events {
             self.event(|entry| entry.connection_ended(client));
         }
     }
 
     /// A keyspace event reports a key.
     pub fn report_key(&self, (db, name): &Place, how: KeyChange) {
-        let is_heard = {
+        let is_reported = {
             let world = self.world.borrow();
-            world.listens_to_keys && !world.is_mute
+            world.has_key_events && !world.is_mute
         };
-        if is_heard {
+        if is_reported {
             self.event(|entry| entry.key_changed(KeyName { db: *db, name }, how));
         }
     }

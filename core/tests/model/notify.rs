@@ -37,13 +37,13 @@ fn attempt(number: u64) -> Ask<'static> {
 /// A server whose lock `k` is held, and on which both channels have a subscriber.
 fn held() -> (Node, Token) {
     let node = Node::new(Settings::default(), START);
-    listen(&node, CHANNEL);
-    listen(&node, OTHER);
+    subscribe(&node, CHANNEL);
+    subscribe(&node, OTHER);
     let token = crate::asks::hold(&node, 1, b"k", &alone(60, 0));
     (node, token)
 }
 
-fn listen(node: &Node, channel: ChannelName<'_>) {
+fn subscribe(node: &Node, channel: ChannelName<'_>) {
     node.world.borrow_mut().subscribed.insert(channel.to_owned());
 }
 
@@ -61,7 +61,7 @@ fn claim(node: &Node, client: u64, names: &[&[u8]], ask: &Ask<'_>) -> Granted {
 }
 
 /// What was published since the last comparison.
-fn heard(node: &Node) -> Vec<String> {
+fn received(node: &Node) -> Vec<String> {
     let messages = std::mem::take(&mut node.world.borrow_mut().messages);
     messages.into_iter().map(|(_, message)| String::from_utf8(message).unwrap()).collect()
 }
@@ -110,10 +110,10 @@ fn an_attempt_is_queued_notified_and_claims_its_lease() {
         let (node, token) = held();
         queue(&node, names, &attempt(7));
         assert!(node.world.borrow().blocked.is_empty());
-        assert_eq!(heard(&node), [""; 0]);
+        assert_eq!(received(&node), [""; 0]);
         release(&node, b"k", token);
         crate::asks::settle(&node);
-        assert_eq!(heard(&node), ["granted 7 k"]);
+        assert_eq!(received(&node), ["granted 7 k"]);
         let (unclaimed, named, ends) = value(&node, b"k").unwrap();
         assert_eq!(named, None, "only this server knows whose it is");
         assert_eq!(ends, START.after(seconds(3)), "a lease of claim-ms, and the margin");
@@ -137,7 +137,7 @@ fn a_free_lock_is_granted_at_once_and_a_wait_of_nothing_never_stands_in_line() {
     release(&node, b"k", token);
     let granted = claim(&node, 2, K, &attempt(8));
     assert_eq!(value(&node, b"k").unwrap(), (granted.token, Some(8), START.after(seconds(6))));
-    assert_eq!(heard(&node), [""; 0]);
+    assert_eq!(received(&node), [""; 0]);
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn a_call_that_is_sent_again_keeps_its_place_and_its_newer_arguments_apply() {
     assert_eq!(waiters(&node), 2);
     node.pass(seconds(2));
     crate::asks::settle(&node);
-    assert_eq!(heard(&node), ["timeout 8 k"], "a wait counts from the newest call");
+    assert_eq!(received(&node), ["timeout 8 k"], "a wait counts from the newest call");
     release(&node, b"k", token);
     assert_eq!(node.world.borrow().messages[0].0, Channel { name: b"app-2"[..].into(), is_sharded: false });
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
 }
 
 #[test]
@@ -167,9 +167,9 @@ fn blocked_waiters_and_attempts_stand_in_one_order() {
     assert!(!crate::asks::is_granted(&node, 3));
     release(&node, b"k", first);
     let second = crate::asks::granted(&node, 3).unwrap().granted.token;
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     release(&node, b"k", second);
-    assert_eq!(heard(&node), ["granted 8 k"]);
+    assert_eq!(received(&node), ["granted 8 k"]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_blocking_call_takes_the_place_over_and_the_other_way_round() {
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
     crate::asks::wait(&node, 3, K, &named(7, alone(5, 9)));
-    assert_eq!(heard(&node), ["unblocked 7 k"]);
+    assert_eq!(received(&node), ["unblocked 7 k"]);
     release(&node, b"k", token);
     assert!(crate::asks::is_granted(&node, 3), "in the place of the attempt");
 
@@ -189,7 +189,7 @@ fn a_blocking_call_takes_the_place_over_and_the_other_way_round() {
     let replaced = node.deliver(crate::fake::Blocked(3));
     assert!(matches!(replaced, Some(redis_lock_core::engine::outbox::Answer::Failed(Error::Replaced))));
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     assert!(!crate::asks::is_granted(&node, 4));
 }
 
@@ -199,15 +199,15 @@ fn a_wait_ends_when_its_time_is_over_and_its_place_is_kept() {
         let (node, token) = held();
         queue(&node, names, &attempt(7));
         pass(&node, 8_900);
-        assert_eq!(heard(&node), [""; 0]);
+        assert_eq!(received(&node), [""; 0]);
         pass(&node, 200);
-        assert_eq!(heard(&node), ["timeout 7 k"]);
+        assert_eq!(received(&node), ["timeout 7 k"]);
         assert_eq!((waiters(&node), places(&node)), (0, 1));
         crate::asks::wait(&node, 3, K, &alone(5, 9));
         queue(&node, names, &attempt(7));
         release(&node, b"k", token);
         crate::asks::settle(&node);
-        assert_eq!(heard(&node), ["granted 7 k"], "in its old place");
+        assert_eq!(received(&node), ["granted 7 k"], "in its old place");
     }
 }
 
@@ -217,7 +217,7 @@ fn cancel_ends_a_wait_and_late_copies_of_its_call_get_nothing_for_a_while() {
         let (node, token) = held();
         queue(&node, names, &attempt(7));
         assert!(cancel(&node, b"k", 7));
-        assert_eq!(heard(&node), ["cancelled 7 k"]);
+        assert_eq!(received(&node), ["cancelled 7 k"]);
         release(&node, b"k", token);
         let late = |names: &[&[u8]]| acquire(&node, 3, names, &attempt(7));
         assert!(matches!(late(names), Ok(Outcome::NotGranted)));

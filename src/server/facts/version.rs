@@ -64,7 +64,7 @@ impl Version {
     }
 
     /// Whether a module can subscribe to generic keyspace events without harm to others: from Valkey 8.1 on, until
-    /// fixed (pull request 4024), a client whose MOVE or COPY is listened to is left in the other database.
+    /// fixed (pull request 4024), the event of a MOVE or COPY leaves its client in the other database.
     #[must_use]
     pub fn has_safe_key_events(self) -> bool {
         match self {

@@ -88,8 +88,8 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
     let mut conn = node.conn();
     assert_eq!(ask(&mut conn, key, "7", "SNOTIFY", "shard"), waiting());
     release(node, key, &token);
-    let heard = std::iter::from_fn(|| Some(there.next())).find(|message| message != "probe");
-    assert_eq!(heard, Some(format!("granted 7 {key}")));
+    let received = std::iter::from_fn(|| Some(there.next())).find(|message| message != "probe");
+    assert_eq!(received, Some(format!("granted 7 {key}")));
     let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "ID", "7"]);
     release(node, key, &token);
 }

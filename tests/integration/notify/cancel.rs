@@ -58,8 +58,11 @@ fn an_unclaimed_grant_passes_on_before_a_late_claim() {
             queue.subscriber.gets("granted 8 k");
         } else {
             assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-            let heard = [queue.subscriber.next(), queue.subscriber.next()];
-            assert!(heard.contains(&"cancelled 7 k".into()) && heard.contains(&"granted 8 k".into()), "{heard:?}");
+            let received = [queue.subscriber.next(), queue.subscriber.next()];
+            assert!(
+                received.contains(&"cancelled 7 k".into()) && received.contains(&"granted 8 k".into()),
+                "{received:?}"
+            );
         }
         assert_eq!(queue.call(&kind.acquire(&["PX", "30000", "ID", "7"])), Reply::Nil);
         let token = queue.claim("8");
@@ -143,9 +146,9 @@ fn cancel_channel_ends_and_counts_its_attempts() {
     assert_eq!(queue.call(&["LOCK.CANCEL", "absent", "channel", "c"]).int(), 0);
     // The unclaimed grant, two waiting attempts, and the one for several keys in this queue.
     assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 4);
-    let mut heard = [queue.subscriber.next(), queue.subscriber.next(), queue.subscriber.next()];
-    heard.sort_unstable();
-    assert_eq!(heard, ["cancelled 1 k", "cancelled 2 k", "cancelled 5 k"]);
+    let mut received = [queue.subscriber.next(), queue.subscriber.next(), queue.subscriber.next()];
+    received.sort_unstable();
+    assert_eq!(received, ["cancelled 1 k", "cancelled 2 k", "cancelled 5 k"]);
     sharded.gets("cancelled 3 k");
     other.gets("granted 4 k");
     let token = queue.claim("4");

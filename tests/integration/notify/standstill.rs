@@ -1,5 +1,5 @@
 //! A server that stands still for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
-//! could not be heard is not passed over afterwards.
+//! could not be read in time is not passed over afterwards.
 
 use super::{Queue, Subscriber};
 use std::thread::sleep;

@@ -48,7 +48,7 @@ impl Pair {
 
     /// Runs an action that must not reach the replica. A busy machine can prevent it: the replica is cut off for too
     /// long, or the master stands still. Then it reconnects them and tries again.
-    fn unheard<T>(&mut self, mut done: impl FnMut(&Self) -> Result<T, Reply>) -> T {
+    fn without_replication<T>(&mut self, mut done: impl FnMut(&Self) -> Result<T, Reply>) -> T {
         for _ in 0..5 {
             match done(self) {
                 Ok(value) => return value,
@@ -61,9 +61,9 @@ impl Pair {
     }
 
     /// A lock that the master grants and does not replicate: the token.
-    fn grants_unheard(&mut self, lease_ms: u64) -> u64 {
+    fn grants_unreplicated(&mut self, lease_ms: u64) -> u64 {
         let mut conn = self.master.conn();
-        self.unheard(|pair| {
+        self.without_replication(|pair| {
             pair.relay.cut();
             acquire(&mut conn, lease_ms)
         })
@@ -107,7 +107,7 @@ fn gap_us(first: u64, lease_ms: u64, second: u64) -> i64 {
 fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
     let mut pair = Pair::start(MAX_LAG, [master_grace_ms, replica_grace_ms], &[]);
     let lease_ms = master_grace_ms - TAKEN_MS;
-    let first = pair.grants_unheard(lease_ms);
+    let first = pair.grants_unreplicated(lease_ms);
     let (new, _back) = pair.fail_over();
     let least = if replica_grace_ms == 0 { lease_ms } else { replica_grace_ms - TAKEN_MS };
     gap_us(first, lease_ms, granted(&mut new.conn(), least))
@@ -121,7 +121,7 @@ fn gap_with_a_grace_that_came_later() -> Option<i64> {
         return None;
     }
     let lease_ms = 30_000;
-    let first = pair.grants_unheard(lease_ms);
+    let first = pair.grants_unreplicated(lease_ms);
     for server in [&pair.master, &pair.replica] {
         server.conn().ok(&["CONFIG", "SET", "lock.failover-grace-ms", "5500"]);
     }
@@ -189,7 +189,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
 #[test]
 fn an_unreplicated_session_end_is_undone_by_a_failover() {
     let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);
-    let (token, second) = pair.unheard(|pair| {
+    let (token, second) = pair.without_replication(|pair| {
         let mut session = pair.master.conn();
         let token = match session.call(&["LOCK.ACQUIRE", "door", "PX", "6000", "SESSION", "WAIT", "20000"]) {
             Reply::Int(token) => token.to_string(),

@@ -46,11 +46,11 @@ fn dirt(conn: &mut Conn) -> Vec<i64> {
 
 #[test]
 fn an_unreplicated_write_counts_for_the_save_points() {
-    let (listened, mut conn) = Server::with().args(&["--appendonly", "yes"]).connected();
+    let (with_aof, mut conn) = Server::with().args(&["--appendonly", "yes"]).connected();
     let expected: Vec<i64> = CHANGES.iter().map(|(_, effects)| *effects).collect();
     assert_eq!(dirt(&mut conn), expected);
     assert_eq!(unreplicated(&mut conn), 0);
-    drop(listened);
+    drop(with_aof);
     let (_server, mut conn) = Server::with().args(&SLOW).connected();
     if until_no_sink(&mut conn) {
         let before = unreplicated(&mut conn);
@@ -199,9 +199,9 @@ fn an_idle_server_is_not_asked_about_sinks() {
         std::thread::sleep(std::time::Duration::from_millis(250));
         let before = unreplicated(&mut conn);
         conn.int(&["LOCK.ACQUIRE", "idle", "PX", "1"]);
-        let is_heard = unreplicated(&mut conn) == before;
+        let is_replicated = unreplicated(&mut conn) == before;
         conn.call(&["DEL", "idle"]);
-        is_heard.then_some(())
+        is_replicated.then_some(())
     });
     assert!(until_no_sink(&mut conn), "writes in a row are unreplicated again");
 }

@@ -55,7 +55,7 @@ fn time_to_grant(locks: &mut Locks, kind: Kind, how: How, command: &[&str]) -> D
     took
 }
 
-/// Valkey 8.1 leaves the client of a MOVE or COPY in the other database when a module listens to it.
+/// Valkey 8.1 leaves the client of a MOVE or COPY in the other database when a module gets its keyspace event.
 #[test]
 fn a_client_stays_in_its_database_while_others_wait() {
     let mut locks = Locks::start();

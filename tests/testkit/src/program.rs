@@ -31,11 +31,11 @@ impl Program {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let (mut stderr, complaints) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(String::new())));
-        let heard = Arc::clone(&complaints);
+        let collected = Arc::clone(&complaints);
         thread::spawn(move || {
             let mut buffer = [0; 1024];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+                collected.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
         Self { child, stdin, said, complaints }

@@ -90,7 +90,7 @@ impl<'a> Link<'a> {
     pub fn server(&mut self) -> Option<u16> {
         while !self.world.is_over() {
             let (ports, news) = self.world.servers();
-            if self.news.is_some_and(|heard| heard < news) {
+            if self.news.is_some_and(|known| known < news) {
                 (self.news, self.port, self.moves) = (Some(news), None, 0);
             }
             let port = *self.port.get_or_insert(ports[self.moves % ports.len()]);

@@ -1,8 +1,8 @@
 //! Grants that wait to be claimed: what is refused before the claim, when it is accepted, and what becomes of the lock.
 
 use super::{
-    attempt, cancel, claim, hang_up, heard, held, notified_on, pass, places, queue, release, value, waiters, CHANNEL,
-    K, K_AND_X, OTHER,
+    attempt, cancel, claim, hang_up, held, notified_on, pass, places, queue, received, release, value, waiters,
+    CHANNEL, K, K_AND_X, OTHER,
 };
 use crate::asks::{
     acquire, alone, ask, granted, hold, in_session, is_granted, named, place, seconds, settle, wait, START,
@@ -24,7 +24,7 @@ fn notified(names: &[&[u8]]) -> (Node, Token) {
     queue(&node, names, &attempt(7));
     release(&node, b"k", token);
     settle(&node);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     let token = value(&node, b"k").unwrap().0;
     (node, token)
 }
@@ -61,12 +61,12 @@ fn a_grant_that_was_given_up_is_not_extended() {
 /// A server on which an attempt was just notified of its grant, which succeeds a client of the classic pattern.
 fn notified_after_a_classic_client(share: Share) -> Node {
     let node = crate::asks::node();
-    super::listen(&node, CHANNEL);
+    super::subscribe(&node, CHANNEL);
     let second = (START.0 / 1_000_000 + 1).to_string().into_bytes();
     node.put(&place(b"k"), Some(Stored { content: Content::String(second), expire_at_ms: None }));
     queue(&node, K, &notified_on(CHANNEL, named(7, ask(share, 5, 9))));
     pass(&node, 2_100);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     node
 }
 
@@ -127,7 +127,7 @@ fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
                 assert_eq!(node.command(1, |entry| entry.release_all(names, token)), Ok(names.len()));
             }
             settle(&node);
-            let mut messages = heard(&node);
+            let mut messages = received(&node);
             messages.sort_unstable();
             assert_eq!(messages, ["cancelled 7 k", "granted 8 k"], "{names:?} {cancels}");
             assert_eq!(value(&node, b"x"), None);
@@ -157,7 +157,7 @@ fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() 
         queue(&node, names, &attempt(7));
         release(&node, b"k", token);
         settle(&node);
-        assert_eq!(heard(&node), ["granted 7 k"], "in its old place");
+        assert_eq!(received(&node), ["granted 7 k"], "in its old place");
     }
     let (node, _) = notified(K);
     pass(&node, 2_100);
@@ -168,14 +168,14 @@ fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() 
 fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
     for share in [Share::Alone, Share::Limit(1)] {
         let node = crate::asks::node();
-        super::listen(&node, CHANNEL);
-        super::listen(&node, OTHER);
+        super::subscribe(&node, CHANNEL);
+        super::subscribe(&node, OTHER);
         let first = hold(&node, 1, b"k", &ask(share, 5, 0));
         let [seventh, eighth] =
             [(7, CHANNEL), (8, OTHER)].map(|(number, channel)| notified_on(channel, named(number, ask(share, 5, 99))));
         queue(&node, K, &seventh);
         pass(&node, 6_050);
-        assert_eq!(heard(&node), ["granted 7 k"]);
+        assert_eq!(received(&node), ["granted 7 k"]);
         queue(&node, K, &eighth);
         let claimed = node.clone();
         let granted = claim(&claimed, 3, K, &seventh);
@@ -201,12 +201,12 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
                 let node = node.clone();
                 if !has_next {
                     assert!(cancel(&node, b"k", 8));
-                    heard(&node);
+                    received(&node);
                 }
                 end(&node);
                 settle(&node);
                 if has_next {
-                    assert!(heard(&node).contains(&"granted 8 k".to_owned()), "{share:?} {number}");
+                    assert!(received(&node).contains(&"granted 8 k".to_owned()), "{share:?} {number}");
                     let granted = claim(&node, 3, K, &eighth);
                     assert_eq!(granted.before(0).unwrap().token, Some(first), "{share:?} {number}");
                 } else {
@@ -217,7 +217,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
     }
     // If nobody waits, the lock is what it was before: expired, with its predecessor.
     let node = crate::asks::node();
-    super::listen(&node, CHANNEL);
+    super::subscribe(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &alone(5, 0));
     let before = value(&node, b"k");
     queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
@@ -261,7 +261,7 @@ fn a_value_that_is_not_what_was_written_is_not_claimed_and_does_not_pass_on() {
                 if claims {
                     node.delete(&place(b"k"));
                     settle(&node);
-                    assert_eq!(heard(&node), ["granted 7 k"], "its ID keeps its place");
+                    assert_eq!(received(&node), ["granted 7 k"], "its ID keeps its place");
                 }
             }
         }
@@ -294,7 +294,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
         for share in [Share::Alone, Share::Limit(1)] {
             for (has_next, has_before) in [(false, false), (true, false), (false, true)] {
                 let node = crate::asks::node();
-                super::listen(&node, CHANNEL);
+                super::subscribe(&node, CHANNEL);
                 let first = hold(&node, 1, b"k", &ask(share, 5, 0));
                 queue(&node, K, &notified_on(CHANNEL, named(7, ask(share, 5, 99))));
                 if has_before {
@@ -302,7 +302,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
                 } else {
                     super::release(&node, b"k", first);
                 }
-                assert_eq!(heard(&node), ["granted 7 k"]);
+                assert_eq!(received(&node), ["granted 7 k"]);
                 if has_next {
                     wait(&node, 4, K, &ask(share, 5, 99));
                 }
@@ -312,7 +312,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
                 assert_eq!(release(&node, K, token), Err(Error::Internal));
                 node.world.borrow_mut().refused.clear();
                 assert_eq!(node.world.borrow().keys, before);
-                assert_eq!(heard(&node), [""; 0], "nothing was cancelled");
+                assert_eq!(received(&node), [""; 0], "nothing was cancelled");
                 assert_eq!(node.driver.borrow().engine().claims().len(), 1);
                 assert_eq!(claim(&node, 3, K, &notified_on(CHANNEL, named(7, ask(share, 5, 9)))).token, token);
             }
@@ -346,7 +346,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
                 settle(&node);
                 node.world.borrow_mut().refused.clear();
                 assert_eq!(node.world.borrow().keys, before);
-                assert_eq!(heard(&node), [""; 0], "nobody is notified: {names:?} {is_claimed} {behind}");
+                assert_eq!(received(&node), [""; 0], "nobody is notified: {names:?} {is_claimed} {behind}");
                 assert_eq!((waiters(&node), node.driver.borrow().engine().claims().len()), (waited, claims));
                 assert_eq!(claim(&node, 3, names, &attempt(7)).token, token, "{names:?} {is_claimed} {behind}");
                 assert!(cancel(&node, b"k", 7));
@@ -364,7 +364,7 @@ fn a_cancel_passes_the_other_keys_of_a_grant_on_once_the_server_lets_it() {
     queue(&node, K, &attempt(8));
     node.world.borrow_mut().refused.insert(b"x".to_vec(), WriteRefused::ForNow);
     assert!(cancel(&node, b"k", 7), "its key is written");
-    let mut messages = heard(&node);
+    let mut messages = received(&node);
     messages.sort_unstable();
     assert_eq!(messages, ["cancelled 7 k", "granted 8 k"]);
     pass(&node, 1_000);
@@ -403,22 +403,22 @@ fn what_a_command_cannot_write_is_not_announced() {
         node.world.borrow_mut().refused.insert(names[names.len() - 1].to_vec(), WriteRefused::ForNow);
         let released = node.command(1, |entry| entry.release(b"k", token));
         assert_eq!(released, if names == K { Err(Error::Internal) } else { Ok(Release::InTime) });
-        assert_eq!((heard(&node), waiters(&node)), (vec![], 1), "{names:?}");
+        assert_eq!((received(&node), waiters(&node)), (vec![], 1), "{names:?}");
     }
 }
 
 #[test]
 fn what_the_timer_cannot_write_is_announced_no_more_than_once() {
     let node = crate::asks::node();
-    super::listen(&node, CHANNEL);
+    super::subscribe(&node, CHANNEL);
     hold(&node, 1, b"k", &alone(5, 0));
     queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     node.world.borrow_mut().refused.insert(b"k".to_vec(), WriteRefused::ForNow);
     pass(&node, 9_000);
-    assert_eq!(heard(&node), ["granted 7 k"], "it is tried again and again");
+    assert_eq!(received(&node), ["granted 7 k"], "it is tried again and again");
     node.world.borrow_mut().refused.clear();
     pass(&node, 100);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     claim(&node, 3, K, &attempt(7));
 }
 
@@ -427,7 +427,7 @@ fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants
     let names: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
     for (number, refused) in names.into_iter().enumerate() {
         let node = crate::asks::node();
-        super::listen(&node, CHANNEL);
+        super::subscribe(&node, CHANNEL);
         let token = crate::asks::hold_all(&node, 1, &names, &alone(60, 0)).token;
         // Nobody waits for the first two. The others have an attempt each, behind which somebody wants both.
         for (name, id) in [(b"c", 8), (b"d", 9)] {
@@ -441,7 +441,7 @@ fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants
         let is_held = |name: &&[u8]| value(&node, name).is_some_and(|(own, ..)| own == token);
         let written = names.iter().filter(|name| !is_held(name)).count();
         assert_eq!(releases, written as u64, "{number}");
-        for message in heard(&node) {
+        for message in received(&node) {
             let name = message.rsplit(' ').next().unwrap().as_bytes();
             assert_ne!(value(&node, name).unwrap().0, token, "{number}: {message}");
         }
@@ -455,7 +455,7 @@ fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants
 fn a_grant_among_several_is_claimed_beside_the_others() {
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
     let node = crate::asks::node();
-    super::listen(&node, CHANNEL);
+    super::subscribe(&node, CHANNEL);
     let first = hold(&node, 1, b"k", &two(60, 0));
     let second = hold(&node, 1, b"k", &two(60, 0));
     let attempt = |number| notified_on(CHANNEL, named(number, two(5, 9)));
@@ -464,7 +464,7 @@ fn a_grant_among_several_is_claimed_beside_the_others() {
     release(&node, b"k", first);
     release(&node, b"k", second);
     settle(&node);
-    assert_eq!(heard(&node), ["granted 7 k", "granted 8 k"]);
+    assert_eq!(received(&node), ["granted 7 k", "granted 8 k"]);
     let [one, two] = [7, 8].map(|number| claim(&node, 3, K, &attempt(number)).token);
     let count = node.with_lock(&place(b"k"), |lock| match lock {
         redis_lock_core::lock::state::State::Several(holders) => {
@@ -488,7 +488,7 @@ fn the_end_of_its_connection_ends_a_wait_in_a_session_and_passes_its_unclaimed_g
     queue(&node, K, &attempt(7));
     wait(&node, 3, K, &alone(5, 9));
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     node.disconnect(2);
     settle(&node);
     assert!(is_granted(&node, 3), "at once");
@@ -508,11 +508,11 @@ fn the_end_of_its_connection_ends_a_wait_in_a_session_and_passes_its_unclaimed_g
 #[test]
 fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
     for is_script in [false, true] {
-        for listens in [false, true] {
+        for has_subscriber in [false, true] {
             let (node, token) = held();
             queue(&node, K, &attempt(7));
             queue(&node, K, &notified_on(OTHER, named(8, alone(5, 99))));
-            if !listens {
+            if !has_subscriber {
                 hang_up(&node, CHANNEL);
                 node.pass(seconds(3));
             }
@@ -521,15 +521,15 @@ fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
                 (world.is_script, world.is_transaction) = (is_script, !is_script);
             }
             release(&node, b"k", token);
-            assert_eq!(heard(&node), [""; 0]);
+            assert_eq!(received(&node), [""; 0]);
             assert_eq!(value(&node, b"k").unwrap().1, None, "it is granted all the same");
             {
                 let mut world = node.world.borrow_mut();
                 (world.is_script, world.is_transaction) = (false, false);
             }
             settle(&node);
-            let expected: &[&str] = if listens { &["granted 7 k"] } else { &["granted 7 k", "granted 8 k"] };
-            assert_eq!(heard(&node), expected);
+            let expected: &[&str] = if has_subscriber { &["granted 7 k"] } else { &["granted 7 k", "granted 8 k"] };
+            assert_eq!(received(&node), expected);
         }
     }
 }
@@ -545,7 +545,7 @@ fn a_call_in_a_transaction_or_a_script_stands_in_line() {
     assert_eq!(acquire(&node, 2, K, &in_session(attempt(9))).unwrap_err(), Error::Session);
     node.world.borrow_mut().is_script = false;
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
 }
 
 #[test]
@@ -577,13 +577,13 @@ fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
     node.world.borrow_mut().is_replica = true;
     node.event(|entry| entry.demoted());
     settle(&node);
-    assert_eq!(heard(&node), ["unblocked 8 k"]);
+    assert_eq!(received(&node), ["unblocked 8 k"]);
     node.world.borrow_mut().is_replica = false;
     node.event(|entry| entry.promoted());
     queue(&node, K, &attempt(7));
     assert_eq!(value(&node, b"k"), before, "it is held by nobody who is known");
     pass(&node, 3_050);
-    assert_eq!(heard(&node), ["granted 7 k"], "it ended like a predecessor that never released");
+    assert_eq!(received(&node), ["granted 7 k"], "it ended like a predecessor that never released");
     assert_eq!(claim(&node, 3, K, &attempt(7)).before(0).unwrap().token, before.map(|(token, ..)| token));
 }
 

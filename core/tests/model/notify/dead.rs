@@ -1,8 +1,8 @@
 //! Clients that are gone do not stall the queue: their attempts are passed over.
 
 use super::{
-    attempt, claim, hang_up, heard, held, listen, notified_on, pass, places, queue, release, value, waiters, CHANNEL,
-    K, OTHER,
+    attempt, claim, hang_up, held, notified_on, pass, places, queue, received, release, subscribe, value, waiters,
+    CHANNEL, K, OTHER,
 };
 use crate::asks::{alone, count, granted, is_granted, named, seconds, settle, wait};
 use redis_lock_core::engine::counters::Counter;
@@ -21,23 +21,23 @@ fn an_attempt_without_subscriber_keeps_its_place() {
     let token = granted(&node, 3).unwrap().granted.token;
     assert_eq!((waiters(&node), places(&node)), (0, 1));
     assert_eq!(count(&node, Counter::Unheard), 1);
-    heard(&node);
+    received(&node);
     wait(&node, 4, K, &alone(5, 99));
     queue(&node, K, &attempt(7));
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 7 k"], "it was sent a moment ago");
+    assert_eq!(received(&node), ["granted 7 k"], "it was sent a moment ago");
 }
 
 #[test]
 fn one_that_was_sent_within_claim_ms_counts_as_heard() {
-    for (after_ms, is_heard) in [(1_999, true), (2_000, false)] {
+    for (after_ms, is_granted) in [(1_999, true), (2_000, false)] {
         let (node, token) = held();
         hang_up(&node, CHANNEL);
         queue(&node, K, &attempt(7));
         node.pass(redis_lock_core::lock::time::Micros(after_ms * 1_000));
         release(&node, b"k", token);
         settle(&node);
-        assert_eq!(value(&node, b"k").is_some(), is_heard, "{after_ms}");
+        assert_eq!(value(&node, b"k").is_some(), is_granted, "{after_ms}");
     }
 }
 
@@ -50,12 +50,12 @@ fn an_unclaimed_grant_skips_its_channel_until_a_repeat() {
     queue(&node, K, &notified_on(OTHER, named(10, alone(5, 99))));
     release(&node, b"k", token);
     pass(&node, 2_050);
-    assert_eq!(heard(&node), ["granted 7 k", "granted 10 k"], "the others of its channel are passed over");
+    assert_eq!(received(&node), ["granted 7 k", "granted 10 k"], "the others of its channel are passed over");
     let token = claim(&node, 3, K, &notified_on(OTHER, named(10, alone(5, 99)))).token;
     queue(&node, K, &notified_on(CHANNEL, named(9, alone(5, 99))));
     queue(&node, K, &notified_on(CHANNEL, named(8, alone(5, 99))));
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 8 k"], "in its old place, and its channel is heard again");
+    assert_eq!(received(&node), ["granted 8 k"], "in its old place, and its channel is not skipped any more");
 }
 
 #[test]
@@ -68,14 +68,14 @@ fn a_live_attempt_behind_a_thousand_dead_ones_has_the_lock_in_a_moment() {
     hang_up(&node, OTHER);
     node.pass(seconds(3));
     queue(&node, K, &attempt(7));
-    listen(&node, CHANNEL);
-    heard(&node);
+    subscribe(&node, CHANNEL);
+    received(&node);
     release(&node, b"k", token);
     for _ in 0..100 {
         settle(&node);
         node.pass(redis_lock_core::lock::time::Micros(1_000));
     }
-    assert_eq!(heard(&node).len(), 1_001, "a publish each");
+    assert_eq!(received(&node).len(), 1_001, "a publish each");
     claim(&node, 3, K, &attempt(7));
     assert!(!is_granted(&node, 9));
 }
@@ -93,7 +93,7 @@ fn a_repeated_attempt_ends_the_skipping_of_its_channel() {
         if is_sent_again {
             queue(&node, K, &attempt(9));
         }
-        heard(&node);
+        received(&node);
         release(&node, b"l", other);
         settle(&node);
         assert_eq!(value(&node, b"l").is_some(), is_sent_again);
@@ -117,7 +117,7 @@ fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
         if claims {
             claim(&node, 2, &[b"l"], &patient(8));
         }
-        heard(&node);
+        received(&node);
         release(&node, b"m", last);
         settle(&node);
         assert_eq!(value(&node, b"m").is_some(), claims);
@@ -138,11 +138,11 @@ fn a_call_of_the_server_passes_over_few_dead_attempts_while_messages_take_long()
         queue(&node, K, &attempt(7));
         node.world.borrow_mut().publish_takes = redis_lock_core::lock::time::Micros(takes_us);
         release(&node, b"k", token);
-        let (first, mut most, mut all) = (heard(&node).len(), 0, 0);
+        let (first, mut most, mut all) = (received(&node).len(), 0, 0);
         assert!((1..=most_of_command).contains(&first), "{first} attempts in a command, {takes_us} us each");
         for _ in 0..1_001 {
             node.fire();
-            let messages = heard(&node).len();
+            let messages = received(&node).len();
             (most, all) = (messages.max(most), all + messages);
         }
         assert!(most <= most_of_timer, "{most} attempts in an iteration, {takes_us} us each");
@@ -167,14 +167,14 @@ fn a_cancelled_channel_passes_its_grants_on_a_few_at_a_time_while_messages_take_
         assert_ne!(release(&node, b"k", token), Release::Over);
     }
     settle(&node);
-    assert_eq!(heard(&node).len(), 30);
+    assert_eq!(received(&node).len(), 30);
     node.world.borrow_mut().publish_takes = redis_lock_core::lock::time::Micros(330);
     assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", b"app-1")), 30);
-    let first = heard(&node).len();
+    let first = received(&node).len();
     assert!(first <= 12, "{first} messages in a command");
     settle(&node);
     assert_eq!(
-        first + heard(&node).len(),
+        first + received(&node).len(),
         60,
         "each gets the message that it was cancelled, and the others are notified of grants"
     );

@@ -1,7 +1,7 @@
 //! Many attempts for several locks that were cancelled with their channel and have not left yet: they no longer get
 //! anything, wherever they are parked and however often they are sent again.
 
-use super::{attempt, heard, listen, queue, release, waiters, CHANNEL, K, K_AND_X};
+use super::{attempt, queue, received, release, subscribe, waiters, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, settle, START};
 use crate::fake::{Node, Settings};
 use redis_lock_core::driver::Outcome;
@@ -15,7 +15,7 @@ const CROWD: u32 = 600;
 fn crowd() -> (Node, Token) {
     let limits = Limits { queued: 2 * CROWD as usize, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
-    listen(&node, CHANNEL);
+    subscribe(&node, CHANNEL);
     let token = hold(&node, 1, b"k", &alone(60, 0));
     (1..=u64::from(CROWD)).for_each(|number| queue(&node, K_AND_X, &attempt(number)));
     (node, token)
@@ -26,12 +26,12 @@ fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them
     let (node, k) = crowd();
     let x = hold(&node, 3, b"x", &alone(60, 0));
     assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), CROWD as usize);
-    heard(&node);
+    received(&node);
     assert!(waiters(&node) > 0, "some have not left yet");
     release(&node, b"k", k);
     release(&node, b"x", x);
     settle(&node);
-    let granted: Vec<String> = heard(&node).into_iter().filter(|message| message.starts_with("granted")).collect();
+    let granted: Vec<String> = received(&node).into_iter().filter(|message| message.starts_with("granted")).collect();
     assert_eq!((granted, waiters(&node)), (Vec::new(), 0));
 }
 

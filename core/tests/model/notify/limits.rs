@@ -1,7 +1,8 @@
 //! Bounds: how many keys attempts wait for, how long a grant can be claimed, memory, and whole channels.
 
 use super::{
-    attempt, claim, heard, held, listen, notified_on, pass, queue, release, value, waiters, CHANNEL, K, K_AND_X, OTHER,
+    attempt, claim, held, notified_on, pass, queue, received, release, subscribe, value, waiters, CHANNEL, K, K_AND_X,
+    OTHER,
 };
 use crate::asks::{acquire, alone, granted, hold, in_session, is_granted, named, seconds, settle, wait, START};
 use crate::fake::{Node, Settings};
@@ -16,7 +17,7 @@ use redis_lock_core::lock::time::Micros;
 fn keys_are_counted_and_one_more_is_refused_unless_its_id_stands_in_line() {
     let limits = Limits { queued: 3, waiters: 1, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
-    listen(&node, CHANNEL);
+    subscribe(&node, CHANNEL);
     let token = hold(&node, 1, b"k", &alone(60, 0));
     queue(&node, K_AND_X, &attempt(7));
     assert_eq!(acquire(&node, 3, K_AND_X, &attempt(8)).unwrap_err(), Error::BusyQueue);
@@ -39,7 +40,7 @@ fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
     // The longest lease under it is half a second.
     let set = grace::Settings { grace: Micros(4_500_000), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
     let node = Node::new(Settings { grace: Some(set), ..Settings::default() }, START);
-    listen(&node, CHANNEL);
+    subscribe(&node, CHANNEL);
     let turn = |node: &Node| {
         node.pass(Micros(100_000));
         node.event(|entry| entry.tick());
@@ -67,14 +68,14 @@ fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
         node.world.borrow_mut().is_out_of_memory = true;
         release(&node, b"k", token);
         pass(&node, 1_000);
-        assert_eq!((heard(&node).len(), waiters(&node), value(&node, b"k")), (0, 1, None));
+        assert_eq!((received(&node).len(), waiters(&node), value(&node, b"k")), (0, 1, None));
         if names == K {
             let newcomer = acquire(&node, 3, K, &alone(5, 0));
             assert!(matches!(newcomer, Ok(Outcome::NotGranted)), "the lock is for those who wait");
         }
         node.world.borrow_mut().is_out_of_memory = false;
         pass(&node, 150);
-        assert_eq!(heard(&node), ["granted 7 k"]);
+        assert_eq!(received(&node), ["granted 7 k"]);
     }
 }
 
@@ -92,11 +93,11 @@ fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_i
             // An attempt for several locks is held up by an earlier attempt for one of them.
             let first = if names == K && others != K { 4 } else { 3 };
             let token = granted(&node, first).unwrap().granted.token;
-            assert_eq!((heard(&node).len(), waiters(&node)), (0, 2), "{names:?} {others:?}");
+            assert_eq!((received(&node).len(), waiters(&node)), (0, 2), "{names:?} {others:?}");
             node.world.borrow_mut().is_out_of_memory = false;
             assert_eq!(node.command(1, |entry| entry.release_all(others, token)).map(|all| all > 0), Ok(true));
             pass(&node, 150);
-            assert_eq!(heard(&node), ["granted 7 k"], "{names:?} {others:?}");
+            assert_eq!(received(&node), ["granted 7 k"], "{names:?} {others:?}");
         }
     }
 }
@@ -124,11 +125,11 @@ fn all_attempts_of_a_channel_are_cancelled_in_the_line_of_a_key() {
     queue(&node, K, &notified_on(OTHER, named(10, alone(5, 99))));
     let cancel = |name: &[u8]| node.command(1, |entry| entry.cancel_channel(name, b"app-1"));
     assert_eq!(cancel(b"k"), 2);
-    assert_eq!(heard(&node), ["cancelled 7 k", "cancelled 8 k"]);
+    assert_eq!(received(&node), ["cancelled 7 k", "cancelled 8 k"]);
     assert_eq!((cancel(b"k"), waiters(&node)), (0, 2));
     assert!(matches!(acquire(&node, 3, K, &attempt(7)), Ok(Outcome::NotGranted)), "late copies get nothing");
     release(&node, b"k", token);
-    assert_eq!(heard(&node), ["granted 10 k"]);
+    assert_eq!(received(&node), ["granted 10 k"]);
     // A grant that waits to be claimed too.
     let unclaimed = node.command(1, |entry| entry.cancel_channel(b"k", b"app-2"));
     settle(&node);
@@ -147,7 +148,7 @@ fn a_lost_slot_ends_the_waits_for_its_keys() {
         node.event(|entry| entry.tick());
         settle(&node);
     }
-    let mut messages = heard(&node);
+    let mut messages = received(&node);
     messages.sort_unstable();
     assert_eq!(messages, ["unblocked 7 k", "unblocked 8 k"]);
     assert_eq!(waiters(&node), 0);

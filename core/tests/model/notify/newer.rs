@@ -1,6 +1,6 @@
 //! A newer command with the ID of an unclaimed grant, for other keys: it replaces the attempt, unless it fails.
 
-use super::{attempt, claim, heard, held, queue, release, value, K, K_AND_X};
+use super::{attempt, claim, held, queue, received, release, value, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, named, place, seconds, settle, wait};
 use crate::fake::{Content, Node, Settings, Stored};
 use redis_lock_core::driver::{Ask, Outcome};
@@ -18,7 +18,7 @@ fn notified() -> (Node, Token) {
     release(&node, b"k", token);
     settle(&node);
     wait(&node, 9, K, &alone(5, 9));
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     let token = value(&node, b"k").unwrap().0;
     (node, token)
 }
@@ -80,7 +80,7 @@ fn a_newer_call_that_fails_leaves_the_unclaimed_grant_as_it_is() {
         assert!((failing.is_it)(&error), "{error:?}");
         settle(&node);
         assert_eq!(node.world.borrow().keys, before, "{error:?}");
-        assert_eq!((heard(&node).len(), is_granted(&node, 9)), (0, false), "{error:?}");
+        assert_eq!((received(&node).len(), is_granted(&node, 9)), (0, false), "{error:?}");
         (failing.mends)(&node);
         assert_eq!(claim(&node, 2, K_AND_X, &attempt(7)).token, token, "{error:?}");
     }
@@ -94,7 +94,7 @@ fn a_newer_call_of_a_cancelled_id_leaves_the_unclaimed_grant_as_it_is() {
     let outcome = acquire(&node, 2, K_AND_W, &attempt(7));
     assert!(matches!(outcome, Ok(Outcome::NotGranted)), "{outcome:?}");
     settle(&node);
-    assert_eq!((value(&node, b"k"), heard(&node).len()), (before, 0));
+    assert_eq!((value(&node, b"k"), received(&node).len()), (before, 0));
 }
 
 #[test]
@@ -108,5 +108,5 @@ fn a_newer_call_that_waits_passes_the_unclaimed_grant_on() {
     assert!(next > token);
     release(&node, b"k", next);
     settle(&node);
-    assert_eq!(heard(&node), ["granted 7 k"], "it is queued for its newer command");
+    assert_eq!(received(&node), ["granted 7 k"], "it is queued for its newer command");
 }

@@ -1,7 +1,7 @@
 //! A server that stands still for longer than a claim may take: the claim that waits in its socket counts, even where
 //! a lock goes with its timestamp.
 
-use super::{attempt, claim, heard, listen, pass, place, queue, release, value, CHANNEL, K, K_AND_X};
+use super::{attempt, claim, pass, place, queue, received, release, subscribe, value, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, seconds, settle, wait, START};
 use crate::fake::{Node, Settings};
 use redis_lock_core::driver::Outcome;
@@ -14,12 +14,12 @@ const RETENTIONS: [Retention; 4] = [Retention::Ms(0), Retention::Ms(1), Retentio
 /// An attempt was just notified of its grant of these keys, without a margin; its token.
 fn notified(retention: Retention, names: &[&[u8]]) -> (Node, Token) {
     let node = Node::new(Settings { margin: Micros(0), retention, ..Settings::default() }, START);
-    listen(&node, CHANNEL);
+    subscribe(&node, CHANNEL);
     let token = hold(&node, 1, b"k", &alone(60, 0));
     queue(&node, names, &attempt(7));
     release(&node, b"k", token);
     settle(&node);
-    assert_eq!(heard(&node), ["granted 7 k"]);
+    assert_eq!(received(&node), ["granted 7 k"]);
     let token = value(&node, b"k").unwrap().0;
     (node, token)
 }

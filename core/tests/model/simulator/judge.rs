@@ -113,7 +113,7 @@ pub struct Court {
     /// Grants that nobody has claimed yet.
     pub unclaimed: Vec<Unclaimed>,
     /// Channels that did not claim a grant, and whether that is sure.
-    silent: HashMap<u8, bool>,
+    skipped: HashMap<u8, bool>,
     /// Messages that may be published, by channel and ID.
     news: HashMap<(u8, News, u64), u32>,
     ended_conns: HashSet<u64>,
@@ -208,7 +208,7 @@ impl Court {
         }
         let (id, places) = (asked.id, &asked.places);
         self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(places)));
-        self.may_be_heard(asked.notify);
+        self.may_not_be_skipped(asked.notify);
     }
 
     /// A grant is reported: a new one, which the keys show, or one that its ID has already. Returns whether it is new.

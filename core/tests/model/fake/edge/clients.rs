@@ -43,6 +43,6 @@ impl Clients for FakeEdge<'_> {
     fn subscribe_to_clients(&mut self) {
         let mut world = self.node.world.borrow_mut();
         world.subscriptions.push("clients");
-        world.listens_to_clients = true;
+        world.has_client_events = true;
     }
 }

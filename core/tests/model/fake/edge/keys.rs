@@ -127,7 +127,7 @@ impl Keys for FakeEdge<'_> {
     fn subscribe_to_keys(&mut self) {
         let mut world = self.node.world.borrow_mut();
         world.subscriptions.push("keys");
-        world.listens_to_keys = true;
+        world.has_key_events = true;
     }
 
     fn reports_keys(&self) -> bool {

@@ -194,8 +194,15 @@ impl Court {
         let Ears { is_subscribed, later, is_out_of_memory } = ears(channel);
         assert!(!is_out_of_memory, "{attempt:?} is granted {token} without memory");
         let is_recent = now.monotonic - attempt.sent < now.claim;
-        assert!(is_subscribed || is_recent || later, "{attempt:?} is granted {token} at {now:?}, and nobody listens");
-        assert_ne!(self.silent.get(&channel), Some(&true), "{attempt:?} is granted {token}, and its channel is silent");
+        assert!(
+            is_subscribed || is_recent || later,
+            "{attempt:?} is granted {token} at {now:?}, and its channel has no subscriber"
+        );
+        assert_ne!(
+            self.skipped.get(&channel),
+            Some(&true),
+            "{attempt:?} is granted {token}, and its channel is skipped"
+        );
         let beyond = now.longest_lease.filter(|longest| attempt.asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {attempt:?}");
         let lease = now.longest_lease.unwrap_or(u64::MAX).min(now.claim);
@@ -264,9 +271,9 @@ impl Court {
         self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));
         // The process of its channel is there. That of another channel too; whether that is enough is left open.
         if let Some(channel) = own.attempt.asked.notify {
-            self.silent.remove(&channel);
+            self.skipped.remove(&channel);
         }
-        self.may_be_heard(asked.notify);
+        self.may_not_be_skipped(asked.notify);
         self.grants += 1;
         true
     }
@@ -283,10 +290,10 @@ impl Court {
         let is_at = cause.at.as_ref().is_some_and(|place| places.contains(place));
         let is_cancelled = is_at && (cause.cancels == id || cause.cancels_channel == Some(channel));
         let is_recent = now.monotonic - attempt.sent < now.claim;
-        let is_unheard = is_announced || !(ears(channel).is_subscribed || is_recent);
+        let has_no_subscriber = is_announced || !(ears(channel).is_subscribed || is_recent);
         let has_left = session && self.ended_conns.contains(&conn);
         assert!(
-            is_over || is_released || is_cancelled || has_left || cause.asks == id || is_unheard,
+            is_over || is_released || is_cancelled || has_left || cause.asks == id || has_no_subscriber,
             "{attempt:?} can no longer claim {token} at {now:?}: {cause:?}"
         );
         self.lost.extend(before.into_iter().map(|(place, before)| Lost {
@@ -307,9 +314,9 @@ impl Court {
                 // Its process may be there if it was never notified, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
                 // Nor if its claim may have waited for a server that stood still.
-                let was_heard = deadline > self.resumed;
-                let is_sure = could_claim && was_heard && !has_left && !cause.is_a_call();
-                let known = self.silent.entry(channel).or_default();
+                let was_read = deadline > self.resumed;
+                let is_sure = could_claim && was_read && !has_left && !cause.is_a_call();
+                let known = self.skipped.entry(channel).or_default();
                 *known |= is_sure;
             }
             let mut attempt = attempt;
@@ -347,17 +354,17 @@ impl Court {
             self.keep_place(&mut attempt, now);
         } else {
             let is_recent = now.monotonic - attempt.sent < now.claim;
-            let is_skipped = self.silent.contains_key(&channel);
-            let is_heard = (ears(channel).is_subscribed || is_recent) && !is_skipped;
-            assert!(!is_heard, "{attempt:?} was passed over at {now:?}, and can be heard");
+            let is_skipped = self.skipped.contains_key(&channel);
+            let can_be_notified = (ears(channel).is_subscribed || is_recent) && !is_skipped;
+            assert!(!can_be_notified, "{attempt:?} was passed over at {now:?}, and can be notified");
             self.passed_over += 1;
             self.keep_place(&mut attempt, now);
         }
     }
 
     /// A command names a channel, and is not in the queue: whether its process counts as alive is left open.
-    pub fn may_be_heard(&mut self, channel: Option<u8>) {
-        if let Some(is_sure) = channel.and_then(|channel| self.silent.get_mut(&channel)) {
+    pub fn may_not_be_skipped(&mut self, channel: Option<u8>) {
+        if let Some(is_sure) = channel.and_then(|channel| self.skipped.get_mut(&channel)) {
             *is_sure = false;
         }
     }

@@ -77,7 +77,7 @@ impl Court {
         let until = now.monotonic + if waits { asked.wait } else { now.place };
         if waits || (id.is_some() && now.place > 0) {
             if let Some(channel) = asked.notify.filter(|_| waits) {
-                self.silent.remove(&channel);
+                self.skipped.remove(&channel);
             }
             let (sent, written) = (now.monotonic, Vec::new());
             self.queue.push(Attempt { asked, until, earliest, latest, waits, sent, written, is_cancelled: false });

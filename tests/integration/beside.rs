@@ -198,9 +198,9 @@ impl Run {
     }
 
     fn execute(&mut self, command: Command, loses: bool) {
-        if let Command::Acquire { conn, call, .. } = &command {
+        if let Command::Acquire { conn, command: acquire, .. } = &command {
             self.asked.retain(|(asks, _)| asks != conn);
-            self.asked.push((*conn, call.keys.clone()));
+            self.asked.push((*conn, acquire.keys.clone()));
         }
         if let Command::Recover { conn, key, .. } = &command {
             self.asked.retain(|(asks, _)| asks != conn);

@@ -117,8 +117,8 @@ impl Gate {
         self.reign.grace_left(settings, now)
     }
 
-    /// Whether a grace began or ended since the last call; `left`: how much of it is left, `refused`: how many commands
-    /// were refused so far.
+    /// Whether a grace began or ended since this was last asked; `left`: how much of it is left, `refused`: how many
+    /// commands were refused so far.
     pub fn grace_changed(&mut self, left: Micros, refused: u64) -> Option<GraceChange> {
         let is_in_grace = left > Micros(0);
         if std::mem::replace(&mut self.is_in_grace, is_in_grace) == is_in_grace {
@@ -138,7 +138,7 @@ impl Gate {
         now.since(self.checked) >= CHECK
     }
 
-    /// A fault in the settings that was not there at the last call.
+    /// A fault in the settings that was not there at the last check.
     pub fn new_fault(
         &mut self,
         settings: &Settings,

@@ -121,7 +121,7 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
     let gone = queues.time_out(MonotonicMicros(15), Some(MonotonicMicros(40)), MOST).unwrap().1.unwrap();
     assert!(gone.is_kept);
     assert_eq!(since(&mut queues, 20), Some(10));
-    // A call that does not wait keeps the place.
+    // A command that does not wait keeps the place.
     queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(50), MOST);
     assert_eq!(since(&mut queues, 30), Some(10));
     assert_eq!(queues.take_given_up(), []);

@@ -7,7 +7,7 @@ use redis_lock_core::lock::token::Token;
 
 /// LOCK.ACQUIRE.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Call {
+pub struct Command {
     pub conn: u64,
     pub id: Option<Id>,
     pub waits: bool,
@@ -52,7 +52,7 @@ pub enum Phase {
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
-    Acquire(Call),
+    Acquire(Command),
     Extend(Token),
     Release(Token),
     Cancel(Id),

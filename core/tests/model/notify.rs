@@ -150,7 +150,7 @@ fn a_call_that_is_sent_again_keeps_its_place_and_its_newer_arguments_apply() {
     assert_eq!(waiters(&node), 2);
     node.pass(seconds(2));
     crate::asks::settle(&node);
-    assert_eq!(received(&node), ["timeout 8 k"], "a wait counts from the newest call");
+    assert_eq!(received(&node), ["timeout 8 k"], "a wait counts from the newest command");
     release(&node, b"k", token);
     assert_eq!(node.world.borrow().messages[0].0, Channel { name: b"app-2"[..].into(), is_sharded: false });
     assert_eq!(received(&node), ["granted 7 k"]);
@@ -236,5 +236,5 @@ fn one_that_waits_for_a_cancelled_id_is_not_barred_by_another_id() {
     assert!(!cancel(&node, b"k", 7));
     release(&node, b"k", token);
     assert!(matches!(acquire(&node, 3, K, &attempt(8)), Ok(Outcome::Granted(_))));
-    assert!(matches!(acquire(&node, 3, K, &attempt(7)), Ok(Outcome::NotGranted)), "CANCEL came before its call");
+    assert!(matches!(acquire(&node, 3, K, &attempt(7)), Ok(Outcome::NotGranted)), "CANCEL came before its command");
 }

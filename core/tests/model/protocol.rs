@@ -6,7 +6,7 @@
 
 mod steps;
 
-use crate::clients::{Call, Client, Kind, Phase, Sent};
+use crate::clients::{Client, Command, Kind, Phase, Sent};
 use crate::fake::{Blocked, Fault, Settings};
 use crate::server::Server;
 use crate::witness::Witness;
@@ -69,7 +69,7 @@ pub enum Fact {
     Undelivered,
     PassedOn,
     StaleRelease,
-    LateCall,
+    LateCommand,
     PlaceTaken,
     Extended,
     SessionEnded,
@@ -89,7 +89,7 @@ pub struct State {
     pub server: Server,
     pub clients: Vec<Client>,
     /// Commands on connections that their clients have given up.
-    late: Vec<Call>,
+    late: Vec<Command>,
     pub witness: Witness,
     left: Budget,
 }
@@ -190,13 +190,13 @@ impl Protocol {
         has_ids.then(|| Self::id(who as u64 * 3 + 1 + u64::from(state.clients[who].attempt.min(2))))
     }
 
-    fn call(&self, state: &State, who: usize) -> Call {
+    fn command(&self, state: &State, who: usize) -> Command {
         let (waits, session) = match self.scope.clients[who].0 {
             Kind::Lock { waits, session, .. } => (waits, session),
             _ => (false, false),
         };
         let lease = Self::seconds(self.scope.lease);
-        Call { conn: state.clients[who].conn(who), id: self.attempt(state, who), waits, session, lease }
+        Command { conn: state.clients[who].conn(who), id: self.attempt(state, who), waits, session, lease }
     }
 
     /// Connections that the server knows and their clients have closed, with nothing on its way there.
@@ -213,7 +213,7 @@ impl Protocol {
         let all = state.clients.iter().enumerate();
         let mut conns: Vec<u64> =
             all.flat_map(|(who, client)| client.conns(who)).filter(|conn| !is_open(*conn) && known(conn)).collect();
-        conns.retain(|conn| state.late.iter().all(|call| call.conn != *conn));
+        conns.retain(|conn| state.late.iter().all(|command| command.conn != *conn));
         conns
     }
 
@@ -274,7 +274,7 @@ impl Protocol {
         for (who, client) in state.clients.iter().enumerate() {
             if let Some(sent) = &client.outbox {
                 actions.push(Action::Arrive { who, gives_up: false });
-                if left.time_outs > 0 && matches!(sent, Sent::Acquire(call) if call.waits) {
+                if left.time_outs > 0 && matches!(sent, Sent::Acquire(command) if command.waits) {
                     actions.push(Action::Arrive { who, gives_up: true });
                 }
             }

@@ -127,12 +127,12 @@ fn a_queue_is_served_in_order() {
 
 #[test]
 fn a_call_that_is_sent_again_gets_no_second_lock() {
-    holds("calls sent again", resends(), &[Fact::ReportedAgain, Fact::LateCall, Fact::PlaceTaken]);
+    holds("commands sent again", resends(), &[Fact::ReportedAgain, Fact::LateCommand, Fact::PlaceTaken]);
 }
 
 #[test]
 fn an_attempt_that_was_cancelled_has_no_place_in_line() {
-    holds("cancelled", cancels(), &[Fact::HandOff, Fact::LateCall]);
+    holds("cancelled", cancels(), &[Fact::HandOff, Fact::LateCommand]);
 }
 
 #[test]

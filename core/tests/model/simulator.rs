@@ -17,7 +17,7 @@ mod world;
 
 use shrink::{run, Outcome};
 use std::time::{Duration, Instant};
-use steps::{Call, Plan, Random, Share, Step, Time};
+use steps::{Acquire, Plan, Random, Share, Step, Time};
 use world::Tally;
 
 /// The number of steps in one world; the next world has other settings.
@@ -44,13 +44,13 @@ fn has_cycles(plan: Plan, seed: u64) -> bool {
 }
 
 fn for_long(step: Step) -> Step {
-    let call = |call: Call| {
-        let id = call.id.filter(|_| call.share != Share::Alone);
-        Call { session: true, lease: 10_000, wait: call.wait.max(2_000), id, notify: None, ..call }
+    let command = |command: Acquire| {
+        let id = command.id.filter(|_| command.share != Share::Alone);
+        Acquire { session: true, lease: 10_000, wait: command.wait.max(2_000), id, notify: None, ..command }
     };
     match step {
-        Step::Acquire(own) => Step::Acquire(call(own)),
-        Step::AcquireAll(own) => Step::AcquireAll(call(own)),
+        Step::Acquire(own) => Step::Acquire(command(own)),
+        Step::AcquireAll(own) => Step::AcquireAll(command(own)),
         // Leases would be too long for it.
         Step::SetGrace { .. } => Step::Pass(Time::Turn),
         other => other,
@@ -120,9 +120,9 @@ fn number(name: &str) -> Option<u64> {
 fn fixed_seeds_are_without_a_finding() {
     let sum = simulate_all(0..600, || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
-    let Tally { cancelled, called, claims, passed_over, .. } = sum;
+    let Tally { cancelled, notified, claims, passed_over, .. } = sum;
     let counts = [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred];
-    for count in counts.into_iter().chain([cancelled, called, claims, passed_over]) {
+    for count in counts.into_iter().chain([cancelled, notified, claims, passed_over]) {
         assert!(count > 100, "{sum:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What an outsider knows about the grants. Written from the contract alone, it shares nothing with the rules that it
 //! judges. It sees the server's replies, the connections that it has blocked, and the key.
 
-use crate::clients::Call;
+use crate::clients::Command;
 use crate::fake::{Blocked, World};
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
@@ -154,8 +154,8 @@ impl Witness {
     }
 
     /// The reply that a command must get if its attempt holds the lock.
-    pub fn must_be_reported(&self, call: &Call, now: UnixMicros) -> Option<Token> {
-        let who = Who::Attempt(call.id?);
+    pub fn must_be_reported(&self, command: &Command, now: UnixMicros) -> Option<Token> {
+        let who = Who::Attempt(command.id?);
         self.live.filter(|live| live.who == who && live.end() > now).map(|live| live.token)
     }
 

@@ -1,6 +1,6 @@
 //! Commands for both servers, with the numbers of connections, keys and tokens filled in, and their replies.
 
-use super::model::steps::{Call, Ms};
+use super::model::steps::{Acquire, Ms};
 
 /// A connection for commands that no client of a run sends.
 pub const CONTROL: u64 = 0;
@@ -9,7 +9,7 @@ pub const CONTROL: u64 = 0;
 #[derive(Clone, Debug)]
 pub enum Command {
     /// LOCK.ACQUIRE or LOCK.MACQUIRE
-    Acquire { conn: u64, call: Call, several: bool },
+    Acquire { conn: u64, command: Acquire, several: bool },
     /// LOCK.RECOVER
     Recover { conn: u64, key: u8, lease: Ms, id: Option<u64> },
     /// LOCK.EXTEND or LOCK.MEXTEND

@@ -1,7 +1,7 @@
 //! Resolves the numbers of a step, modulo what exists at that point of the run.
 
 use super::command::Command;
-use super::model::steps::{Call, Number, Put, Step, CLIENTS, IDS, KEYS};
+use super::model::steps::{Acquire, Number, Put, Step, CLIENTS, IDS, KEYS};
 use super::{Known, Run, REMEMBERED};
 
 impl Run {
@@ -26,9 +26,9 @@ impl Run {
             keys
         };
         Some(match step {
-            Step::Acquire(call) | Step::AcquireAll(call) => Command::Acquire {
-                conn: self.sender(call.client)?,
-                call: Call { id: call.id.map(id_of), ..call.clone() },
+            Step::Acquire(command) | Step::AcquireAll(command) => Command::Acquire {
+                conn: self.sender(command.client)?,
+                command: Acquire { id: command.id.map(id_of), ..command.clone() },
                 several: matches!(step, Step::AcquireAll(_)),
             },
             Step::Recover { client, key, lease, id } => Command::Recover {

@@ -1,6 +1,6 @@
 //! The mix of steps in a run: the simulator's, or one with more of the steps that its runs seldom reach.
 
-use super::model::steps::{Call, Plan, Random, Share, Step, Time, CLIENTS, IDS};
+use super::model::steps::{Acquire, Plan, Random, Share, Step, Time, CLIENTS, IDS};
 
 /// The keys of a crowd.
 const TWO: u64 = 2;
@@ -54,7 +54,7 @@ fn crowded(random: &mut Random) -> Step {
     let key = small(random, TWO);
     let grant = small(random, 16);
     match random.below(100) {
-        0..=29 => Step::Acquire(Call {
+        0..=29 => Step::Acquire(Acquire {
             client: small(random, u64::from(CLIENTS)),
             keys: vec![key],
             share: random.of(&[Share::Shared, Share::Shared, Share::Limit(4), Share::Limit(6)]),

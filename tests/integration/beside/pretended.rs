@@ -4,7 +4,7 @@
 use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
 use super::model::fake::{self, Blocked, Node, Place, Settings, Stored};
-use super::model::steps::{Call, Share, KEYS};
+use super::model::steps::{Acquire, Share, KEYS};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::grant::Granted;
 use redis_lock_core::engine::outbox::Answer;
@@ -109,7 +109,7 @@ impl Pretended {
         self.node.world.borrow().letters.last().map(|(Blocked(conn), _)| *conn)
     }
 
-    /// The replies since the last call, in the order of connections.
+    /// The replies since the last time this was asked, in the order of connections.
     pub fn answers(&mut self) -> Answers {
         let mut answers = std::mem::take(&mut self.answers);
         answers.sort();
@@ -202,8 +202,8 @@ impl Pretended {
     /// Executes a command as a server does.
     pub fn execute(&mut self, command: &Command) {
         let (who, answer) = match command {
-            Command::Acquire { conn, call, several } => {
-                let Some(answer) = self.acquire(*conn, call, *several) else { return };
+            Command::Acquire { conn, command, several } => {
+                let Some(answer) = self.acquire(*conn, command, *several) else { return };
                 (*conn, answer)
             }
             Command::Recover { conn, key, lease, id } => {
@@ -258,19 +258,19 @@ impl Pretended {
     }
 
     /// The immediate reply, if any.
-    fn acquire(&mut self, conn: u64, call: &Call, several: bool) -> Option<Received> {
-        let share = match call.share {
+    fn acquire(&mut self, conn: u64, command: &Acquire, several: bool) -> Option<Received> {
+        let share = match command.share {
             Share::Alone => request::Share::Alone,
             Share::Shared => request::Share::Shared,
             Share::Limit(most) => request::Share::Limit(u64::from(most)),
         };
-        let id = call.id.map(|id| id_of(u64::from(id)));
-        let request = Request { share, lease: us(call.lease), id, owner: None };
+        let id = command.id.map(|id| id_of(u64::from(id)));
+        let request = Request { share, lease: us(command.lease), id, owner: None };
         let shape = if several { ReplyShape::Token } else { ReplyShape::Details };
-        let ask = Ask { request, wait: us(call.wait), shape, session: call.session, notify: None };
-        let names = names(&call.keys);
+        let ask = Ask { request, wait: us(command.wait), shape, session: command.session, notify: None };
+        let names = names(&command.keys);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-        self.node.world.borrow_mut().is_transaction = call.in_transaction;
+        self.node.world.borrow_mut().is_transaction = command.in_transaction;
         let outcome = self.node.command(conn, |entry| {
             if several {
                 entry.acquire_all(&names, &ask)

@@ -3,7 +3,7 @@
 use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
 use super::model::fake::Settings;
-use super::model::steps::{Call, Share, CLIENTS, KEYS};
+use super::model::steps::{Acquire, Share, CLIENTS, KEYS};
 use redis_lock_core::lock::retention::Retention;
 use testkit::{clock, server_time_us, Conn, Reply, Server};
 
@@ -108,8 +108,8 @@ impl Real {
                 replies += 1;
             };
             match command {
-                Command::Acquire { conn, call, several } => {
-                    self.ask(*conn, &acquire(call, *several), call.in_transaction);
+                Command::Acquire { conn, command, several } => {
+                    self.ask(*conn, &acquire(command, *several), command.in_transaction);
                 }
                 Command::Recover { conn, key, lease, id } => {
                     let mut recover = words(&[&"LOCK.RECOVER", &text(*key), &"PX", lease]);
@@ -142,7 +142,7 @@ impl Real {
         }
     }
 
-    /// The replies to clients since the last call.
+    /// The replies to clients since the last time this was asked.
     pub fn answers(&mut self) -> Answers {
         let mut answers = Vec::new();
         for (number, conn) in &mut self.clients {
@@ -206,25 +206,25 @@ fn micros(score: &str) -> u64 {
     micros
 }
 
-fn acquire(call: &Call, several: bool) -> Words {
+fn acquire(command: &Acquire, several: bool) -> Words {
     let mut args = if several {
-        [words(&[&"LOCK.MACQUIRE"]), counted(&call.keys)].concat()
+        [words(&[&"LOCK.MACQUIRE"]), counted(&command.keys)].concat()
     } else {
-        words(&[&"LOCK.ACQUIRE", &text(call.keys[0]), &"DETAILS"])
+        words(&[&"LOCK.ACQUIRE", &text(command.keys[0]), &"DETAILS"])
     };
-    args.extend(words(&[&"PX", &call.lease]));
-    match call.share {
+    args.extend(words(&[&"PX", &command.lease]));
+    match command.share {
         Share::Alone => {}
         Share::Shared => args.extend(words(&[&"SHARED"])),
         Share::Limit(most) => args.extend(words(&[&"LIMIT", &most])),
     }
-    if call.wait > 0 {
-        args.extend(words(&[&"WAIT", &call.wait]));
+    if command.wait > 0 {
+        args.extend(words(&[&"WAIT", &command.wait]));
     }
-    if let Some(id) = call.id {
+    if let Some(id) = command.id {
         args.extend(words(&[&"ID", &id]));
     }
-    if call.session {
+    if command.session {
         args.extend(words(&[&"SESSION"]));
     }
     args

@@ -215,5 +215,5 @@ fn a_newer_call_for_a_key_of_each_of_many_unclaimed_grants() {
         engine.leave_ended(&mut Budget::of(2_048), LIMITS, At(1));
         assert!(before - left(&engine) <= PIECE);
     }
-    assert_eq!(engine.queues.places(), 0, "the newer call has their place");
+    assert_eq!(engine.queues.places(), 0, "the newer command has their place");
 }

@@ -1,7 +1,7 @@
 //! The steps of the protocol: what clients do, what the server does, and the replies.
 
 use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
-use crate::clients::{Call, Client, Kind, Phase, Reply, Sent};
+use crate::clients::{Client, Command, Kind, Phase, Reply, Sent};
 use crate::fake::{Blocked, Content, Fault, Node, Place, Stored};
 use crate::server::START_S;
 use crate::witness::{self, Grant, Who};
@@ -49,21 +49,21 @@ impl Protocol {
         matches!(self.scope.clients[usize::try_from(conn / 10).unwrap()].0, Kind::Lock { session: true, .. })
     }
 
-    fn acquire(&self, next: &mut State, node: &Node, call: &Call, wait: Micros) -> Option<Reply> {
+    fn acquire(&self, next: &mut State, node: &Node, command: &Command, wait: Micros) -> Option<Reply> {
         let wall = node.world.borrow().wall;
-        let must_be_reported = next.witness.must_be_reported(call, wall);
-        let kept_place = call.id.is_some_and(|id| has_place(node, id));
+        let must_be_reported = next.witness.must_be_reported(command, wall);
+        let kept_place = command.id.is_some_and(|id| has_place(node, id));
         let (is_foreign, had_expired) =
             node.with_lock(&place(), |lock| (matches!(lock, Lock::Foreign), matches!(lock, Lock::Expired(..))));
-        let id = call.id.filter(|_| self.scope.fault != Fault::IgnoresIds);
-        let request = Request { share: Share::Alone, lease: call.lease, id, owner: None };
-        let wait = if call.waits { wait } else { Micros(0) };
-        let ask = Ask { request, wait, shape: ReplyShape::Token, session: call.session, notify: None };
-        let outcome = node.command(call.conn, |entry| entry.acquire(KEY, &ask));
-        let who = Who::of(call.conn, call.id);
-        let reply = match outcome.expect("no call fails") {
+        let id = command.id.filter(|_| self.scope.fault != Fault::IgnoresIds);
+        let request = Request { share: Share::Alone, lease: command.lease, id, owner: None };
+        let wait = if command.waits { wait } else { Micros(0) };
+        let ask = Ask { request, wait, shape: ReplyShape::Token, session: command.session, notify: None };
+        let outcome = node.command(command.conn, |entry| entry.acquire(KEY, &ask));
+        let who = Who::of(command.conn, command.id);
+        let reply = match outcome.expect("no command fails") {
             Outcome::Granted(granted) => {
-                let session = call.session.then_some(call.conn);
+                let session = command.session.then_some(command.conn);
                 let grant = Grant { who, token: granted.token, session };
                 next.witness.granted(grant, &node.world.borrow(), self.term());
                 Some(Reply::Token(granted.token))
@@ -84,8 +84,8 @@ impl Protocol {
         if reply.is_none() && kept_place {
             self.note(Fact::PlaceTaken);
         }
-        if reply.is_none() || (reply == Some(Reply::Nil) && call.id.is_some()) {
-            next.witness.arrive(who, call.conn);
+        if reply.is_none() || (reply == Some(Reply::Nil) && command.id.is_some()) {
+            next.witness.arrive(who, command.conn);
         } else {
             next.witness.leave(who);
         }
@@ -137,7 +137,7 @@ impl Protocol {
         let (conn, wall) = (next.clients[who].conn(who), node.world.borrow().wall);
         let letters = grants_sent(node);
         let reply = match sent {
-            Sent::Acquire(call) => self.acquire(next, node, &call, wait),
+            Sent::Acquire(command) => self.acquire(next, node, &command, wait),
             Sent::Extend(token) => {
                 let lease = Self::seconds(self.scope.lease);
                 let is_extended = node.command(conn, |entry| entry.extend(KEY, token, lease)).unwrap();
@@ -200,10 +200,10 @@ impl Protocol {
                 return self.arrive(next, node, who, wait);
             }
             Action::ArriveLate => {
-                let call = next.late.remove(0);
-                self.note(Fact::LateCall);
+                let command = next.late.remove(0);
+                self.note(Fact::LateCommand);
                 // Its client is gone, and so is the reply.
-                self.acquire(next, node, &call, NEVER);
+                self.acquire(next, node, &command, NEVER);
             }
             Action::Deliver(conn) => {
                 if let Some(Answer::Granted(grant)) = node.deliver(Blocked(conn)) {
@@ -274,25 +274,25 @@ impl Protocol {
         let now = next.now;
         match *action {
             Action::Ask(who) => {
-                let call = self.call(next, who);
+                let command = self.command(next, who);
                 let client = &mut next.clients[who];
                 client.asks -= 1;
                 client.phase = Phase::Asking;
                 client.sent_at = now;
-                client.outbox = Some(Sent::Acquire(call));
+                client.outbox = Some(Sent::Acquire(command));
             }
             Action::AskAgain { who, first_arrives_late } => {
                 next.left.resends -= 1;
                 if first_arrives_late {
                     next.left.late -= 1;
-                    if let Some(Sent::Acquire(call)) = next.clients[who].outbox.take() {
-                        next.late.push(call);
+                    if let Some(Sent::Acquire(command)) = next.clients[who].outbox.take() {
+                        next.late.push(command);
                     }
                 }
                 next.clients[who].reconnect();
-                let call = self.call(next, who);
+                let command = self.command(next, who);
                 next.clients[who].sent_at = now;
-                next.clients[who].outbox = Some(Sent::Acquire(call));
+                next.clients[who].outbox = Some(Sent::Acquire(command));
             }
             Action::Cancel(who) => {
                 next.left.cancels -= 1;

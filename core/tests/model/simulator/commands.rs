@@ -11,49 +11,49 @@ impl Run {
     }
 
     /// When a server that stood still goes on, it first reads what was sent in the meantime.
-    fn send_later(&mut self, call: &Call, several: bool) {
-        let Client { conn, site } = self.clients[usize::from(call.client % CLIENTS)];
+    fn send_later(&mut self, command: &Acquire, several: bool) {
+        let Client { conn, site } = self.clients[usize::from(command.client % CLIENTS)];
         let site = &mut self.sites[site];
         let has_sent = site.backlog.iter().any(|(own, ..)| *own == conn);
         if !site.is_running(self.now) && !site.is_dead && !has_sent {
-            site.backlog.push((conn, call.clone(), several));
+            site.backlog.push((conn, command.clone(), several));
         }
     }
 
-    #[allow(clippy::too_many_lines, reason = "each outcome of a call is judged in its own way")]
-    pub(super) fn acquire(&mut self, call: &Call, several: bool) {
-        let Some((conn, site)) = self.sender(call.client) else {
-            self.send_later(call, several);
+    #[allow(clippy::too_many_lines, reason = "each outcome of a command is judged in its own way")]
+    pub(super) fn acquire(&mut self, command: &Acquire, several: bool) {
+        let Some((conn, site)) = self.sender(command.client) else {
+            self.send_later(command, several);
             return;
         };
         let asked = Asked {
             conn,
-            places: call.keys.iter().map(|key| place(*key)).collect(),
-            share: call.share,
-            lease: us(call.lease),
-            wait: us(call.wait),
-            id: call.id.map(|id| 1 + u64::from(id % IDS)),
-            session: call.session,
+            places: command.keys.iter().map(|key| place(*key)).collect(),
+            share: command.share,
+            lease: us(command.lease),
+            wait: us(command.wait),
+            id: command.id.map(|id| 1 + u64::from(id % IDS)),
+            session: command.session,
             // Without a margin an unclaimed grant expires as its time to claim ends, and is a predecessor like any
             // other.
-            notify: call
+            notify: command
                 .notify
                 .filter(|_| {
                     let settings = self.sites[site].node.world.borrow().settings;
-                    call.id.is_some() && call.wait > 0 && settings.margin.0 > 0 && settings.limits.queued > 0
+                    command.id.is_some() && command.wait > 0 && settings.margin.0 > 0 && settings.limits.queued > 0
                 })
                 .map(|channel| channel % CHANNELS),
         };
         if self.is_lost(site, &asked.places) {
             return;
         }
-        let in_transaction = std::mem::take(&mut self.is_multi) || call.in_transaction;
+        let in_transaction = std::mem::take(&mut self.is_multi) || command.in_transaction;
         // The server itself refuses a command that asks for a lock while it is out of memory.
         if self.sites[site].node.world.borrow().is_out_of_memory {
             return;
         }
         if asked.notify.is_some() {
-            self.keep_call(call, several);
+            self.keep_command(command, several);
         }
         let keys: Vec<Raw> = asked.places.iter().map(|place| self.raw(site, place)).collect();
         let mut own = self.courts[site].attempts_of(&asked, self.now_at(site));
@@ -75,7 +75,7 @@ impl Run {
         let cycle = (would_block && !gives_up)
             .then(|| self.courts[site].closes_cycle(&asked, &own, self.now_at(site), |place| self.raw(site, place)))
             .flatten();
-        let share = match call.share {
+        let share = match command.share {
             Share::Alone => request::Share::Alone,
             Share::Shared => request::Share::Shared,
             Share::Limit(most) => request::Share::Limit(u64::from(most)),

@@ -89,7 +89,7 @@ pub struct Cause {
 
 impl Cause {
     /// Somebody sent a command: it is not the timer.
-    fn is_a_call(&self) -> bool {
+    fn is_a_command(&self) -> bool {
         let ends = !self.ended.is_empty() || self.cancels.is_some() || self.cancels_channel.is_some();
         ends || self.asks.is_some() || self.extended.is_some()
     }

@@ -2,14 +2,14 @@
 //! messages, and channels that have lost their subscriber.
 
 use super::{
-    id_of, place, Call, Cause, Court, Node, Number, Place, Run, Share, Site, Token, Writes, CHANNELS, IDS, KEYS,
+    id_of, place, Acquire, Cause, Court, Node, Number, Place, Run, Share, Site, Token, Writes, CHANNELS, IDS, KEYS,
 };
 use crate::simulator::judge::{Ears, News};
 use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::KeyName;
 
 /// How many commands of attempts without a connection are remembered, to be sent again.
-const CALLS: usize = 8;
+const COMMANDS: usize = 8;
 
 pub(super) fn channel(number: Number) -> Channel {
     let number = number % CHANNELS;
@@ -59,7 +59,7 @@ impl Run {
     }
 
     /// The grants that no reply reports, and the IDs of the attempts that can claim them.
-    pub(super) fn called(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
+    pub(super) fn notified(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
         let driver = self.sites[site].node.driver.borrow();
         let mut tokens: Vec<u64> = Court::unreported(writes);
         tokens.retain(|token| Some(*token) != cause.granted);
@@ -75,15 +75,15 @@ impl Run {
         tokens.iter().filter_map(id).collect()
     }
 
-    pub(super) fn called_one(&mut self, site: usize, writes: &mut Writes, token: u64, id: u64) {
+    pub(super) fn notified_one(&mut self, site: usize, writes: &mut Writes, token: u64, id: u64) {
         let (now, ears) = (self.now_at(site), self.all_ears(site));
-        let asked = self.courts[site].called(writes, token, id, ears, now);
-        self.tally.called += 1;
+        let asked = self.courts[site].notified(writes, token, id, ears, now);
+        self.tally.notified += 1;
         self.remember(site, &asked, token);
     }
 
     /// Attempts without a connection leave their queues without a lock.
-    pub(super) fn attempts_left(&mut self, site: usize, called: &[(u64, u64)], cause: &Cause) {
+    pub(super) fn attempts_left(&mut self, site: usize, notified: &[(u64, u64)], cause: &Cause) {
         let (now, ears) = (self.now_at(site), self.all_ears(site));
         let is_master = self.sites[site].link.is_none();
         loop {
@@ -96,11 +96,11 @@ impl Run {
                     let Some(id) = attempt.asked.id.filter(|_| attempt.waits && attempt.asked.notify.is_some()) else {
                         return false;
                     };
-                    let is_called = |(token, own): &(u64, u64)| {
+                    let is_notified = |(token, own): &(u64, u64)| {
                         let token = Token::new(*token).unwrap();
                         *own == id && engine.unclaimed(KeyName { db: *db, name }, token).is_some()
                     };
-                    !called.iter().any(is_called) && !engine.queues().is_waiting(KeyName::new(*db, name), id_of(id))
+                    !notified.iter().any(is_notified) && !engine.queues().is_waiting(KeyName::new(*db, name), id_of(id))
                 })
             };
             let Some(at) = left else { break };
@@ -137,15 +137,15 @@ impl Run {
     }
 
     /// A command of an attempt without a connection is remembered.
-    pub(super) fn keep_call(&mut self, call: &Call, several: bool) {
-        self.calls.push_front((call.clone(), several));
-        self.calls.truncate(CALLS);
+    pub(super) fn keep_command(&mut self, command: &Acquire, several: bool) {
+        self.commands.push_front((command.clone(), several));
+        self.commands.truncate(COMMANDS);
     }
 
     /// Such a command is sent again, or arrives twice, perhaps from another connection or at another server.
     pub(super) fn send_again(&mut self, number: Number, client: Number) {
-        let Some((call, several)) = self.calls.get(usize::from(number) % CALLS).cloned() else { return };
-        self.acquire(&Call { client, ..call }, several);
+        let Some((command, several)) = self.commands.get(usize::from(number) % COMMANDS).cloned() else { return };
+        self.acquire(&Acquire { client, ..command }, several);
     }
 
     /// An attempt claims its grant: at the server that notified it, or at the newest master.
@@ -155,7 +155,7 @@ impl Run {
         let Some(own) = unclaimed.get(usize::from(number) % unclaimed.len().max(1)) else { return };
         let asked = own.attempt.asked.clone();
         let keys: Vec<Number> = asked.places.iter().map(|place| place.1[0] - b'a').collect();
-        let call = Call {
+        let command = Acquire {
             client,
             share: asked.share,
             lease: u32::try_from(asked.lease / 1_000).unwrap(),
@@ -166,8 +166,8 @@ impl Run {
             notify: asked.notify.filter(|_| number.is_multiple_of(2)),
             keys,
         };
-        let several = call.keys.len() > 1 && call.share == Share::Alone;
-        self.acquire(&call, several);
+        let several = command.keys.len() > 1 && command.share == Share::Alone;
+        self.acquire(&command, several);
     }
 
     pub(super) fn subscribe(&mut self, number: Number, is_there: bool) {

@@ -1,7 +1,7 @@
 //! One server of the simulator: its clocks, its event loop, and what it knows about its replicas.
 
 use super::judge::Now;
-use super::steps::{Call, Ms};
+use super::steps::{Acquire, Ms};
 use crate::fake::{Node, Place, Settings, Stored};
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::grace;
@@ -70,7 +70,7 @@ pub struct Site {
     /// Its number among all masters, in order.
     pub reign: u64,
     /// Commands that it has not read yet, and whether they are for several keys.
-    pub backlog: Vec<(u64, Call, bool)>,
+    pub backlog: Vec<(u64, Acquire, bool)>,
     /// Answers that leave when the iteration ends.
     pub sent: Vec<(u64, Answer)>,
     /// The writes replicated since all replicas were equal to it.

@@ -55,7 +55,7 @@ impl Share {
 
 /// Somebody asks for a lock, or for several.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct Acquire {
     pub client: Number,
     pub keys: Vec<Number>,
     pub share: Share,
@@ -106,8 +106,8 @@ pub enum Fate {
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    Acquire(Call),
-    AcquireAll(Call),
+    Acquire(Acquire),
+    AcquireAll(Acquire),
     Recover {
         client: Number,
         key: Number,
@@ -145,7 +145,7 @@ pub enum Step {
     },
     /// A command of an attempt without a connection is sent again, or arrives once more.
     Again {
-        call: Number,
+        command: Number,
         client: Number,
     },
     /// An attempt claims its grant.
@@ -268,7 +268,7 @@ fn lease(random: &mut Random, plan: Plan) -> Ms {
     }
 }
 
-fn call(random: &mut Random, plan: Plan) -> Call {
+fn command(random: &mut Random, plan: Plan) -> Acquire {
     let mut keys = vec![random.small(KEYS)];
     let many = random.one_in(3);
     if many {
@@ -289,7 +289,7 @@ fn call(random: &mut Random, plan: Plan) -> Call {
     let id = (!random.one_in(3)).then(|| random.small(IDS));
     let (session, in_transaction) = (random.one_in(3), random.one_in(20));
     let notify = (id.is_some() && wait > 0 && random.one_in(2)).then(|| random.small(CHANNELS));
-    Call {
+    Acquire {
         client: random.small(CLIENTS),
         keys,
         share,
@@ -319,11 +319,11 @@ impl Step {
         let key = |random: &mut Random| random.small(KEYS);
         match random.below(100) {
             0..=19 => {
-                let call = call(random, plan);
-                if call.keys.len() > 1 || random.one_in(10) {
-                    Self::AcquireAll(Call { share: Share::Alone, ..call })
+                let command = command(random, plan);
+                if command.keys.len() > 1 || random.one_in(10) {
+                    Self::AcquireAll(Acquire { share: Share::Alone, ..command })
                 } else {
-                    Self::Acquire(call)
+                    Self::Acquire(command)
                 }
             }
             20..=21 => Self::Recover {
@@ -347,7 +347,7 @@ impl Step {
             52 => Self::Lose,
             53 if random.one_in(3) => Self::Unblock { client: random.small(CLIENTS) },
             53..=56 => Self::Claim { number: random.small(24), client: random.small(CLIENTS) },
-            57 => Self::Again { call: random.small(8), client: random.small(CLIENTS) },
+            57 => Self::Again { command: random.small(8), client: random.small(CLIENTS) },
             58 if random.one_in(2) => Self::Multi,
             58 => Self::CancelChannel { key: key(random), channel: random.small(CHANNELS) },
             59 => Self::Subscribe { channel: random.small(CHANNELS), is_there: !random.one_in(3) },

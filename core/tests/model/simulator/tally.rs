@@ -18,7 +18,7 @@ pub struct Tally {
     /// Commands of attempts that were cancelled.
     pub cancelled: u64,
     /// Grants to attempts without a connection, and those that were claimed.
-    pub called: u64,
+    pub notified: u64,
     pub claims: u64,
     /// Attempts whose channel had no subscriber.
     pub passed_over: u64,
@@ -40,7 +40,7 @@ impl std::ops::AddAssign for Tally {
         self.promotions += other.promotions;
         self.barred += other.barred;
         self.cancelled += other.cancelled;
-        self.called += other.called;
+        self.notified += other.notified;
         self.claims += other.claims;
         self.passed_over += other.passed_over;
         self.time += other.time;

@@ -86,9 +86,9 @@ impl Run {
     }
 
     fn read_backlog(&mut self, site: usize) {
-        for (conn, call, several) in std::mem::take(&mut self.sites[site].backlog) {
+        for (conn, command, several) in std::mem::take(&mut self.sites[site].backlog) {
             if self.clients.iter().any(|client| client.conn == conn) {
-                self.acquire(&call, several);
+                self.acquire(&command, several);
             }
         }
     }

@@ -19,7 +19,7 @@ use self::holders::Extends;
 use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Reported, Spans, Unclaimed, Waits, Writes};
 use super::raw::Raw;
 use super::site::Site;
-use super::steps::{Call, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
+use super::steps::{Acquire, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
 use crate::fake::{Blocked, Fault, Node, Place, Settings};
 use redis_lock_core::driver::{Ask, ChannelName, Outcome};
 use redis_lock_core::engine::counters::Counter;
@@ -60,7 +60,7 @@ struct Known {
 /// The client that an entry of the server notifies.
 enum Addressee<'a> {
     /// The attempt with that ID, on its channel.
-    Called(u64),
+    Notified(u64),
     /// A client that was blocked.
     Answered(u64, &'a Answer),
 }
@@ -75,7 +75,7 @@ pub struct Run {
     conns: u64,
     known: VecDeque<Known>,
     /// Commands of attempts without a connection, the newest first, and whether they are for several keys.
-    calls: VecDeque<(Call, bool)>,
+    commands: VecDeque<(Acquire, bool)>,
     is_multi: bool,
     lag: u64,
     reigns: u64,
@@ -191,7 +191,7 @@ impl Run {
             clients,
             conns: u64::from(CLIENTS),
             known: VecDeque::new(),
-            calls: VecDeque::new(),
+            commands: VecDeque::new(),
             is_multi: false,
             lag: 0,
             reigns: 0,
@@ -228,8 +228,8 @@ impl Run {
     pub fn step(&mut self, step: &Step) {
         self.tally.steps += 1;
         match step {
-            Step::Acquire(call) | Step::AcquireAll(call) => {
-                self.acquire(call, matches!(step, Step::AcquireAll(_)));
+            Step::Acquire(command) | Step::AcquireAll(command) => {
+                self.acquire(command, matches!(step, Step::AcquireAll(_)));
             }
             Step::Recover { client, key, lease, id } => self.recover(*client, *key, *lease, *id),
             Step::Extend { grant, lease } => self.extend(*grant, Extends::First, *lease),
@@ -239,7 +239,7 @@ impl Run {
             Step::Check { grant } => self.check(*grant),
             Step::Cancel { key, id } => self.cancel(*key, *id),
             Step::CancelChannel { key, channel } => self.cancel_channel(*key, *channel),
-            Step::Again { call, client } => self.send_again(*call, *client),
+            Step::Again { command, client } => self.send_again(*command, *client),
             Step::Claim { number, client } => self.claim(*number, *client),
             Step::Multi => self.is_multi = true,
             Step::Subscribe { channel, is_there } => self.subscribe(*channel, *is_there),
@@ -290,11 +290,11 @@ impl Run {
             }
         }
         let letters = std::mem::take(&mut self.sites[site].node.world.borrow_mut().letters);
-        let called = self.called(site, &writes, cause);
-        self.attempts_left(site, &called, cause);
+        let notified = self.notified(site, &writes, cause);
+        self.attempts_left(site, &notified, cause);
         // Each grant is judged with the queue as it was when it was given: in the order of tokens.
         let mut reported: Vec<(u64, Addressee<'_>)> =
-            called.into_iter().map(|(token, id)| (token, Addressee::Called(id))).collect();
+            notified.into_iter().map(|(token, id)| (token, Addressee::Notified(id))).collect();
         reported.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
             Answer::Granted(grant) => (grant.granted.token.get(), Addressee::Answered(*conn, answer)),
             _ => (0, Addressee::Answered(*conn, answer)),
@@ -302,7 +302,7 @@ impl Run {
         reported.sort_by_key(|(token, _)| *token);
         for (token, what) in reported {
             match what {
-                Addressee::Called(id) => self.called_one(site, &mut writes, token, id),
+                Addressee::Notified(id) => self.notified_one(site, &mut writes, token, id),
                 Addressee::Answered(conn, answer) => self.answered(site, &mut writes, conn, answer, cause),
             }
         }

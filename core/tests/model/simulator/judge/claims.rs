@@ -178,7 +178,7 @@ impl Court {
     }
 
     /// A grant was written without a reply: it is that of an attempt without a connection, which is notified.
-    pub fn called(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
+    pub fn notified(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
         let places: Vec<Place> = found.iter().map(|found| found.place.clone()).collect();
         let is_it = |attempt: &Attempt| {
@@ -315,7 +315,7 @@ impl Court {
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
                 // Nor if its claim may have waited for a server that stood still.
                 let was_read = deadline > self.resumed;
-                let is_sure = could_claim && was_read && !has_left && !cause.is_a_call();
+                let is_sure = could_claim && was_read && !has_left && !cause.is_a_command();
                 let known = self.skipped.entry(channel).or_default();
                 *known |= is_sure;
             }

@@ -239,24 +239,24 @@ impl Graph {
     }
 
     /// Problems that are not in the lists, and entries of the lists that no longer occur.
-    fn faults(&self, backwards: &[&str], cycles: &[&str]) -> Vec<String> {
+    fn violations(&self, backwards: &[&str], cycles: &[&str]) -> Vec<String> {
         let outside = self.sources.iter().filter(|it| !is_in(it.0, "src/server"));
-        let mut faults: Vec<String> = outside.flat_map(|it| it.1.unsafes.clone()).collect();
+        let mut violations: Vec<String> = outside.flat_map(|it| it.1.unsafes.clone()).collect();
         let known = backwards.iter().filter_map(|it| it.split_once(" -> "));
         let known = known.flat_map(|(from, all)| all.split(' ').map(move |to| (from.into(), to.into())));
         let known: BTreeSet<(String, String)> = known.collect();
         let level = |module: &str| LAYERS.split(' ').enumerate().filter(|it| is_in(module, it.1)).last().map(|it| it.0);
         let found: BTreeMap<_, _> = self.arrows.iter().filter(|((from, to), _)| level(to) < level(from)).collect();
         let new = found.iter().filter(|it| !known.contains(*it.0));
-        faults.extend(new.map(|(_, place)| format!("backwards: {place}")));
+        violations.extend(new.map(|(_, place)| format!("backwards: {place}")));
         let gone = known.iter().filter(|it| !found.contains_key(it));
-        faults.extend(gone.map(|(from, to)| format!("remove it: {from} -> {to}")));
+        violations.extend(gone.map(|(from, to)| format!("remove it: {from} -> {to}")));
         let found = self.cycles();
         let new = found.iter().filter(|it| !cycles.contains(&it.as_str()));
-        faults.extend(new.flat_map(|it| self.explain(it, cycles)));
+        violations.extend(new.flat_map(|it| self.explain(it, cycles)));
         let gone = cycles.iter().filter(|known| !found.iter().any(|it| covers(it, known)));
-        faults.extend(gone.map(|it| format!("remove it: {it}")));
-        faults
+        violations.extend(gone.map(|it| format!("remove it: {it}")));
+        violations
     }
 }
 
@@ -274,8 +274,8 @@ fn the_source_has_only_listed_problems() {
     }
     let graph = Graph::draw(&files.iter().map(|(name, text)| (&**name, &**text)).collect::<Vec<_>>());
     assert!(graph.arrows.len() > 300, "{} arrows are too few to be all", graph.arrows.len());
-    let faults = graph.faults(BACKWARDS, CYCLES);
-    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+    let violations = graph.violations(BACKWARDS, CYCLES);
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn an_arrow_backwards_is_found_however_it_is_written() {
     ];
     for way in ways {
         let graph = Graph::draw(&[&files[..], &[("src/server/key/mod.rs", way)]].concat());
-        assert_eq!(graph.faults(&[], &[]), ["backwards: src/server/key/mod.rs:1 -> src/commands/doc.rs"], "{way}");
+        assert_eq!(graph.violations(&[], &[]), ["backwards: src/server/key/mod.rs:1 -> src/commands/doc.rs"], "{way}");
     }
 }
 
@@ -315,12 +315,12 @@ fn a_cycle_is_found_in_a_layer_and_below() {
     let (below, layer) = ("src/server/a: x y", "src/server: a b c");
     let arrow = |from: &str, to: &str| format!("    src/server/{from} -> src/server/{to}");
     let found = Graph::draw(&files);
-    assert_eq!(found.faults(&[], &[below, layer]), [""; 0]);
+    assert_eq!(found.violations(&[], &[below, layer]), [""; 0]);
     let text = ["cycle in src/server/a: x y".into(), arrow("a/x.rs:2", "a/y.rs"), arrow("a/y.rs:1", "a/x.rs")];
-    assert_eq!(found.faults(&[], &[layer]), text);
+    assert_eq!(found.violations(&[], &[layer]), text);
     let text = ["cycle in src/server: a b c".into(), arrow("a/y.rs:1", "b.rs"), arrow("c.rs:1", "a.rs")];
-    assert_eq!(found.faults(&[], &[below, "src/server: b c"]), text);
-    let found = found.faults(&["src/server/b -> src/load"], &[below, "src/server: a b c d", "src/load: a b"]);
+    assert_eq!(found.violations(&[], &[below, "src/server: b c"]), text);
+    let found = found.violations(&["src/server/b -> src/load"], &[below, "src/server: a b c d", "src/load: a b"]);
     let (shrink, gone) = ("shrink the list: src/server: a b c", "remove it: src/server: a b c d");
     assert_eq!(found, ["remove it: src/server/b -> src/load", shrink, gone, "remove it: src/load: a b"]);
 }
@@ -334,5 +334,5 @@ fn unsafe_is_found_and_tests_and_comments_are_not() {
         ("core/src/lock/time.rs", &format!("fn now() {{}}\n#[cfg(test)]\nmod tests {{\n{back} }}")),
         ("core/src/lock/time_tests.rs", back),
     ]);
-    assert_eq!(found.faults(&[], &[]), ["unsafe: core/src/engine/queue.rs:3"]);
+    assert_eq!(found.violations(&[], &[]), ["unsafe: core/src/engine/queue.rs:3"]);
 }

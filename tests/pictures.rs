@@ -94,13 +94,13 @@ notes = [{ line = "(integer)", text = "a token" }]
 "#;
 
 /// What is wrong with a text, in one line.
-fn fault(text: &str) -> Option<String> {
+fn error(text: &str) -> Option<String> {
     picture::draw("a.toml", text, root()).err().map(|error| format!("{error:#}").replace('\n', " "))
 }
 
 #[test]
 fn a_text_that_cannot_be_drawn_is_refused() {
-    assert_eq!((fault(TIMELINE), fault(TERMINAL)), (None, None));
+    assert_eq!((error(TIMELINE), error(TERMINAL)), (None, None));
     let long = "x".repeat(80);
     let cases = [
         ("to = 5,", "to = 11,", "the bar \"held\" is out of time".to_string()),
@@ -114,8 +114,8 @@ fn a_text_that_cannot_be_drawn_is_refused() {
         ("at = 1,", "on = 1,", "unknown field `on`".into()),
     ];
     for (good, bad, found) in cases {
-        let fault = fault(&TIMELINE.replacen(good, bad, 1)).unwrap_or_default();
-        assert!(fault.contains(&found), "{good}: {fault:?} lacks {found:?}");
+        let error = error(&TIMELINE.replacen(good, bad, 1)).unwrap_or_default();
+        assert!(error.contains(&found), "{good}: {error:?} lacks {found:?}");
     }
     let cases = [
         ("\"(integer)\"", "\"(float)\"", "no line of the session is left for the note \"(float)\""),
@@ -124,8 +124,8 @@ fn a_text_that_cannot_be_drawn_is_refused() {
         ("notes", "note", "unknown field `note`"),
     ];
     for (good, bad, found) in cases {
-        let fault = fault(&TERMINAL.replacen(good, bad, 1)).unwrap_or_default();
-        assert!(fault.contains(found), "{good}: {fault:?} lacks {found:?}");
+        let error = error(&TERMINAL.replacen(good, bad, 1)).unwrap_or_default();
+        assert!(error.contains(found), "{good}: {error:?} lacks {found:?}");
     }
 }
 

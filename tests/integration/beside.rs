@@ -34,7 +34,7 @@ mod model {
 use clocks::Clocks;
 use command::{Answers, Command, Received, CONTROL};
 use mixes::Mix;
-use model::fake::{Fault, Settings};
+use model::fake::{Mutant, Settings};
 use model::steps::{Random, Step, Time, KEYS};
 use pretended::Pretended;
 use real::Real;
@@ -111,7 +111,7 @@ fn settings(seed: u64) -> Settings {
         edges: 10_000,
         grace: None,
         reports_keys: true,
-        fault: Fault::None,
+        mutant: Mutant::None,
     }
 }
 

@@ -179,7 +179,7 @@ fn default_clients_wait_fifteen_seconds_for_a_lock() {
 
     server.conn().ok(&["SET", "end", "1"]);
     let grants = grants(&mut stream);
-    let mut faults = Vec::new();
+    let mut failures = Vec::new();
     for (case, end) in cases.iter().zip(ends) {
         let granted: Vec<&str> = grants[&case.key()].iter().map(|grant| grant.owner.as_str()).collect();
         let expected: &[&str] = match case.outcome {
@@ -189,10 +189,10 @@ fn default_clients_wait_fifteen_seconds_for_a_lock() {
             Outcome::Gone => &["holder", "rival"],
         };
         if end.is_err() || granted != expected {
-            faults.push(format!("{}: expected {:?}; granted to {granted:?}", case.name, case.outcome));
+            failures.push(format!("{}: expected {:?}; granted to {granted:?}", case.name, case.outcome));
         }
     }
-    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 /// Runs one case to its end.

@@ -47,15 +47,15 @@ fn each_library_does_what_its_row_says() {
             (library.name, observed)
         });
         // All start before the first is joined.
-        let mut faults = Vec::new();
+        let mut failures = Vec::new();
         for (name, observed) in cases.collect::<Vec<_>>() {
             match observed.join() {
                 Ok(Ok(row)) if documented[name] == row => {}
-                Ok(Ok(row)) => faults.push(format!("{name}: documented {:?}, seen {row:?}", documented[name])),
+                Ok(Ok(row)) => failures.push(format!("{name}: documented {:?}, seen {row:?}", documented[name])),
                 Ok(Err(why)) => skipped(name, &why),
-                Err(_) => faults.push(format!("{name}: see above")),
+                Err(_) => failures.push(format!("{name}: see above")),
             }
         }
-        assert!(faults.is_empty(), "{faults:#?}");
+        assert!(failures.is_empty(), "{failures:#?}");
     });
 }

@@ -100,7 +100,7 @@ impl<E: Edge> Entry<'_, E> {
             let mut engine = self.engine();
             let gate = engine.gate();
             gate.set_longest_lease(longest);
-            (settings.is_none() && !gate.has_fault(), gate.has_to_check(now))
+            (settings.is_none() && !gate.is_misconfigured(), gate.has_to_check(now))
         };
         if is_off {
             return;
@@ -135,13 +135,13 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();
-        let fault = {
+        let misconfiguration = {
             let mut engine = self.engine();
             let group = Group { connected, latest: engine.latest() };
-            engine.gate().new_fault(&settings, &group, (clock.now(), clock.monotonic()))
+            engine.gate().new_misconfiguration(&settings, &group, (clock.now(), clock.monotonic()))
         };
-        if let Some(fault) = fault {
-            self.edge.log(Level::Warning, fault.text());
+        if let Some(misconfiguration) = misconfiguration {
+            self.edge.log(Level::Warning, misconfiguration.text());
         }
     }
 

@@ -5,7 +5,7 @@ mod canonical;
 
 use super::queue::Deadline;
 use crate::lock::clocks::{Clocks, Jumps, Reading};
-use crate::lock::grace::{Answer, Fault, Group, Reign, Settings};
+use crate::lock::grace::{Answer, Group, Misconfiguration, Reign, Settings};
 use crate::lock::record::Id;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
@@ -37,8 +37,8 @@ pub struct Gate {
     is_in_grace: bool,
     /// How many commands the grace had refused before it began.
     refused_before: u64,
-    /// The fault in the settings that was last logged.
-    fault: Option<Fault>,
+    /// The mistake in the settings that was last logged.
+    misconfiguration: Option<Misconfiguration>,
     /// When the settings were last checked against the replicas and the leases.
     checked: MonotonicMicros,
     /// The last grants to attempts with an ID while a grace is set.
@@ -138,23 +138,23 @@ impl Gate {
         now.since(self.checked) >= CHECK
     }
 
-    /// A fault in the settings that was not there at the last check.
-    pub fn new_fault(
+    /// A mistake in the settings that was not there at the last check.
+    pub fn new_misconfiguration(
         &mut self,
         settings: &Settings,
         group: &Group,
         now: (UnixMicros, MonotonicMicros),
-    ) -> Option<Fault> {
+    ) -> Option<Misconfiguration> {
         self.checked = now.1;
-        let fault = settings.fault(group, now.0);
-        let before = std::mem::replace(&mut self.fault, fault);
-        fault.filter(|_| fault != before)
+        let misconfiguration = settings.misconfiguration(group, now.0);
+        let before = std::mem::replace(&mut self.misconfiguration, misconfiguration);
+        misconfiguration.filter(|_| misconfiguration != before)
     }
 
-    /// Whether the settings have a fault.
+    /// Whether the settings are wrong.
     #[must_use]
-    pub const fn has_fault(&self) -> bool {
-        self.fault.is_some()
+    pub const fn is_misconfigured(&self) -> bool {
+        self.misconfiguration.is_some()
     }
 
     /// Sets the longest lease that may be granted. If it was set for the first time or became shorter, all waiters are
@@ -211,13 +211,16 @@ mod tests {
         let settings = Settings { grace: Micros(60_000_000), margin: SECOND, max_lag: SECOND, wanted: 0 };
         let group = Group { connected: 0, latest: UnixMicros(0) };
         let mut gate = Gate::default();
-        assert!(!gate.has_fault());
-        assert_eq!(gate.new_fault(&settings, &group, (UnixMicros(0), START)), Some(Fault::NoReplicas));
-        assert!(gate.has_fault());
+        assert!(!gate.is_misconfigured());
+        assert_eq!(
+            gate.new_misconfiguration(&settings, &group, (UnixMicros(0), START)),
+            Some(Misconfiguration::NoReplicas)
+        );
+        assert!(gate.is_misconfigured());
         assert!(!gate.has_to_check(START.after(Micros(999_999))));
         assert!(gate.has_to_check(START.after(SECOND)));
-        assert_eq!(gate.new_fault(&settings, &group, (UnixMicros(0), START)), None, "it is known");
-        assert_eq!(gate.new_fault(&Settings::OFF, &group, (UnixMicros(0), START)), None);
-        assert!(!gate.has_fault());
+        assert_eq!(gate.new_misconfiguration(&settings, &group, (UnixMicros(0), START)), None, "it is known");
+        assert_eq!(gate.new_misconfiguration(&Settings::OFF, &group, (UnixMicros(0), START)), None);
+        assert!(!gate.is_misconfigured());
     }
 }

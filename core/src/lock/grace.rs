@@ -6,7 +6,7 @@
 
 mod settings;
 
-pub use settings::{Fault, Group, Settings, LEAST_MARGIN};
+pub use settings::{Group, Misconfiguration, Settings, LEAST_MARGIN};
 
 use super::error::Error;
 use super::time::{Micros, MonotonicMicros};

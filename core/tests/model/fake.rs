@@ -41,14 +41,14 @@ pub struct Stored {
 
 /// A mutant of the server, to see that the checks can fail. Mutants of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum Mutant {
     None,
     /// A key is judged by a clock that is a second ahead.
     TakesOverEarly,
     /// Contenders wait no longer than the holder may work.
     NoMargin,
     /// A key that is opened for its waiters looks free.
-    GrantsWithoutLooking,
+    GrantsWithoutInspecting,
     /// Timers fire at once or on the next day.
     ForgetsDueTimes,
     /// No place is reserved.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub grace: Option<grace::Settings>,
     /// All keys that come free are reported.
     pub reports_keys: bool,
-    pub fault: Fault,
+    pub mutant: Mutant,
 }
 
 impl Default for Settings {
@@ -85,7 +85,7 @@ impl Default for Settings {
             edges: 10_000,
             grace: None,
             reports_keys: true,
-            fault: Fault::None,
+            mutant: Mutant::None,
         }
     }
 }

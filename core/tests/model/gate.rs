@@ -310,7 +310,7 @@ fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
 fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
     let node = node();
     node.world.borrow_mut().replication = Some((1, Vec::new()));
-    let faulty = grace::Settings { wanted: 0, ..GRACE };
+    let misconfigured = grace::Settings { wanted: 0, ..GRACE };
     run(&node, 250);
     assert_eq!(log(&node), [""; 0]);
     let assert_logged = |count: usize| {
@@ -321,7 +321,7 @@ fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
             "{logged:?}"
         );
     };
-    set_grace(&node, Some(faulty));
+    set_grace(&node, Some(misconfigured));
     run(&node, 10);
     assert_logged(1);
     run(&node, 30);
@@ -329,7 +329,7 @@ fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
     // It is gone, and comes again.
     set_grace(&node, None);
     run(&node, 11);
-    set_grace(&node, Some(faulty));
+    set_grace(&node, Some(misconfigured));
     run(&node, 11);
     assert_logged(1);
     answers(&node, 1, &[0, 0]);

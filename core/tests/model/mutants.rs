@@ -2,13 +2,13 @@
 //! of the module itself, in `scripts/mutants.sh`.
 
 use crate::check;
-use crate::fake::Fault;
+use crate::fake::Mutant;
 use crate::protocol::{Budget, Protocol, Scope, EXCLUSION, GRANTS, SERVED, WAKE_UP};
 use crate::scopes::{beside_getset, leases, queue, resends};
 use redis_lock_core::lock::retention::Retention;
 
-fn finds(scope: Scope, fault: Fault, property: &'static str) {
-    check::fails(&format!("{fault:?}"), property, &Protocol::new(Scope { fault, ..scope }));
+fn finds(scope: Scope, mutant: Mutant, property: &'static str) {
+    check::fails(&format!("{mutant:?}"), property, &Protocol::new(Scope { mutant, ..scope }));
 }
 
 /// No rule is broken, but a condition that docs/SEMANTICS.md states.
@@ -18,12 +18,12 @@ fn finds_without(condition: &str, scope: Scope) {
 
 #[test]
 fn a_lock_that_is_taken_over_too_early_is_held_twice() {
-    finds(leases(), Fault::TakesOverEarly, EXCLUSION);
+    finds(leases(), Mutant::TakesOverEarly, EXCLUSION);
 }
 
 #[test]
 fn without_the_margin_a_clock_that_runs_ahead_gives_the_lock_to_two() {
-    finds(leases(), Fault::NoMargin, EXCLUSION);
+    finds(leases(), Mutant::NoMargin, EXCLUSION);
 }
 
 #[test]
@@ -43,22 +43,22 @@ fn a_classic_client_whose_clock_is_further_off_takes_a_lock_that_is_held() {
 
 #[test]
 fn a_grant_without_a_new_look_at_the_key_is_a_second_one() {
-    finds(queue(), Fault::GrantsWithoutLooking, GRANTS);
+    finds(queue(), Mutant::GrantsWithoutInspecting, GRANTS);
 }
 
 #[test]
 fn a_place_that_is_not_kept_is_overtaken() {
-    finds(queue(), Fault::ForgetsPlaces, GRANTS);
+    finds(queue(), Mutant::ForgetsPlaces, GRANTS);
 }
 
 #[test]
 fn without_due_times_an_expired_lock_is_waited_for_in_vain() {
-    finds(queue(), Fault::ForgetsDueTimes, WAKE_UP);
+    finds(queue(), Mutant::ForgetsDueTimes, WAKE_UP);
     // Else the native expiry would wake it, later.
-    finds(Scope { retention: Retention::Forever, ..queue() }, Fault::ForgetsDueTimes, SERVED);
+    finds(Scope { retention: Retention::Forever, ..queue() }, Mutant::ForgetsDueTimes, SERVED);
 }
 
 #[test]
 fn without_ids_a_call_that_is_sent_again_is_refused_its_own_lock() {
-    finds(resends(), Fault::IgnoresIds, GRANTS);
+    finds(resends(), Mutant::IgnoresIds, GRANTS);
 }

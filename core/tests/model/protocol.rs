@@ -7,7 +7,7 @@
 mod steps;
 
 use crate::clients::{Client, Command, Kind, Phase, Sent};
-use crate::fake::{Blocked, Fault, Settings};
+use crate::fake::{Blocked, Mutant, Settings};
 use crate::server::Server;
 use crate::witness::Witness;
 use redis_lock_core::engine::Limits;
@@ -57,7 +57,7 @@ pub struct Scope {
     pub retention: Retention,
     pub horizon: u8,
     pub budget: Budget,
-    pub fault: Fault,
+    pub mutant: Mutant,
 }
 
 /// Events that were seen, so that no property holds only because it was never tried.
@@ -166,12 +166,12 @@ impl Protocol {
     }
 
     fn settings(&self) -> Settings {
-        let Scope { retention, fault, .. } = self.scope;
+        let Scope { retention, mutant, .. } = self.scope;
         let limits = Limits { place: NEVER, ..Settings::default().limits };
         // A change of a key without an event is found at once: a server that reports no events is inspected each time.
         let reports_keys = false;
         let margin = Self::seconds(self.scope.margin);
-        Settings { margin, retention, limits, reports_keys, fault, ..Settings::default() }
+        Settings { margin, retention, limits, reports_keys, mutant, ..Settings::default() }
     }
 
     /// When the last client that waits at the horizon must have been served.
@@ -359,7 +359,7 @@ impl Model for Protocol {
             Property::always(EXCLUSION, |_, state: &State| {
                 state.clients.iter().filter(|client| client.believes_until > state.now).count() <= 1
             }),
-            Property::always(GRANTS, |_, state: &State| state.witness.fault.is_none()),
+            Property::always(GRANTS, |_, state: &State| state.witness.violation.is_none()),
             Property::always(WAKE_UP, |_, state: &State| is_awake(state)),
             Property::always(LOST, |_, state: &State| {
                 !state.witness.is_lost_grant_live() || is_timer_due(&state.server)

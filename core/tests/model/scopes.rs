@@ -2,7 +2,7 @@
 
 use crate::check::{self, is_large};
 use crate::clients::Kind;
-use crate::fake::Fault;
+use crate::fake::Mutant;
 use crate::protocol::{Budget, Fact, Protocol, Scope};
 use redis_lock_core::lock::retention::Retention;
 
@@ -33,7 +33,7 @@ fn scope(clients: &[(Kind, u8)], horizon: u8, budget: Budget) -> Scope {
         retention: Retention::Ms(1_000),
         horizon,
         budget,
-        fault: Fault::None,
+        mutant: Mutant::None,
     }
 }
 

@@ -22,7 +22,7 @@ impl Who {
 
 /// What must not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum Violation {
     /// A token is not larger than all earlier ones.
     TokenDidNotGrow,
     /// The lock was granted to a client that came after one that waits.
@@ -71,7 +71,7 @@ pub struct Witness {
     on_their_way: Vec<(Token, Who)>,
     /// A grant that the server knows nobody received.
     unreceived: Option<Token>,
-    pub fault: Option<Fault>,
+    pub violation: Option<Violation>,
 }
 
 impl Witness {
@@ -87,14 +87,14 @@ impl Witness {
         }
         let mut ahead = self.arrived.iter().take_while(|(known, _)| *known != who);
         if ahead.any(|(_, conn)| world.blocked.contains(&Blocked(*conn))) {
-            self.fault = Some(Fault::Overtook);
+            self.violation = Some(Violation::Overtook);
         }
         if self.last.is_some_and(|last| token <= last) {
-            self.fault = Some(Fault::TokenDidNotGrow);
+            self.violation = Some(Violation::TokenDidNotGrow);
         }
         // A grant that nobody received ends when it is passed on.
         if self.live.is_some_and(|live| live.end() > now && self.unreceived != Some(live.token)) {
-            self.fault = Some(Fault::GrantedTwice);
+            self.violation = Some(Violation::GrantedTwice);
         }
         self.last = self.last.max(Some(token));
         self.live = Some(Live { who, token, until, session, may_end: None });

@@ -72,7 +72,7 @@ impl Section {
         };
         self.number(c"eviction_risk", usize::from(module.facts.evicts_all()));
         self.count(c"grace_left_ms", left.as_ms_ceil());
-        self.number(c"grace_misconfigured", usize::from(gate.has_fault()));
+        self.number(c"grace_misconfigured", usize::from(gate.is_misconfigured()));
         self.spans(c"wait_percentiles_usec", module, Span::Wait);
         self.spans(c"hold_percentiles_usec", module, Span::Hold);
         self.histogram(c"wait_histogram_ms", engine.waits().granted());

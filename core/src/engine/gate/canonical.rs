@@ -3,7 +3,7 @@
 use super::{Gate, Sweep};
 use crate::engine::queue::{Order, Ticket};
 use crate::lock::clocks::Clocks;
-use crate::lock::grace::{Fault, Reign};
+use crate::lock::grace::{Misconfiguration, Reign};
 use crate::lock::time::{Micros, MonotonicMicros};
 use crate::lock::token::Token;
 
@@ -15,7 +15,7 @@ pub struct GateForm {
     longest_lease: Option<Micros>,
     sweep: Sweep<(MonotonicMicros, usize)>,
     is_in_grace: bool,
-    fault: Option<Fault>,
+    misconfiguration: Option<Misconfiguration>,
     checked: MonotonicMicros,
     own: Vec<Token>,
 }
@@ -37,8 +37,8 @@ impl Gate {
             Sweep::Begins => Sweep::Begins,
             Sweep::GoesOn((end, ticket)) => Sweep::GoesOn((end, tickets.at(ticket))),
         };
-        let Self { reign, clocks, longest_lease, is_in_grace, fault, checked, .. } = *self;
+        let Self { reign, clocks, longest_lease, is_in_grace, misconfiguration, checked, .. } = *self;
         let own = self.own.iter().copied().collect();
-        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, fault, checked, own }
+        GateForm { reign, clocks, longest_lease, sweep, is_in_grace, misconfiguration, checked, own }
     }
 }

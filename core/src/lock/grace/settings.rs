@@ -61,15 +61,15 @@ impl Settings {
 
     /// Why the settings do not work as they are.
     #[must_use]
-    pub fn fault(&self, group: &Group, now: UnixMicros) -> Option<Fault> {
+    pub fn misconfiguration(&self, group: &Group, now: UnixMicros) -> Option<Misconfiguration> {
         let longest = self.longest_lease()?;
         let covered = Micros(longest.0.saturating_add(self.margin.0));
         match longest {
-            Micros(0) => Some(Fault::NoLease),
-            _ if self.wanted == 0 => Some(Fault::NoReplicas),
-            _ if self.wanted < group.connected => Some(Fault::TooFewReplicas),
-            _ if self.margin < LEAST_MARGIN => Some(Fault::ShortMargin),
-            _ if group.latest.since(now) > covered => Some(Fault::LongLease),
+            Micros(0) => Some(Misconfiguration::NoLease),
+            _ if self.wanted == 0 => Some(Misconfiguration::NoReplicas),
+            _ if self.wanted < group.connected => Some(Misconfiguration::TooFewReplicas),
+            _ if self.margin < LEAST_MARGIN => Some(Misconfiguration::ShortMargin),
+            _ if group.latest.since(now) > covered => Some(Misconfiguration::LongLease),
             _ => None,
         }
     }
@@ -86,7 +86,7 @@ pub struct Group {
 
 /// Why two clients can hold a lock at once after a failover, or no client can have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum Misconfiguration {
     /// The grace is too short for any lease.
     NoLease,
     /// `min-replicas-to-write` is not set.
@@ -99,7 +99,7 @@ pub enum Fault {
     LongLease,
 }
 
-impl Fault {
+impl Misconfiguration {
     /// The text for the operator.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -154,19 +154,19 @@ mod tests {
         let now = UnixMicros(1_763_710_000_000_000);
         let (set, good) =
             (Settings { wanted: 2, ..SETTINGS }, Group { connected: 2, latest: now.after(Micros(48_000_000)) });
-        assert_eq!(set.fault(&good, now), None);
-        assert_eq!(Settings { wanted: 3, ..set }.fault(&good, now), None);
+        assert_eq!(set.misconfiguration(&good, now), None);
+        assert_eq!(Settings { wanted: 3, ..set }.misconfiguration(&good, now), None);
         let short = Settings { margin: LEAST_MARGIN, grace: Micros(59_500_000), ..set };
-        assert_eq!(short.fault(&Group { latest: now, ..good }, now), None);
-        for (settings, group, fault) in [
-            (Settings { grace: Micros(13_000_000), ..set }, good, Fault::NoLease),
-            (SETTINGS, good, Fault::NoReplicas),
-            (set, Group { connected: 3, ..good }, Fault::TooFewReplicas),
-            (Settings { margin: Micros(499_999), ..set }, good, Fault::ShortMargin),
-            (set, Group { latest: good.latest.after(Micros(1)), ..good }, Fault::LongLease),
+        assert_eq!(short.misconfiguration(&Group { latest: now, ..good }, now), None);
+        for (settings, group, misconfiguration) in [
+            (Settings { grace: Micros(13_000_000), ..set }, good, Misconfiguration::NoLease),
+            (SETTINGS, good, Misconfiguration::NoReplicas),
+            (set, Group { connected: 3, ..good }, Misconfiguration::TooFewReplicas),
+            (Settings { margin: Micros(499_999), ..set }, good, Misconfiguration::ShortMargin),
+            (set, Group { latest: good.latest.after(Micros(1)), ..good }, Misconfiguration::LongLease),
         ] {
-            assert_eq!(settings.fault(&group, now), Some(fault), "{settings:?} {group:?}");
-            assert_eq!(Settings { grace: Micros(0), ..settings }.fault(&group, now), None);
+            assert_eq!(settings.misconfiguration(&group, now), Some(misconfiguration), "{settings:?} {group:?}");
+            assert_eq!(Settings { grace: Micros(0), ..settings }.misconfiguration(&group, now), None);
         }
     }
 }

@@ -7,7 +7,7 @@ mod operator;
 mod replicas;
 mod time;
 
-use super::{Fault, Node, Settings};
+use super::{Mutant, Node, Settings};
 use redis_lock_core::driver::Writer;
 use redis_lock_core::engine::Clock;
 use redis_lock_core::lock::time::{MonotonicMicros, UnixMicros};
@@ -41,7 +41,7 @@ impl FakeEdge<'_> {
         self.node.world.borrow().settings
     }
 
-    fn has(&self, fault: Fault) -> bool {
-        self.settings().fault == fault
+    fn has(&self, mutant: Mutant) -> bool {
+        self.settings().mutant == mutant
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
 use crate::clients::{Client, Command, Kind, Phase, Reply, Sent};
-use crate::fake::{Blocked, Content, Fault, Node, Place, Stored};
+use crate::fake::{Blocked, Content, Mutant, Node, Place, Stored};
 use crate::server::START_S;
 use crate::witness::{self, Grant, Who};
 use redis_lock_core::driver::{Ask, Outcome};
@@ -55,7 +55,7 @@ impl Protocol {
         let kept_place = command.id.is_some_and(|id| has_place(node, id));
         let (is_foreign, had_expired) =
             node.with_lock(&place(), |lock| (matches!(lock, Lock::Foreign), matches!(lock, Lock::Expired(..))));
-        let id = command.id.filter(|_| self.scope.fault != Fault::IgnoresIds);
+        let id = command.id.filter(|_| self.scope.mutant != Mutant::IgnoresIds);
         let request = Request { share: Share::Alone, lease: command.lease, id, owner: None };
         let wait = if command.waits { wait } else { Micros(0) };
         let ask = Ask { request, wait, shape: ReplyShape::Token, session: command.session, notify: None };
@@ -73,7 +73,7 @@ impl Protocol {
             Outcome::Queued => panic!("nobody asks for that"),
         };
         if must_be_reported.is_some() && reply != must_be_reported.map(Reply::Token) {
-            next.witness.fault = Some(witness::Fault::NotReported);
+            next.witness.violation = Some(witness::Violation::NotReported);
         }
         match reply {
             Some(Reply::Token(_)) if must_be_reported.is_some() => self.note(Fact::ReportedAgain),

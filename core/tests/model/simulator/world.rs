@@ -20,7 +20,7 @@ use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Reported, Spa
 use super::raw::Raw;
 use super::site::Site;
 use super::steps::{Acquire, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
-use crate::fake::{Blocked, Fault, Node, Place, Settings};
+use crate::fake::{Blocked, Mutant, Node, Place, Settings};
 use redis_lock_core::driver::{Ask, ChannelName, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::grant::Granted;
@@ -160,7 +160,7 @@ impl Run {
                 wanted: 2,
             }),
             reports_keys: plan != Plan::Rough || !seed.is_multiple_of(7),
-            fault: Fault::None,
+            mutant: Mutant::None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Keys, and how they carry out the commands of a change.
 
 use super::super::key::FakeKey;
-use super::super::{Fault, Place};
+use super::super::{Mutant, Place};
 use super::FakeEdge;
 use redis_lock_core::driver::{Access, Expected, Key as _, Keys, Permit, Unseen, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
@@ -54,11 +54,11 @@ impl Keys for FakeEdge<'_> {
         let place = (self.db, name.to_vec());
         self.node.expire(&place);
         let stored = self.node.world.borrow().keys.get(&place).cloned();
-        let ahead = if self.has(Fault::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
+        let ahead = if self.has(Mutant::TakesOverEarly) { Micros(1_000_000) } else { Micros(0) };
         let mut key = FakeKey::read(place, stored, now, now.after(ahead))?;
         key.opened(&self.node.world.borrow().open_keys);
         key.looks_free =
-            self.has(Fault::GrantsWithoutLooking) && (access, expected) == (Access::Waiter, Expected::Nothing);
+            self.has(Mutant::GrantsWithoutInspecting) && (access, expected) == (Access::Waiter, Expected::Nothing);
         Ok(key)
     }
 

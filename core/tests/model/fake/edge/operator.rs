@@ -1,6 +1,6 @@
 //! The settings, the memory, what was recorded and logged.
 
-use super::super::Fault;
+use super::super::Mutant;
 use super::FakeEdge;
 use redis_lock_core::driver::{Level, Operator, Span};
 use redis_lock_core::engine::Limits;
@@ -10,13 +10,13 @@ use redis_lock_core::lock::time::Micros;
 
 impl Operator for FakeEdge<'_> {
     fn terms(&self) -> Terms {
-        let margin = if self.has(Fault::NoMargin) { Micros(0) } else { self.settings().margin };
+        let margin = if self.has(Mutant::NoMargin) { Micros(0) } else { self.settings().margin };
         Terms { margin }
     }
 
     fn limits(&self) -> Limits {
         let limits = self.settings().limits;
-        let place = if self.has(Fault::ForgetsPlaces) { Micros(0) } else { limits.place };
+        let place = if self.has(Mutant::ForgetsPlaces) { Micros(0) } else { limits.place };
         Limits { place, ..limits }
     }
 

@@ -1,6 +1,6 @@
 //! Clocks that stand still until a test moves them, and the timer.
 
-use super::super::Fault;
+use super::super::Mutant;
 use super::{FakeClock, FakeEdge};
 use redis_lock_core::driver::Time;
 use redis_lock_core::lock::clocks::Reading;
@@ -31,7 +31,7 @@ impl Time for FakeEdge<'_> {
         assert!(after_ms < 2_147_000, "the event loop of a real server would not sleep");
         world.timers += 1;
         // A server rounds its own time down, and the delay was rounded up.
-        let is_forgotten = world.settings.fault == Fault::ForgetsDueTimes && after_ms > 0;
+        let is_forgotten = world.settings.mutant == Mutant::ForgetsDueTimes && after_ms > 0;
         let after_ms = if is_forgotten { 86_400_000 } else { after_ms };
         world.timer = Some((world.timers, world.wall.0 / 1_000 + after_ms));
         world.timers

@@ -13,7 +13,7 @@ use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::{field, grantee, reply_grantee, Grantee};
 use super::parse::{Name, Options};
 use crate::driver::Key as _;
-use crate::engine::queue::{By, Crowd};
+use crate::engine::queue::{By, QueueRow};
 use crate::lock::error::Error;
 use crate::lock::record::Owner;
 use crate::lock::state::State;
@@ -39,7 +39,7 @@ pub struct Top;
 
 /// A lock in the reply.
 struct Row {
-    crowd: Crowd,
+    queue: QueueRow,
     owner: Option<Box<[u8]>>,
     held_ms: Option<u64>,
     grantee: Grantee,
@@ -61,15 +61,15 @@ impl Command for Top {
 
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error> {
         let options = Options::parse(&args, 0, NAME, &[Name::Count, Name::By])?;
-        let crowds = entry.engine().queues().top(options.by(), options.count().unwrap_or(DEFAULT_COUNT));
+        let queues = entry.engine().queues().top(options.by(), options.count().unwrap_or(DEFAULT_COUNT));
         let own_db = context.selected_db();
-        let (mut rows, mut spent): (Vec<Row>, usize) = (Vec::with_capacity(crowds.len()), 0);
-        for crowd in crowds {
+        let (mut rows, mut spent): (Vec<Row>, usize) = (Vec::with_capacity(queues.len()), 0);
+        for queue in queues {
             if spent >= MOST_READ {
                 break;
             }
-            spent = spent.saturating_add(crowd.name.len() / BYTES);
-            rows.push(row(context, entry, crowd, &mut spent));
+            spent = spent.saturating_add(queue.name.len() / BYTES);
+            rows.push(row(context, entry, queue, &mut spent));
         }
         context.select_db(own_db);
         if options.by() == By::Held {
@@ -78,15 +78,15 @@ impl Command for Top {
         }
         let now = clock::monotonic();
         context.reply_array(i64::try_from(rows.len()).unwrap_or(0));
-        for Row { crowd, owner, held_ms, grantee } in rows {
-            let waiters = u64::try_from(crowd.waiters).unwrap_or(u64::MAX);
+        for Row { queue, owner, held_ms, grantee } in rows {
+            let waiters = u64::try_from(queue.waiters).unwrap_or(u64::MAX);
             context.reply_map(8);
-            field(context, "db", |context| context.reply_integer(i64::from(crowd.db)));
-            field(context, "key", |context| context.reply_bytes(&crowd.name));
+            field(context, "db", |context| context.reply_integer(i64::from(queue.db)));
+            field(context, "key", |context| context.reply_bytes(&queue.name));
             field(context, "owner", |context| context.reply_bytes_or_nil(owner.as_deref()));
             field(context, "held-ms", |context| context.reply_count_or_nil(held_ms));
             field(context, "waiters", |context| context.reply_count(waiters));
-            field(context, "oldest-wait-ms", |context| context.reply_count(now.since(crowd.since).as_ms()));
+            field(context, "oldest-wait-ms", |context| context.reply_count(now.since(queue.since).as_ms()));
             reply_grantee(context, grantee);
         }
         Ok(())
@@ -94,12 +94,12 @@ impl Command for Top {
 }
 
 /// A row of the reply: a queue, and what its key says about the holder. Adds what was read to `spent`.
-fn row(context: &Context, entry: &mut Entry<'_>, crowd: Crowd, spent: &mut usize) -> Row {
-    let name = OwnString::in_db(context, crowd.key());
+fn row(context: &Context, entry: &mut Entry<'_>, queue: QueueRow, spent: &mut usize) -> Row {
+    let name = OwnString::in_db(context, queue.key());
     let holder = name.and_then(|name| holder(context, &name, spent));
-    let Some((token, owner, held_ms)) = holder else { return Row { crowd, owner: None, held_ms: None, grantee: None } };
-    let grantee = grantee(entry, crowd.key(), Some(token));
-    Row { crowd, owner, held_ms: Some(held_ms), grantee }
+    let Some((token, owner, held_ms)) = holder else { return Row { queue, owner: None, held_ms: None, grantee: None } };
+    let grantee = grantee(entry, queue.key(), Some(token));
+    Row { queue, owner, held_ms: Some(held_ms), grantee }
 }
 
 /// The token of a holder, its label, and how long it has held the lock.

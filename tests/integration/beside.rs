@@ -306,7 +306,7 @@ impl Run {
                 self.execute(Command::Notice { key }, false);
             }
         }
-        let full = self.random.below(if self.context.mix == Mix::Crowd { 8 } else { 2 }) == 0;
+        let full = self.random.below(if self.context.mix == Mix::ManyClients { 8 } else { 2 }) == 0;
         for key in 0..KEYS {
             if !self.pretended.is_past_expiry(key) {
                 let (found, expected) = (self.real.inspect(key, full), self.pretended.inspect(key, full));
@@ -350,7 +350,7 @@ fn random_steps_agree_on_the_fake_and_a_server() {
 fn queues_of_renamed_locks_agree() {
     let mut sum = Tally::default();
     for seed in 0..4 {
-        let Some(tally) = run(Mix::Crowd, seed) else { return };
+        let Some(tally) = run(Mix::ManyClients, seed) else { return };
         sum += tally;
     }
     println!("{sum:?}");

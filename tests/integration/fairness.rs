@@ -15,7 +15,7 @@ use testkit::{bound, temp_dir, until, Conn, Iterations, Reply, Server};
 const WAITERS: usize = 10_000;
 
 /// One at a time: each needs most of the file descriptors that a process gets.
-static CROWDS: Mutex<()> = Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
@@ -138,7 +138,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
 
 /// A server for many clients whose iterations are counted, and the number of clients: fewer where the limit of open
 /// files forbids. Nothing where they cannot be counted.
-fn crowd_server() -> Option<(Locks, Iterations, usize)> {
+fn counted_server() -> Option<(Locks, Iterations, usize)> {
     let count = raise_limit();
     if count < WAITERS {
         eprintln!("the limit of open files allows {count} waiters of {WAITERS}");
@@ -149,7 +149,7 @@ fn crowd_server() -> Option<(Locks, Iterations, usize)> {
 }
 
 /// Connections begin to wait, on one key or on a key each.
-fn crowd(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
+fn all_wait(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
     let key = |n: usize| if one_key { "k".to_string() } else { format!("k{n}") };
     let keys = if one_key { 1 } else { count };
     locks.conn.ok(&["FLUSHALL"]);
@@ -175,11 +175,11 @@ fn until_alone(locks: &mut Locks) {
 
 /// All of them come twice: the first time they hang up, the second time they are killed at once.
 fn come_and_go(one_key: bool) {
-    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((mut locks, iterations, count)) = crowd_server() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((mut locks, iterations, count)) = counted_server() else { return };
     // Most of this is the server's own: it closes all that it finds closed, in one iteration.
-    bound::cpu("a crowd that hangs up", HANG_UP, || {
-        let waiting = crowd(&mut locks, count, one_key);
+    bound::cpu("many clients that hang up", HANG_UP, || {
+        let waiting = all_wait(&mut locks, count, one_key);
         iterations.reset();
         drop(waiting);
         until("all are gone", || (locks.info("clients", "blocked_clients") == 0).then_some(()));
@@ -188,7 +188,7 @@ fn come_and_go(one_key: bool) {
     until_alone(&mut locks);
     let after_first = locks.info("memory", "used_memory");
 
-    let waiting = crowd(&mut locks, count, one_key);
+    let waiting = all_wait(&mut locks, count, one_key);
     let killed = locks.conn.int(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert_eq!(killed, i64::try_from(count).unwrap());
     until_alone(&mut locks);
@@ -214,10 +214,10 @@ const HANG_UP: Duration = Duration::from_millis(250);
 
 #[test]
 fn the_memory_of_ten_thousand_waiters_is_given_back() {
-    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut locks = Locks::start();
     let mut round = |one_key: bool| {
-        drop(crowd(&mut locks, 1000, one_key));
+        drop(all_wait(&mut locks, 1000, one_key));
         until_alone(&mut locks);
         locks.conn.ok(&["FLUSHALL"]);
     };
@@ -248,9 +248,9 @@ fn ten_thousand_waiters_for_as_many_locks_come_and_go() {
 
 #[test]
 fn ten_thousand_waiters_are_served_in_order() {
-    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((mut locks, _, count)) = crowd_server() else { return };
-    let waiting = crowd(&mut locks, count, true);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((mut locks, _, count)) = counted_server() else { return };
+    let waiting = all_wait(&mut locks, count, true);
     // One more is one too many.
     if count == WAITERS {
         let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "1000"]);
@@ -272,12 +272,12 @@ const FLUSH: Duration = Duration::from_millis(20);
 
 #[test]
 fn a_flush_serves_ten_thousand_queues_in_pieces() {
-    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((mut locks, iterations, count)) = crowd_server() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((mut locks, iterations, count)) = counted_server() else { return };
     let (mut waiting, mut tokens) = (Vec::new(), Vec::new());
     bound::cpu("a flush", FLUSH, || {
         waiting.clear();
-        waiting = crowd(&mut locks, count, false);
+        waiting = all_wait(&mut locks, count, false);
         iterations.reset();
         locks.conn.ok(&["FLUSHALL"]);
         tokens = waiting.iter_mut().map(|conn| conn.read().int()).collect();
@@ -297,9 +297,9 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
 /// takes less than a second of CPU.
 #[test]
 fn waits_that_end_in_a_pause_are_answered_within_a_second() {
-    let _alone = CROWDS.lock().unwrap_or_else(PoisonError::into_inner);
-    bound::cpu("a crowd whose waits end", Duration::from_secs(1), || {
-        let (mut locks, iterations, count) = crowd_server()?;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    bound::cpu("many clients whose waits end", Duration::from_secs(1), || {
+        let (mut locks, iterations, count) = counted_server()?;
         let begin = Instant::now();
         locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "100"]);
         locks.conn.int(&["LOCK.ACQUIRE", "held", "EX", "100"]);

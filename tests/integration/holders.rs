@@ -1,8 +1,8 @@
 //! Several holders of one lock: which callers are granted it together, and how long an expired holder stays in the set.
 //! `wire` compares the key and the replication stream byte for byte.
 
-pub mod crowd;
 mod foreign;
+pub mod most;
 mod moved;
 
 use crate::kinds::{acquire, Kind, Row};

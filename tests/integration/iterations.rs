@@ -6,7 +6,7 @@ use testkit::clock::Clocks;
 use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server};
 
 /// How many locks.
-const CROWD: usize = 200_000;
+const LOCKS: usize = 200_000;
 /// The longest iteration that may be seen. One that does all of the work takes 80 ms and more, one that does a piece 2.
 const LONGEST: Duration = Duration::from_millis(5);
 /// The same if the server uses libc's allocator, which returns memory in large pieces: up to 45.
@@ -26,9 +26,9 @@ fn until_it(conn: &mut Conn, section: &str, field: &str, is_it: impl Fn(usize) -
     });
 }
 
-/// Runs a script for the locks 1 to [`CROWD`], in pieces.
+/// Runs a script for the locks 1 to [`LOCKS`], in pieces.
 fn for_each(conn: &mut Conn, script: &str) {
-    for from in (1..=CROWD).step_by(1_000) {
+    for from in (1..=LOCKS).step_by(1_000) {
         let script = format!("for n = {from}, {} do local key = KEYS[1] .. n {script} end", from + 999);
         assert_eq!(conn.call(&["EVAL", &script, "1", "k"]), Reply::Nil);
     }
@@ -50,10 +50,10 @@ fn the_end_of_a_connection_with_many_locks_delays_nobody() {
     assert_short("the end of a connection with many locks", || {
         let (server, iterations) = Iterations::start(Server::with())?;
         let (mut holder, mut conn) = (server.conn(), server.conn());
-        hold(&mut holder, CROWD);
+        hold(&mut holder, LOCKS);
         iterations.reset();
         drop(holder);
-        until_it(&mut conn, "lock", "lock_sessions_ended", |ended| ended == CROWD);
+        until_it(&mut conn, "lock", "lock_sessions_ended", |ended| ended == LOCKS);
         assert_eq!(conn.info("lock", "lock_sessions").as_deref(), Some("0"));
         Some(iterations.longest())
     });
@@ -65,12 +65,12 @@ fn a_demotion_forgets_many_sessions_in_pieces() {
     assert_short("a demotion with many sessions", || {
         let (server, iterations) = Iterations::start(Server::with())?;
         let (mut holder, mut conn) = (server.conn(), server.conn());
-        hold(&mut holder, 2 * CROWD);
+        hold(&mut holder, 2 * LOCKS);
         let before: usize = conn.info("memory", "used_memory").unwrap().parse().unwrap();
         iterations.reset();
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
         // A binding takes 200 bytes and more.
-        until_it(&mut conn, "memory", "used_memory", |used| used < before - 2 * CROWD * 200);
+        until_it(&mut conn, "memory", "used_memory", |used| used < before - 2 * LOCKS * 200);
         assert_eq!(conn.info("lock", "lock_sessions").as_deref(), Some("0"));
         Some(iterations.longest())
     });
@@ -94,7 +94,7 @@ fn many_locks_that_expire_at_once_delay_nobody() {
         );
         iterations.reset();
         clocks.set(0, &[700_000_000]);
-        until_it(&mut conn, "lock", "lock_hand_offs", |served| served == CROWD);
+        until_it(&mut conn, "lock", "lock_hand_offs", |served| served == LOCKS);
         Some(iterations.longest())
     });
 }

@@ -179,12 +179,12 @@ fn many_waiters_get_busylocks_before_the_operator_is_locked_out() {
     let server = Server::with().args(&["--maxclients", "60"]).module_args(&["max-waiters", "30"]).start();
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
-    let mut crowd: Vec<Conn> = (0..50).map(|_| server.conn()).collect();
-    for conn in &mut crowd {
+    let mut conns: Vec<Conn> = (0..50).map(|_| server.conn()).collect();
+    for conn in &mut conns {
         conn.send(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);
     }
     let mut busy = 0;
-    for conn in &mut crowd {
+    for conn in &mut conns {
         if !conn.silent_for(std::time::Duration::from_millis(20)) {
             assert!(conn.read().error().starts_with("BUSYLOCKS "));
             busy += 1;

@@ -130,12 +130,13 @@ mod tests {
     #[test]
     fn a_crowd_is_looked_at_once() {
         // All share one lock and wait for another that others share: each holder is named once.
-        const CROWD: u64 = 20_000;
+        const CLIENTS: u64 = 20_000;
         let mut graph = Graph::default();
-        let (first, second) = (graph.add_lock((0..CROWD).collect()), graph.add_lock((CROWD..2 * CROWD).collect()));
-        for client in 0..CROWD {
+        let (first, second) =
+            (graph.add_lock((0..CLIENTS).collect()), graph.add_lock((CLIENTS..2 * CLIENTS).collect()));
+        for client in 0..CLIENTS {
             graph.add_wait(client, second, 1);
-            graph.add_wait(CROWD + client, first, 1);
+            graph.add_wait(CLIENTS + client, first, 1);
         }
         assert!(graph.closes_cycle(7));
     }

@@ -71,7 +71,7 @@ pub use channels::Channel;
 pub use leaving::Ended;
 pub use per_key::Cause;
 pub use ready::{Candidate, Of, MOST_TRIED};
-pub use top::{By, Crowd};
+pub use top::{By, QueueRow};
 pub use waiter::{Gone, Handle, Joined, Narrows, Place, ReplyShape, Wait, Waiter};
 
 use super::by_name::ByName;
@@ -180,7 +180,7 @@ pub struct Queues<H> {
     /// The next of `waiting_since` in a check of all queues.
     scan: Option<(MonotonicMicros, QueueId)>,
     /// The queues with waiters, by the binary logarithm of their number.
-    crowds: BTreeMap<u32, BTreeSet<QueueId>>,
+    by_length: BTreeMap<u32, BTreeSet<QueueId>>,
     /// The queues with waiters, by the time since when the first of them has waited.
     waiting_since: BTreeSet<(MonotonicMicros, QueueId)>,
     /// The queues with waiters whose lock is held, by the time of the grant, as far as it is known.
@@ -221,7 +221,7 @@ impl<H> Queues<H> {
             lost: BTreeSet::new(),
             flushed: BTreeMap::new(),
             scan: None,
-            crowds: BTreeMap::new(),
+            by_length: BTreeMap::new(),
             waiting_since: BTreeSet::new(),
             held: BTreeSet::new(),
             given_up: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::model::steps::{Acquire, Plan, Random, Share, Step, Time, CLIENTS, IDS};
 
-/// The keys of a crowd.
+/// The keys of many clients.
 const TWO: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Mix {
     Calm,
     Rough,
     /// Many clients share two locks, which are constantly renamed, copied and swapped.
-    Crowd,
+    ManyClients,
 }
 
 fn small(random: &mut Random, most: u64) -> u8 {
@@ -22,7 +22,7 @@ impl Mix {
         match seed % 3 {
             0 => Self::Calm,
             1 => Self::Rough,
-            _ => Self::Crowd,
+            _ => Self::ManyClients,
         }
     }
 
@@ -30,7 +30,7 @@ impl Mix {
         match self {
             Self::Calm => Step::any(random, Plan::Calm),
             Self::Rough => Step::any(random, Plan::Rough),
-            Self::Crowd => crowded(random),
+            Self::ManyClients => many_clients(random),
         }
     }
 
@@ -50,7 +50,7 @@ impl Mix {
     }
 }
 
-fn crowded(random: &mut Random) -> Step {
+fn many_clients(random: &mut Random) -> Step {
     let key = small(random, TWO);
     let grant = small(random, 16);
     match random.below(100) {

@@ -2,7 +2,7 @@
 //! master get an error and no lock; the lock is at the new one, and still its holder's; a timer that grants all the
 //! time does no harm; and work goes on. Without an AOF and with one.
 
-use super::follower::{crowd, Work};
+use super::follower::{take_turns, Work};
 use super::nodes::Node;
 use super::waiters::{assert_is_intact, fail_over, Waiters, MANY};
 use super::{in_memory, with_aof, Cluster, Turn};
@@ -111,7 +111,7 @@ fn busy_timers_are_safe_in_a_failover_with_an_aof() {
 fn work_while_masters_change(lease_ms: u64, ways: &[&[&str]]) -> Work {
     let cluster = in_memory();
     let key = "{work}lock";
-    let work = crowd(&cluster, key, lease_ms, |work| {
+    let work = take_turns(&cluster, key, lease_ms, |work| {
         for way in ways {
             work.goes_on();
             cluster.fail_over(key, way);

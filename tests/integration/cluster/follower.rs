@@ -91,13 +91,13 @@ impl Work {
 }
 
 /// The number of clients that take turns.
-const CROWD: u64 = 8;
+const CLIENTS: u64 = 8;
 
 /// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
-pub fn crowd(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
+pub fn take_turns(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
     let work = Work::default();
     thread::scope(|scope| {
-        for n in 0..CROWD {
+        for n in 0..CLIENTS {
             let work = &work;
             scope.spawn(move || work_in_turn(work, &mut Follower::of(cluster), key, (lease_ms, n)));
         }

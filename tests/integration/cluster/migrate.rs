@@ -1,7 +1,7 @@
 //! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters get UNBLOCKED or MOVED soon
 //! after it, the lock moves whole, and it never has two holders.
 
-use super::follower::crowd;
+use super::follower::take_turns;
 use super::in_memory;
 use super::nodes::{slot_of, Node};
 use super::waiters::{assert_is_intact, Waiters, MANY};
@@ -71,7 +71,7 @@ fn a_busy_lock_has_one_holder_in_an_atomic_move() {
         return;
     }
     let key = "{atomic-busy}lock";
-    let work = crowd(&cluster, key, 60_000, |work| {
+    let work = take_turns(&cluster, key, 60_000, |work| {
         for _ in 0..3 {
             work.goes_on();
             let (from, to) = (cluster.master_of(key), cluster.other_master(key));

@@ -70,7 +70,7 @@ impl Held {
 }
 
 /// A hundred waiters: exclusive, shared, at their limit, and for several keys, some of them free.
-fn crowd(node: &Node, held: &Held, tag: &str) -> Waiters {
+fn wait_many(node: &Node, held: &Held, tag: &str) -> Waiters {
     let free = format!("{{{tag}}}free");
     let [a, b] = &held.keys;
     let conns: Vec<Conn> = (0..MANY)
@@ -112,7 +112,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_all_holders() {
     let to = cluster.other_master(&format!("{{{tag}}}"));
     let held = Held::at(from, tag);
     let before = held.set(&mut from.conn());
-    let waiters = crowd(from, &held, tag);
+    let waiters = wait_many(from, &held, tag);
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     let moving = Move::begin(from, to, &held.k);
@@ -180,7 +180,7 @@ fn failover_with_several(cluster: &Turn, ways: &[&[&str]]) {
         let held = Held::at(old, &tag);
         let before = held.set(&mut old.conn());
         until_replicated(old);
-        let (old, new) = fail_over(cluster, crowd(old, &held, &tag), &held.k, way);
+        let (old, new) = fail_over(cluster, wait_many(old, &held, &tag), &held.k, way);
         let mut conn = new.conn();
         assert_eq!(held.set(&mut conn), before, "{way:?}");
         held.assert_good(&mut conn);

@@ -1,7 +1,7 @@
 //! A slot that moves while clients wait in it: the lock moves intact, waiters get UNBLOCKED or MOVED within two
 //! seconds, and a server grants no lock in a slot that it does not own, although MIGRATE deletes the key.
 
-use super::follower::crowd;
+use super::follower::take_turns;
 use super::nodes::{slot_of, Move, Node};
 use super::waiters::{assert_is_intact, Ends, Waiters, MANY};
 use super::{in_memory, Cluster};
@@ -145,7 +145,7 @@ fn a_slot_claimed_elsewhere_is_granted_to_nobody() {
 fn a_busy_lock_has_one_holder_while_its_slot_moves() {
     let cluster = in_memory();
     let key = "{busy}lock";
-    let work = crowd(&cluster, key, 60_000, |work| {
+    let work = take_turns(&cluster, key, 60_000, |work| {
         for _ in 0..6 {
             work.goes_on();
             Move::all(cluster.master_of(key), cluster.other_master(key), key);

@@ -72,13 +72,13 @@ fn sets(server: &Server, _: usize, _: bool) -> Graph {
 fn queues(server: &Server, _: usize, _: bool) -> Graph {
     let mut conns: Vec<Conn> = (0..SESSIONS + 2).map(|_| server.conn()).collect();
     let [first, second] = ["first", "second"];
-    let (holders, crowd) = conns.split_at_mut(2);
+    let (holders, others) = conns.split_at_mut(2);
     holders[0].int(&[&["LOCK.ACQUIRE", first, "SESSION", "SHARED"], &LEASE[..]].concat());
     holders[1].int(&[&["LOCK.ACQUIRE", second, "SESSION"], &LEASE[..]].concat());
     server.conn().int(&[&["LOCK.ACQUIRE", first, "LIMIT", "2"], &LEASE[..]].concat());
-    let crowd = crowd.iter_mut().map(|conn| (conn, acquire(first, &["LIMIT", "2", WAIT[0], WAIT[1]])));
+    let others = others.iter_mut().map(|conn| (conn, acquire(first, &["LIMIT", "2", WAIT[0], WAIT[1]])));
     let mut waits = vec![(&mut holders[0], acquire(second, &WAIT))];
-    waits.extend(crowd);
+    waits.extend(others);
     all_wait(server, waits);
     // The holder of the second lock asks.
     let asks = conns.swap_remove(1);

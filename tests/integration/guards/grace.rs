@@ -52,10 +52,10 @@ fn waits_ended_by_one_command_are_answered_once() {
         locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "0"]);
         let token = locks.hold();
         let long = ["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"];
-        let mut crowd: Vec<_> = (0..600).map(|_| locks.wait_with(&long)).collect();
+        let mut many: Vec<_> = (0..600).map(|_| locks.wait_with(&long)).collect();
         let shorter = &["CONFIG", "SET", "lock.failover-grace-ms", "20000"];
         locks.in_one_turn(&[shorter, &["LOCK.RELEASE", "k", &token], then]);
-        for waiter in &mut crowd {
+        for waiter in &mut many {
             if then == kill {
                 waiter.closed();
             } else {

@@ -2,7 +2,7 @@
 //! queues.
 
 use super::wait;
-use crate::holders::crowd::cost;
+use crate::holders::most::cost;
 use crate::waiting::Locks;
 use std::time::Duration;
 use testkit::{bound, until, Iterations, Reply, Server};

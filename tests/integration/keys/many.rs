@@ -1,7 +1,7 @@
 //! Many clients that wait for many locks at once: they hold up no other client, cost what their names cost, and an idle
 //! server does no work for them.
 
-use crate::holders::crowd::cost;
+use crate::holders::most::cost;
 use crate::kinds::acquire;
 use crate::waiting::{is_silent, Locks};
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
 
 /// Many ask for `k`, each attempt on its own channel, which has no subscriber.
-fn crowd(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
+fn queue_many(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
     let numbers: Vec<usize> = (0..count).collect();
     for some in numbers.chunks(500) {
         let mut bytes = Vec::new();
@@ -39,7 +39,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
         let (server, iterations) = Iterations::start(Server::with().module_args(&settings))?;
         let mut queue = Queue::on(server)?;
         let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
-        crowd(&mut queue.locks.conn, 10_000, |n| format!("dead-{n}"));
+        queue_many(&mut queue.locks.conn, 10_000, |n| format!("dead-{n}"));
         // Attempts that were sent a moment ago may not be subscribed yet.
         pass(&mut queue.locks.conn, 320);
         queue.ask("7");
@@ -62,7 +62,7 @@ fn a_vanished_host_costs_one_claim_per_channel() {
     // Connections of processes that are gone: they stay open and subscribed.
     let _gone = ["gone-0", "gone-1"].map(|channel| Subscriber::of(&queue.locks.server, channel));
     let token = queue.locks.hold();
-    crowd(&mut queue.locks.conn, 200, |n| format!("gone-{}", n % 2));
+    queue_many(&mut queue.locks.conn, 200, |n| format!("gone-{}", n % 2));
     queue.ask("7");
     let begun = server_time_us(&mut queue.locks.conn);
     queue.locks.release(token);
@@ -80,7 +80,7 @@ fn a_slow_tick_changes_nothing() {
     let Some(mut queue) = Queue::on(rare.module_args(&["margin-ms", "0", "claim-ms", "200"]).start()) else { return };
     let _gone = Subscriber::of(&queue.locks.server, "gone");
     let token = queue.locks.hold();
-    crowd(&mut queue.locks.conn, 5, |_| "gone".into());
+    queue_many(&mut queue.locks.conn, 5, |_| "gone".into());
     queue.ask("7");
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
@@ -123,7 +123,7 @@ fn an_attempt_without_subscriber_keeps_its_turn() {
 fn a_line_of_the_dead_alone_leaves_a_free_lock() {
     let Some(mut queue) = Queue::with(&["claim-ms", "20"]) else { return };
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
-    crowd(&mut queue.locks.conn, 2_000, |n| format!("dead-{n}"));
+    queue_many(&mut queue.locks.conn, 2_000, |n| format!("dead-{n}"));
     pass(&mut queue.locks.conn, 30);
     queue.locks.release(token);
     until("all have left", || (queue.locks.waiters() == 0).then_some(()));

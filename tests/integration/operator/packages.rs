@@ -28,15 +28,15 @@ def uses():
     try: locks.recover('app:a', lease=30).acquire()
     except LockError: pass
     next(locks.leader('app:leader', lease=30).observe())
-    crowd = [threading.Thread(target=waits, args=(locks, 'app:held'), kwargs={'wait': 600}, daemon=True) for _ in range(2)]
-    for thread in crowd: thread.start()
-def crowd(size):
+    waiters = [threading.Thread(target=waits, args=(locks, 'app:held'), kwargs={'wait': 600}, daemon=True) for _ in range(2)]
+    for thread in waiters: thread.start()
+def waiters(size):
     locks = Locks(app('app'))
     ends = []
-    crowd = [threading.Thread(target=lambda: ends.append(waits(locks, 'app:held', wait=600))) for _ in range(size)]
-    for thread in crowd: thread.start()
+    waiters = [threading.Thread(target=lambda: ends.append(waits(locks, 'app:held', wait=600))) for _ in range(size)]
+    for thread in waiters: thread.start()
     say('waiting')
-    for thread in crowd: thread.join()
+    for thread in waiters: thread.join()
     return ' '.join(f'{end} {ends.count(end)}' for end in set(ends))
 def holds(lease, key):
     kept.append(locks.lock(key, lease=lease, owner='reports:3').acquire())
@@ -105,7 +105,7 @@ fn connections(conn: &mut Conn) -> usize {
 fn fifty_waits_share_a_few_connections() {
     let Some((server, mut conn, mut program)) = with_user() else { return };
     let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
-    assert_eq!(program.ask("crowd 50"), "waiting");
+    assert_eq!(program.ask("waiters 50"), "waiting");
     conn.until_waiters("app:held", 50);
     let number = connections(&mut conn);
     assert!((2..=5).contains(&number), "{number}");
@@ -121,7 +121,7 @@ fn fifty_waits_share_a_few_connections() {
     let python = python().expect("it ran before");
     let mut program = start_with(&python, APPLICATION, &server, &[]);
     let others = connections(&mut conn);
-    assert_eq!(program.ask("crowd 50"), "waiting");
+    assert_eq!(program.ask("waiters 50"), "waiting");
     until("they wait on connections", || (conn.info("lock", "lock_blocked").as_deref() == Some("8")).then_some(()));
     let number = connections(&mut conn) - others;
     assert!((9..=12).contains(&number), "{number}");

@@ -430,9 +430,9 @@ mod tests {
 
     #[test]
     fn a_crowd_does_not_hide_a_cycle_in_the_picture() {
-        let mut crowd: Vec<_> = (10..510).map(|client| party(client, "")).collect();
-        crowd.push(party(2, "bob"));
-        let locks = vec![lock("a", party(1, "alice"), crowd), lock("b", party(2, "bob"), vec![party(1, "alice")])];
+        let mut waiters: Vec<_> = (10..510).map(|client| party(client, "")).collect();
+        waiters.push(party(2, "bob"));
+        let locks = vec![lock("a", party(1, "alice"), waiters), lock("b", party(2, "bob"), vec![party(1, "alice")])];
         let mut app = app(locks);
         press(&mut app, "v");
         let screen = screen(&app, 80, 40).join("\n");

@@ -1,4 +1,5 @@
-//! Crowds leave in pieces, each of which spends no more keys than the budget of an iteration, and what one grant has.
+//! Many attempts leave in pieces, each of which spends no more keys than the budget of an iteration, and what one grant
+//! has.
 
 use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 /// The keys of each attempt.
 const KEYS: usize = 1_024;
 /// How many attempts.
-const CROWD: usize = 12;
+const ATTEMPTS: usize = 12;
 /// More than a piece may cost: a part, and the last grant.
 const PIECE: usize = Budget::PART + KEYS;
 
@@ -43,7 +44,7 @@ fn names(attempt: usize) -> Vec<Vec<u8>> {
 
 /// They wait to be notified on a channel, at most until the connection 1 ends.
 fn waiting(engine: &mut Engine<u64>) {
-    for attempt in 0..CROWD {
+    for attempt in 0..ATTEMPTS {
         let channel = Rc::new(Channel { name: b"c"[..].into(), is_sharded: false });
         let names = names(attempt);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -76,7 +77,7 @@ fn unclaimed(engine: &mut Engine<u64>) {
         drop(decisions);
         engine.granted_to_waiter(ticket, granted, Some(notified), At(0));
     }
-    assert_eq!((engine.claims.len(), engine.queues.waiters()), (CROWD, 0));
+    assert_eq!((engine.claims.len(), engine.queues.waiters()), (ATTEMPTS, 0));
 }
 
 /// Calls `work` with the budget of an iteration until nothing is `left`. Each piece takes no more keys than it may, and
@@ -95,7 +96,7 @@ fn in_pieces(
         assert!(now < before && before - now <= PIECE, "{} keys in one piece", before - now);
         (before, pieces) = (now, pieces + 1);
     }
-    assert!(pieces >= CROWD - 1, "{pieces}");
+    assert!(pieces >= ATTEMPTS - 1, "{pieces}");
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn unclaimed_grants_of_a_connection_that_ended() {
     assert_eq!(engine.outstanding.lost(), KEYS, "all events together do one piece at once");
     let held = |engine: &Engine<u64>| engine.claims.len() * KEYS;
     in_pieces(&mut engine, held, |engine, budget| engine.leave_ended(budget, LIMITS, At(1)));
-    assert_eq!(engine.outstanding.lost(), CROWD * KEYS);
+    assert_eq!(engine.outstanding.lost(), ATTEMPTS * KEYS);
     engine.demoted();
     let lost = |engine: &Engine<u64>| engine.leftovers.lost_keys();
     in_pieces(&mut engine, lost, Engine::leave_unserved);
@@ -136,7 +137,7 @@ fn unclaimed_grants_that_expire_together() {
     in_pieces(&mut engine, held, |engine, budget| {
         budget.part(|part| engine.end_unclaimed(part, false, LIMITS, At(2_001)));
     });
-    assert_eq!(engine.queues.places(), CROWD);
+    assert_eq!(engine.queues.places(), ATTEMPTS);
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn a_newer_call_for_a_key_of_each_of_many_unclaimed_grants() {
     let given_up = tickets.iter().filter_map(|ticket| engine.replace_unclaimed(*ticket, &mut budget)).count();
     assert_eq!((given_up, engine.outstanding.lost()), (1, KEYS));
     // None of them can be claimed now.
-    for attempt in 0..CROWD {
+    for attempt in 0..ATTEMPTS {
         let names = names(attempt);
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
         assert!(engine.own_claims(KeyNames::new(0, &names), Id::parse(attempt.to_string().as_bytes())).same.is_none());

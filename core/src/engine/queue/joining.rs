@@ -246,7 +246,7 @@ impl<H> Queues<H> {
             tried: 0,
             is_refused: false,
             is_lost: false,
-            crowd: None,
+            log_length: None,
             first: None,
             held_since: None,
         };

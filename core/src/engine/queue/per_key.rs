@@ -95,8 +95,8 @@ pub(super) struct Queue {
     pub(super) is_refused: bool,
     /// Its key is no longer served here: its waiters are leaving.
     pub(super) is_lost: bool,
-    /// The length under which it is listed in `crowds`.
-    pub(super) crowd: Option<u32>,
+    /// The binary logarithm of its length, under which it is listed in `by_length`.
+    pub(super) log_length: Option<u32>,
     /// Its first waiter, and since when that has waited: it is listed under both in `waiting_since`.
     pub(super) first: Option<(Ticket, MonotonicMicros)>,
     /// Since when its lock is held, as far as is known: it is listed under that time in `held`.

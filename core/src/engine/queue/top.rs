@@ -28,9 +28,9 @@ pub enum By {
     Held,
 }
 
-/// A queue with waiters.
+/// A queue with waiters: a row of LOCK.TOP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub struct QueueRow {
     /// Its database.
     pub db: i32,
     /// The name of its key.
@@ -41,7 +41,7 @@ pub struct Crowd {
     pub since: MonotonicMicros,
 }
 
-impl Crowd {
+impl QueueRow {
     fn of(queue: &Queue) -> Option<Self> {
         let (db, name, waiters) = (queue.db, Rc::clone(&queue.name), queue.waiters());
         Some(Self { db, name, waiters, since: queue.since()? })
@@ -56,27 +56,27 @@ impl Crowd {
 impl<H> Queues<H> {
     /// The first queues in that order, at most `most`.
     #[must_use]
-    pub fn top(&self, by: By, most: usize) -> Vec<Crowd> {
-        let crowds = |by_id: &mut dyn Iterator<Item = QueueId>| -> Vec<Crowd> {
-            by_id.filter_map(|id| Crowd::of(self.by_id.get(&id)?)).take(most).collect()
+    pub fn top(&self, by: By, most: usize) -> Vec<QueueRow> {
+        let rows = |by_id: &mut dyn Iterator<Item = QueueId>| -> Vec<QueueRow> {
+            by_id.filter_map(|id| QueueRow::of(self.by_id.get(&id)?)).take(most).collect()
         };
         let by_wait = self.waiting_since.iter().map(|(_, id)| *id);
         match by {
             By::Waiters => self.longest(most),
-            By::Wait => crowds(&mut by_wait.into_iter()),
+            By::Wait => rows(&mut by_wait.into_iter()),
             By::Held => {
                 let others = by_wait.filter(|id| self.by_id.get(id).is_some_and(|queue| queue.held_since.is_none()));
-                crowds(&mut self.held.iter().map(|(_, id)| *id).chain(others))
+                rows(&mut self.held.iter().map(|(_, id)| *id).chain(others))
             }
         }
     }
 
     /// The queues with the most waiters, older ones first among equals. Of more than 16,384 of about the same length,
     /// only the oldest are compared.
-    fn longest(&self, most: usize) -> Vec<Crowd> {
+    fn longest(&self, most: usize) -> Vec<QueueRow> {
         let mut by_id: Vec<(&Queue, MonotonicMicros)> = Vec::new();
-        for crowd in self.crowds.values().rev() {
-            let known = crowd.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id));
+        for about_as_long in self.by_length.values().rev() {
+            let known = about_as_long.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id));
             by_id.extend(known.filter_map(|queue| Some((queue.as_ref(), queue.since()?))));
             if by_id.len() >= most {
                 break;
@@ -88,16 +88,16 @@ impl<H> Queues<H> {
             by_id.truncate(most);
         }
         by_id.sort_by_cached_key(order);
-        by_id.into_iter().filter_map(|(queue, _)| Crowd::of(queue)).collect()
+        by_id.into_iter().filter_map(|(queue, _)| QueueRow::of(queue)).collect()
     }
 
     /// The length of the longest queue; of more than 16,384 of about the same length, only the oldest are compared.
     #[must_use]
     pub fn longest_length(&self) -> usize {
-        let Some((length, crowd)) = self.crowds.last_key_value() else { return 0 };
+        let Some((length, about_as_long)) = self.by_length.last_key_value() else { return 0 };
         let most = 2_usize.checked_pow(length.saturating_add(1)).map_or(usize::MAX, |next| next.saturating_sub(1));
         let mut longest = 0;
-        for queue in crowd.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id)) {
+        for queue in about_as_long.iter().take(MOST_COMPARED).filter_map(|id| self.by_id.get(id)) {
             longest = longest.max(queue.waiters());
             if longest >= most {
                 break;
@@ -156,19 +156,19 @@ impl<H> Queues<H> {
                 self.waiting_since.insert((since, id));
             }
         }
-        let crowd = queue.waiters().checked_ilog2();
-        let before = std::mem::replace(&mut queue.crowd, crowd);
-        if before == crowd {
+        let log_length = queue.waiters().checked_ilog2();
+        let before = std::mem::replace(&mut queue.log_length, log_length);
+        if before == log_length {
             return;
         }
-        if let Some((length, by_id)) = before.and_then(|length| Some((length, self.crowds.get_mut(&length)?))) {
+        if let Some((length, by_id)) = before.and_then(|length| Some((length, self.by_length.get_mut(&length)?))) {
             by_id.remove(&id);
             if by_id.is_empty() {
-                self.crowds.remove(&length);
+                self.by_length.remove(&length);
             }
         }
-        if let Some(length) = crowd {
-            self.crowds.entry(length).or_default().insert(id);
+        if let Some(length) = log_length {
+            self.by_length.entry(length).or_default().insert(id);
         }
     }
 }

@@ -9,23 +9,23 @@ use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::token::Token;
 
 /// More than leave in one event-loop iteration.
-const CROWD: u32 = 600;
+const ATTEMPTS: u32 = 600;
 
 /// A server whose lock `k` is held, with many attempts that want `k` and `x`.
-fn crowd() -> (Node, Token) {
-    let limits = Limits { queued: 2 * CROWD as usize, ..Settings::default().limits };
+fn many_attempts() -> (Node, Token) {
+    let limits = Limits { queued: 2 * ATTEMPTS as usize, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
     subscribe(&node, CHANNEL);
     let token = hold(&node, 1, b"k", &alone(60, 0));
-    (1..=u64::from(CROWD)).for_each(|number| queue(&node, K_AND_X, &attempt(number)));
+    (1..=u64::from(ATTEMPTS)).for_each(|number| queue(&node, K_AND_X, &attempt(number)));
     (node, token)
 }
 
 #[test]
 fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them_comes_free() {
-    let (node, k) = crowd();
+    let (node, k) = many_attempts();
     let x = hold(&node, 3, b"x", &alone(60, 0));
-    assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), CROWD as usize);
+    assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), ATTEMPTS as usize);
     received(&node);
     assert!(waiters(&node) > 0, "some have not left yet");
     release(&node, b"k", k);
@@ -37,10 +37,10 @@ fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them
 
 #[test]
 fn a_cancelled_attempt_for_several_locks_that_has_not_left_yet_is_barred() {
-    let (node, k) = crowd();
+    let (node, k) = many_attempts();
     node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name));
     assert!(waiters(&node) > 0, "some have not left yet");
-    for number in [1, u64::from(CROWD)] {
+    for number in [1, u64::from(ATTEMPTS)] {
         for names in [K_AND_X, K] {
             let late = acquire(&node, 2, names, &attempt(number));
             assert!(matches!(late, Ok(Outcome::NotGranted)), "{number} {names:?}: {late:?}");

@@ -9,7 +9,7 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 
-const CROWD: u32 = 2_000;
+const CLIENTS: u32 = 2_000;
 /// The number of answers that leave in one event-loop iteration.
 const AT_ONCE: usize = 256;
 const KEY: &[u8] = b"k";
@@ -37,18 +37,18 @@ fn a_lock_passes_on() {
 fn a_crowd_is_answered_once_and_a_part_at_a_time_whoever_leaves_meanwhile() {
     let node = node();
     hold(&node, 0, KEY, &alone(30, 0));
-    let clients = 1..=u64::from(CROWD);
+    let clients = 1..=u64::from(CLIENTS);
     clients.clone().for_each(|client| wait(&node, client, &[KEY], &alone(30, 9)));
     node.event(|entry| entry.demoted());
     assert_eq!(sent(&node).len(), AT_ONCE);
     // They are not answered yet, and are still given back only once.
-    let gone = [1_500, 1_999, u64::from(CROWD)];
+    let gone = [1_500, 1_999, u64::from(CLIENTS)];
     for client in gone {
         node.disconnect(client);
     }
     let mut before = sent(&node).len();
     assert!(before < 1_500);
-    let answered = CROWD as usize - gone.len();
+    let answered = CLIENTS as usize - gone.len();
     while before < answered {
         assert!(node.fire(), "nobody sends the rest");
         let now = sent(&node).len();

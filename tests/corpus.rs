@@ -73,7 +73,7 @@ fn the_queue_corpus_matches_a_plain_list() {
 
 proptest! {
     #[test]
-    fn what_is_packed_is_unpacked_the_same(inputs in btree_set(vec(any::<u8>(), 0..300), 0..20)) {
+    fn unpacking_restores_the_inputs(inputs in btree_set(vec(any::<u8>(), 0..300), 0..20)) {
         prop_assert_eq!(pack::unpack(&pack::pack(&inputs).unwrap()), Ok(inputs));
     }
 }

@@ -32,7 +32,7 @@ fn the_pictures_are_what_their_texts_say() {
 }
 
 #[test]
-fn each_picture_stands_in_a_document_with_an_alternative_text() {
+fn each_picture_is_in_a_document_with_an_alternative_text() {
     let documents: Vec<String> = iter::once("README.md".to_string())
         .chain(files("docs", ".md").iter().map(|name| format!("docs/{name}")))
         .collect();
@@ -130,7 +130,7 @@ fn a_text_that_cannot_be_drawn_is_refused() {
 }
 
 #[test]
-fn what_means_something_in_a_picture_is_escaped() {
+fn markup_in_a_picture_is_escaped() {
     let drawn = picture::draw("a.toml", TIMELINE, root()).unwrap();
     assert!(drawn.contains("<title id=\"title\">one &amp; two</title>"), "{drawn}");
     assert!(drawn.contains("<desc id=\"description\">one &lt; two</desc>"), "{drawn}");

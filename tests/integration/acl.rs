@@ -203,7 +203,7 @@ fn the_server_can_be_asked_beforehand() {
 }
 
 #[test]
-fn what_was_denied_is_in_the_log_of_acl() {
+fn a_denial_is_in_the_acl_log() {
     let server = Server::start();
     let mut app = user(&server, &["~app:*", "-@all", "+lock.acquire"]);
     assert!(is_denied(&app.call(&["LOCK.ACQUIRE", "other:a", "EX", "5"])));

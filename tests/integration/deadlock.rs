@@ -133,7 +133,7 @@ fn holders_without_session_close_no_cycle() {
 }
 
 #[test]
-fn what_does_not_wait_is_refused_with_nil() {
+fn a_command_that_does_not_wait_is_refused_with_nil() {
     let mut clients = Clients::start(2);
     let token = clients.take(0, &["SESSION"]);
     clients.take(1, &["SESSION"]);

@@ -76,12 +76,12 @@ fn each_test_that_they_name_is_there() {
 }
 
 #[test]
-fn what_is_not_there_is_found() {
+fn a_path_that_is_not_there_is_found() {
     for path in [
         "stall::",
         "lock::grace::settings::tests::settings_that_cannot_work_are_found",
         "Value::read",
-        "documents::what_is_not_there_is_found",
+        "documents::a_path_that_is_not_there_is_found",
     ] {
         assert!(is_there(path), "{path}");
     }

@@ -35,7 +35,7 @@ fn the_readme_shows_an_example_that_runs() {
 }
 
 #[test]
-fn the_example_with_asyncio_waits_in_line() {
+fn the_example_with_asyncio_waits_in_the_queue() {
     let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let since = Instant::now();

@@ -136,7 +136,7 @@ fn waits_end_in_a_pause() {
 }
 
 #[test]
-fn what_was_granted_after_a_pause_is_in_the_aof() {
+fn a_grant_after_a_pause_is_in_the_aof() {
     let dir = temp_dir();
     let start = || {
         let args = ["--appendonly", "yes", "--appendfsync", "always"];

@@ -261,7 +261,7 @@ fn time_outs_and_places_that_are_kept_and_resumed() {
 }
 
 #[test]
-fn cancels_wherever_the_attempt_stands() {
+fn cancels_an_attempt_in_every_state() {
     let mut scene = Scene::new();
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "1"]);
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);

@@ -27,7 +27,7 @@ pub struct Report {
     pub longest_overtime_ms: i64,
     /// What LOCK.INFO showed of queues, pairs in them whose order was judged, and neighbours that share.
     pub inspections: usize,
-    pub in_line: usize,
+    pub in_queue: usize,
     pub neighbours: usize,
     /// Answers for several keys that were judged.
     pub answers: usize,
@@ -53,7 +53,7 @@ pub fn judge(plan: &Plan, histories: &[KeyHistory], terms: &Terms, clock: &Clock
         report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
         let found = order::check(history, terms, clock);
         report.inspections += history.inspections.len();
-        report.in_line += found.pairs;
+        report.in_queue += found.pairs;
         report.neighbours += found.neighbours;
         report.violations.extend(found.violations.into_iter().map(|violation| with_piece(violation, history)));
         if history.company == Company::Small {
@@ -138,7 +138,7 @@ pub fn text(reports: &[Report]) -> String {
     row("tokens that went back, permitted", &|report| report.tokens_waived.to_string());
     row("longest overtime of a wait, ms", &|report| report.longest_overtime_ms.to_string());
     row("inspected queues", &|report| report.inspections.to_string());
-    row("  pairs whose order was judged", &|report| report.in_line.to_string());
+    row("  pairs whose order was judged", &|report| report.in_queue.to_string());
     row("  neighbours who share", &|report| report.neighbours.to_string());
     row("answers for several keys", &|report| report.answers.to_string());
     row("small histories with an order", &|report| report.ordered.to_string());

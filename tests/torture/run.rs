@@ -222,7 +222,7 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
 }
 
 #[test]
-fn what_is_promised_is_kept_while_things_go_wrong() {
+fn the_promises_hold_under_faults() {
     let seed = env_number("TORTURE_SEED").unwrap_or(1);
     let seconds = env_number("TORTURE_SECONDS").unwrap_or(12);
     let named = std::env::var("TORTURE_SETUPS").unwrap_or_default();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_one_forgets_few_of_a_crowd_whose_time_is_over() {
+    fn a_new_grant_forgets_only_a_few_of_many_that_are_over() {
         let mut cut_short = CutShort::default();
         for number in 0..MOST {
             cut_short.add(grant(number as u64), UnixMicros(10), UnixMicros(0));

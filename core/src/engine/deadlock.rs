@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_looked_at_once() {
+    fn each_of_many_holders_is_inspected_once() {
         // All share one lock and wait for another that others share: each holder is named once.
         const CLIENTS: u64 = 20_000;
         let mut graph = Graph::default();
@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         /// A naive simulation: a client that can go on ends all that it holds and leaves, until none can.
         #[test]
-        fn who_stands_still_is_who_is_left_when_all_who_can_have_gone_on(
+        fn the_search_agrees_with_a_naive_simulation(
             needs in prop::collection::vec(prop::collection::vec((prop::collection::vec(0..5_u64, 1..4), 1..4_u64), 0..3), 5),
         ) {
             let mut graph = Graph::default();

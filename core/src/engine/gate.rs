@@ -184,7 +184,7 @@ mod tests {
     const START: MonotonicMicros = MonotonicMicros(5_000_000);
 
     #[test]
-    fn waiters_are_checked_again_only_where_the_longest_lease_becomes_shorter() {
+    fn waiters_are_checked_again_only_if_the_longest_lease_shrinks() {
         let mut gate = Gate::default();
         for (longest, is_sweeping) in [
             (None, false),

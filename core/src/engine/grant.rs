@@ -288,7 +288,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "a decision was neither committed nor dropped as not written")]
-    fn a_decision_of_which_the_engine_is_never_told_ends_a_test() {
+    fn a_decision_that_is_never_committed_ends_a_test() {
         drop(super::Decision::to_release(super::Token::LAST));
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_is_told_again_or_claimed_belongs_to_the_newer_connection() {
+    fn a_grant_belongs_to_the_connection_that_got_or_claimed_it_last() {
         let mut grantees = Grantees::default();
         grantees.note(token(5), 1);
         grantees.note_unclaimed(token(6));

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_that_is_told_again_is_lost_for_none_of_the_keys_of_which_that_was_told() {
+    fn reporting_a_grant_again_clears_its_lost_entries() {
         let [reported, other] = [5, 6].map(|number| Token::new(number).unwrap());
         let marks = Marks::default();
         let lost = |name: &[u8], token| Lost {

@@ -42,7 +42,7 @@ fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
 }
 
 #[test]
-fn the_longest_queues_come_first_and_of_those_as_long_the_one_that_began_first() {
+fn the_longest_queues_come_first_and_the_older_of_equals() {
     let mut queues = Queues::default();
     for (client, (key, since)) in
         [(b"a", 7), (b"b", 5), (b"b", 6), (b"c", 4), (b"c", 9), (b"c", 9), (b"d", 3)].into_iter().enumerate()
@@ -69,7 +69,7 @@ fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
 }
 
 #[test]
-fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held() {
+fn queues_are_ordered_by_the_oldest_wait_or_the_oldest_hold() {
     let mut queues = Queues::default();
     let mut by_id = Vec::new();
     for (client, (key, since, held)) in
@@ -110,7 +110,7 @@ fn lines_come_in_the_order_of_the_first_wait_or_of_how_long_their_lock_is_held()
 }
 
 #[test]
-fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_given_up() {
+fn an_attempt_waits_from_its_first_command_until_its_place_is_given_up() {
     let mut queues = Queues::default();
     let at = |since: u64, until: u64| Waiter { since: MonotonicMicros(since), ..waiter(1, 7, until) };
     let since = |queues: &mut Queues<u64>, since: u64| {
@@ -142,13 +142,13 @@ fn an_attempt_has_waited_since_its_first_call_and_has_failed_when_its_place_is_g
 }
 
 #[test]
-fn an_order_tells_how_many_come_before() {
+fn an_order_gives_the_number_of_those_before() {
     let order = Order::of(vec![9, 5, 9, 7]);
     assert_eq!([4, 5, 6, 7, 9, 10].map(|number| order.at(number)), [0, 0, 1, 1, 2, 3]);
 }
 
 #[test]
-fn keys_are_those_of_the_call_in_their_order() {
+fn keys_are_those_of_the_command_in_their_order() {
     let marks = Marks::default();
     for names in [&[&b"a"[..], b"", b"bc"][..], &[b"k"], &[]] {
         let several = Names::of(names, &marks);
@@ -162,7 +162,7 @@ fn keys_are_those_of_the_call_in_their_order() {
 }
 
 #[test]
-fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
+fn an_evicted_key_holds_up_waiters_for_several_locks_until_its_lease_ends() {
     let mut queues = Queues::default();
     let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 0, 9)).queue.unwrap();
     let ticket = queues.parked_head(queue).unwrap();
@@ -175,7 +175,7 @@ fn those_who_want_several_locks_are_held_up_by_an_eviction_until_it_is_over() {
 }
 
 #[test]
-fn a_crowd_leaves_no_room_behind() {
+fn many_waiters_leave_no_room_behind() {
     let mut queues = Queues::default();
     for client in 0..5_000_u64 {
         queues.join(KeyNames::new(0, &[&client.to_be_bytes()]), 0, waiter(client, 0, 9));
@@ -190,7 +190,7 @@ fn a_crowd_leaves_no_room_behind() {
 }
 
 #[test]
-fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at() {
+fn a_freed_lock_is_kept_for_parked_waiters_until_they_are_tried() {
     let mut queues = Queues::default();
     let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9)).queue.unwrap();
     assert!(!queues.has_ahead(KeyName::new(0, b"a"), None));
@@ -210,7 +210,7 @@ fn a_lock_that_came_free_is_kept_for_those_parked_there_until_it_was_looked_at()
 }
 
 #[test]
-fn a_check_of_all_lines_passes_those_with_only_places_over() {
+fn a_check_of_all_queues_passes_over_those_with_only_places() {
     let mut queues = Queues::default();
     let name = |number: u64| number.to_be_bytes();
     for number in 0..1_000 {
@@ -233,7 +233,7 @@ fn a_check_of_all_lines_passes_those_with_only_places_over() {
 }
 
 #[test]
-fn those_parked_behind_a_waiter_that_leaves_are_looked_at() {
+fn waiters_parked_behind_one_that_leaves_are_tried() {
     let mut queues = Queues::default();
     let queue = queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(1, 0, 9)).queue.unwrap();
     queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(2, 0, 9));
@@ -291,7 +291,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
 }
 
 #[test]
-fn lines_that_are_ready_together_are_looked_at_in_the_order_of_tickets() {
+fn queues_that_are_ready_together_are_served_in_the_order_of_tickets() {
     // Reported again while the queue is served, as when its key expires as it is opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
@@ -338,7 +338,7 @@ fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
 }
 
 #[test]
-fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_their_names_too() {
+fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_its_name() {
     let mut queues: Queues<u64> = Queues::default();
     let most = MostPlaces { keys: 100, bytes: 20 };
     let until = MonotonicMicros(5);
@@ -355,7 +355,7 @@ fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_their_names_too() {
 }
 
 #[test]
-fn a_blocked_client_counts_for_the_names_of_its_keys_too_and_gives_that_back() {
+fn a_blocked_client_counts_for_the_names_of_its_keys_until_it_leaves() {
     let mut queues: Queues<u64> = Queues::default();
     let long = vec![b'x'; 4_096];
     let names: Vec<Vec<u8>> = (0..64).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
@@ -418,7 +418,7 @@ fn waiters_are_walked_in_pieces() {
 }
 
 #[test]
-fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
+fn a_reader_is_tried_when_the_writer_ahead_of_it_leaves() {
     let mut queues = Queues::default();
     queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9));
     queues.join(KeyNames::new(0, &[b"k"]), 0, Waiter { share: Share::Shared, ..waiter(2, 0, 9) });
@@ -442,7 +442,7 @@ fn a_reader_is_looked_at_when_the_writer_ahead_of_it_leaves() {
 }
 
 #[test]
-fn the_line_found_last_is_that_of_no_other_key() {
+fn the_queue_found_last_is_not_taken_for_that_of_another_key() {
     let mut queues = Queues::default();
     let queue = queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9)).queue;
     assert_eq!(queues.queue(KeyName::new(0, b"k")), queue);
@@ -502,7 +502,7 @@ proptest! {
 }
 
 #[test]
-fn a_waiter_that_moves_to_another_line_makes_that_one_longer() {
+fn a_waiter_that_moves_to_another_queue_makes_that_one_longer() {
     let mut queues = Queues::default();
     queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9));
     let ticket = queues.ticket(KeyName::new(0, b"a"), id(7).unwrap()).unwrap();

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_by_itself_does_not_pile_up() {
+    fn sessions_that_expired_do_not_pile_up() {
         let mut sessions = Sessions::default();
         for number in 0..100_000_u64 {
             sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(1, number, number + 10), UnixMicros(number));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_that_ended_by_themselves_are_left_until_they_are_many() {
+    fn a_few_expired_sessions_are_left_until_they_are_many() {
         let mut sessions = Sessions::default();
         for number in 0..FEW {
             sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(1, number as u64, 10), UnixMicros(10));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_of_a_connection_that_ended_are_over_at_once_and_leave_one_by_one() {
+    fn grants_of_an_ended_connection_are_over_at_once_and_leave_one_by_one() {
         let mut sessions = Sessions::default();
         for number in 0..4 {
             sessions.bind(KeyName::new(0, &[number]), binding(1, u64::from(number), 100), UnixMicros(0));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_in_a_call_counts_at_its_end_also_after_a_reset() {
+    fn a_wait_that_ended_in_a_command_counts_at_its_end_despite_a_reset() {
         let mut waits = Waits::default();
         waits.has_ended(MonotonicMicros(1_000));
         assert!(!waits.are_settled());

@@ -175,7 +175,7 @@ fn holders_of_7(token: u64) -> (Record<'static>, Holders) {
 }
 
 #[test]
-fn an_attempt_is_told_of_the_lock_that_it_asked_for_in_another_way() {
+fn an_attempt_that_asks_in_another_way_gets_an_error() {
     let (record, holders) = holders_of_7(5);
     let attempt = |share| Request { share, id: record.id, ..PLAIN };
     let (one, several) = (State::of(Some(Value::Ours(record)), NOW), State::Several(&holders));
@@ -232,7 +232,7 @@ fn all_of_several_locks_are_decided_with_one_token_or_none_is() {
 }
 
 #[test]
-fn a_grant_stands_as_it_stood_unless_it_says_how() {
+fn a_grant_holds_as_before_unless_it_says_how() {
     let token = Token::new(5);
     for (holds, beside_one, beside_several, replaces) in [
         (Holds::AsBefore, false, true, None),

@@ -106,7 +106,7 @@ fn a_set_expires_natively_with_its_last_holder() {
 }
 
 #[test]
-fn a_holder_is_added_before_those_are_removed_that_it_replaces_or_that_are_forgotten() {
+fn a_holder_is_added_before_the_ones_it_replaces_are_removed() {
     let replaces = Holds::Among { replaces: Token::new(1) };
     let (written, left) = put(replaces, &[record(1, -1), record(2, 9)], true, &MINUTE);
     assert_eq!(written, ["ZADD 3", "ZREM 1"]);

@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn both_at_once_are_told_apart() {
+    fn a_step_and_a_suspend_at_once_are_distinguished() {
         let jumps = seen([64 * SECOND, 61 * SECOND, SECOND]);
         assert_eq!(jumps, Jumps { step_us: Some(3_000_000), suspended: Some(Micros(60 * SECOND)), is_timer_off: true });
     }
 
     #[test]
-    fn time_between_two_readings_hides_a_suspend_for_one_look_and_never_looks_like_one() {
+    fn time_between_two_readings_may_hide_a_suspend_once_and_never_fakes_one() {
         let mut clocks = Clocks::default();
         clocks.compare(&START);
         // The process stood still for two seconds before it read the last clock.

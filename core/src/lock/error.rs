@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_opens_with_a_code_word_and_names_what_is_at_fault() {
+    fn a_text_opens_with_a_code_word_and_names_the_argument() {
         for (error, text) in [
             (Error::Limit, "ERR limit is not a whole number between 1 and 4096"),
             (Error::SameKey { key: 3, earlier: 1 }, "ERR key 3 is the same as key 1"),

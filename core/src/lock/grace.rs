@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_stood_still_grants_nothing_until_its_replicas_have_answered() {
+    fn a_master_grants_nothing_after_a_standstill_until_its_replicas_answer() {
         let settings = Settings { grace: Micros(1), wanted: 2, ..SETTINGS };
         let mut reign = followed(&settings);
         assert_eq!(reign.may_grant(&settings, START.after(Micros(1))), Ok(()));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glimpse_at_the_last_tells_whether_until_when_and_by_how_many_the_lock_is_held() {
+    fn a_glimpse_of_the_last_shows_the_end_and_the_number_of_holders() {
         for (live, is_over) in [(0, true), (1, false), (30, false)] {
             let glimpse = Holders::glimpse(holder(7, 50, 0), Vec::new(), live);
             assert_eq!(glimpse.live(), live);

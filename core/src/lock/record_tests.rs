@@ -98,7 +98,7 @@ fn the_longest_value_just_fits() {
 }
 
 #[test]
-fn every_pair_and_every_four_is_written_as_the_standard_library_writes_it() {
+fn pairs_and_fours_of_digits_are_written_like_the_standard_library_does() {
     for number in 0..10_000 {
         for number in [number, number * 10_000, number * 10_001] {
             assert_eq!(eight_bytes(number).as_slice(), format!("{number:08}").as_bytes());

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_lock_of_one_its_value_tells_when_it_ends() {
+    fn the_value_of_a_lock_with_one_holder_shows_its_end() {
         let (end, now) = (UnixMicros(20), UnixMicros(10));
         let record = Record { timestamp: end, token: Token::new(7).unwrap(), id: None, owner: None };
         for (state, free_at, last_end, last) in [

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_larger_than_one_that_was_given_back_unless_it_is_years_ahead() {
+    fn tokens_exceed_a_returned_one_unless_it_is_years_ahead() {
         for (lead, moves) in [(0, true), (5, true), (PLAUSIBLE_LEAD, true), (PLAUSIBLE_LEAD + 1, false)] {
             let back = Token(NOW.0 + lead);
             let mut tokens = Tokens::new();

@@ -229,7 +229,7 @@ fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {
 }
 
 /// The clients that wait for it, and what they ask for.
-fn in_line() -> Vec<Way> {
+fn in_queue() -> Vec<Way> {
     let shared = Ask { request: Request { share: Share::Limit(2), ..ask(9).request }, ..ask(9) };
     let longer = Ask { request: Request { lease: seconds(6), ..ask(9).request }, ..ask(9) };
     vec![
@@ -329,9 +329,9 @@ fn in_succession() -> Vec<Way> {
 }
 
 #[test]
-fn what_matters_tells_servers_apart() {
+fn different_servers_have_different_canonical_forms() {
     let mut forms = Vec::new();
-    for (name, way) in in_line().iter().chain(&in_the_end()).chain(&in_succession()) {
+    for (name, way) in in_queue().iter().chain(&in_the_end()).chain(&in_succession()) {
         let (node, token) = held();
         way(&node, token);
         // Not by the keys, who is blocked, and the timer.

@@ -17,7 +17,7 @@ fn acquire(node: &Node, name: &[u8]) -> Result<Token, Error> {
 }
 
 #[test]
-fn after_a_step_of_the_clock_nothing_is_granted_before_the_next_look_at_the_replicas() {
+fn after_a_clock_step_nothing_is_granted_until_the_replicas_are_checked() {
     let grace = grace::Settings { grace: seconds(60), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
     let node = Node::new(Settings { grace: Some(grace), ..Settings::default() }, START);
     node.pass(grace.grace);

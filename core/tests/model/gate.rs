@@ -173,7 +173,7 @@ fn waits_for_leases_that_a_new_grace_does_not_cover_end() {
 }
 
 #[test]
-fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_an_attempt_that_is_not_there() {
+fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_a_dead_attempt() {
     type Release = fn(&Node, Token) -> bool;
     let one: Release = |node, token| node.command(1, |entry| entry.release(b"k", token)).is_ok();
     let all: Release = |node, token| node.command(1, |entry| entry.release_all(&[b"k"], token)).is_ok();
@@ -212,7 +212,7 @@ fn short_of_good_replicas_nothing_is_granted_or_extended() {
 }
 
 #[test]
-fn the_id_of_a_holder_is_told_of_no_lease_short_of_good_replicas() {
+fn a_holders_id_gets_no_reply_while_good_replicas_are_missing() {
     let node = after_grace();
     let named = |lease| named(7, ask(lease, 0));
     let token = acquire(&node, 1, b"k", &named(5)).unwrap();
@@ -231,7 +231,7 @@ fn the_id_of_a_holder_is_told_of_no_lease_short_of_good_replicas() {
 }
 
 #[test]
-fn a_server_that_stood_still_grants_nothing_until_its_replicas_have_answered_since() {
+fn after_a_standstill_nothing_is_granted_until_the_replicas_answer() {
     let node = after_grace();
     node.pass(Micros(500_000));
     assert!(acquire(&node, 1, b"a", &ask(5, 0)).is_ok(), "no longer than the margin makes up for");
@@ -281,7 +281,7 @@ fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
 }
 
 #[test]
-fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
+fn a_grace_is_logged_once_when_it_begins_and_once_when_it_ends() {
     let node = node();
     set_grace(&node, Some(GRACE));
     run(&node, 1);
@@ -307,7 +307,7 @@ fn the_log_tells_of_a_grace_once_when_it_begins_and_once_when_it_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
+fn a_misconfiguration_is_logged_once_each_time_it_arises() {
     let node = node();
     node.world.borrow_mut().replication = Some((1, Vec::new()));
     let misconfigured = grace::Settings { wanted: 0, ..GRACE };
@@ -340,7 +340,7 @@ fn what_is_wrong_with_the_settings_is_logged_once_each_time_it_comes_about() {
 }
 
 #[test]
-fn a_release_records_for_how_long_the_lock_was_held_and_its_successor_how_long_it_waited() {
+fn hold_and_wait_times_are_recorded() {
     let node = node();
     let token = hold(&node, 1, b"k", &ask(5, 0));
     run(&node, 10);

@@ -34,7 +34,7 @@ fn a_lock_passes_on() {
 }
 
 #[test]
-fn a_crowd_is_answered_once_and_a_part_at_a_time_whoever_leaves_meanwhile() {
+fn many_clients_are_answered_once_each_in_pieces_while_some_leave() {
     let node = node();
     hold(&node, 0, KEY, &alone(30, 0));
     let clients = 1..=u64::from(CLIENTS);

@@ -34,7 +34,7 @@ fn the_margin_does_not_cover_a_clock_that_is_set_further() {
 }
 
 #[test]
-fn a_classic_client_whose_clock_is_further_off_takes_a_lock_that_is_held() {
+fn a_classic_client_whose_clock_exceeds_the_margin_takes_a_held_lock() {
     let scope = beside_getset();
     // Not one second more: for a client that reads a float, the token makes the timestamp slightly later.
     let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
@@ -42,7 +42,7 @@ fn a_classic_client_whose_clock_is_further_off_takes_a_lock_that_is_held() {
 }
 
 #[test]
-fn a_grant_without_a_new_look_at_the_key_is_a_second_one() {
+fn a_grant_without_inspecting_the_key_again_is_a_second_one() {
     finds(queue(), Mutant::GrantsWithoutInspecting, GRANTS);
 }
 
@@ -59,6 +59,6 @@ fn without_due_times_an_expired_lock_is_waited_for_in_vain() {
 }
 
 #[test]
-fn without_ids_a_call_that_is_sent_again_is_refused_its_own_lock() {
+fn without_ids_a_repeated_command_is_refused_its_own_lock() {
     finds(resends(), Mutant::IgnoresIds, GRANTS);
 }

@@ -129,7 +129,7 @@ fn an_attempt_is_queued_notified_and_claims_its_lease() {
 }
 
 #[test]
-fn a_free_lock_is_granted_at_once_and_a_wait_of_nothing_never_stands_in_line() {
+fn a_free_lock_is_granted_at_once_and_wait_0_never_queues() {
     let (node, token) = held();
     let outcome = acquire(&node, 2, K, &notified_on(CHANNEL, named(7, alone(5, 0))));
     assert!(matches!(outcome, Ok(Outcome::NotGranted)));
@@ -141,7 +141,7 @@ fn a_free_lock_is_granted_at_once_and_a_wait_of_nothing_never_stands_in_line() {
 }
 
 #[test]
-fn a_call_that_is_sent_again_keeps_its_place_and_its_newer_arguments_apply() {
+fn a_repeated_command_keeps_its_place_and_its_newer_arguments_apply() {
     let (node, token) = held();
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
@@ -157,7 +157,7 @@ fn a_call_that_is_sent_again_keeps_its_place_and_its_newer_arguments_apply() {
 }
 
 #[test]
-fn blocked_waiters_and_attempts_stand_in_one_order() {
+fn blocked_waiters_and_attempts_queue_in_one_order() {
     let (node, token) = held();
     queue(&node, K, &attempt(7));
     crate::asks::wait(&node, 3, K, &alone(5, 9));
@@ -173,7 +173,7 @@ fn blocked_waiters_and_attempts_stand_in_one_order() {
 }
 
 #[test]
-fn a_blocking_call_takes_the_place_over_and_the_other_way_round() {
+fn a_blocking_command_takes_the_place_over_and_the_other_way_round() {
     let (node, token) = held();
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
@@ -212,7 +212,7 @@ fn a_wait_ends_when_its_time_is_over_and_its_place_is_kept() {
 }
 
 #[test]
-fn cancel_ends_a_wait_and_late_copies_of_its_call_get_nothing_for_a_while() {
+fn cancel_ends_a_wait_and_bars_late_copies_for_a_while() {
     for names in [K, K_AND_X] {
         let (node, token) = held();
         queue(&node, names, &attempt(7));

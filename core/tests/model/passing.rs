@@ -40,7 +40,7 @@ fn tokens(node: &Node, name: &[u8]) -> (bool, Vec<Token>) {
 }
 
 #[test]
-fn listeners_are_told_of_each_change_and_of_nothing_else() {
+fn each_change_raises_its_events_and_nothing_else_does() {
     let node = node();
     let events = |node: &Node| {
         let events = std::mem::take(&mut node.world.borrow_mut().events);
@@ -86,7 +86,7 @@ fn listeners_are_told_of_each_change_and_of_nothing_else() {
 }
 
 #[test]
-fn each_of_several_locks_tells_whom_its_new_holder_succeeds() {
+fn each_of_several_locks_reports_its_predecessor() {
     let node = node();
     let [a, c] = [b"a", b"c"].map(|name| hold(&node, 1, name, &labelled(alone(5, 0))));
     node.pass(seconds(7));
@@ -137,7 +137,7 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
 }
 
 #[test]
-fn a_predecessor_that_is_back_stays_where_the_next_does_not_need_its_place() {
+fn a_restored_predecessor_stays_unless_the_next_needs_its_place() {
     let node = node();
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
     let first = hold(&node, 1, b"k", &two(5, 0));
@@ -171,7 +171,7 @@ fn a_lost_grant_that_succeeded_nobody_is_released() {
 }
 
 #[test]
-fn a_lost_grant_among_several_goes_to_who_may_share_with_the_others_and_to_nobody_else() {
+fn a_lost_shared_grant_passes_only_to_a_waiter_that_fits_the_others() {
     for (next, is_granted) in [(Share::Limit(2), true), (Share::Alone, false), (Share::Limit(1), false)] {
         let node = node();
         let two = |lease, wait| ask(Share::Limit(2), lease, wait);
@@ -259,7 +259,7 @@ fn a_database_that_is_flushed_or_swapped_frees_its_locks() {
 }
 
 #[test]
-fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nobody_else() {
+fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     let node = node();
     // A lock that comes free, one whose grant is lost, one that ends with its connection: each refused, and beside it
     // one that is not.
@@ -306,7 +306,7 @@ fn what_the_server_does_not_let_the_module_write_is_tried_again_and_holds_up_nob
 }
 
 #[test]
-fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
+fn a_waiter_for_several_locks_gets_none_if_one_cannot_be_written() {
     for is_lost in [false, true] {
         let node = node();
         let token = hold(&node, 1, b"a", &alone(5, 0));
@@ -335,7 +335,7 @@ fn who_waits_for_several_locks_gets_none_of_them_if_one_cannot_be_written() {
 }
 
 #[test]
-fn those_who_wait_for_a_key_whose_slot_is_lost_are_told_so() {
+fn waiters_for_a_key_whose_slot_is_lost_get_an_error() {
     // When its lock comes free, when a grant passes on; and for one of several keys.
     let node = node();
     hold(&node, 1, b"a", &alone(5, 0));
@@ -406,7 +406,7 @@ fn a_release_of_several_locks_counts_what_was_written() {
 }
 
 #[test]
-fn who_waits_for_several_locks_waits_for_a_key_of_another_type_too() {
+fn a_waiter_for_several_locks_waits_for_a_key_of_another_type_too() {
     let node = node();
     let token = hold(&node, 1, b"k", &alone(5, 0));
     wait(&node, 2, &[b"k", b"other"], &alone(5, 99));
@@ -482,7 +482,7 @@ fn a_lock_is_waited_for_to_the_native_expiry_that_its_key_had_before() {
 
 /// The server notices an expiry when the key is opened, and reports it then.
 #[test]
-fn an_expiry_that_is_noticed_when_all_lines_are_checked_is_no_missed_wake_up() {
+fn an_expiry_found_by_the_check_of_all_queues_is_not_a_missed_wake_up() {
     let node = node();
     hold(&node, 1, b"k", &alone(60, 0));
     wait(&node, 2, &[b"k"], &alone(5, 99));

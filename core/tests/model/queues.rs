@@ -40,7 +40,7 @@ const K: &[&[u8]] = &[b"k"];
 const K_AND_X: &[&[u8]] = &[b"k", b"x"];
 
 #[test]
-fn a_lock_that_came_free_goes_to_who_waits_for_it_and_not_to_who_comes_before_the_timer() {
+fn a_freed_lock_goes_to_its_waiter_and_not_to_a_newcomer() {
     for waits_for in [K, K_AND_X] {
         let came_free = || {
             let node = node();
@@ -171,7 +171,7 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
 }
 
 #[test]
-fn where_the_server_tells_of_no_keys_all_lines_are_looked_at_in_each_tick_unless_they_are_many() {
+fn without_keyspace_events_each_tick_checks_all_queues_unless_too_many() {
     for (reports_keys, waiters, after_us) in
         [(false, 1, 100_000), (false, 1_000, 100_000), (false, 1_001, 900_000), (true, 1, 900_000)]
     {
@@ -192,7 +192,7 @@ fn where_the_server_tells_of_no_keys_all_lines_are_looked_at_in_each_tick_unless
 }
 
 #[test]
-fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_back() {
+fn a_deadlock_search_is_bounded_and_reads_no_key_unless_waits_lead_back() {
     let cycle = |edges| {
         let node = Node::new(Settings { edges, ..Settings::default() }, START);
         hold(&node, 1, b"a", &in_session(alone(5, 0)));
@@ -215,7 +215,7 @@ fn a_search_for_a_deadlock_is_bounded_and_reads_no_key_unless_the_waits_lead_bac
 }
 
 #[test]
-fn a_session_that_was_renewed_on_another_connection_or_forgotten_ends_no_lock() {
+fn a_session_that_was_renewed_elsewhere_or_forgotten_ends_no_lock() {
     // An event between the end of a connection and the timer, and whether the lock still keeps its lease.
     type Between = fn(&Node, Token);
     let extend: Between = |node, token| {

@@ -126,12 +126,12 @@ fn a_queue_is_served_in_order() {
 }
 
 #[test]
-fn a_call_that_is_sent_again_gets_no_second_lock() {
+fn a_repeated_command_gets_no_second_lock() {
     holds("commands sent again", resends(), &[Fact::ReportedAgain, Fact::LateCommand, Fact::PlaceTaken]);
 }
 
 #[test]
-fn an_attempt_that_was_cancelled_has_no_place_in_line() {
+fn a_cancelled_attempt_has_no_place_in_the_queue() {
     holds("cancelled", cancels(), &[Fact::HandOff, Fact::LateCommand]);
 }
 

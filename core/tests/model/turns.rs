@@ -17,7 +17,7 @@ fn opened(node: &Node) -> usize {
 }
 
 #[test]
-fn it_listens_when_it_has_to_and_asks_for_that_once() {
+fn it_subscribes_to_events_when_it_has_to_and_once() {
     let node = node();
     let subscriptions = |node: &Node| node.world.borrow().subscriptions.clone();
     let token = hold(&node, 1, b"k", &ask(30, 0));
@@ -80,7 +80,7 @@ fn no_timer_is_left_when_nothing_is_to_be_done() {
 }
 
 #[test]
-fn who_waits_for_several_locks_gets_them_with_the_release_of_the_last() {
+fn the_release_of_the_last_lock_grants_all_of_several() {
     for is_one_of_several in [false, true] {
         let node = node();
         let token = hold(&node, 1, b"a", &ask(30, 0));
@@ -100,7 +100,7 @@ fn who_waits_for_several_locks_gets_them_with_the_release_of_the_last() {
 }
 
 #[test]
-fn a_command_tries_a_part_of_those_who_wait_for_several_locks_and_the_timer_the_rest() {
+fn a_command_tries_some_parked_waiters_and_the_timer_the_rest() {
     let node = node();
     let token = hold(&node, 1, b"a", &ask(30, 0));
     hold(&node, 1, b"b", &ask(30, 0));
@@ -136,7 +136,7 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_passes_over_those_whose_leases_are_too_long_by_now() {
+fn an_undelivered_grant_passes_over_waiters_beyond_the_grace() {
     let node = node();
     let token = hold(&node, 1, b"k", &ask(30, 0));
     hold(&node, 1, b"other", &ask(30, 0));

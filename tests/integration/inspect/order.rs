@@ -52,7 +52,7 @@ fn a_hand_off_resets_how_long_a_lock_is_held() {
 }
 
 #[test]
-fn what_others_do_to_a_key_shows_within_a_second() {
+fn a_change_by_others_shows_within_a_second() {
     let mut locks = Locks::start();
     for key in ["a", "b"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);

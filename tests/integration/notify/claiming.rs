@@ -40,7 +40,7 @@ fn a_lease_counts_from_the_claim() {
 }
 
 #[test]
-fn any_call_with_its_id_is_a_claim() {
+fn any_command_with_its_id_is_a_claim() {
     let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     for more in [&[][..], &["WAIT", "30000"], &["WAIT", "1", "NOTIFY", "another"], &["SESSION"], &["OWNER", "bob"]] {
         let Some(mut queue) = Queue::start() else { return };

@@ -120,7 +120,7 @@ fn an_attempt_without_subscriber_keeps_its_turn() {
 }
 
 #[test]
-fn a_line_of_the_dead_alone_leaves_a_free_lock() {
+fn a_queue_of_dead_attempts_alone_leaves_a_free_lock() {
     let Some(mut queue) = Queue::with(&["claim-ms", "20"]) else { return };
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
     queue_many(&mut queue.locks.conn, 2_000, |n| format!("dead-{n}"));

@@ -47,7 +47,7 @@ fn an_unclaimed_grant_passes_on_after_a_pause() {
 }
 
 #[test]
-fn without_memory_the_queue_stands_still() {
+fn without_memory_the_queue_does_not_move() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&["claim-ms", "20000"]) else { return };

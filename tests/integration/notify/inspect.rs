@@ -87,7 +87,7 @@ fn a_cancelled_grant_that_cannot_pass_on_shows_no_lease() {
 }
 
 #[test]
-fn the_oldest_wait_is_that_of_the_first_call() {
+fn the_oldest_wait_counts_from_the_first_command() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     queue.ask("7");

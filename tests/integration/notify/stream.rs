@@ -26,7 +26,7 @@ fn del(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn asking_and_leaving_the_line_replicate_nothing() {
+fn asking_and_leaving_the_queue_replicate_nothing() {
     let Some(mut queue) = Queue::with(&["claim-ms", "20"]) else { return };
     let token = queue.locks.hold();
     let mut stream = Stream::of(&queue.locks.server);

@@ -29,7 +29,7 @@ fn find(dir: &Path, ends: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn what_is_packed_loads_and_is_the_same_each_time() {
+fn the_archive_loads_and_is_the_same_each_time() {
     let (dir, again) = (package(), package());
     let sums = fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
     assert_eq!(sums, fs::read_to_string(again.join("SHA256SUMS")).unwrap());

@@ -286,7 +286,7 @@ fn random_commands_agree_with_endless_retention() {
 }
 
 #[test]
-fn random_calls_give_what_the_module_gives_with_several_holders() {
+fn random_commands_give_what_the_module_gives_with_several_holders() {
     let (steps, seed) = steps();
     run_in(1_000, 60_000, seed + 3, steps, true);
     run_in(0, 0, seed + 4, steps / 2, true);

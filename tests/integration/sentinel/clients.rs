@@ -13,7 +13,7 @@ fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
     conn.call(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())
 }
 
-fn wait_in_line(group: &Group, server: usize, key: &str) -> Conn {
+fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
     let (mut conn, mut look) = (group.conn(server), group.conn(server));
     let ask = |conn: &mut Conn| conn.send(&["LOCK.ACQUIRE", key, "PX", "8000", "WAIT", "60000"]);
     ask(&mut conn);
@@ -55,7 +55,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     };
     let [kept, given, bound] =
         [("kept", &[][..]), ("given", &[]), ("bound", &["SESSION"])].map(|(key, more)| grant(&mut holder, key, more));
-    let mut waiter = wait_in_line(&group, old, "kept");
+    let mut waiter = wait_in_queue(&group, old, "kept");
     // One that waits without a connection.
     grant(&mut holder, "told", &[]);
     let ask = ["LOCK.ACQUIRE", "told", "PX", "8000", "WAIT", "60000", "ID", "77", "NOTIFY", "c"];
@@ -91,7 +91,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     // Nobody else is granted anything for now, but may queue.
     let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
     assert!(reply.error().starts_with("GRACE"), "{reply:?}");
-    let mut waiter = wait_in_line(&group, new, "given");
+    let mut waiter = wait_in_queue(&group, new, "given");
     let begin = Instant::now();
     let left: u64 = conn.info("lock", "lock_grace_left_ms").unwrap().parse().unwrap();
     assert!(left > 0);
@@ -111,7 +111,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     assert!(grant(&mut conn, "kept", &[]) > kept);
 
     // A master that is killed takes its waiters' connections with it.
-    let mut waiter = wait_in_line(&group, new, "kept");
+    let mut waiter = wait_in_queue(&group, new, "kept");
     group.signal(new, "KILL");
     assert!(waiter.try_read().is_err());
     group.until_replaced(new);

@@ -61,7 +61,7 @@ const CHANGES: [(&str, Change); 11] = [
 ];
 
 #[test]
-fn what_is_not_its_own_any_more_is_left_alone() {
+fn a_lock_that_is_no_longer_its_own_is_left_alone() {
     for (name, change) in CHANGES {
         // On a new server each: a cancelled ID gets nothing for a while.
         let mut scene = Scene::start();

@@ -236,7 +236,7 @@ fn each_database_has_its_own_queues() {
 }
 
 #[test]
-fn a_script_that_selects_another_database_wakes_the_line_there() {
+fn a_script_that_selects_another_database_wakes_the_queue_there() {
     let mut locks = Locks::start();
     let mut conn = locks.server.conn();
     conn.ok(&["SELECT", "5"]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::{encoded, module, until, Reply};
 
 /// Each remaining waiter gets the lock, and then it is free.
-fn assert_line_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others: &mut [Waiter]) {
+fn assert_queue_moves_on(locks: &mut Locks, token: impl std::fmt::Display, others: &mut [Waiter]) {
     locks.release(token);
     for waiter in others {
         let granted = waiter.granted();
@@ -83,7 +83,7 @@ fn every_way_ends_a_wait_of_every_kind_once() {
         // It was in one queue, and has left it.
         until("it has left", || (lines(&mut locks, kind) == 1).then_some(()));
         assert_eq!(locks.conn.int(&["EXISTS", "other", "l"]), 0);
-        assert_line_moves_on(&mut locks, token, &mut [other]);
+        assert_queue_moves_on(&mut locks, token, &mut [other]);
         // The next client that asks for all keys gets them.
         let next = kind.take(&mut locks.conn, &["PX", "30000"]);
         kind.release(&mut locks.conn, &next);
@@ -130,7 +130,7 @@ fn a_newer_attempt_with_its_id_takes_its_place() {
     let newer = locks.wait(&["ID", "007"]);
     earlier.failed("UNBLOCKED");
     assert_eq!(locks.waiters(), 2);
-    assert_line_moves_on(&mut locks, token, &mut [newer, other]);
+    assert_queue_moves_on(&mut locks, token, &mut [newer, other]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_newer_attempt_without_wait_keeps_the_place() {
     earlier.failed("UNBLOCKED");
     assert_eq!(locks.waiters(), 1);
     let newer = locks.wait(&["ID", "7"]);
-    assert_line_moves_on(&mut locks, token, &mut [newer, other]);
+    assert_queue_moves_on(&mut locks, token, &mut [newer, other]);
 }
 
 /// The same keys in any order: in its place. Others: behind.

@@ -214,7 +214,7 @@ fn in_the_database_of_the_lock() {
 }
 
 #[test]
-fn what_is_replicated_is_what_happened() {
+fn a_lost_grant_and_its_successor_are_replicated() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));

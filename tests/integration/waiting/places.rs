@@ -44,7 +44,7 @@ const LEAVES: [Leave; 4] = [
 ];
 
 #[test]
-fn it_is_kept_whichever_way_its_attempt_leaves_the_line() {
+fn it_is_kept_however_its_attempt_leaves_the_queue() {
     for (name, leave) in LEAVES {
         let _row = Row::of(name);
         let mut locks = Locks::start();
@@ -125,7 +125,7 @@ fn it_is_given_up_after_its_time() {
 }
 
 #[test]
-fn each_call_keeps_it_anew() {
+fn each_command_keeps_it_anew() {
     let mut locks = Locks::with(&["place-ms", "400"]);
     let token = locks.hold();
     let poll = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
@@ -224,7 +224,7 @@ fn it_belongs_to_its_key_and_database() {
 }
 
 #[test]
-fn it_is_kept_in_the_lines_of_several_keys() {
+fn it_is_kept_in_the_queues_of_several_keys() {
     let mut locks = Locks::start();
     let held = acquire_all(&mut locks.conn, &["k", "l"], &["PX", "30000"]);
     locks.wait_with(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "WAIT", "50"]).refused();

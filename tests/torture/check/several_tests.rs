@@ -221,11 +221,11 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
 }
 
 /// The violations that a reading of the queue between two moments finds.
-fn in_line(script: &Script, (from_ms, until_ms): (i64, i64), queue: &[i64], holders: &[i64]) -> Vec<Kind> {
-    in_line_beside(script, (from_ms, until_ms), queue, holders, &[])
+fn in_queue(script: &Script, (from_ms, until_ms): (i64, i64), queue: &[i64], holders: &[i64]) -> Vec<Kind> {
+    in_queue_beside(script, (from_ms, until_ms), queue, holders, &[])
 }
 
-fn in_line_beside(
+fn in_queue_beside(
     script: &Script,
     (from_ms, until_ms): (i64, i64),
     queue: &[i64],
@@ -244,29 +244,29 @@ fn overtaking_is_found() {
     let at = (100, 101);
     for share in [Share::Alone, SHARED, limit(2)] {
         let script = |first, second| Script::new().wait(1, 10, first, share).wait(2, 20, second, share);
-        assert_eq!(in_line(&script(200, 201), at, &[1, 2], &[]), []);
-        assert_eq!(in_line(&script(201, 200), at, &[1, 2], &[]), [Kind::Overtaken]);
+        assert_eq!(in_queue(&script(200, 201), at, &[1, 2], &[]), []);
+        assert_eq!(in_queue(&script(201, 200), at, &[1, 2], &[]), [Kind::Overtaken]);
         // Others may be in between, and a client without an ID is not known.
-        assert_eq!(in_line(&script(201, 200), at, &[1, 0, 2], &[]), [Kind::Overtaken]);
-        assert_eq!(in_line(&script(201, 200), at, &[0, 2], &[]), []);
+        assert_eq!(in_queue(&script(201, 200), at, &[1, 0, 2], &[]), [Kind::Overtaken]);
+        assert_eq!(in_queue(&script(201, 200), at, &[0, 2], &[]), []);
         // A newcomer.
         let newcomer = |ms| script(200, 300).share(3, ms, share);
-        assert_eq!(in_line(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
-        assert_eq!(in_line(&newcomer(250), at, &[1], &[]), []);
+        assert_eq!(in_queue(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
+        assert_eq!(in_queue(&newcomer(250), at, &[1], &[]), []);
         // It was there before the queue was read.
-        assert_eq!(in_line(&newcomer(100), at, &[1], &[]), []);
+        assert_eq!(in_queue(&newcomer(100), at, &[1], &[]), []);
     }
     let script = || Script::new().wait(1, 10, 201, SHARED);
     // A client that wants several keys is overtaken while it cannot have all; it overtakes nobody itself.
-    assert_eq!(in_line(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
-    assert_eq!(in_line(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
+    assert_eq!(in_queue(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
+    assert_eq!(in_queue(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
     // One whose connection broke is passed over meanwhile.
-    assert_eq!(in_line(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
+    assert_eq!(in_queue(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     // Another server does not know the queue.
     for effect in [Effect::Restart, Effect::Change, Effect::Move] {
         let events = [(effect, 150_000, 160_000)];
         let script = script().wait(2, 20, 200, SHARED);
-        assert_eq!(in_line_beside(&script, at, &[1, 2], &[], &events), []);
+        assert_eq!(in_queue_beside(&script, at, &[1, 2], &[], &events), []);
     }
 }
 
@@ -274,22 +274,22 @@ fn overtaking_is_found() {
 fn a_sharing_neighbour_left_behind_is_found() {
     let at = (100, 101);
     let script = |share, second| Script::new().wait(1, 10, 200, SHARED).wait(2, 20, second, share);
-    assert_eq!(in_line(&script(SHARED, 200), at, &[1, 2], &[]), []);
-    assert_eq!(in_line(&script(SHARED, 900), at, &[1, 2], &[]), [Kind::LeftBehind]);
+    assert_eq!(in_queue(&script(SHARED, 200), at, &[1, 2], &[]), []);
+    assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 2], &[]), [Kind::LeftBehind]);
     // It waits for others to end.
-    assert_eq!(in_line(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
-    assert_eq!(in_line(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
+    assert_eq!(in_queue(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
+    assert_eq!(in_queue(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
     // Another is in between.
-    assert_eq!(in_line(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
+    assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
     // The server stood still.
     let stall = [(Effect::Stall, 300_000, 310_000)];
-    assert_eq!(in_line_beside(&script(SHARED, 900), at, &[1, 2], &[], &stall), []);
+    assert_eq!(in_queue_beside(&script(SHARED, 900), at, &[1, 2], &[], &stall), []);
     // Its time was over long after the other had the lock.
     let refused = |wait_ms| {
         let script = Script::new().wait(1, 10, 200, SHARED);
         let mut script = script.op(2, (20, 21 + wait_ms), call(SHARED, wait_ms), Outcome::Refused);
         script.ops.last_mut().unwrap().id = 2;
-        in_line(&script, at, &[1, 2], &[])
+        in_queue(&script, at, &[1, 2], &[])
     };
     assert_eq!(refused(300), []);
     assert_eq!(refused(1_000), [Kind::LeftBehind]);
@@ -302,11 +302,11 @@ fn a_partial_grant_is_found() {
         script.ops[0].id = 7;
         script
     };
-    assert_eq!(in_line(&refused(), (20, 21), &[], &[7]), [Kind::HeldByRefused]);
-    assert_eq!(in_line(&refused(), (20, 21), &[7], &[9]), []);
+    assert_eq!(in_queue(&refused(), (20, 21), &[], &[7]), [Kind::HeldByRefused]);
+    assert_eq!(in_queue(&refused(), (20, 21), &[7], &[9]), []);
     // Before that reply it can have been in any state.
-    assert_eq!(in_line(&refused(), (5, 11), &[], &[7]), []);
+    assert_eq!(in_queue(&refused(), (5, 11), &[], &[7]), []);
     // An earlier command without a reply may have been granted.
-    assert_eq!(in_line(&refused().sent_again(), (20, 21), &[], &[7]), []);
-    assert_eq!(in_line(&Script::new().wait(7, 10, 12, Share::Alone), (20, 21), &[], &[7]), []);
+    assert_eq!(in_queue(&refused().sent_again(), (20, 21), &[], &[7]), []);
+    assert_eq!(in_queue(&Script::new().wait(7, 10, 12, Share::Alone), (20, 21), &[], &[7]), []);
 }

@@ -349,7 +349,7 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
 }
 
 #[test]
-fn a_call_that_is_sent_again_prolongs_its_grant() {
+fn a_repeated_command_prolongs_its_grant() {
     let script = |sent_again| {
         let call = Call::Acquire { share: Share::Alone, lease: LEASE, wait: 0, session: false, sent_again };
         Script::new().granted(1, (9, 900), call, 10).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
@@ -370,7 +370,7 @@ fn a_grant_with_a_known_span_can_precede_another() {
 }
 
 #[test]
-fn what_no_mutex_with_leases_does_has_no_order() {
+fn impossible_histories_have_no_order() {
     // Refused although it is free, or expired, and nobody waits.
     let refused = |script: Script, ms| script.op(9, (ms, ms + 1), acquire(0), Outcome::Refused);
     assert!(!refused(Script::new().grant(1, 10).release(1, 20, 10, 1), 50).has_order());

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn info_has_one_holder_or_several_and_the_line() {
+    fn info_has_one_holder_or_several_and_the_queue() {
         let name = Name { db: 0, key: b"k".into() };
         let waiter = flat(&[("id", bulk("5")), ("client", Value::Int(8)), ("name", bulk("")), ("owner", Value::Nil)]);
         let one = flat(&[

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_printed_is_escaped() {
+    fn unprintable_bytes_are_escaped() {
         assert_eq!(show(b"report"), "report");
         assert_eq!(show("Z\u{fc}rich".as_bytes()), "Z\u{fc}rich");
         assert_eq!(show(b"a\x1b[2Jb"), "a\\u{1b}[2Jb");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_or_turns_the_direction_is_escaped() {
+    fn invisible_and_bidirectional_characters_are_escaped() {
         let unseen = "\u{ad}\u{61c}\u{180e}\u{200f}\u{202e}\u{2066}\u{2800}\u{3164}\u{fe0f}\u{feff}\u{e0041}";
         for letter in unseen.chars() {
             assert_eq!(show(format!("a{letter}b").as_bytes()), format!("a{}b", letter.escape_default()));

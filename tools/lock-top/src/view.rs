@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_and_the_grace_stand_in_the_header() {
+    fn trouble_and_the_grace_are_in_the_header() {
         let mut on = known(vec![]);
         on.info = Info::of("lock_waiters:0\nlock_grace_left_ms:12300\nlock_grace_misconfigured:1\n");
         on.grace_ms = Some(20_000);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_does_not_hide_a_cycle_in_the_picture() {
+    fn many_waiters_do_not_hide_a_cycle_in_the_picture() {
         let mut waiters: Vec<_> = (10..510).map(|client| party(client, "")).collect();
         waiters.push(party(2, "bob"));
         let locks = vec![lock("a", party(1, "alice"), waiters), lock("b", party(2, "bob"), vec![party(1, "alice")])];

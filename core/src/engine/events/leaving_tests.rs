@@ -197,7 +197,7 @@ fn sessions_of_an_earlier_reign_and_of_a_connection_that_ended() {
 }
 
 #[test]
-fn a_newer_call_for_a_key_of_each_of_many_unclaimed_grants() {
+fn a_newer_command_for_a_key_of_each_of_many_unclaimed_grants() {
     let mut engine = Engine::default();
     unclaimed(&mut engine);
     let mut budget = Budget::of(256);

@@ -41,7 +41,7 @@ fn scanned() -> Engine<u64> {
 }
 
 #[test]
-fn a_lock_that_comes_free_while_lines_are_looked_at_was_not_forgotten() {
+fn a_lock_freed_during_the_check_of_all_queues_was_not_forgotten() {
     for (looked_at, expected) in [(99, Why::Scan), (100, Why::Known)] {
         let mut engine = scanned();
         let mut iteration = engine.begin_iteration(&mut Budget::of(1_000), At(99)).unwrap();

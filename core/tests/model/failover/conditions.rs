@@ -54,22 +54,22 @@ fn without_a_grace_a_failover_gives_the_lock_to_two() {
 }
 
 #[test]
-fn with_a_shorter_grace_on_the_replica_a_failover_gives_the_lock_to_two() {
+fn a_shorter_grace_on_the_replica_lets_a_failover_grant_twice() {
     finds("a shorter grace on the replica", Condition { grace_s: [GRACE_S + 3, GRACE_S], ..FULL });
 }
 
 #[test]
-fn with_a_grace_that_is_younger_than_a_lease_a_failover_gives_the_lock_to_two() {
+fn a_grace_set_after_a_long_lease_lets_a_failover_grant_twice() {
     finds("a grace that came too late", Condition { grace_set_at: FIRST_S + 1, early_lease_s: GRACE_S + 3, ..FULL });
 }
 
 #[test]
-fn with_a_replica_that_need_not_answer_a_failover_gives_the_lock_to_two() {
+fn a_replica_that_need_not_answer_lets_a_failover_grant_twice() {
     finds("one of two replicas wanted", Condition { replicas: 2, min_replicas: 1, stalls: 0, ..FULL });
 }
 
 #[test]
-fn a_master_that_does_not_notice_that_it_stood_still_gives_the_lock_to_two() {
+fn an_unnoticed_standstill_of_the_master_lets_a_failover_grant_twice() {
     finds("stalls not noticed", Condition { notices_stalls: false, ..FULL });
 }
 
@@ -79,7 +79,7 @@ fn answers_of_before_a_stall_must_not_count() {
 }
 
 #[test]
-fn a_master_that_does_not_notice_that_its_clock_was_set_gives_the_lock_to_two() {
+fn an_unnoticed_clock_step_of_the_master_lets_a_failover_grant_twice() {
     finds(
         "clock steps not noticed",
         Condition { clock_steps: 1, clock_step_s: 6, notices_clock: false, stalls: 0, ..FULL },

@@ -30,7 +30,7 @@ fn notified(names: &[&[u8]]) -> (Node, Token) {
 }
 
 #[test]
-fn before_the_claim_nobody_extends_or_checks_and_afterwards_its_holder_does() {
+fn only_a_claimed_grant_can_be_extended_or_checked() {
     for names in [K, K_AND_X] {
         let (node, token) = notified(names);
         let before = value(&node, b"k");
@@ -71,7 +71,7 @@ fn notified_after_a_classic_client(share: Share) -> Node {
 }
 
 #[test]
-fn who_follows_an_unclaimed_grant_learns_that_its_predecessor_had_no_token() {
+fn the_successor_of_an_unclaimed_grant_gets_the_classic_predecessor() {
     let end: [fn(&Node); 2] = [
         |node| pass(node, 2_100),
         |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
@@ -101,7 +101,7 @@ fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
 }
 
 #[test]
-fn the_locks_of_a_lost_grant_that_are_not_asked_for_again_end_with_its_session() {
+fn the_other_locks_of_a_lost_grant_end_with_its_session() {
     let (node, token) = held();
     wait(&node, 3, K_AND_X, &in_session(named(7, alone(5, 9))));
     release(&node, b"k", token);
@@ -143,7 +143,7 @@ fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
 }
 
 #[test]
-fn what_nobody_claims_passes_on_as_if_it_had_never_been_and_its_place_is_kept() {
+fn an_unclaimed_grant_passes_on_and_its_place_is_kept() {
     for names in [K, K_AND_X] {
         let (node, _) = notified(names);
         wait(&node, 3, K, &alone(5, 99));
@@ -229,7 +229,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
 }
 
 #[test]
-fn a_value_that_is_not_what_was_written_is_not_claimed_and_does_not_pass_on() {
+fn a_changed_value_is_neither_claimed_nor_passed_on() {
     type Change = fn(&Node, Token);
     let foreign: Change = |node, _| {
         node.put(&place(b"k"), Some(Stored { content: Content::String(b"mine".to_vec()), expire_at_ms: None }));
@@ -375,7 +375,7 @@ fn a_cancel_passes_the_other_keys_of_a_grant_on_once_the_server_lets_it() {
 }
 
 #[test]
-fn a_cancelled_attempt_that_holds_the_lock_and_waits_for_it_does_not_get_it_again() {
+fn a_cancelled_attempt_that_holds_and_waits_gets_no_second_grant() {
     // Its lock was renamed to that for which it waits.
     for names in [K, K_AND_X] {
         let (node, token) = held();
@@ -395,7 +395,7 @@ fn a_cancelled_attempt_that_holds_the_lock_and_waits_for_it_does_not_get_it_agai
 }
 
 #[test]
-fn what_a_command_cannot_write_is_not_announced() {
+fn a_write_refused_to_a_command_is_not_announced() {
     for names in [K, K_AND_X] {
         let (node, token) = held();
         queue(&node, names, &attempt(8));
@@ -408,7 +408,7 @@ fn what_a_command_cannot_write_is_not_announced() {
 }
 
 #[test]
-fn what_the_timer_cannot_write_is_announced_no_more_than_once() {
+fn a_write_refused_to_the_timer_is_announced_at_most_once() {
     let node = crate::asks::node();
     super::subscribe(&node, CHANNEL);
     hold(&node, 1, b"k", &alone(5, 0));
@@ -423,7 +423,7 @@ fn what_the_timer_cannot_write_is_announced_no_more_than_once() {
 }
 
 #[test]
-fn an_mrelease_that_the_server_refuses_halfway_keeps_what_was_written_and_grants_nothing_else() {
+fn an_mrelease_refused_halfway_keeps_its_writes_and_grants_nothing_else() {
     let names: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
     for (number, refused) in names.into_iter().enumerate() {
         let node = crate::asks::node();
@@ -479,7 +479,7 @@ fn a_grant_among_several_is_claimed_beside_the_others() {
 }
 
 #[test]
-fn the_end_of_its_connection_ends_a_wait_in_a_session_and_passes_its_unclaimed_grant_on() {
+fn a_disconnect_ends_session_waits_and_passes_unclaimed_grants_on() {
     let (node, token) = held();
     let attempt = |number| in_session(super::attempt(number));
     queue(&node, K, &attempt(7));
@@ -535,7 +535,7 @@ fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
 }
 
 #[test]
-fn a_call_in_a_transaction_or_a_script_stands_in_line() {
+fn a_command_in_a_transaction_or_a_script_queues() {
     let (node, token) = held();
     node.world.borrow_mut().is_transaction = true;
     queue(&node, K, &attempt(7));
@@ -549,7 +549,7 @@ fn a_call_in_a_transaction_or_a_script_stands_in_line() {
 }
 
 #[test]
-fn a_crowd_of_grants_is_forgotten_in_pieces_by_a_server_that_was_demoted() {
+fn a_demoted_server_forgets_many_grants_in_pieces() {
     let limits = Limits { queued: 10_000, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
     for number in 0..2_500_u64 {
@@ -588,7 +588,7 @@ fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
 }
 
 #[test]
-fn an_id_sent_again_in_the_grace_is_told_of_its_lock_only_by_the_server_that_granted_it() {
+fn only_the_granting_server_reports_a_lock_again_in_the_grace() {
     let set = grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
     let node = Node::new(Settings { grace: Some(set), ..Settings::default() }, START);
     for _ in 0..250 {

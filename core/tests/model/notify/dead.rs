@@ -29,7 +29,7 @@ fn an_attempt_without_subscriber_keeps_its_place() {
 }
 
 #[test]
-fn one_that_was_sent_within_claim_ms_counts_as_heard() {
+fn an_attempt_sent_within_claim_ms_needs_no_subscriber() {
     for (after_ms, is_granted) in [(1_999, true), (2_000, false)] {
         let (node, token) = held();
         hang_up(&node, CHANNEL);
@@ -101,7 +101,7 @@ fn a_repeated_attempt_ends_the_skipping_of_its_channel() {
 }
 
 #[test]
-fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
+fn a_claim_of_another_grant_ends_the_skipping_of_its_channel() {
     for claims in [false, true] {
         let (node, token) = held();
         let locks: [&[u8]; 2] = [b"l", b"m"];
@@ -125,7 +125,7 @@ fn a_channel_is_heard_again_when_another_of_its_grants_is_claimed() {
 }
 
 #[test]
-fn a_call_of_the_server_passes_over_few_dead_attempts_while_messages_take_long() {
+fn one_entry_passes_over_few_dead_attempts_while_messages_are_slow() {
     // With thousands of patterns a message takes a third of a millisecond.
     for (takes_us, most_of_timer, most_of_command) in [(0, 512, 16), (330, 10, 6), (3_000, 2, 2)] {
         let (node, token) = held();
@@ -152,7 +152,7 @@ fn a_call_of_the_server_passes_over_few_dead_attempts_while_messages_take_long()
 }
 
 #[test]
-fn a_cancelled_channel_passes_its_grants_on_a_few_at_a_time_while_messages_take_long() {
+fn a_cancelled_channel_passes_grants_on_in_pieces_while_messages_are_slow() {
     let share = |wait| crate::asks::ask(Share::Limit(30), 60, wait);
     let (node, token) = held();
     release(&node, b"k", token);

@@ -22,7 +22,7 @@ fn many_attempts() -> (Node, Token) {
 }
 
 #[test]
-fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them_comes_free() {
+fn a_cancelled_attempt_for_several_locks_is_never_granted_any() {
     let (node, k) = many_attempts();
     let x = hold(&node, 3, b"x", &alone(60, 0));
     assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), ATTEMPTS as usize);
@@ -36,7 +36,7 @@ fn a_cancelled_attempt_for_several_locks_is_granted_nothing_wherever_one_of_them
 }
 
 #[test]
-fn a_cancelled_attempt_for_several_locks_that_has_not_left_yet_is_barred() {
+fn a_cancelled_attempt_for_several_locks_is_barred_before_it_leaves() {
     let (node, k) = many_attempts();
     node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name));
     assert!(waiters(&node) > 0, "some have not left yet");

@@ -14,7 +14,7 @@ use redis_lock_core::lock::request::Share;
 use redis_lock_core::lock::time::Micros;
 
 #[test]
-fn keys_are_counted_and_one_more_is_refused_unless_its_id_stands_in_line() {
+fn keys_are_counted_and_one_too_many_is_refused_unless_its_id_is_queued() {
     let limits = Limits { queued: 3, waiters: 1, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
     subscribe(&node, CHANNEL);
@@ -80,7 +80,7 @@ fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
 }
 
 #[test]
-fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_it() {
+fn without_memory_blocked_clients_are_served_before_attempts() {
     for names in [K, K_AND_X] {
         for others in [K, &[b"k", b"y"]] {
             let (node, token) = held();
@@ -103,7 +103,7 @@ fn without_memory_clients_that_are_blocked_behind_an_attempt_are_served_before_i
 }
 
 #[test]
-fn without_memory_clients_that_share_are_served_together_behind_an_attempt() {
+fn without_memory_sharers_behind_an_attempt_are_served_together() {
     let (node, token) = held();
     let shared = |wait| crate::asks::ask(Share::Shared, 5, wait);
     queue(&node, K, &notified_on(CHANNEL, named(7, shared(9))));
@@ -116,7 +116,7 @@ fn without_memory_clients_that_share_are_served_together_behind_an_attempt() {
 }
 
 #[test]
-fn all_attempts_of_a_channel_are_cancelled_in_the_line_of_a_key() {
+fn all_attempts_of_a_channel_are_cancelled_in_the_queue_of_a_key() {
     let (node, token) = held();
     hold(&node, 1, b"l", &alone(60, 0));
     queue(&node, K, &attempt(7));

@@ -33,7 +33,7 @@ struct Failing {
 }
 
 #[test]
-fn a_newer_call_that_fails_leaves_the_unclaimed_grant_as_it_is() {
+fn a_newer_command_that_fails_leaves_the_unclaimed_grant_as_it_is() {
     let failing = [
         Failing {
             breaks: |node| node.world.borrow_mut().settings.limits.queued = 0,
@@ -87,7 +87,7 @@ fn a_newer_call_that_fails_leaves_the_unclaimed_grant_as_it_is() {
 }
 
 #[test]
-fn a_newer_call_of_a_cancelled_id_leaves_the_unclaimed_grant_as_it_is() {
+fn a_newer_command_of_a_cancelled_id_leaves_the_unclaimed_grant() {
     let (node, _) = notified();
     assert!(!node.command(1, |entry| entry.cancel(b"w", crate::asks::id(7))).unwrap());
     let before = value(&node, b"k");
@@ -98,7 +98,7 @@ fn a_newer_call_of_a_cancelled_id_leaves_the_unclaimed_grant_as_it_is() {
 }
 
 #[test]
-fn a_newer_call_that_waits_passes_the_unclaimed_grant_on() {
+fn a_newer_command_that_waits_passes_the_unclaimed_grant_on() {
     let (node, token) = notified();
     queue(&node, K, &attempt(7));
     settle(&node);

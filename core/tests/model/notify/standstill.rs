@@ -49,7 +49,7 @@ fn a_claim_counts_after_a_standstill_whatever_the_retention() {
 }
 
 #[test]
-fn what_others_delete_meanwhile_is_not_claimed() {
+fn a_grant_that_others_deleted_is_not_claimed() {
     for retention in RETENTIONS {
         let (node, token) = notified(retention, K);
         node.delete(&place(b"k"));
@@ -59,7 +59,7 @@ fn what_others_delete_meanwhile_is_not_claimed() {
 }
 
 #[test]
-fn what_nobody_claims_after_a_standstill_leaves_nothing_behind() {
+fn a_grant_unclaimed_after_a_standstill_leaves_nothing_behind() {
     for retention in RETENTIONS {
         let (node, _) = notified(retention, K_AND_X);
         pass(&node, 5_000);

@@ -28,7 +28,7 @@ fn is_fine(plan: Plan, seed: u64, steps: &[Step]) {
 }
 
 #[test]
-fn a_newer_call_of_an_id_ends_its_wait_though_no_place_is_kept() {
+fn a_newer_command_of_an_id_ends_its_wait_though_no_place_is_kept() {
     // Seed 10 has a `lock.place-ms` of 0.
     let ask = |client, wait, id| Step::Acquire(Acquire { client, keys: vec![2], wait, id, ..ACQUIRE });
     let steps = [ask(0, 0, None), ask(8, 200, Some(3)), ask(5, 0, Some(3)), Step::Pass(Time::Turn)];
@@ -36,7 +36,7 @@ fn a_newer_call_of_an_id_ends_its_wait_though_no_place_is_kept() {
 }
 
 #[test]
-fn a_wait_for_a_lease_beyond_the_grace_ends_though_the_grace_was_longer_for_a_moment() {
+fn a_wait_beyond_the_grace_ends_though_the_grace_was_longer_for_a_moment() {
     let waits = Step::Acquire(Acquire { client: 6, keys: vec![1], lease: 500, wait: 2_000, ..ACQUIRE });
     let set = |longer| Step::SetGrace { longer };
     let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
@@ -44,7 +44,7 @@ fn a_wait_for_a_lease_beyond_the_grace_ends_though_the_grace_was_longer_for_a_mo
 }
 
 #[test]
-fn a_lock_that_passes_to_one_who_shares_ends_no_more_with_the_connection_of_its_holder() {
+fn a_lock_passed_to_a_sharer_outlives_the_old_holders_connection() {
     let takes = Step::AcquireAll(Acquire { client: 5, keys: vec![2, 0], wait: 200, session: true, ..ACQUIRE });
     let shares = Step::Acquire(Acquire { client: 2, keys: vec![0], share: Share::Shared, wait: 2_000, ..ACQUIRE });
     let release = Step::Release { grant: 0, key: 1 };
@@ -55,7 +55,7 @@ fn a_lock_that_passes_to_one_who_shares_ends_no_more_with_the_connection_of_its_
 }
 
 #[test]
-fn a_grant_ends_although_the_first_in_line_has_another_by_its_id() {
+fn a_grant_ends_although_the_first_waiter_has_another_by_its_id() {
     let shared = Acquire { client: 0, keys: vec![1], share: Share::Shared, lease: 3_000, ..ACQUIRE };
     let with_id = Acquire { id: Some(1), ..shared.clone() };
     let alone = Acquire { client: 2, keys: vec![3], ..ACQUIRE };
@@ -67,7 +67,7 @@ fn a_grant_ends_although_the_first_in_line_has_another_by_its_id() {
 }
 
 #[test]
-fn the_next_in_line_is_looked_at_after_one_who_has_the_lock_by_its_id() {
+fn the_waiter_behind_one_that_holds_the_lock_by_its_id_is_tried() {
     let alone = Acquire { client: 3, keys: vec![0], ..ACQUIRE };
     let waits =
         Acquire { client: 1, keys: vec![0], share: Share::Shared, lease: 10, wait: 2_000, id: Some(3), ..ACQUIRE };
@@ -81,7 +81,7 @@ fn the_next_in_line_is_looked_at_after_one_who_has_the_lock_by_its_id() {
 }
 
 #[test]
-fn a_master_that_may_have_been_replaced_tells_no_id_that_it_still_has_the_lock() {
+fn a_master_that_may_have_been_replaced_reports_no_lock_again() {
     let holds = Acquire { client: 1, keys: vec![1], lease: 2_500, id: Some(2), ..ACQUIRE };
     let asks = Step::Acquire(Acquire { lease: 1_000, ..holds.clone() });
     let other = Step::Acquire(Acquire { client: 2, keys: vec![1], ..ACQUIRE });
@@ -93,7 +93,7 @@ fn a_master_that_may_have_been_replaced_tells_no_id_that_it_still_has_the_lock()
 }
 
 #[test]
-fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_lives() {
+fn an_id_with_two_grants_in_a_set_holds_by_the_live_one() {
     let holds = Acquire { client: 1, keys: vec![1], share: Share::Shared, lease: 100, id: Some(2), ..ACQUIRE };
     let [first, second] = [holds.clone(), Acquire { lease: 500, ..holds.clone() }].map(Step::Acquire);
     let other = Step::Acquire(Acquire { client: 2, id: None, lease: 3_000, ..holds });
@@ -112,7 +112,7 @@ fn an_id_of_two_grants_in_a_set_holds_by_the_earlier_when_that_is_the_one_that_l
 }
 
 #[test]
-fn cancel_ends_a_grant_that_came_to_stand_in_the_place_of_the_unclaimed_one_of_its_id() {
+fn cancel_ends_a_grant_that_replaced_the_unclaimed_one_of_its_id() {
     let holds = Step::AcquireAll(Acquire { client: 4, keys: vec![0, 1, 2], lease: 100, ..ACQUIRE });
     let notified = Acquire { client: 1, keys: vec![0], share: Share::Shared, wait: 2_000, id: Some(3), ..ACQUIRE };
     let notified = Step::Acquire(Acquire { notify: Some(0), ..notified });
@@ -123,7 +123,7 @@ fn cancel_ends_a_grant_that_came_to_stand_in_the_place_of_the_unclaimed_one_of_i
 }
 
 #[test]
-fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
+fn no_lease_beyond_the_grace_is_granted_behind_a_dead_attempt() {
     let notified = |client, keys: &[u8], lease, wait, id, channel| {
         let notify = Some(channel);
         Acquire { client, keys: keys.to_vec(), lease, wait, id: Some(id), notify, ..ACQUIRE }
@@ -157,7 +157,7 @@ fn no_lease_beyond_the_grace_is_granted_when_the_first_in_line_is_not_there() {
 }
 
 #[test]
-fn an_undelivered_grant_that_is_extended_and_cut_back_to_its_lease_need_not_pass_on() {
+fn an_extended_undelivered_grant_need_not_pass_on() {
     let ask = |client, keys: &[u8], lease| Acquire { client, keys: keys.to_vec(), lease, wait: 0, ..ACQUIRE };
     let steps = [
         pass_us(1_989_000),

@@ -111,7 +111,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_queue() {
 }
 
 #[test]
-fn an_expired_lock_that_is_not_claimed_keeps_its_predecessor_for_the_next() {
+fn an_unclaimed_grant_leaves_its_predecessor_to_the_next() {
     with_a_clock(|clocked| {
         let (_hung, _live) = (clocked.place.subscriber("hung"), clocked.place.subscriber("live"));
         let held = clocked.place.call("LOCK.ACQUIRE k PX 1000 OWNER alice").int();

@@ -28,7 +28,7 @@ fn attempts_without_a_subscriber_leave_in_the_release_that_finds_them() {
 }
 
 #[test]
-fn a_call_removes_at_most_a_thousand_and_has_the_next_come_at_once() {
+fn a_command_removes_at_most_a_thousand_and_asks_to_come_again() {
     in_each_way(|place| {
         let _live = place.subscriber("live");
         let token = place.is_granted(1, "live", "");

@@ -100,7 +100,7 @@ fn bad_options_are_named() {
 }
 
 #[test]
-fn a_queue_has_at_most_a_hundred_thousand_attempts_and_64_skipped_channels() {
+fn a_queue_has_at_most_100000_attempts_and_64_skipped_channels() {
     in_each_way(|place| {
         place.is_granted(1, "c", "");
         for from in (0..100_000_u64).step_by(1_000) {
@@ -216,7 +216,7 @@ fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> 
 }
 
 #[test]
-fn a_function_calls_the_commands_of_a_module_that_is_loaded_and_leaves_the_queue_alone() {
+fn a_function_uses_the_loaded_modules_commands_and_not_its_own_queue() {
     let (server, mut conn) = Server::with().without_module().connected();
     let Some(way) = load(&mut conn).into_iter().find(|way| matches!(way, Way::Function)) else { return };
     let acquire = |id: u32| format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY c");

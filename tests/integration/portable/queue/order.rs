@@ -82,7 +82,7 @@ fn an_expired_lock_goes_to_the_first_with_its_predecessor() {
 }
 
 #[test]
-fn a_lock_that_others_delete_goes_to_the_first_that_asks_or_is_found_by_another() {
+fn a_lock_deleted_by_others_goes_to_the_first_waiter() {
     in_each_way(|place| {
         let mut subscriber = place.subscriber("c");
         place.is_granted(1, "c", "");
@@ -125,7 +125,7 @@ fn cancel_ends_a_wait_a_notified_attempt_and_a_hold() {
 }
 
 #[test]
-fn wait_0_and_calls_without_notify_never_join_the_queue() {
+fn wait_0_and_commands_without_notify_never_join_the_queue() {
     in_each_way(|place| {
         place.is_granted(1, "c", "");
         assert!(place.call("LOCK.ACQUIRE k PX 1000 WAIT 0 ID 2 NOTIFY c").is_nil());

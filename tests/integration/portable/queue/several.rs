@@ -10,7 +10,7 @@ fn all(place: &mut Place, name: &str, locks: &[&str], rest: &str) -> Reply {
 }
 
 #[test]
-fn neighbours_that_fit_are_notified_together_and_an_exclusive_one_waits_for_all() {
+fn neighbours_that_fit_are_notified_together_and_an_exclusive_one_waits() {
     in_each_way(|place| {
         let mut subscriber = place.subscriber("c");
         let first = place.is_granted(1, "c", "");
@@ -52,7 +52,7 @@ fn a_notified_attempt_counts_as_a_holder_for_newcomers() {
 }
 
 #[test]
-fn at_most_sixteen_are_notified_in_a_call_and_each_claim_notifies_more() {
+fn at_most_sixteen_are_notified_at_once_and_each_claim_notifies_more() {
     in_each_way(|place| {
         let _subscriber = place.subscriber("c");
         let first = place.is_granted(1, "c", "");
@@ -132,7 +132,7 @@ fn several_locks_are_taken_extended_and_given_back_under_one_token() {
 }
 
 #[test]
-fn calls_for_several_locks_name_what_is_wrong() {
+fn commands_for_several_locks_name_the_wrong_argument() {
     let names: Vec<String> = (0..65).map(|number| format!("{number:04096}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     in_each_way(|place| {

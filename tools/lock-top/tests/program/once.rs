@@ -23,7 +23,7 @@ fn lock<'a>(document: &'a Value, key: &str) -> &'a Value {
 }
 
 #[test]
-fn a_lock_is_shown_with_its_holder_and_its_line() {
+fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let (server, mut holder) = Server::connected();
     let token = holder.int(&["LOCK.ACQUIRE", "report", "EX", "60", "OWNER", "alice", "SESSION"]);
     let client = holder.int(&["CLIENT", "ID"]);

@@ -22,7 +22,7 @@ fn shown(args: &[String; 5]) -> (Value, String) {
 }
 
 #[test]
-fn without_info_and_lock_top_locks_and_lines_are_seen() {
+fn without_info_and_lock_top_locks_and_queues_are_seen() {
     let (_server, mut holder, _waiter, args) = server_with(&["~*", "+lock.info", "+lock.scan"]);
     let (document, text) = shown(&args);
     let report = &document["locks"][0];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::{module, until, Server};
 
 #[test]
-fn a_lock_its_line_and_the_picture_of_a_cycle() {
+fn a_lock_its_queue_and_the_picture_of_a_cycle() {
     let server = Server::start();
     let _clients = cycle(&server);
     let Some(screen) = Screen::start("terminal", 24, &["--interval", "0.5", &address(&server)]) else { return };

@@ -325,7 +325,7 @@ impl Court {
         }
         self.check_ended_sessions(now, timer, &key);
         self.check_unclaimed(now, timer, &key);
-        match self.who_could_be_served(now, &key).map(|(attempt, by_time)| (attempt.clone(), by_time)) {
+        match self.servable(now, &key).map(|(attempt, by_time)| (attempt.clone(), by_time)) {
             None => self.put_off = 0,
             Some((attempt, by_time)) => {
                 // A client that takes a lock in the millisecond in which it expires may leave room for others.
@@ -354,7 +354,7 @@ impl Court {
     }
 
     /// A waiter that can be served now, and whether that became possible only in the last moment.
-    fn who_could_be_served(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
+    fn servable(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
         let waiting = || self.queue.iter().filter(|attempt| attempt.waits);
         // Attempts wait until there is memory, and a moment longer.
         let waits_for_memory =

@@ -25,7 +25,7 @@ impl Share {
 
 /// What a client did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum Action {
     /// LOCK.ACQUIRE, or LOCK.MACQUIRE; `sent_again`: its first replies were lost.
     Acquire {
         share: Share,
@@ -70,7 +70,7 @@ pub enum Call {
     PlainDrop,
 }
 
-impl Call {
+impl Action {
     /// Whether it writes regardless of what the key holds: GETSET and DEL of the classic pattern.
     pub fn is_blind(&self) -> bool {
         matches!(self, Self::ClassicTake { is_getset: true, .. } | Self::ClassicDrop { .. })
@@ -96,7 +96,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     pub client: u32,
-    pub call: Call,
+    pub action: Action,
     /// How many keys it was for: the history of each has it, with the same client and the same `from`.
     pub of: usize,
     /// The ID that it was sent with, else 0.
@@ -114,7 +114,7 @@ impl Display for Op {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let ms = |at: Moment| format!("{}.{:03}", at / 1_000, at.rem_euclid(1_000));
         write!(out, "{:>12} {:>12} client {:<3} ", ms(self.from), ms(self.until), self.client)?;
-        write!(out, "{:?} -> {:?}", self.call, self.outcome)?;
+        write!(out, "{:?} -> {:?}", self.action, self.outcome)?;
         if self.of > 1 {
             write!(out, ", {} keys", self.of)?;
         }

@@ -5,7 +5,7 @@ use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};
 use super::clients::classic::{self, Pattern};
 use super::clients::{locks, Client, Habits};
-use super::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
+use super::history::{Action, Company, KeyHistory, Op, Outcome, Terms};
 use super::moment::Clock;
 use super::plan::{Plan, Setup};
 use super::report;
@@ -108,7 +108,8 @@ type Break = fn(&mut Vec<Op>) -> bool;
 const BREAKS: [(&str, usize, Break); 5] = [
     // With a token of just then, as if nobody had held the lock.
     ("granted instead of refused", 80, |ops| {
-        let refused = |op: &&mut Op| matches!(op.call, Call::Acquire { wait: 0, .. }) && op.outcome == Outcome::Refused;
+        let refused =
+            |op: &&mut Op| matches!(op.action, Action::Acquire { wait: 0, .. }) && op.outcome == Outcome::Refused;
         let Some(grant) = ops.iter().find(|op| is_grant(op)).copied() else { return false };
         let Outcome::Granted(token) = grant.outcome else { return false };
         let Some(op) = ops.iter_mut().filter(|op| op.from > grant.until).find(refused) else { return false };
@@ -116,7 +117,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
         true
     }),
     ("an extension that was done said to be refused", 80, |ops| {
-        let mut extended = ops.iter_mut().filter(|op| matches!(op.call, Call::Extend { .. }));
+        let mut extended = ops.iter_mut().filter(|op| matches!(op.action, Action::Extend { .. }));
         let Some(op) = extended.find(|op| op.outcome == Outcome::Answer(1)) else { return false };
         op.outcome = Outcome::Answer(0);
         true
@@ -125,8 +126,8 @@ const BREAKS: [(&str, usize, Break); 5] = [
     ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
     ("a grant without a reply", 80, |ops| {
         // A client releases, in time, a grant that nobody got.
-        let released = ops.iter().find_map(|op| match (op.call, op.outcome) {
-            (Call::Release { token }, Outcome::Answer(1)) => Some(token),
+        let released = ops.iter().find_map(|op| match (op.action, op.outcome) {
+            (Action::Release { token }, Outcome::Answer(1)) => Some(token),
             _ => None,
         });
         let before = ops.len();
@@ -141,7 +142,7 @@ fn is_grant(op: &Op) -> bool {
 
 /// Another answer for the first RELEASE with that one.
 fn answer(ops: &mut [Op], before: i64, after: i64) -> bool {
-    let mut releases = ops.iter_mut().filter(|op| matches!(op.call, Call::Release { .. }));
+    let mut releases = ops.iter_mut().filter(|op| matches!(op.action, Action::Release { .. }));
     let Some(op) = releases.find(|op| op.outcome == Outcome::Answer(before)) else { return false };
     op.outcome = Outcome::Answer(after);
     true

@@ -2,7 +2,7 @@
 
 use super::holds::{self, Fate};
 use super::{Kind, Violation};
-use crate::history::{Call, Company, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Action, Company, KeyHistory, Op, Outcome, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +39,7 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
             }
         }
         for op in history.ops.iter().filter(|op| op.of > 1) {
-            let (Call::Extend { token, .. } | Call::Release { token }) = op.call else { continue };
+            let (Action::Extend { token, .. } | Action::Release { token }) = op.action else { continue };
             let asked = (op.client, op.from);
             let (_, _, known) = calls.entry(asked).or_insert((history, op, Known::default()));
             match fates.get(&asked) {
@@ -65,12 +65,12 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
 
 /// `None` if the answer shows nothing.
 fn is_possible(op: &Op, known: Known) -> Option<bool> {
-    match (op.call, op.outcome) {
+    match (op.action, op.outcome) {
         // At least one of them is not held, or all are.
-        (Call::Extend { .. }, Outcome::Refused) => Some(known.stood < op.of),
-        (Call::Release { .. }, Outcome::Answer(0)) => Some(known.stood == 0),
-        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(_)) => Some(known.gone == 0),
-        (Call::Release { .. }, Outcome::Part(count)) => {
+        (Action::Extend { .. }, Outcome::Refused) => Some(known.stood < op.of),
+        (Action::Release { .. }, Outcome::Answer(0)) => Some(known.stood == 0),
+        (Action::Extend { .. } | Action::Release { .. }, Outcome::Answer(_)) => Some(known.gone == 0),
+        (Action::Release { .. }, Outcome::Part(count)) => {
             let count = usize::try_from(count).unwrap_or(0);
             Some(known.stood <= count && count + known.gone <= op.of)
         }

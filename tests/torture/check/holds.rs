@@ -5,7 +5,7 @@
 //! overlapping holds are a violation, whatever happened in between. Where a permitted loss can have ended a lock, the
 //! hold ends.
 
-use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
+use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashMap;
 
@@ -92,9 +92,9 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
             holds.push(hold);
             continue;
         }
-        let token = match op.call {
-            Call::Extend { token, .. } | Call::Release { token } | Call::Check { token } => token,
-            Call::ClassicDrop { .. } | Call::PlainDrop => 0,
+        let token = match op.action {
+            Action::Extend { token, .. } | Action::Release { token } | Action::Check { token } => token,
+            Action::ClassicDrop { .. } | Action::PlainDrop => 0,
             _ => continue,
         };
         let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
@@ -126,8 +126,8 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
         proof: start,
         ..Hold::default()
     };
-    Some(match op.call {
-        Call::Acquire { share, lease, session, .. } => {
+    Some(match op.action {
+        Action::Acquire { share, lease, session, .. } => {
             let mut hold = leased(op, token, lease, terms, clock, hold);
             hold.is_session = session;
             hold.share = share;
@@ -136,13 +136,13 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
             }
             hold
         }
-        Call::Recover { lease } => leased(op, token, lease, terms, clock, hold),
+        Action::Recover { lease } => leased(op, token, lease, terms, clock, hold),
         // The classic client counts from when it read the clock.
-        Call::ClassicTake { lease, read_at, .. } => {
+        Action::ClassicTake { lease, read_at, .. } => {
             let end = clock.first_at(clock.least(read_at, read_at + 1) + lease, op.until).min(read_at + lease);
             hold(op.until, end, end)
         }
-        Call::PlainTake { lease } => {
+        Action::PlainTake { lease } => {
             let end = clock.first_at(clock.least(op.from, op.until) + lease, op.until).min(op.from + lease);
             hold(op.until, end, end)
         }
@@ -199,9 +199,9 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     if succeeded && hold.given_back.is_some_and(|given_back| given_back < op.from) {
         hold.revived = hold.revived.or(Some(op.until));
     }
-    match (op.call, op.outcome) {
-        (_, Outcome::Error(_)) | (Call::Extend { .. }, Outcome::Refused) => {}
-        (Call::Check { .. }, Outcome::Answer(left @ 1..)) => {
+    match (op.action, op.outcome) {
+        (_, Outcome::Error(_)) | (Action::Extend { .. }, Outcome::Refused) => {}
+        (Action::Check { .. }, Outcome::Answer(left @ 1..)) => {
             hold.proof = hold.proof.max(op.from);
             let least = op.from + left * 1_000;
             if least > hold.most + SLACK && !clock.was_stepped(hold.asked, op.until) {
@@ -209,10 +209,10 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
             }
         }
         // With its connection the lease ends at once, and the margin is left; the server can learn about that first.
-        (Call::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
-        (Call::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
-        (Call::Extend { .. } | Call::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
-        (Call::Extend { lease, .. }, outcome) => {
+        (Action::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
+        (Action::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
+        (Action::Extend { .. } | Action::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
+        (Action::Extend { lease, .. }, outcome) => {
             let done_by = if outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
             hold.most = hold.most.max(done_by + lease);
             let sent_at = clock.least(op.sent, op.until);
@@ -228,7 +228,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 (hold.end, hold.lease_end) = (hold.end.min(end), hold.lease_end.min(lease_end));
             }
         }
-        (Call::Release { .. }, outcome) => {
+        (Action::Release { .. }, outcome) => {
             shorten(hold, op.from);
             if matches!(outcome, Outcome::Answer(_)) {
                 hold.proof = hold.proof.max(op.from);
@@ -237,7 +237,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.given_back = hold.given_back.or(Some(op.until));
             }
         }
-        (Call::ClassicDrop { .. } | Call::PlainDrop, _) => shorten(hold, op.from),
+        (Action::ClassicDrop { .. } | Action::PlainDrop, _) => shorten(hold, op.from),
         _ => {}
     }
 }
@@ -261,7 +261,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
     }
     // A classic client that writes late, because it or its server stood still, or that deletes a lock which it does not
     // know to be lost, harms the current holder, which can then harm the next.
-    let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.call.is_blind()).collect();
+    let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.action.is_blind()).collect();
     writes.sort_by_key(|op| op.from);
     let mut latest: HashMap<u32, usize> = HashMap::new();
     let mut begun = 0;
@@ -272,10 +272,12 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         }
         let own = latest.get(&op.client).copied();
         let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
-        let (promised, has_lost) = match op.call {
+        let (promised, has_lost) = match op.action {
             // Even one whose lock was ended by a step of the server's clock.
-            Call::ClassicDrop { end } => (end, own.is_some_and(|own| holds[own].is_waived || holds[own].end < op.from)),
-            Call::ClassicTake { read_at, .. } => (read_at + terms.margin.0 / 2, false),
+            Action::ClassicDrop { end } => {
+                (end, own.is_some_and(|own| holds[own].is_waived || holds[own].end < op.from))
+            }
+            Action::ClassicTake { read_at, .. } => (read_at + terms.margin.0 / 2, false),
             _ => continue,
         };
         if until > promised || has_lost {

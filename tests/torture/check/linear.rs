@@ -7,7 +7,7 @@
 //! have happened, at any time, or not.
 
 use super::{Kind, Violation};
-use crate::history::{Call, KeyHistory, Op, Outcome, Terms};
+use crate::history::{Action, KeyHistory, Op, Outcome, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashSet;
 
@@ -86,21 +86,21 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Verdict {
 
 fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
     let may_come_late =
-        |op: &Op| matches!(op.call, Call::Acquire { sent_again: true, .. }) || op.outcome == Outcome::Unknown;
+        |op: &Op| matches!(op.action, Action::Acquire { sent_again: true, .. }) || op.outcome == Outcome::Unknown;
     let end = |op: &Op| if may_come_late(op) { op.until + terms.longest_stall } else { op.until };
-    let waits = |op: &&Op| matches!(op.call, Call::Acquire { wait: 1.., .. });
+    let waits = |op: &&Op| matches!(op.action, Action::Acquire { wait: 1.., .. });
     let mut waiting: Vec<(&Op, Moment)> = ops.iter().filter(waits).map(|op| (op, end(op))).collect();
     waiting.sort_by_key(|(op, _)| op.from);
     let mut steps = Vec::new();
     for op in ops {
         let is_certain = op.outcome != Outcome::Unknown;
-        let changes = !matches!(op.call, Call::Check { .. });
+        let changes = !matches!(op.action, Action::Check { .. });
         if matches!(op.outcome, Outcome::Error(_)) || !(is_certain || changes) {
             continue;
         }
         let overlaps = |(other, until): &&(&Op, Moment)| other.from <= op.until && *until >= op.from;
         // Under a grace nobody is granted a free lock; a command without WAIT gets an error.
-        let is_muted = terms.has_grace && matches!(op.call, Call::Acquire { wait: 1.., .. });
+        let is_muted = terms.has_grace && matches!(op.action, Action::Acquire { wait: 1.., .. });
         let others_wait = is_muted || waiting.iter().filter(overlaps).any(|(other, _)| !std::ptr::eq(*other, op));
         let granted = match op.outcome {
             Outcome::Granted(token) => clock.moment_of(token, op.from, op.until).map(|at| (at - SLACK, at + SLACK)),
@@ -110,7 +110,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
         let until = if is_certain { op.until } else { end(op) };
         steps.push(Step { op, from: op.from, until, is_certain, others_wait, granted });
         // Earlier commands without a reply may have been granted too, and lost.
-        if matches!(op.call, Call::Acquire { sent_again: true, .. }) {
+        if matches!(op.action, Action::Acquire { sent_again: true, .. }) {
             let granted = (op.from, end(op));
             steps.push(Step { op, from: op.from, until: end(op), is_certain: false, others_wait, granted });
         }
@@ -156,31 +156,31 @@ impl Search<'_> {
             return None;
         }
         let state = State { now, ..state };
-        match (step.op.call, if step.is_certain { step.op.outcome } else { Outcome::Unknown }) {
-            (Call::Acquire { lease, .. } | Call::Recover { lease }, Outcome::Granted(token)) => {
+        match (step.op.action, if step.is_certain { step.op.outcome } else { Outcome::Unknown }) {
+            (Action::Acquire { lease, .. } | Action::Recover { lease }, Outcome::Granted(token)) => {
                 self.grant(step, state, limit, token, lease)
             }
             // Nobody knows its token.
-            (Call::Acquire { lease, .. } | Call::Recover { lease }, Outcome::Unknown) => {
+            (Action::Acquire { lease, .. } | Action::Recover { lease }, Outcome::Unknown) => {
                 self.grant(step, state, limit, -step.op.from, lease)
             }
-            (Call::Acquire { .. }, Outcome::Refused) => match state.holder {
+            (Action::Acquire { .. }, Outcome::Refused) => match state.holder {
                 _ if step.others_wait => Some(state),
                 Some(holder) => holder.may_hold_at(now).map(|holder| State { now, holder: Some(holder) }),
                 None => None,
             },
             // Held, free, or free again after its retention, or others waited.
-            (Call::Recover { .. }, Outcome::Refused) => match state.holder {
+            (Action::Recover { .. }, Outcome::Refused) => match state.holder {
                 Some(holder) if !step.others_wait => holder
                     .may_hold_at(now)
                     .map(|holder| State { now, holder: Some(holder) })
                     .or_else(|| self.gone(holder, now, limit)),
                 _ => Some(state),
             },
-            (Call::Extend { token, lease }, outcome) => self.extend(state, limit, token, lease, outcome),
-            (Call::Release { token }, outcome) => self.release(state, limit, token, outcome),
-            (Call::Check { token }, Outcome::Answer(left)) => self.check(state, limit, token, left),
-            (Call::Cancel { attempt }, outcome) => self.cancel(state, limit, -attempt, outcome),
+            (Action::Extend { token, lease }, outcome) => self.extend(state, limit, token, lease, outcome),
+            (Action::Release { token }, outcome) => self.release(state, limit, token, outcome),
+            (Action::Check { token }, Outcome::Answer(left)) => self.check(state, limit, token, left),
+            (Action::Cancel { attempt }, outcome) => self.cancel(state, limit, -attempt, outcome),
             _ => None,
         }
     }
@@ -190,14 +190,14 @@ impl Search<'_> {
         let latest = limit.min(step.granted.1);
         match state.holder {
             Some(before) => now = now.max(before.stamp.0),
-            None if matches!(step.op.call, Call::Recover { .. }) => return None,
+            None if matches!(step.op.action, Action::Recover { .. }) => return None,
             None => {}
         }
         if now > latest {
             return None;
         }
         // One that was sent again after its grant was prolonged.
-        let prolonged = matches!(step.op.call, Call::Acquire { sent_again: true, .. });
+        let prolonged = matches!(step.op.action, Action::Acquire { sent_again: true, .. });
         let counted_from = if prolonged { step.until } else { latest };
         let stamp = (now + lease + self.margin.0, counted_from + lease + self.margin.1);
         Some(State { now, holder: Some(Holder { token, stamp }) })

@@ -5,7 +5,7 @@
 //! measured. Where another server may have taken over, nothing is concluded.
 
 use super::{Kind, Violation};
-use crate::history::{Call, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
+use crate::history::{Action, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub struct Found {
 
 pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
     let mut found = Found::default();
-    let ids = history.ops.iter().filter(|op| op.id != 0 && matches!(op.call, Call::Acquire { .. }));
+    let ids = history.ops.iter().filter(|op| op.id != 0 && matches!(op.action, Action::Acquire { .. }));
     let attempts: HashMap<i64, &Op> = ids.map(|op| (op.id, op)).collect();
     let mut grants: Vec<(&Op, i64)> = history.ops.iter().filter_map(|op| Some((op, token(op)?))).collect();
     grants.sort_by_key(|(op, _)| op.from);
@@ -84,11 +84,11 @@ fn token(op: &Op) -> Option<i64> {
 
 /// It was in the queue all the time, and attempts that also want other locks do not hold it up.
 fn waits_for_this_alone(op: &Op) -> bool {
-    op.of == 1 && matches!(op.call, Call::Acquire { sent_again: false, wait: 1.., .. })
+    op.of == 1 && matches!(op.action, Action::Acquire { sent_again: false, wait: 1.., .. })
 }
 
 fn shares(op: &Op) -> bool {
-    matches!(op.call, Call::Acquire { share: Share::Shared | Share::Limit(_), .. })
+    matches!(op.action, Action::Acquire { share: Share::Shared | Share::Limit(_), .. })
 }
 
 fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
@@ -102,7 +102,7 @@ fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
 fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
     for id in &inspection.holders {
         let Some(op) = attempts.get(id) else { continue };
-        let is_final = !matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.until < inspection.from;
+        let is_final = !matches!(op.action, Action::Acquire { sent_again: true, .. }) && op.until < inspection.from;
         if is_final && matches!(op.outcome, Outcome::Refused | Outcome::Error(_)) {
             tell(op);
         }
@@ -119,7 +119,8 @@ fn delay(
     terms: &Terms,
     clock: &Clock,
 ) -> Option<i64> {
-    let (Call::Acquire { share: ahead, .. }, Call::Acquire { share: behind, wait, .. }) = (first.call, second.call)
+    let (Action::Acquire { share: ahead, .. }, Action::Acquire { share: behind, wait, .. }) =
+        (first.action, second.action)
     else {
         return None;
     };
@@ -137,7 +138,7 @@ fn delay(
     let until = first.until.max(second.until);
     // A client with a reserved place may have come back to it.
     let comes_back = |op: &Op| {
-        matches!(op.call, Call::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
+        matches!(op.action, Action::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
     };
     // By script, the second has to claim the lock.
     let is_still = terms.is_script

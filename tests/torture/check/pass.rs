@@ -4,7 +4,7 @@
 
 use super::holds::{self, Hold};
 use super::{Kind, Violation};
-use crate::history::{Call, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
+use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
 /// By how much a wait may be too short: timers have a resolution of a millisecond.
@@ -156,7 +156,7 @@ fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Repor
 fn waits(history: &KeyHistory, terms: &Terms, report: &mut Report<'_>) -> i64 {
     let mut longest = 0;
     for op in &history.ops {
-        let Call::Acquire { wait, .. } = op.call else { continue };
+        let Action::Acquire { wait, .. } = op.action else { continue };
         if op.outcome == Outcome::Unknown || wait == 0 {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use super::tests::{terms, Script, LEASE};
 use super::{groups, order, Kind};
-use crate::history::{Call, Company, Effect, Inspection, KeyHistory, Op, Outcome, Share};
+use crate::history::{Action, Company, Effect, Inspection, KeyHistory, Op, Outcome, Share};
 use crate::moment::Moment;
 
 const SHARED: Share = Share::Shared;
@@ -11,8 +11,8 @@ fn limit(most: usize) -> Share {
     Share::Limit(most)
 }
 
-fn call(share: Share, wait_ms: i64) -> Call {
-    Call::Acquire { share, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
+fn action(share: Share, wait_ms: i64) -> Action {
+    Action::Acquire { share, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
 }
 
 /// Changes a script that grants the lock to a client that shares it.
@@ -27,11 +27,11 @@ trait Several {
 
 impl Several for Script {
     fn share(self, client: u32, ms: i64, share: Share) -> Self {
-        self.granted(client, (ms - 1, ms + 1), call(share, 0), ms)
+        self.granted(client, (ms - 1, ms + 1), action(share, 0), ms)
     }
 
     fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self {
-        let mut script = self.granted(client, (from_ms, granted_ms + 1), call(share, 3_000), granted_ms);
+        let mut script = self.granted(client, (from_ms, granted_ms + 1), action(share, 3_000), granted_ms);
         script.ops.last_mut().unwrap().id = i64::from(client);
         script
     }
@@ -42,7 +42,7 @@ impl Several for Script {
     }
 
     fn sent_again(mut self) -> Self {
-        if let Call::Acquire { sent_again, .. } = &mut self.ops.last_mut().unwrap().call {
+        if let Action::Acquire { sent_again, .. } = &mut self.ops.last_mut().unwrap().action {
             *sent_again = true;
         }
         self
@@ -92,16 +92,16 @@ fn more_holders_than_a_caller_bears_are_found() {
     let lost = [(Effect::Loss, 24_000, 26_000)];
     assert_eq!(two().share(3, 30, limit(2)).pass(Company::Alone, &lost), []);
     // When the grant was is not known for certain: one of the others can have come after it.
-    assert_eq!(kinds(&two().step(12, 5_000_000).granted(3, (11, 40), call(limit(2), 0), 15)), []);
+    assert_eq!(kinds(&two().step(12, 5_000_000).granted(3, (11, 40), action(limit(2), 0), 15)), []);
 }
 
 #[test]
 fn tokens_grow_for_every_kind_of_holder() {
-    let earlier = Script::new().share(1, 10, SHARED).granted(2, (30, 32), call(SHARED, 0), 9);
+    let earlier = Script::new().share(1, 10, SHARED).granted(2, (30, 32), action(SHARED, 0), 9);
     assert_eq!(kinds(&earlier), [Kind::TokenNotLarger]);
     // One token for several keys is larger than that of each.
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
-    let all = script.granted(2, (30, 32), call(Share::Alone, 0), 9).of(3);
+    let all = script.granted(2, (30, 32), action(Share::Alone, 0), 9).of(3);
     assert_eq!(kinds(&all), [Kind::TokenNotLarger]);
 }
 
@@ -113,8 +113,8 @@ fn a_lost_holder_among_several_is_found() {
     // LOCK.MEXTEND to a shorter lease of several keys: if its reply is that not all are held, this one is as it was.
     let extended = |script: Script, outcome| {
         let token = script.token(10);
-        let call = Call::Extend { token, lease: LEASE / 1_000 };
-        kinds(&script.op(1, (500, 502), call, outcome).of(2).grant(3, 1_190))
+        let action = Action::Extend { token, lease: LEASE / 1_000 };
+        kinds(&script.op(1, (500, 502), action, outcome).of(2).grant(3, 1_190))
     };
     let alone = || Script::new().grant(1, 10);
     assert_eq!(extended(alone(), Outcome::Refused), [Kind::TwoHolders]);
@@ -127,9 +127,9 @@ fn a_lease_ends_with_its_connection_and_the_lock_later() {
     let bound = |session| {
         let script = Script::new();
         let token = script.token(10);
-        let call = Call::Acquire { share: SHARED, lease: LEASE, wait: 0, session, sent_again: false };
-        let script = script.op(1, (9, 11), call, Outcome::Granted(token));
-        script.op(1, (20, 21), Call::Extend { token, lease: LEASE }, Outcome::Unknown)
+        let action = Action::Acquire { share: SHARED, lease: LEASE, wait: 0, session, sent_again: false };
+        let script = script.op(1, (9, 11), action, Outcome::Granted(token));
+        script.op(1, (20, 21), Action::Extend { token, lease: LEASE }, Outcome::Unknown)
     };
     let checked = |session| kinds(&bound(session).check(1, 30, 10, 0).release(1, 40, 10, 1));
     assert_eq!(checked(true), []);
@@ -144,7 +144,7 @@ fn an_extension_of_keys_not_held_is_found() {
     let left = |outcome, left| {
         let script = Script::new().grant(1, 10);
         let token = script.token(10);
-        let script = script.op(1, (500, 502), Call::Extend { token, lease: LEASE }, outcome).of(2);
+        let script = script.op(1, (500, 502), Action::Extend { token, lease: LEASE }, outcome).of(2);
         kinds(&script.check(1, 600, 10, left))
     };
     assert_eq!(left(Outcome::Refused, 410), []);
@@ -154,19 +154,19 @@ fn an_extension_of_keys_not_held_is_found() {
 }
 
 /// The keys of one client with the same grant, and what was answered for them at once.
-fn answered(scripts: &[Script], (call, outcome): (Call, Outcome), events: &[(Effect, Moment, Moment)]) -> bool {
-    answered_beside(scripts, (call, outcome), events, Company::Alone)
+fn answered(scripts: &[Script], (action, outcome): (Action, Outcome), events: &[(Effect, Moment, Moment)]) -> bool {
+    answered_beside(scripts, (action, outcome), events, Company::Alone)
 }
 
 fn answered_beside(
     scripts: &[Script],
-    (call, outcome): (Call, Outcome),
+    (action, outcome): (Action, Outcome),
     events: &[(Effect, Moment, Moment)],
     company: Company,
 ) -> bool {
     let of = scripts.len();
     let op = |script: &Script| {
-        let op = Op { client: 1, call, of, id: 0, outcome, from: 500_000, sent: 500_000, until: 501_000 };
+        let op = Op { client: 1, action, of, id: 0, outcome, from: 500_000, sent: 500_000, until: 501_000 };
         KeyHistory { ops: [&script.ops[..], &[op]].concat(), ..script.history(company) }
     };
     let histories: Vec<KeyHistory> = scripts.iter().map(op).collect();
@@ -188,8 +188,8 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
             if let Outcome::Granted(_) = op.outcome {
                 op.outcome = Outcome::Granted(token);
             }
-            if let Call::Release { .. } = op.call {
-                op.call = Call::Release { token };
+            if let Action::Release { .. } = op.action {
+                op.action = Action::Release { token };
             }
         }
         Script { clock: clock.clone(), ..script }
@@ -198,8 +198,8 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
     let gone = || on_clock(Script::new().grant(1, 10).release(1, 20, 10, 1));
     let never = || on_clock(Script::new());
     let over = || Script { clock: clock.clone(), ops: held().ops };
-    let released = |outcome| (Call::Release { token }, outcome);
-    let extended = |outcome| (Call::Extend { token, lease: LEASE }, outcome);
+    let released = |outcome| (Action::Release { token }, outcome);
+    let extended = |outcome| (Action::Extend { token, lease: LEASE }, outcome);
     // LOCK.MEXTEND: all are held, or at least one is not.
     assert!(answered(&[held(), held()], extended(Outcome::Answer(1)), &[]));
     assert!(!answered(&[held(), held()], extended(Outcome::Refused), &[]));
@@ -287,7 +287,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
     // Its time was over long after the other had the lock.
     let refused = |wait_ms| {
         let script = Script::new().wait(1, 10, 200, SHARED);
-        let mut script = script.op(2, (20, 21 + wait_ms), call(SHARED, wait_ms), Outcome::Refused);
+        let mut script = script.op(2, (20, 21 + wait_ms), action(SHARED, wait_ms), Outcome::Refused);
         script.ops.last_mut().unwrap().id = 2;
         in_queue(&script, at, &[1, 2], &[])
     };
@@ -298,7 +298,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
 #[test]
 fn a_partial_grant_is_found() {
     let refused = || {
-        let mut script = Script::new().op(7, (10, 12), call(Share::Alone, 0), Outcome::Refused).of(3);
+        let mut script = Script::new().op(7, (10, 12), action(Share::Alone, 0), Outcome::Refused).of(3);
         script.ops[0].id = 7;
         script
     };

@@ -3,7 +3,7 @@
 
 use super::linear::Verdict;
 use super::{linear, pass, Kind};
-use crate::history::{Call, Company, Effect, Event, KeyHistory, Op, Outcome, Share, Terms};
+use crate::history::{Action, Company, Effect, Event, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, Step, Watch};
 
 pub(super) const MARGIN: i64 = 200_000;
@@ -43,16 +43,16 @@ impl Script {
         self.clock.watch.unix(ms * 1_000)
     }
 
-    pub(super) fn op(mut self, client: u32, (from, until): (i64, i64), call: Call, outcome: Outcome) -> Self {
+    pub(super) fn op(mut self, client: u32, (from, until): (i64, i64), action: Action, outcome: Outcome) -> Self {
         let (from, until) = (from * 1_000, until * 1_000);
-        self.ops.push(Op { client, call, of: 1, id: 0, outcome, from, sent: from, until });
+        self.ops.push(Op { client, action, of: 1, id: 0, outcome, from, sent: from, until });
         self
     }
 
     /// A grant at that millisecond of the wall clock of the machine.
-    pub(super) fn granted(self, client: u32, span: (i64, i64), call: Call, ms: i64) -> Self {
+    pub(super) fn granted(self, client: u32, span: (i64, i64), action: Action, ms: i64) -> Self {
         let token = self.token(ms);
-        self.op(client, span, call, Outcome::Granted(token))
+        self.op(client, span, action, Outcome::Granted(token))
     }
 
     /// A grant at the middle of an ACQUIRE of two milliseconds.
@@ -60,19 +60,19 @@ impl Script {
         self.granted(client, (ms - 1, ms + 1), acquire(0), ms)
     }
 
-    pub(super) fn answer(self, client: u32, ms: i64, call: Call, answer: i64) -> Self {
-        self.op(client, (ms - 1, ms + 1), call, Outcome::Answer(answer))
+    pub(super) fn answer(self, client: u32, ms: i64, action: Action, answer: i64) -> Self {
+        self.op(client, (ms - 1, ms + 1), action, Outcome::Answer(answer))
     }
 
     pub(super) fn release(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
         let token = self.token(granted_ms);
-        self.answer(client, ms, Call::Release { token }, answer)
+        self.answer(client, ms, Action::Release { token }, answer)
     }
 
     /// LOCK.CHECK, with this many milliseconds of lease left.
     pub(super) fn check(self, client: u32, ms: i64, granted_ms: i64, left: i64) -> Self {
         let token = self.token(granted_ms);
-        self.answer(client, ms, Call::Check { token }, left)
+        self.answer(client, ms, Action::Check { token }, left)
     }
 
     /// The wall clock is set at that millisecond, so far ahead of the machine's.
@@ -83,7 +83,7 @@ impl Script {
 
     pub(super) fn extend(self, client: u32, ms: i64, granted_ms: i64, answer: i64) -> Self {
         let token = self.token(granted_ms);
-        self.answer(client, ms, Call::Extend { token, lease: LEASE }, answer)
+        self.answer(client, ms, Action::Extend { token, lease: LEASE }, answer)
     }
 
     pub(super) fn history(&self, company: Company) -> KeyHistory {
@@ -116,8 +116,8 @@ impl Script {
     }
 }
 
-fn acquire(wait_ms: i64) -> Call {
-    Call::Acquire { share: Share::Alone, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
+fn acquire(wait_ms: i64) -> Action {
+    Action::Acquire { share: Share::Alone, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
 }
 
 #[test]
@@ -271,13 +271,13 @@ fn permitted_losses_and_failovers_excuse_only_what_they_explain() {
 
 #[test]
 fn classic_clients_hold_by_their_own_clock() {
-    let take = |read_ms: i64, is_getset| Call::ClassicTake { lease: LEASE, read_at: read_ms * 1_000, is_getset };
+    let take = |read_ms: i64, is_getset| Action::ClassicTake { lease: LEASE, read_at: read_ms * 1_000, is_getset };
     let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
     assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
     assert_eq!(held().grant(2, 1_011).pass(Company::Mixed, &[]), []);
     // A client deletes in time, and its DEL arrives late because the server stood still.
     let late = |until_ms| {
-        let drop = Call::ClassicDrop { end: 1_010_000 };
+        let drop = Action::ClassicDrop { end: 1_010_000 };
         held()
             .op(1, (900, until_ms), drop, Outcome::Answer(1))
             .grant(2, 1_300)
@@ -291,11 +291,11 @@ fn classic_clients_hold_by_their_own_clock() {
 #[test]
 fn a_classic_client_that_deletes_a_lost_lock_is_excused() {
     let take = |client, ms: i64, script: Script| {
-        let call = Call::ClassicTake { lease: LEASE, read_at: ms * 1_000, is_getset: false };
-        script.op(client, (ms, ms + 1), call, Outcome::Granted(0))
+        let action = Action::ClassicTake { lease: LEASE, read_at: ms * 1_000, is_getset: false };
+        script.op(client, (ms, ms + 1), action, Outcome::Granted(0))
     };
     let drop = |client, ms: i64, script: Script| {
-        script.op(client, (ms, ms + 1), Call::ClassicDrop { end: 900_000 }, Outcome::Answer(1))
+        script.op(client, (ms, ms + 1), Action::ClassicDrop { end: 900_000 }, Outcome::Answer(1))
     };
     // It is lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
     let script = take(2, 100, take(1, 10, Script::new()));
@@ -321,7 +321,7 @@ fn an_unanswered_operation_may_have_happened() {
     let script = |outcome| {
         let script = Script::new().grant(1, 10);
         let token = script.token(10);
-        script.op(1, (20, 30), Call::Release { token }, outcome)
+        script.op(1, (20, 30), Action::Release { token }, outcome)
     };
     script(Outcome::Unknown).grant(2, 500).assert_good();
     script(Outcome::Unknown).op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
@@ -340,7 +340,7 @@ fn an_unanswered_operation_may_have_happened() {
 fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
     let refused = |script: Script, ms| script.op(2, (ms, ms + 1), acquire(0), Outcome::Refused);
     let lost = || refused(Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown), 50);
-    let cancelled = |answer| lost().answer(1, 100, Call::Cancel { attempt: 10_000 }, answer);
+    let cancelled = |answer| lost().answer(1, 100, Action::Cancel { attempt: 10_000 }, answer);
     assert!(refused(lost(), 150).has_order());
     assert!(!refused(cancelled(1), 150).has_order());
     assert!(cancelled(1).grant(2, 150).has_order());
@@ -351,8 +351,8 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
 #[test]
 fn a_repeated_command_prolongs_its_grant() {
     let script = |sent_again| {
-        let call = Call::Acquire { share: Share::Alone, lease: LEASE, wait: 0, session: false, sent_again };
-        Script::new().granted(1, (9, 900), call, 10).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
+        let action = Action::Acquire { share: Share::Alone, lease: LEASE, wait: 0, session: false, sent_again };
+        Script::new().granted(1, (9, 900), action, 10).op(2, (1_500, 1_501), acquire(0), Outcome::Refused)
     };
     assert!(script(true).has_order());
     assert!(!script(false).has_order());
@@ -361,7 +361,7 @@ fn a_repeated_command_prolongs_its_grant() {
 #[test]
 fn a_grant_with_a_known_span_can_precede_another() {
     // The clock was set during the request, so its token does not show the time of the grant.
-    let take = |read_at| Call::ClassicTake { lease: LEASE, read_at, is_getset: false };
+    let take = |read_at| Action::ClassicTake { lease: LEASE, read_at, is_getset: false };
     let script = Script::new().step(100, 5_000_000).granted(1, (50, 110), acquire(0), 10);
     let script = script.op(2, (99, 111), take(99_000), Outcome::Granted(0)).release(1, 150, 10, 1);
     assert_eq!(script.pass(Company::Mixed, &[]), []);
@@ -384,7 +384,7 @@ fn impossible_histories_have_no_order() {
     assert!(!Script::new().grant(1, 10).extend(1, 1_300, 10, 1).has_order());
     // Recovered though it is free, or held.
     let recovered =
-        |script: Script, ms: i64| script.granted(2, (ms - 1, ms + 1), Call::Recover { lease: LEASE }, ms).has_order();
+        |script: Script, ms: i64| script.granted(2, (ms - 1, ms + 1), Action::Recover { lease: LEASE }, ms).has_order();
     assert!(!recovered(Script::new(), 500));
     assert!(!recovered(Script::new().grant(1, 10), 500));
     assert!(recovered(Script::new().grant(1, 10), 1_300));

@@ -2,7 +2,7 @@
 
 use super::notified::{self, Notified};
 use super::{outcome, Client};
-use crate::history::{Call, Outcome, Share};
+use crate::history::{Action, Outcome, Share};
 use crate::moment::Moment;
 use std::time::Duration;
 
@@ -51,12 +51,12 @@ impl Attempt<'_> {
         let command = self.command(id, self.wait_ms);
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let Self { keys, share, session, .. } = *self;
-        let call = |sent_again| Call::Acquire { share, lease, wait, session, sent_again };
+        let action = |sent_again| Action::Acquire { share, lease, wait, session, sent_again };
         let mut from = client.world.now();
         if client.dice.percent(4) {
             let after = Duration::from_millis(client.dice.between(0, self.wait_ms.max(1)));
             client.link.send_and_die(&command, after);
-            client.note_all(keys, call(false), known, Outcome::Unknown, (from, from));
+            client.note_all(keys, action(false), known, Outcome::Unknown, (from, from));
             return None;
         }
         // A lost reply is asked for again with the same ID; a few times.
@@ -69,7 +69,7 @@ impl Attempt<'_> {
                 from = sent;
             }
             let reply = client.link.call(&command);
-            let outcome = outcome(call(sent_again), reply.as_ref());
+            let outcome = outcome(action(sent_again), reply.as_ref());
             let may_be_lost = outcome == Outcome::Unknown || (sent_again && matches!(outcome, Outcome::Error(_)));
             if may_be_lost && self.with_id && !client.world.is_over() && client.dice.percent(75) {
                 sent_again = true;
@@ -78,7 +78,7 @@ impl Attempt<'_> {
             }
             // An error says that this one was not done, not that the earlier ones were not.
             let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
-            client.note_all(keys, call(sent_again), known, outcome, (from, sent));
+            client.note_all(keys, action(sent_again), known, outcome, (from, sent));
             if may_be_lost && self.with_id && client.dice.percent(50) {
                 for key in keys {
                     self.cancel(client, key, id, from);
@@ -99,7 +99,7 @@ impl Attempt<'_> {
             command.extend(self.share_words());
         }
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        client.run(key, Call::Cancel { attempt: from }, &command);
+        client.run(key, Action::Cancel { attempt: from }, &command);
     }
 
     fn share_words(&self) -> Vec<String> {

@@ -2,7 +2,7 @@
 //! it is not expired. Some do it wrong, with DEL and then SETNX, to show that the checks find them.
 
 use super::Client;
-use crate::history::{Call, Outcome};
+use crate::history::{Action, Outcome};
 use crate::moment::Unix;
 use testkit::Reply;
 
@@ -22,7 +22,7 @@ pub fn work(client: &mut Client<'_>, key: &str, pattern: Pattern) {
                 client.sleep_up_to(30);
                 // The holder checks before DEL, by the clock that it wrote.
                 if client.world.now() < end {
-                    client.run(key, Call::ClassicDrop { end }, &["DEL", key]);
+                    client.run(key, Action::ClassicDrop { end }, &["DEL", key]);
                 }
             }
         }
@@ -36,8 +36,8 @@ fn take(client: &mut Client<'_>, key: &str, pattern: Pattern) -> Option<i64> {
     let lease = i64::try_from(pattern.lease_ms * 1_000).unwrap();
     let beyond = i64::try_from(pattern.margin_ms * 1_000).unwrap();
     let (read_at, unix) = client.world.unix();
-    let call = Call::ClassicTake { lease, read_at, is_getset: false };
-    match client.run(key, call, &["SETNX", key, &text(unix + lease + beyond)]) {
+    let action = Action::ClassicTake { lease, read_at, is_getset: false };
+    match client.run(key, action, &["SETNX", key, &text(unix + lease + beyond)]) {
         Outcome::Granted(_) => return Some(read_at + lease),
         Outcome::Refused => {}
         _ => return None,
@@ -50,8 +50,8 @@ fn take(client: &mut Client<'_>, key: &str, pattern: Pattern) -> Option<i64> {
     let stamp = text(unix + lease + beyond);
     if pattern.is_wrong {
         client.link.call(&["DEL", key])?;
-        let call = Call::ClassicTake { lease, read_at, is_getset: false };
-        let outcome = client.run(key, call, &["SETNX", key, &stamp]);
+        let action = Action::ClassicTake { lease, read_at, is_getset: false };
+        let outcome = client.run(key, action, &["SETNX", key, &stamp]);
         return matches!(outcome, Outcome::Granted(_)).then_some(read_at + lease);
     }
     let from = client.world.now();
@@ -62,7 +62,7 @@ fn take(client: &mut Client<'_>, key: &str, pattern: Pattern) -> Option<i64> {
         Some(Reply::Text(_)) => Outcome::Refused,
         Some(_) => Outcome::Error("refused"),
     };
-    client.note(key, Call::ClassicTake { lease, read_at, is_getset: true }, outcome, (from, from));
+    client.note(key, Action::ClassicTake { lease, read_at, is_getset: true }, outcome, (from, from));
     matches!(outcome, Outcome::Granted(_)).then_some(read_at + lease)
 }
 

@@ -3,7 +3,7 @@
 
 use super::ask::Attempt;
 use super::{Client, Habits};
-use crate::history::{Call, Outcome, Share};
+use crate::history::{Action, Outcome, Share};
 
 /// Works on the keys that `next_key` returns; `None`: not now.
 pub fn work(client: &mut Client<'_>, habits: Habits, next_key: &dyn Fn() -> Option<String>) {
@@ -29,7 +29,7 @@ fn take(client: &mut Client<'_>, key: &str, habits: Habits) -> Option<(i64, u64)
     let lease = i64::try_from(lease_ms * 1_000).unwrap();
     if client.dice.percent(5) {
         let command = ["LOCK.RECOVER", key, "PX", &lease_ms.to_string()];
-        return token_of(client.run(key, Call::Recover { lease }, &command)).map(|token| (token, lease_ms));
+        return token_of(client.run(key, Action::Recover { lease }, &command)).map(|token| (token, lease_ms));
     }
     let wait_ms = if client.dice.percent(70) { client.dice.between(50, 900) } else { 0 };
     let with_id = client.dice.percent(60);
@@ -49,7 +49,7 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
     let text = token.to_string();
     client.sleep_up_to(habits.hold_ms);
     if client.dice.percent(25) {
-        client.run(key, Call::Check { token }, &["LOCK.CHECK", key, &text]);
+        client.run(key, Action::Check { token }, &["LOCK.CHECK", key, &text]);
     }
     if client.dice.percent(25) {
         extend(client, key, token, habits);
@@ -65,7 +65,7 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
         }
         _ => {}
     }
-    client.run(key, Call::Release { token }, &["LOCK.RELEASE", key, &text]);
+    client.run(key, Action::Release { token }, &["LOCK.RELEASE", key, &text]);
     // It forgot its release.
     if client.dice.percent(5) {
         client.sleep_up_to(habits.hold_ms);
@@ -75,5 +75,5 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
 
 fn extend(client: &mut Client<'_>, key: &str, token: i64, habits: Habits) {
     let (lease, text) = client.lease(habits);
-    client.run(key, Call::Extend { token, lease }, &["LOCK.EXTEND", key, &token.to_string(), "PX", &text]);
+    client.run(key, Action::Extend { token, lease }, &["LOCK.EXTEND", key, &token.to_string(), "PX", &text]);
 }

@@ -10,7 +10,7 @@ pub mod plain;
 pub mod script;
 pub mod several;
 
-use crate::history::{Call, Inspection, Op, Outcome};
+use crate::history::{Action, Inspection, Op, Outcome};
 use crate::moment::Moment;
 use crate::world::World;
 use link::Link;
@@ -52,27 +52,34 @@ impl<'a> Client<'a> {
     }
 
     /// Sends a command and records its outcome.
-    pub fn run(&mut self, key: &str, call: Call, command: &[&str]) -> Outcome {
-        self.run_all(&[key], call, command)
+    pub fn run(&mut self, key: &str, action: Action, command: &[&str]) -> Outcome {
+        self.run_all(&[key], action, command)
     }
 
     /// The same for several keys.
-    pub fn run_all(&mut self, keys: &[&str], call: Call, command: &[&str]) -> Outcome {
+    pub fn run_all(&mut self, keys: &[&str], action: Action, command: &[&str]) -> Outcome {
         let from = self.world.now();
         let reply = self.link.call(command);
-        let outcome = outcome_of_all(call, reply.as_ref(), keys.len());
-        self.note_all(keys, call, 0, outcome, (from, from));
+        let outcome = outcome_of_all(action, reply.as_ref(), keys.len());
+        self.note_all(keys, action, 0, outcome, (from, from));
         outcome
     }
 
     /// Records an operation that was first and last sent at those moments.
-    pub fn note(&mut self, key: &str, call: Call, outcome: Outcome, (from, sent): (Moment, Moment)) {
-        self.note_all(&[key], call, 0, outcome, (from, sent));
+    pub fn note(&mut self, key: &str, action: Action, outcome: Outcome, (from, sent): (Moment, Moment)) {
+        self.note_all(&[key], action, 0, outcome, (from, sent));
     }
 
     /// The same for several keys, and an ID.
-    pub fn note_all(&mut self, keys: &[&str], call: Call, id: i64, outcome: Outcome, (from, sent): (Moment, Moment)) {
-        let op = Op { client: self.number, call, of: keys.len(), id, outcome, from, sent, until: self.world.now() };
+    pub fn note_all(
+        &mut self,
+        keys: &[&str],
+        action: Action,
+        id: i64,
+        outcome: Outcome,
+        (from, sent): (Moment, Moment),
+    ) {
+        let op = Op { client: self.number, action, of: keys.len(), id, outcome, from, sent, until: self.world.now() };
         self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
     }
 
@@ -89,26 +96,26 @@ impl<'a> Client<'a> {
 }
 
 /// What a reply means.
-pub fn outcome(call: Call, reply: Option<&Reply>) -> Outcome {
-    match (call, reply) {
+pub fn outcome(action: Action, reply: Option<&Reply>) -> Outcome {
+    match (action, reply) {
         (_, None) => Outcome::Unknown,
         (_, Some(Reply::Error(text))) => Outcome::Error(code(text)),
-        (_, Some(Reply::Nil)) | (Call::ClassicTake { .. }, Some(Reply::Int(0))) => Outcome::Refused,
-        (Call::Acquire { .. }, Some(Reply::Int(token))) => Outcome::Granted(*token),
-        (Call::Recover { .. }, Some(Reply::List(details))) => Outcome::Granted(details[0].int()),
-        (Call::ClassicTake { .. }, Some(Reply::Int(1))) | (Call::PlainTake { .. }, Some(Reply::Status(_))) => {
+        (_, Some(Reply::Nil)) | (Action::ClassicTake { .. }, Some(Reply::Int(0))) => Outcome::Refused,
+        (Action::Acquire { .. }, Some(Reply::Int(token))) => Outcome::Granted(*token),
+        (Action::Recover { .. }, Some(Reply::List(details))) => Outcome::Granted(details[0].int()),
+        (Action::ClassicTake { .. }, Some(Reply::Int(1))) | (Action::PlainTake { .. }, Some(Reply::Status(_))) => {
             Outcome::Granted(0)
         }
         (_, Some(Reply::Int(number))) => Outcome::Answer(*number),
-        (_, Some(other)) => panic!("{call:?}: {other:?}"),
+        (_, Some(other)) => panic!("{action:?}: {other:?}"),
     }
 }
 
 /// The same for several keys: LOCK.MEXTEND replies whether all are held, LOCK.MRELEASE how many were.
-pub fn outcome_of_all(call: Call, reply: Option<&Reply>, of: usize) -> Outcome {
-    match (call, outcome(call, reply)) {
-        (Call::Extend { .. }, Outcome::Answer(0)) if of > 1 => Outcome::Refused,
-        (Call::Release { .. }, Outcome::Answer(count)) if of > 1 => match usize::try_from(count) {
+pub fn outcome_of_all(action: Action, reply: Option<&Reply>, of: usize) -> Outcome {
+    match (action, outcome(action, reply)) {
+        (Action::Extend { .. }, Outcome::Answer(0)) if of > 1 => Outcome::Refused,
+        (Action::Release { .. }, Outcome::Answer(count)) if of > 1 => match usize::try_from(count) {
             Ok(0) => Outcome::Answer(0),
             Ok(count) if count == of => Outcome::Answer(1),
             _ => Outcome::Part(count),

@@ -3,7 +3,7 @@
 
 use super::ask::{micros, Attempt};
 use super::{outcome, Client};
-use crate::history::{Call, Outcome};
+use crate::history::{Action, Outcome};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use testkit::{Conn, Reply};
@@ -43,7 +43,7 @@ pub fn channel(number: u32) -> String {
 pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let Attempt { keys, share, lease_ms, wait_ms, session, .. } = *attempt;
     let id = i64::try_from(client.dice.next() >> 1).unwrap();
-    let call = |is_steady: bool| Call::Acquire {
+    let action = |is_steady: bool| Action::Acquire {
         share,
         lease: micros(lease_ms),
         wait: micros(wait_ms),
@@ -78,7 +78,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 has_waited = true;
                 if client.dice.percent(disappears) {
                     // It disappears.
-                    client.note_all(keys, call(false), id, Outcome::Unknown, (from, sent));
+                    client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
                     return Notified::Nothing;
                 }
                 let time = Duration::from_millis(client.dice.between(5, 300));
@@ -90,11 +90,11 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
             }
             Some(Reply::Error(text)) if text.starts_with("ERR NOTIFY") => return Notified::Unable,
             reply => {
-                let outcome = outcome(call(false), reply.as_ref());
+                let outcome = outcome(action(false), reply.as_ref());
                 if let Outcome::Granted(token) = outcome {
                     client.world.claims.fetch_add(usize::from(has_waited), Ordering::Relaxed);
                     let sent = if is_steady { from } else { sent };
-                    client.note_all(keys, call(is_steady), id, outcome, (from, sent));
+                    client.note_all(keys, action(is_steady), id, outcome, (from, sent));
                     return Notified::Granted(token);
                 }
                 is_steady = false;
@@ -104,10 +104,10 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         is_steady &= subscriber.0.is_some();
     };
     if is_steady && is_over {
-        client.note_all(keys, call(true), id, Outcome::Refused, (from, from));
+        client.note_all(keys, action(true), id, Outcome::Refused, (from, from));
     } else {
         // It may have been granted without having claimed it, or claimed it without a reply.
-        client.note_all(keys, call(false), id, Outcome::Unknown, (from, sent));
+        client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
     }
     if client.dice.percent(cancels) {
         for key in keys {

@@ -1,7 +1,7 @@
 //! Clients of SET NX PX with compare and delete.
 
 use super::Client;
-use crate::history::{Call, Outcome};
+use crate::history::{Action, Outcome};
 
 const DROP: &str = "if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -13,10 +13,10 @@ pub fn work(client: &mut Client<'_>, key: &str, lease_ms: u64) {
         }
         let secret = format!("plain-{}-{}", client.number, client.dice.next());
         let command = ["SET", key, &secret, "NX", "PX", &lease_text];
-        if matches!(client.run(key, Call::PlainTake { lease }, &command), Outcome::Granted(_)) {
+        if matches!(client.run(key, Action::PlainTake { lease }, &command), Outcome::Granted(_)) {
             client.sleep_up_to(30);
             if client.dice.percent(85) {
-                client.run(key, Call::PlainDrop, &["EVAL", DROP, "1", key, &secret]);
+                client.run(key, Action::PlainDrop, &["EVAL", DROP, "1", key, &secret]);
             }
         }
         client.sleep_up_to(40);

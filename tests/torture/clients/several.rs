@@ -3,7 +3,7 @@
 
 use super::ask::Attempt;
 use super::{Client, Habits};
-use crate::history::{Call, Outcome, Share};
+use crate::history::{Action, Outcome, Share};
 
 /// What it holds, or held.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     client.sleep_up_to(habits.hold_ms);
     if client.dice.percent(25) {
         let key = keys[client.dice.index(keys.len())];
-        client.run(key, Call::Check { token: *token }, &["LOCK.CHECK", key, &text]);
+        client.run(key, Action::Check { token: *token }, &["LOCK.CHECK", key, &text]);
     }
     match client.dice.below(8) {
         0 | 1 => extend_all(client, grant, habits),
@@ -76,7 +76,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
             let held = |key: &&&str| keys.contains(*key);
             let more: Vec<&str> = all.iter().filter(|key| !held(key)).take(1).copied().collect();
             extend_all(client, &Grant { keys: [&keys[..], &more].concat(), token: *token }, habits);
-            client.run(keys[0], Call::Check { token: *token }, &["LOCK.CHECK", keys[0], &text]);
+            client.run(keys[0], Action::Check { token: *token }, &["LOCK.CHECK", keys[0], &text]);
         }
         _ => {}
     }
@@ -111,7 +111,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
 }
 
 fn release(client: &mut Client<'_>, key: &str, token: i64) {
-    client.run(key, Call::Release { token }, &["LOCK.RELEASE", key, &token.to_string()]);
+    client.run(key, Action::Release { token }, &["LOCK.RELEASE", key, &token.to_string()]);
 }
 
 /// LOCK.MRELEASE, in another order.
@@ -120,14 +120,14 @@ fn release_all(client: &mut Client<'_>, grant: &Grant<'_>) {
     keys.reverse();
     let (count, token) = (keys.len().to_string(), grant.token.to_string());
     let command = [&["LOCK.MRELEASE", &count], &keys[..], &[&token]].concat();
-    client.run_all(&keys, Call::Release { token: grant.token }, &command);
+    client.run_all(&keys, Action::Release { token: grant.token }, &command);
 }
 
 fn extend_one(client: &mut Client<'_>, grant: &Grant<'_>, habits: Habits) {
     let (lease, text) = client.lease(habits);
     let key = grant.keys[client.dice.index(grant.keys.len())];
     let command = ["LOCK.EXTEND", key, &grant.token.to_string(), "PX", &text];
-    client.run(key, Call::Extend { token: grant.token, lease }, &command);
+    client.run(key, Action::Extend { token: grant.token, lease }, &command);
 }
 
 /// LOCK.MEXTEND
@@ -135,5 +135,5 @@ fn extend_all(client: &mut Client<'_>, grant: &Grant<'_>, habits: Habits) {
     let (lease, text) = client.lease(habits);
     let (count, token) = (grant.keys.len().to_string(), grant.token.to_string());
     let command = [&["LOCK.MEXTEND", &count], &grant.keys[..], &[&token, "PX", &text]].concat();
-    client.run_all(&grant.keys, Call::Extend { token: grant.token, lease }, &command);
+    client.run_all(&grant.keys, Action::Extend { token: grant.token, lease }, &command);
 }

@@ -21,9 +21,9 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
     let mut locks = Locks::start();
     let mut token: i64 = locks.hold().parse().unwrap();
-    let mut line: Vec<_> = (0..64).map(|_| locks.wait(&[])).collect();
+    let mut queue: Vec<_> = (0..64).map(|_| locks.wait(&[])).collect();
     for round in 0..3 {
-        for (n, waiter) in line.iter_mut().enumerate() {
+        for (n, waiter) in queue.iter_mut().enumerate() {
             locks.release(token);
             token = waiter.granted();
             // It goes to the end of the queue again.
@@ -38,10 +38,10 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
 fn expired_locks_are_granted_in_order_too() {
     let mut locks = Locks::start();
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
-    let mut line: Vec<_> =
+    let mut queue: Vec<_> =
         (0..16).map(|_| locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "20", "WAIT", "30000"])).collect();
     // Nobody releases it: each grant expires.
-    let tokens: Vec<i64> = line.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
+    let tokens: Vec<i64> = queue.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
 }
 

@@ -100,7 +100,7 @@ mod tests {
     /// The jumps that are seen when the clocks have moved on by that.
     fn seen(moves: [u64; 3]) -> Jumps {
         let mut clocks = Clocks::default();
-        assert!(clocks.compare(&START).is_none(), "the first look compares with nothing");
+        assert!(clocks.compare(&START).is_none(), "the first reading is compared with nothing");
         clocks.compare(&later(START, moves))
     }
 

@@ -172,7 +172,7 @@ mod tests {
     fn a_master_grants_only_while_enough_replicas_answer() {
         let settings = Settings { grace: Micros(1), wanted: 2, ..SETTINGS };
         let soon = START.after(Micros(1));
-        assert_eq!(Reign::begin(START).may_grant(&settings, soon), Err(Error::NoReplicas), "not looked at yet");
+        assert_eq!(Reign::begin(START).may_grant(&settings, soon), Err(Error::NoReplicas), "not checked yet");
         let mut reign = followed(&settings);
         assert_eq!(reign.may_grant(&settings, soon), Ok(()));
         for late in [&[Answer { offset: 9, lag_s: 0 }][..], &[Answer { offset: 9, lag_s: 11 }; 2], &[]] {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_inspect(&settings, START.after(Micros(50_000))));
         assert!(reign.has_to_inspect(&settings, START.after(Micros(50_001))));
-        assert!(!reign.has_to_inspect(&SETTINGS, at(9)), "where none are wanted they are not looked at");
+        assert!(!reign.has_to_inspect(&SETTINGS, at(9)), "where none are wanted they are not checked");
     }
 
     #[test]

@@ -298,14 +298,14 @@ mod tests {
     enum Step {
         Put(u64, u64, u64),
         Remove(u64),
-        Look(u64),
+        Inspect(u64),
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => (0..12_u64, 0..30_u64, 0..4_u64).prop_map(|(token, end, id)| Step::Put(token, end, id)),
             1 => (0..12_u64).prop_map(Step::Remove),
-            2 => (0..30_u64).prop_map(Step::Look),
+            2 => (0..30_u64).prop_map(Step::Inspect),
         ]
     }
 
@@ -330,7 +330,7 @@ mod tests {
                         let at = plain.iter().position(|known| known.token == token);
                         prop_assert_eq!(holders.remove(token), at.map(|at| plain.remove(at)));
                     }
-                    Step::Look(at) => {
+                    Step::Inspect(at) => {
                         now = at;
                         holders.advance(UnixMicros(at));
                     }

@@ -31,6 +31,6 @@ fn after_a_clock_step_nothing_is_granted_until_the_replicas_are_checked() {
         assert_eq!(extended, Err(Error::NoReplicas), "the clock was set by {ahead} s");
         assert_eq!(acquire(&node, name), Err(Error::NoReplicas), "the clock was set by {ahead} s");
         node.event(|entry| entry.tick());
-        assert!(acquire(&node, name).is_ok(), "they were looked at");
+        assert!(acquire(&node, name).is_ok(), "they were checked");
     }
 }

@@ -143,7 +143,7 @@ pub enum Keeps {
 pub const EXCLUSION: &str = "at most one client believes to hold the lock";
 pub const GRANTS: &str =
     "each grant follows the order, with a larger token, after the one before; a holder gets its token again";
-pub const WAKE_UP: &str = "a lock that nobody has and somebody waits for is about to be looked at";
+pub const WAKE_UP: &str = "a lock that nobody has and somebody waits for is about to be tried";
 pub const LOST: &str = "a grant that nobody received is about to be passed on";
 pub const SERVED: &str = "in the end nobody waits";
 
@@ -207,7 +207,7 @@ impl Protocol {
         };
         let known = |conn: &u64| {
             let (server, blocked) = (&state.server, Blocked(*conn));
-            let has_session = || server.look(|node| node.driver.borrow().engine().sessions().holds(*conn));
+            let has_session = || server.inspect(|node| node.driver.borrow().engine().sessions().holds(*conn));
             server.blocked.contains(&blocked) || server.letters.contains(&blocked) || has_session()
         };
         let all = state.clients.iter().enumerate();
@@ -283,7 +283,7 @@ impl Protocol {
             }
         }
         actions.extend(server.letters.iter().map(|conn| Action::Deliver(conn.0)));
-        let next_end = server.look(|node| node.driver.borrow().engine().queues().next_end());
+        let next_end = server.inspect(|node| node.driver.borrow().engine().queues().next_end());
         let next_end = next_end.filter(|end| *end != MonotonicMicros(u64::MAX));
         let mut kept = vec![Keeps::ForEver];
         if left.places_over > 0 {
@@ -296,7 +296,7 @@ impl Protocol {
         if next_end.is_some() {
             actions.extend(kept.iter().map(|keeps| Action::EndComes(*keeps)));
         }
-        if server.look(|node| node.is_past_expiry(&steps::place())) {
+        if server.inspect(|node| node.is_past_expiry(&steps::place())) {
             actions.push(Action::NativeExpiry);
         }
         if is_timer_due(server) {
@@ -377,7 +377,7 @@ impl Model for Protocol {
 
 /// Whether the timer fires now.
 fn is_timer_due(server: &Server) -> bool {
-    server.look(|node| node.timer_at().is_some_and(|at| at <= node.world.borrow().wall))
+    server.inspect(|node| node.timer_at().is_some_and(|at| at <= node.world.borrow().wall))
 }
 
 /// Whether the server will try to serve the lock that somebody waits for no later than when its last holder has ended.
@@ -385,7 +385,7 @@ fn is_awake(state: &State) -> bool {
     if state.server.blocked.is_empty() {
         return true;
     }
-    state.server.look(|node| {
+    state.server.inspect(|node| {
         let (place, now) = (steps::place(), node.world.borrow().wall);
         let free_at = node.with_lock(&place, |lock| match lock {
             Lock::Held(until, _) => Some(until),

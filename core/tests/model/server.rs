@@ -57,8 +57,8 @@ impl Server {
         Self(Arc::new(Kept { number, form, fresh }))
     }
 
-    /// Inspects it.
-    pub fn look<R>(&self, body: impl FnOnce(&Node) -> R) -> R {
+    /// Runs `body` on the server as it is.
+    pub fn inspect<R>(&self, body: impl FnOnce(&Node) -> R) -> R {
         NODES.with_borrow(|nodes| {
             if let Some(node) = nodes.get(&self.0.number) {
                 return body(node);
@@ -70,7 +70,7 @@ impl Server {
 
     /// A copy that can change.
     pub fn copy(&self) -> Node {
-        self.look(Node::clone)
+        self.inspect(Node::clone)
     }
 }
 

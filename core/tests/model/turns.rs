@@ -42,7 +42,7 @@ fn a_timer_that_the_server_is_late_with_is_set_anew() {
     let timer = |node: &Node| node.world.borrow().timer.unwrap().0;
     node.pass(Micros(400_000));
     node.event(|entry| entry.tick());
-    assert!(node.fire(), "all lines are looked at");
+    assert!(node.fire(), "all queues are checked");
     let before = timer(&node);
     node.pass(Micros(700_000));
     node.event(|entry| entry.tick());

@@ -100,7 +100,7 @@ fn no_dead_waiter_blocks_a_free_lock() {
     locks.conn.int(&["DEL", "theirs"]);
     let mut fair = |name: &str| locks.conn.int(&["EVAL", FAIR, "2", "theirs", "queue", name]) == 1;
     for _ in 0..20 {
-        assert!(!fair("alive"), "the complaint: the lock is free, and the first in line is dead");
+        assert!(!fair("alive"), "the complaint: the lock is free, and the first in the queue is dead");
     }
 
     for death in ["closes", "is killed", "is killed in the turn of the hand-off"] {

@@ -55,10 +55,10 @@ fn info_of_waiters_matches_the_fixture() {
         let mut locks = Locks::on(Server::start());
         let (case, _waiters, _holder) = scene(&mut locks, resp3);
         let mut conn = connect(&locks.server, resp3);
-        for look in &fixture.inspect {
-            let args = case.args(&look.command);
+        for inspection in &fixture.inspect {
+            let args = case.args(&inspection.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&fixture.inspection_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.inspection_reply(inspection), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }
@@ -120,10 +120,10 @@ fn info_and_top_of_several_holders_match_the_fixture() {
         let mut locks = Locks::on(Server::start());
         let (case, _waiter, _holder) = several(&mut locks, resp3);
         let mut conn = connect(&locks.server, resp3);
-        for look in &fixture.several {
-            let args = case.args(&look.command);
+        for inspection in &fixture.several {
+            let args = case.args(&inspection.command);
             let reply = conn.raw(&args);
-            case.assert_reply(&fixture.inspection_reply(look), &reply, &format!("{args:?}, RESP3: {resp3}"));
+            case.assert_reply(&fixture.inspection_reply(inspection), &reply, &format!("{args:?}, RESP3: {resp3}"));
         }
     }
 }

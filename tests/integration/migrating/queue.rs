@@ -45,20 +45,20 @@ fn a_polling_library_starves_beside_a_full_queue() {
     };
     let mut conn = server.conn();
     let mut token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
-    let mut line: VecDeque<Conn> = (0..3).map(|_| waiter(server, "a")).collect();
+    let mut queue: VecDeque<Conn> = (0..3).map(|_| waiter(server, "a")).collect();
     polls.tell("take", "a", LEASE_S);
     until("it has polled often", || {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
-        let mut next = line.pop_front().unwrap();
+        let mut next = queue.pop_front().unwrap();
         token = next.read().int();
         // It goes to the end of the queue again, in which others now wait.
         next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
         conn.until_waiters("a", 3);
-        line.push_back(next);
+        queue.push_back(next);
         (conn.calls("set") > 15).then_some(())
     });
     assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
-    for mut last in line {
+    for mut last in queue {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         token = last.read().int();
     }

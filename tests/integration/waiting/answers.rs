@@ -214,24 +214,24 @@ fn a_newcomer_never_overtakes_the_queue() {
 #[test]
 fn each_database_has_its_own_queues() {
     let mut locks = Locks::start();
-    let mut lines = Vec::new();
+    let mut queues = Vec::new();
     for db in ["0", "1", "2"] {
         let mut conn = locks.server.conn();
         conn.ok(&["SELECT", db]);
         let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string();
         let mut waiting = locks.server.conn();
         waiting.ok(&["SELECT", db]);
-        lines.push((conn, token, locks.wait_on(waiting, &WAIT)));
+        queues.push((conn, token, locks.wait_on(waiting, &WAIT)));
     }
     // From one database, a lock of another: the command that frees it is not run in it.
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         let target = to.to_string();
-        let token = lines[to].1.clone();
-        let conn: &mut Conn = &mut lines[from].0;
+        let token = queues[to].1.clone();
+        let conn: &mut Conn = &mut queues[from].0;
         conn.ok(&["SELECT", &target]);
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
-        let granted = lines[to].2.granted();
-        assert!(lines[from].0.int(&["LOCK.CHECK", "k", &granted.to_string()]) > 0);
+        let granted = queues[to].2.granted();
+        assert!(queues[from].0.int(&["LOCK.CHECK", "k", &granted.to_string()]) > 0);
     }
 }
 

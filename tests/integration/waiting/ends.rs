@@ -64,7 +64,7 @@ fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
 }
 
 /// The number of its keys that have waiters.
-fn lines(locks: &mut Locks, kind: Kind) -> i64 {
+fn queues(locks: &mut Locks, kind: Kind) -> i64 {
     kind.keys().iter().map(|key| locks.conn.waiters(key)).sum()
 }
 
@@ -81,7 +81,7 @@ fn every_way_ends_a_wait_of_every_kind_once() {
         way(&mut locks, &mut waiter);
         assert!(name != "its time" || begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
         // It was in one queue, and has left it.
-        until("it has left", || (lines(&mut locks, kind) == 1).then_some(()));
+        until("it has left", || (queues(&mut locks, kind) == 1).then_some(()));
         assert_eq!(locks.conn.int(&["EXISTS", "other", "l"]), 0);
         assert_queue_moves_on(&mut locks, token, &mut [other]);
         // The next client that asks for all keys gets them.
@@ -99,7 +99,7 @@ fn cancelling_any_key_ends_a_wait_for_several() {
     assert_eq!(locks.conn.int(&["LOCK.CANCEL", "l", "8"]), 1);
     waiter.refused();
     // Its late copies are barred from that key, which counts as a place.
-    assert_eq!((lines(&mut locks, Kind::Several), locks.info("lock", "lock_places")), (0, 1));
+    assert_eq!((queues(&mut locks, Kind::Several), locks.info("lock", "lock_places")), (0, 1));
     assert_eq!(["k", "l"].map(|key| locks.conn.int(&["LOCK.CANCEL", key, "8"])), [0, 0]);
 }
 
@@ -156,7 +156,7 @@ fn a_newer_attempt_for_the_same_keys_replaces_the_older() {
     earlier.failed("UNBLOCKED");
     let mut others = locks.wait_with(&[&["LOCK.MACQUIRE", "2", "k", "x"], &wait[..]].concat());
     same.failed("UNBLOCKED");
-    assert_eq!(lines(&mut locks, Kind::Several), 2);
+    assert_eq!(queues(&mut locks, Kind::Several), 2);
     locks.release(token);
     let token = other.granted();
     others.assert_waits();

@@ -13,10 +13,10 @@ fn pass(locks: &mut Locks, time_ms: i64) {
 }
 
 /// Asserts that these get the lock one after the other, in this order.
-fn assert_order(locks: &mut Locks, token: impl std::fmt::Display, line: &mut [(&str, Waiter)]) {
+fn assert_order(locks: &mut Locks, token: impl std::fmt::Display, queue: &mut [(&str, Waiter)]) {
     let mut token = token.to_string();
-    let mut left = i64::try_from(line.len()).unwrap();
-    for (name, waiter) in line {
+    let mut left = i64::try_from(queue.len()).unwrap();
+    for (name, waiter) in queue {
         locks.release(token);
         token = waiter.granted().to_string();
         left -= 1;

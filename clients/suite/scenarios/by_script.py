@@ -29,6 +29,12 @@ def begin(driver, key, hold, **fields):
     return driver.begin("acquire", manager="m", hold=hold, key=key, **fields)
 
 
+def stays(conn, key, *kind):
+    """An attempt of the suite, which keeps the key of the queue from ending with the wait of another one."""
+    attempt = ("PX", LONG_LEASE, "WAIT", LONG_WAIT, "ID", 4711, "NOTIFY", "stays", *kind)
+    assert conn.script("lock_acquire", key, *attempt)[0] == "WAITING"
+
+
 def released(driver, *holds):
     for hold in holds:
         assert driver.do("release", hold=hold)["held"] is True
@@ -96,21 +102,22 @@ def a_wait_that_ends_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     theirs = take(conn, "report")
+    stays(conn, "report")
     driver = stage.opened(server)
     for wait_ms in (700, 0.001):
         began = time.monotonic()
         with fails("timeout", "report"):
             driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=wait_ms)
         assert 0.95 * wait_ms / 1000 <= time.monotonic() - began
-        until("nobody waits", lambda: conn.call("EXISTS", queue_of("report")) == 0)
+        until("it has left the queue", lambda: conn.info("report")["waiters"] == 1)
     if "cancel" in driver.ready["can"]:
         hold = begin(driver, "report", "c")
-        waits(conn, "report")
+        waits(conn, "report", 2)
         driver.do("cancel", of=hold.number)
         with fails("cancelled"):
             hold.get()
-        until("nobody waits", lambda: conn.call("EXISTS", queue_of("report")) == 0)
-    give(conn, "report", theirs)
+        until("it has left the queue", lambda: conn.info("report")["waiters"] == 1)
+    give(conn, "report", theirs)  # nobody listens to the channel of the one that stays
     assert nothing_is_left(conn, "report")
 
 
@@ -252,11 +259,12 @@ def a_limit_admits_so_many(stage):
         who.do("acquire", manager="m", hold=hold, key="pool", lease_ms=LONG_LEASE, limit=2)
     with fails("refused", "pool"):
         other.do("acquire", manager="m", hold="x", key="pool", lease_ms=30000, limit=2)
+    stays(conn, "pool", "LIMIT", 2)
     with fails("timeout", "pool"):
-        other.do("acquire", manager="m", hold="x", key="pool", lease_ms=30000, limit=2, wait_ms=300)
-    until("nobody waits", lambda: conn.call("EXISTS", queue_of("pool")) == 0)
+        other.do("acquire", manager="m", hold="x", key="pool", lease_ms=30000, limit=2, wait_ms=700)
+    until("it has left the queue", lambda: conn.info("pool")["waiters"] == 1)
     third = begin(driver, "pool", "c", limit=2)
-    waits(conn, "pool")
+    waits(conn, "pool", 2)
     assert not third.is_answered
     released(other, "b")
     third.get()

@@ -2,24 +2,24 @@
 //!
 //! It asks without waiting first, over the application's own connection. Only if somebody else has the lock, it joins
 //! the queue: a single one by blocking in pieces on one connection, several by NOTIFY, else by blocking on one of a few
-//! connections. Without the module it polls by script (wait.rs).
+//! connections. Without the module it joins the queue of the script by NOTIFY, and polls where it cannot (wait.rs).
+//! Each copy goes to the module or the script, whichever is there at that moment (copy.rs).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-
 use crate::clock::now;
+use crate::command::Command;
 use crate::connection::Connection;
 use crate::connections::Turn;
 use crate::error::{Error, Kind};
-use crate::failures::{Call, Failure, Reply, number, patient, text};
-use crate::hold::{Grant, Predecessor};
+use crate::failures::{Call, Failure, patient};
+use crate::hold::Grant;
 use crate::random::{part_of, random};
 use crate::request::Request;
 use crate::resources::Resources;
-use crate::sync::{First, Signal, first};
+use crate::sync::{Signal, first};
 
 /// How long a cancelled caller waits for its attempt to be given up at the server. It goes on in the background.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -41,14 +41,19 @@ pub(crate) struct Attempt {
     /// It may be in the queue, or have the lock.
     pub(crate) may_be_queued: bool,
     pub(crate) was_queued: bool,
+    /// The last copy went to the script.
     pub(crate) is_portable: bool,
+    /// The script may still get a copy whose connection was closed.
+    pub(crate) may_run: bool,
     pub(crate) no_notify: bool,
+    /// How long the last reply of the script allows to wait for a message.
+    pub(crate) asks_again: Option<Duration>,
     /// A call without a reply, on a connection that others use too. Its reply is awaited before anything else is sent.
-    late: Option<Call>,
+    pub(crate) late: Option<Call>,
     /// Such calls whose copies went another way. The server may still carry them out, when the attempt is long over.
-    overdue: Vec<Call>,
+    pub(crate) overdue: Vec<Call>,
     /// The call that was on its way when the caller gave up.
-    settling: Option<Call>,
+    pub(crate) settling: Option<Call>,
     /// When the request was sent that the last reply belongs to.
     pub(crate) sent: Duration,
 }
@@ -60,8 +65,10 @@ pub(crate) enum Asked {
     Refused,
     /// It is in the queue.
     Queued,
-    /// This server, or this user, cannot wait by NOTIFY.
+    /// This server, or this user, cannot wait by NOTIFY, or the script has no queue for this lock.
     NoNotify,
+    /// It cannot block: the module is gone.
+    Moved,
 }
 
 impl Attempt {
@@ -81,7 +88,9 @@ impl Attempt {
             may_be_queued: false,
             was_queued: false,
             is_portable: false,
+            may_run: false,
             no_notify: false,
+            asks_again: None,
             late: None,
             overdue: Vec::new(),
             settling: None,
@@ -139,57 +148,53 @@ impl Attempt {
 
     async fn get(&mut self) -> Result<Grant, Failure> {
         loop {
-            self.is_portable = self.resources.is_portable();
-            if self.is_portable {
-                if let Some(grant) = Box::pin(self.poll()).await? {
-                    return Ok(grant);
-                }
-                continue; // it may be loaded by now
-            }
-            let may_be_queued = self.may_be_queued;
-            match self.by_module().await {
-                Err(failure) if failure.is_unknown_command() && self.resources.miss_module(&failure) => {
-                    self.may_be_queued = may_be_queued;
-                }
-                outcome => return outcome,
+            if let Some(grant) = self.tried().await? {
+                return Ok(grant);
             }
         }
     }
 
-    async fn by_module(&mut self) -> Result<Grant, Failure> {
+    /// Nothing: the module has come or gone, and there is another way now.
+    async fn tried(&mut self) -> Result<Option<Grant>, Failure> {
         if self.resources.blocking.is_ready()
             && let Some(grant) = Box::pin(self.alone()).await?
         {
-            return Ok(grant);
+            return Ok(Some(grant));
         }
         let waits = !self.request.wait().is_zero();
         if waits
             && self.resources.subscription.is_up()
-            && self.resources.notifies.load(Ordering::SeqCst)
+            && self.may_notify()
             && let Some(grant) = Box::pin(self.by_notify()).await?
         {
-            return Ok(grant);
+            return Ok(Some(grant));
         }
         if let Asked::Granted(grant) = self.ask(Duration::ZERO, None, self.resources.reach.timeout).await? {
-            return Ok(grant);
+            return Ok(Some(grant));
         }
         if self.left().is_zero() {
-            self.may_be_queued = false; // its place delays no other attempt
             return Err(if waits { self.timed_out() } else { self.refused() });
         }
         if let Some(grant) = Box::pin(self.alone()).await? {
-            return Ok(grant);
+            return Ok(Some(grant));
         }
-        if self.resources.notifies.load(Ordering::SeqCst)
-            && !self.no_notify
+        if self.may_notify()
             && let Some(grant) = Box::pin(self.by_notify()).await?
         {
-            return Ok(grant);
+            return Ok(Some(grant));
         }
-        match Box::pin(self.by_blocking()).await? {
-            Some(grant) => Ok(grant),
-            None => Err(self.timed_out()),
+        if self.is_portable {
+            return Box::pin(self.poll()).await;
         }
+        Box::pin(self.by_blocking()).await
+    }
+
+    /// Whether it can wait for messages.
+    pub(crate) fn may_notify(&self) -> bool {
+        let resources = &self.resources;
+        resources.notifies.load(Ordering::SeqCst)
+            && !self.no_notify
+            && (!resources.is_portable() || resources.portable.has_queue(&self.request))
     }
 
     pub(crate) fn left(&self) -> Duration {
@@ -227,77 +232,40 @@ impl Attempt {
         channel: Option<&str>,
         timeout: Duration,
     ) -> Result<Asked, Failure> {
+        let resources = Arc::clone(&self.resources);
+        let blocks = !wait.is_zero() && channel.is_none();
         let mut wait = wait;
         loop {
-            let failure = match self.exchange(self.request.acquire(self.id, wait, channel), timeout).await {
+            if self.late.is_none() {
+                self.is_portable = resources.is_portable() && (blocks || !resources.asks_for_module());
+            }
+            if self.is_portable && blocks {
+                return Ok(Asked::Moved);
+            }
+            if self.is_portable && channel.is_some() && !resources.portable.has_queue(&self.request) {
+                return Ok(Asked::NoNotify);
+            }
+            let before = self.may_be_queued;
+            let failure = match self.copy(Command::Acquire { id: self.id, wait, channel }, timeout).await {
                 Ok(reply) => {
                     self.tries = 0;
-                    return self.read(&reply);
+                    return self.read(&reply, !wait.is_zero());
                 }
                 Err(failure) => failure,
             };
+            if !self.is_portable && failure.is_unknown_command() && resources.miss_module(&failure) {
+                self.may_be_queued = before;
+                continue;
+            }
             let is_refused = matches!(failure.code(), Some("ERR" | "NOPERM")) && !failure.is_unknown_command();
-            if channel.is_some() && is_refused && !self.resources.notify_works.load(Ordering::SeqCst) {
+            let may_be_notify = channel.is_some() && !self.is_portable;
+            if may_be_notify && is_refused && !resources.notify_works.load(Ordering::SeqCst) {
                 self.no_notify = true;
                 return Ok(Asked::NoNotify);
             }
             Box::pin(self.pause_after(failure)).await?;
             if !wait.is_zero() {
                 wait = wait.min(self.left()).max(Duration::from_millis(1));
-            }
-        }
-    }
-
-    pub(crate) fn read(&mut self, reply: &Value) -> Result<Asked, Failure> {
-        let (token, predecessor) = match reply {
-            Value::Nil => return Ok(Asked::Refused),
-            Value::Int(token) => (*token, None),
-            Value::Array(details) if details.len() == 4 => {
-                (details.first().and_then(number).unwrap_or(0), Predecessor::read(details))
-            }
-            reply if text(reply) == "WAITING" => {
-                self.was_queued = true;
-                self.resources.notify_works.store(true, Ordering::SeqCst);
-                return Ok(Asked::Queued);
-            }
-            _ => (0, None),
-        };
-        if token <= 0 {
-            return Err(self.error(Kind::Argument, format!("the server replied {reply:?}")));
-        }
-        Ok(Asked::Granted(Grant::new(token, self.sent, predecessor, self.is_portable)))
-    }
-
-    /// One exchange. While the reply to the one before may still come, that is awaited instead.
-    pub(crate) async fn exchange(&mut self, cmd: Cmd, timeout: Duration) -> Reply {
-        self.over()?;
-        if self.uses_connection && !self.connection.as_ref().is_some_and(|connection| connection.is_open()) {
-            Box::pin(self.take_connection()).await?;
-        }
-        self.may_be_queued = true;
-        if let Some(connection) = &self.connection {
-            self.sent = now();
-            return Box::pin(connection.call(&cmd, timeout, &self.cancel)).await;
-        }
-        let mut call = if let Some(call) = self.late.take() {
-            call
-        } else {
-            self.sent = now();
-            self.resources.reach.router.call(self.request.key(), cmd, timeout)
-        };
-        match first(&mut call, self.cancel.wait()).await {
-            First::Left(Err(Failure::Late(call))) => {
-                if self.resources.reach.router.passes_late_replies() {
-                    self.overdue.push(call);
-                } else {
-                    self.late = Some(call);
-                }
-                Err(Failure::no_reply(timeout))
-            }
-            First::Left(reply) => reply,
-            First::Right(()) => {
-                self.settling = Some(call);
-                Err(Failure::GivenUp)
             }
         }
     }
@@ -317,7 +285,7 @@ impl Attempt {
         }
         if !failure.may_pass() {
             if !failure.is_connection_lost() && !self.was_queued && self.tries == 1 {
-                self.may_be_queued = false; // an error reply changes nothing
+                self.may_be_queued = self.may_run; // an error reply changes nothing
             }
             return Err(failure);
         }
@@ -387,7 +355,7 @@ impl Attempt {
             return;
         }
         let (resources, request) = (Arc::clone(&self.resources), Arc::clone(&self.request));
-        let (id, is_portable) = (self.id, self.is_portable);
+        let (id, is_portable, mut may_run) = (self.id, self.is_portable, self.may_run);
         for late in self.overdue.drain(..) {
             resources.settle_late(&request, late, id, is_portable, || false);
         }
@@ -396,9 +364,10 @@ impl Attempt {
         let done = self.resources.reach.spawn(async move {
             if let Some(call) = settling {
                 let end = now().saturating_add(request.lease).saturating_add(resources.reach.timeout);
-                let _ = patient(call, end).await;
+                let reply = patient(call, end).await;
+                may_run |= is_portable && reply.is_err_and(|failure| failure.is_connection_lost());
             }
-            resources.cancel(&request, id, is_portable, is_reachable).await;
+            resources.cancel(&request, id, is_portable, is_reachable, may_run).await;
         });
         if has_given_up {
             let _ = tokio::time::timeout(FAREWELL, done).await;

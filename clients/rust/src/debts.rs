@@ -6,12 +6,14 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::clock::now;
+use crate::command::Command;
 use crate::failures::{Call, Failure, Reply};
-use crate::portable::info_memory;
+use crate::portable::Sending;
 use crate::request::Request;
 use crate::resources::Resources;
 
 const PAUSE: Duration = Duration::from_millis(250);
+const CANCELS_AGAIN: Duration = Duration::from_secs(2);
 
 impl Resources {
     /// Retries in the background until it works, or until that time.
@@ -30,23 +32,32 @@ impl Resources {
         });
     }
 
-    /// Withdraws an attempt: at once if the server replies, else in the background.
+    /// Withdraws an attempt: at once if the server replies, else in the background. The script does not bar the ID, so
+    /// the attempt is withdrawn once more if the server may still run one of its calls.
     pub(crate) async fn cancel(
         self: &Arc<Self>,
         request: &Arc<Request>,
         id: u64,
         is_portable: bool,
         is_reachable: bool,
+        may_run: bool,
     ) {
-        if is_reachable && self.settle(request, id, is_portable).await.is_ok() {
-            return;
-        }
-        let span = request.lease.saturating_add(Duration::from_secs(2)).max(self.reach.timeout);
-        let request = Arc::clone(request);
-        self.owe(now().saturating_add(span), move |resources| {
-            let request = Arc::clone(&request);
+        let span = request.lease.saturating_add(CANCELS_AGAIN).max(self.reach.timeout);
+        let (until, owed) = (now().saturating_add(span), Arc::clone(request));
+        let debt = move |resources: Arc<Self>| {
+            let request = Arc::clone(&owed);
             async move { resources.settle(&request, id, is_portable).await }
-        });
+        };
+        if !is_reachable || self.settle(request, id, is_portable).await.is_err() {
+            self.owe(until, debt.clone());
+        }
+        if may_run {
+            let resources = Arc::clone(self);
+            self.reach.spawn(async move {
+                let _ = tokio::time::timeout(CANCELS_AGAIN, resources.reach.closed.wait()).await;
+                resources.owe(until, debt);
+            });
+        }
     }
 
     /// Awaits the reply to a copy of an attempt that went on without it. A copy that comes after the release gets the
@@ -61,9 +72,9 @@ impl Resources {
     ) {
         let (resources, request) = (Arc::clone(self), Arc::clone(request));
         self.reach.spawn(async move {
-            resources.reach.outlast(late).await;
+            let may_run = resources.reach.outlast(late).await && is_portable;
             if !is_held() {
-                resources.cancel(&request, id, is_portable, true).await;
+                resources.cancel(&request, id, is_portable, true, may_run).await;
             }
         });
     }
@@ -88,26 +99,23 @@ impl Resources {
         Ok(())
     }
 
-    /// Releases what this attempt was granted, if it was.
+    /// Ends the wait of this attempt, and releases what it was granted.
     async fn settle_by_script(&self, request: &Request, id: u64) -> Result<(), Failure> {
-        let portable = &self.portable;
-        if !portable.knows_policy() {
-            let reply = self.reach.router.call(request.key(), info_memory(), self.reach.timeout).await;
-            portable.learn_policy(reply)?;
+        if self.portable.has_queue(request) {
+            let channel = self.subscription.channel();
+            match self.by_script(request, Command::Cancel { id, channel }).await {
+                Err(failure) if failure.refuses_queue() && request.works_alone() => {}
+                reply => return reply.map(|_| ()),
+            }
         }
-        let reply = self.by_script(request, || portable.probe(request, id)).await?;
-        if let Value::Int(token) = reply {
-            self.by_script(request, || portable.release(request, token)).await?;
+        if let Value::Int(token) = self.by_script(request, Command::Probe { id }).await? {
+            self.by_script(request, Command::Release { token }).await?;
         }
         Ok(())
     }
 
-    async fn by_script(&self, request: &Request, words: impl Fn() -> Cmd) -> Reply {
-        let reply = self.reach.router.call(request.key(), words(), self.reach.timeout).await;
-        if reply.as_ref().is_err_and(|failure| failure.code() == Some("NOSCRIPT")) {
-            self.portable.missed();
-            return self.reach.router.call(request.key(), words(), self.reach.timeout).await;
-        }
-        reply
+    async fn by_script(&self, request: &Request, command: Command<'_>) -> Reply {
+        let sending = Sending::to_script(&self.portable, request, command);
+        self.send(sending, self.reach.timeout, Duration::ZERO).await
     }
 }

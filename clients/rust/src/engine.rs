@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::attempt::Attempt;
 use crate::clock::now;
+use crate::command::Command;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, number, text};
@@ -101,7 +102,7 @@ impl Engine {
         hold.check()?;
         let extending = hold.extending(now(), lease);
         self.timer.add(hold); // even if the caller no longer waits for the reply
-        let reply = match hold.send(hold.request.key(), || hold.extend_words(lease)).await {
+        let reply = match hold.send(Command::Extend { token: hold.token, lease }).await {
             Err(Failure::Late(late)) => {
                 extending.await_late(late);
                 return Err(Failure::no_reply(self.resources.reach.timeout).typed(&hold.request.name));
@@ -120,16 +121,9 @@ impl Engine {
     pub(crate) async fn verify(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<Duration, Error> {
         hold.check()?;
         let mut least = hold.left();
-        for key in hold.request.keys.iter() {
-            let words = || {
-                if hold.is_portable() {
-                    return self.resources.portable.check(&hold.request, hold.token);
-                }
-                let mut cmd = Cmd::new();
-                cmd.arg("LOCK.CHECK").arg(key.as_slice()).arg(hold.token);
-                cmd
-            };
-            let reply = Self::ask(hold, key, words).await?;
+        for nth in 0..hold.request.keys.len() {
+            let reply = hold.send(Command::Check { token: hold.token, number: nth }).await;
+            let reply = reply.map_err(|failure| failure.typed(&hold.request.name))?;
             let left = number(&reply).and_then(|left| u64::try_from(left).ok()).unwrap_or(0);
             if left == 0 {
                 return Err(hold.taken());
@@ -162,17 +156,13 @@ impl Engine {
             cmd.arg("EVAL").arg(script).arg(2).arg(hold.request.key()).arg(*key).arg(hold.token).arg(&args);
             cmd
         };
-        match Self::ask(hold, hold.request.key(), words).await? {
+        match hold.send_words(words).await.map_err(|failure| failure.typed(&hold.request.name))? {
             Value::Array(list) => match list.into_iter().next() {
                 Some(lost) if text(&lost) == "LOCK.LOST" => Err(hold.taken()),
                 reply => Ok(reply.unwrap_or(Value::Nil)),
             },
             reply => Ok(reply),
         }
-    }
-
-    async fn ask(hold: &Arc<Hold>, key: &[u8], words: impl Fn() -> Cmd) -> Result<Value, Error> {
-        hold.send(key, words).await.map_err(|failure| failure.typed(&hold.request.name))
     }
 
     pub(crate) fn notify_release(&self, hold: &Hold, in_time: bool) {

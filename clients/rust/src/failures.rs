@@ -55,6 +55,11 @@ impl Failure {
         matches!(self, Self::Reply(said) if said.is_unknown_command())
     }
 
+    /// A call with two keys cannot be made, because of the user's rights, or because their slot moves.
+    pub(crate) fn refuses_queue(&self) -> bool {
+        matches!(self.code(), Some("NOPERM" | "TRYAGAIN"))
+    }
+
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Lost(broken) if broken.is_final)
     }

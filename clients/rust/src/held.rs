@@ -165,7 +165,7 @@ macro_rules! locks_methods {
         }
 
         /// Gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to
-        /// be in one slot.
+        /// be in one slot. Without the module it polls, and gets no key that others wait for.
         pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
             let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
             self.described(keys, lease, Form::Many, Sharing::Alone)

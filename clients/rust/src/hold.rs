@@ -9,10 +9,12 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::clock::now;
+use crate::command::Command;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
 use crate::failures::{Call, Failure, Reply, number, patient, text};
-use crate::request::{Form, Request};
+use crate::portable::Sending;
+use crate::request::Request;
 use crate::resources::Resources;
 use crate::sync::{Signal, locked};
 
@@ -272,39 +274,39 @@ impl Hold {
         locked(&self.state).is_renewing = false;
     }
 
-    pub(crate) fn extend_words(&self, lease: Duration) -> Cmd {
+    /// A command for it, to the module or the script, whichever knew it last.
+    pub(crate) fn sending<'a>(&'a self, command: Command<'a>) -> Sending<'a> {
         if self.is_portable() {
-            return self.resources.portable.extend(&self.request, self.token, lease);
+            return Sending::to_script(&self.resources.portable, &self.request, command);
         }
-        self.request.extend(self.token, lease)
+        Sending::to_module(&self.request, command)
     }
 
-    pub(crate) fn release_words(&self) -> Cmd {
-        if self.is_portable() {
-            return self.resources.portable.release(&self.request, self.token);
-        }
-        self.request.release(self.token)
-    }
-
-    /// Returns whether to send a command again, because the module or the script is gone. The scripts know the same
-    /// value.
+    /// Returns whether to send a command again, because the module is gone. The script knows the same value.
     pub(crate) fn missed(&self, failure: &Failure) -> bool {
-        if failure.code() == Some("NOSCRIPT") && self.is_portable() {
-            self.resources.portable.missed();
-            return true;
-        }
-        let needs_module = self.request.needs_module().is_some() || self.request.form == Form::Many;
-        failure.is_unknown_command() && !needs_module && self.resources.may_be_script && self.make_portable()
+        let may_be_script = failure.is_unknown_command() && self.resources.may_be_script;
+        may_be_script && self.request.needs_module().is_none() && self.make_portable()
     }
 
-    /// Sends a command; again if the module, or the script, is gone.
-    pub(crate) async fn send(&self, key: &[u8], words: impl Fn() -> Cmd) -> Reply {
-        let reach = &self.resources.reach;
-        let mut tries = 0_u32;
+    /// Sends a command; by script if the module is gone.
+    pub(crate) async fn send(&self, command: Command<'_>) -> Reply {
+        let timeout = self.resources.reach.timeout;
         loop {
-            let call = reach.router.call(key, words(), reach.timeout);
+            let until = now().saturating_add(timeout);
+            match self.resources.send(self.sending(command), timeout, until).await {
+                Err(failure) if self.missed(&failure) => {}
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Sends what `words` says; again if the module is gone.
+    pub(crate) async fn send_words(&self, words: impl Fn() -> Cmd) -> Reply {
+        let reach = &self.resources.reach;
+        loop {
+            let call = reach.router.call(self.request.key(), words(), reach.timeout);
             match patient(call, now().saturating_add(reach.timeout)).await {
-                Err(failure) if tries < 2 && self.missed(&failure) => tries = tries.saturating_add(1),
+                Err(failure) if self.missed(&failure) => {}
                 reply => return reply,
             }
         }

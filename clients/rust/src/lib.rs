@@ -1,5 +1,5 @@
-//! Distributed locks for Redis and Valkey servers with the redis-lock module: waiters queue in the server, each
-//! grant has a fencing token, and a new holder learns if its predecessor crashed.
+//! Distributed locks for Redis and Valkey: waiters queue in the server, each grant has a fencing token, and a new
+//! holder learns if its predecessor crashed.
 //!
 //! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each client of the application.
 //!
@@ -23,7 +23,9 @@
 //! of its own, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth
 //! of the lease before the server gives it to others, whatever the network does.
 //!
-//! Where the module is not loaded, the same calls work by script, with polling and without order among waiters.
+//! With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
+//! which notifies the next waiter, so locks are granted in order of arrival there, too. `session` needs the module, and
+//! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but without a hash tag.
 //!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
 //!
@@ -43,8 +45,10 @@ mod attempt;
 mod blocking;
 mod callbacks;
 mod clock;
+mod command;
 mod connection;
 mod connections;
+mod copy;
 mod debts;
 mod engine;
 mod error;

@@ -140,7 +140,7 @@ macro_rules! lock_options {
             self.with(|it| it.owner = Some(owner.into()))
         }
 
-        /// The lock ends with a connection of its own, one second after it.
+        /// The lock ends with a connection of its own, one second after it. That needs the module.
         #[must_use]
         pub fn session(self) -> Self {
             self.with(|it| it.session = true)

@@ -1,12 +1,13 @@
-//! The same lock where the module is not loaded: the scripts, sent by hash. Keys, values, replies and errors are those
-//! of the commands, for one key with one holder.
+//! The same lock where the module is not loaded: the script, sent by hash. Keys, values, replies and errors are those
+//! of the commands. Each lock has its queue as a second key.
 
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::clock::{milliseconds, now};
+use crate::clock::now;
+use crate::command::Command;
 use crate::failures::{Failure, Reply, text};
 use crate::request::{Form, Request};
 use crate::sync::locked;
@@ -15,6 +16,8 @@ const MARGIN: i64 = 1000;
 const RETENTION: i64 = 60_000;
 /// How long a reply about the eviction policy counts: after a failover the server is another.
 const POLICY_COUNTS: Duration = Duration::from_secs(60);
+/// How long calls go without queues before one tries again whether the user may use them.
+const REMEMBERS_DENIAL: Duration = Duration::from_secs(60);
 
 /// The script is the function library without its first line.
 static SCRIPT: LazyLock<(&str, String)> = LazyLock::new(|| {
@@ -23,11 +26,19 @@ static SCRIPT: LazyLock<(&str, String)> = LazyLock::new(|| {
     (script, sha1_smol::Sha1::from(script).digest().to_string())
 });
 
-/// The CHECK of the scripts, before one command of the user's.
+/// The CHECK of the script, before one command of the user's.
 pub(crate) const FENCED: &str = "
-local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
-local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
-if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
+local value, ends = redis.pcall('GET', KEYS[1]), nil
+if value and value.err then -- a sorted set; otherwise ZRANGE fails for the same reason
+  local holders = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  for i = 1, #holders, 2 do
+    if holders[i]:sub(1, 16) == token then ends = holders[i + 1] end
+  end
+else
+  ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. token)
+end
+if not ends or ends - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}";
 
 pub(crate) struct Portable {
@@ -39,71 +50,110 @@ struct State {
     retention: i64,
     /// When the policy was asked for.
     asked: Option<Duration>,
+    /// The user may not use queues.
+    denied_until: Duration,
 }
 
-impl Portable {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { is_loaded: false, retention: -1, asked: None }) }
+/// A command on its way to the module or the script. The script gets it again with its text if the server does not have
+/// that, and with the lock alone where the user may not use the queue, or its slot moves.
+pub(crate) struct Sending<'a> {
+    /// Nothing: it goes to the module.
+    portable: Option<&'a Portable>,
+    request: &'a Request,
+    command: Command<'a>,
+    is_alone: bool,
+    is_again: bool,
+    was_denied: bool,
+}
+
+impl<'a> Sending<'a> {
+    pub(crate) fn to_module(request: &'a Request, command: Command<'a>) -> Self {
+        Self { portable: None, request, command, is_alone: false, is_again: false, was_denied: false }
     }
 
-    fn words(&self, request: &Request, function: &str) -> Cmd {
-        let state = locked(&self.state);
-        let (script, digest) = &*SCRIPT;
+    pub(crate) fn to_script(portable: &'a Portable, request: &'a Request, command: Command<'a>) -> Self {
+        let mut sending = Self { portable: Some(portable), ..Self::to_module(request, command) };
+        let is_probe = matches!(command, Command::Probe { .. });
+        if is_probe || !request.queues().iter().all(Option::is_some) || portable.is_denied() {
+            sending.leave_queue();
+        }
+        sending
+    }
+
+    /// Goes on with the lock alone; returns whether that is new.
+    pub(crate) fn leave_queue(&mut self) -> bool {
+        let is_new = !self.is_alone && self.request.works_alone() && !matches!(self.command, Command::Cancel { .. });
+        self.is_alone |= is_new;
+        is_new
+    }
+
+    pub(crate) fn is_script(&self) -> bool {
+        self.portable.is_some()
+    }
+
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.command.key(self.request)
+    }
+
+    pub(crate) fn cmd(&self) -> Cmd {
+        let Some(portable) = self.portable else { return self.command.words(self.request) };
         let mut cmd = Cmd::new();
+        let state = locked(&portable.state);
+        let (script, digest) = &*SCRIPT;
         if state.is_loaded {
             cmd.arg("EVALSHA").arg(digest);
         } else {
             cmd.arg("EVAL").arg(*script);
         }
-        cmd.arg(1).arg(request.key()).arg(function).arg(MARGIN).arg(state.retention);
+        self.command.call(self.request, self.is_alone, [MARGIN, state.retention], &mut cmd);
         cmd
     }
 
-    pub(crate) fn acquire(&self, request: &Request, id: u64) -> Cmd {
-        let is_recovery = request.form == Form::Recovery;
-        let mut cmd = self.words(request, if is_recovery { "lock_recover" } else { "lock_acquire" });
-        cmd.arg("PX").arg(milliseconds(request.lease)).arg("ID").arg(id);
-        if let Some(owner) = &request.settings.owner {
-            cmd.arg("OWNER").arg(owner);
+    /// The reply, or nothing: the command is to be sent again.
+    pub(crate) fn read(&mut self, reply: Reply) -> Option<Reply> {
+        let Some(portable) = self.portable else { return Some(reply) };
+        match &reply {
+            Ok(_) => {
+                let mut state = locked(&portable.state);
+                state.is_loaded = true;
+                if self.was_denied {
+                    state.denied_until = now().saturating_add(REMEMBERS_DENIAL);
+                }
+            }
+            Err(failure) if failure.code() == Some("NOSCRIPT") && !self.is_again => {
+                locked(&portable.state).is_loaded = false;
+                self.is_again = true;
+                return None;
+            }
+            Err(failure) if failure.refuses_queue() && self.leave_queue() => {
+                self.was_denied = failure.code() == Some("NOPERM");
+                self.is_again = false;
+                return None;
+            }
+            Err(_) => {}
         }
-        if request.settings.details && !is_recovery {
-            cmd.arg("DETAILS");
-        }
-        cmd
+        Some(reply)
+    }
+}
+
+impl Portable {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State { is_loaded: false, retention: -1, asked: None, denied_until: Duration::ZERO }) }
     }
 
-    pub(crate) fn extend(&self, request: &Request, token: i64, lease: Duration) -> Cmd {
-        let mut cmd = self.words(request, "lock_extend");
-        cmd.arg(token).arg("PX").arg(milliseconds(lease));
-        cmd
+    /// Whether attempts for this lock can wait in a queue.
+    pub(crate) fn has_queue(&self, request: &Request) -> bool {
+        request.form != Form::Many
+            && request.queues().iter().all(Option::is_some)
+            && !(request.works_alone() && self.is_denied())
     }
 
-    pub(crate) fn release(&self, request: &Request, token: i64) -> Cmd {
-        let mut cmd = self.words(request, "lock_release");
-        cmd.arg(token);
-        cmd
+    fn is_denied(&self) -> bool {
+        now() < locked(&self.state).denied_until
     }
 
-    pub(crate) fn check(&self, request: &Request, token: i64) -> Cmd {
-        let mut cmd = self.words(request, "lock_check");
-        cmd.arg(token);
-        cmd
-    }
-
-    /// The shortest lease, under the ID of an attempt: the reply is its token if it was granted.
-    pub(crate) fn probe(&self, request: &Request, id: u64) -> Cmd {
-        let mut cmd = self.words(request, "lock_acquire");
-        cmd.arg("PX").arg(1).arg("ID").arg(id);
-        cmd
-    }
-
-    /// The server has lost the script.
-    pub(crate) fn missed(&self) {
-        locked(&self.state).is_loaded = false;
-    }
-
-    pub(crate) fn loaded(&self) {
-        locked(&self.state).is_loaded = true;
+    pub(crate) fn has_asked(&self) -> bool {
+        locked(&self.state).asked.is_some()
     }
 
     pub(crate) fn knows_policy(&self) -> bool {
@@ -137,6 +187,78 @@ mod tests {
     use redis::Value;
 
     use super::*;
+    use crate::command::shown;
+    use crate::failures::ReplyError;
+    use crate::request::Sharing;
+
+    const WAITS: Command = Command::Acquire { id: 7, wait: Duration::from_secs(30), channel: Some("c") };
+
+    fn request(key: &str, sharing: Sharing) -> Request {
+        Request::new(vec![key.into()], Duration::from_secs(30), Form::One, sharing)
+    }
+
+    fn refused(code: &str) -> Reply {
+        Err(Failure::Reply(ReplyError { code: code.into(), text: code.into() }))
+    }
+
+    /// The words of a call without the script or its hash.
+    fn call(sending: &Sending) -> String {
+        let words = shown(&sending.cmd());
+        let after = if words.starts_with("EVALSHA") { &SCRIPT.1 } else { SCRIPT.0 };
+        let (by, call) = words.split_once(after).unwrap();
+        format!("{by}{}", call.trim_start())
+    }
+
+    #[test]
+    fn without_the_right_to_the_queue_the_lock_is_sent_alone() {
+        let (portable, report, page) = (Portable::new(), request("a", Sharing::Alone), request("a", Sharing::Shared));
+        let mut sending = Sending::to_script(&portable, &report, WAITS);
+        assert_eq!(call(&sending), "EVAL 2 a a:queue:{a} lock_acquire 1000 -1 PX 30000 WAIT 30000 ID 7 NOTIFY c");
+        assert!(sending.read(refused("NOPERM")).is_none() && portable.has_queue(&report));
+        assert_eq!(call(&sending), "EVAL 1 a lock_acquire 1000 -1 PX 30000 ID 7");
+        assert!(sending.read(refused("NOPERM")).is_some() && portable.has_queue(&report), "it may do nothing at all");
+        let mut sending = Sending::to_script(&portable, &report, WAITS);
+        assert!(sending.read(refused("NOPERM")).is_none() && sending.read(Ok(Value::Nil)).is_some());
+        assert!(!portable.has_queue(&report), "for a while");
+        let again = Sending::to_script(&portable, &report, Command::Release { token: 5 });
+        assert_eq!(call(&again), "EVALSHA 1 a lock_release 1000 -1 5");
+        let mut shared = Sending::to_script(&portable, &page, WAITS);
+        assert!(portable.has_queue(&page) && call(&shared).starts_with("EVALSHA 2 a "));
+        assert!(shared.read(refused("NOPERM")).is_some());
+        locked(&portable.state).denied_until = now();
+        assert!(call(&Sending::to_script(&portable, &report, WAITS)).starts_with("EVALSHA 2 a "));
+    }
+
+    #[test]
+    fn while_a_slot_moves_the_lock_is_sent_alone() {
+        let (portable, report) = (Portable::new(), request("a", Sharing::Alone));
+        let mut sending = Sending::to_script(&portable, &report, Command::Release { token: 5 });
+        assert!(sending.read(refused("TRYAGAIN")).is_none());
+        assert_eq!(call(&sending), "EVAL 1 a lock_release 1000 -1 5");
+        assert!(sending.read(Ok(Value::Int(1))).is_some() && portable.has_queue(&report));
+        let mut cancel = Sending::to_script(&portable, &report, Command::Cancel { id: 7, channel: "c" });
+        assert!(cancel.read(refused("TRYAGAIN")).is_some(), "there is no cancel without the queue");
+    }
+
+    #[test]
+    fn a_server_without_the_script_gets_its_text_once() {
+        let (portable, report) = (Portable::new(), request("a", Sharing::Alone));
+        locked(&portable.state).is_loaded = true;
+        let mut sending = Sending::to_script(&portable, &report, WAITS);
+        assert!(sending.read(refused("NOPERM")).is_none() && sending.read(refused("NOSCRIPT")).is_none());
+        assert!(call(&sending).starts_with("EVAL 1 a ") && sending.read(refused("NOSCRIPT")).is_some());
+    }
+
+    #[test]
+    fn a_key_without_a_queue_is_sent_alone() {
+        let (portable, brace) = (Portable::new(), request("a{", Sharing::Alone));
+        assert!(!portable.has_queue(&brace));
+        assert!(call(&Sending::to_script(&portable, &brace, WAITS)).starts_with("EVAL 1 a{ "));
+        let both = Request::new(vec!["a".into(), "b".into()], Duration::from_secs(30), Form::Many, Sharing::Alone);
+        assert!(!portable.has_queue(&both), "several keys do not wait");
+        let probe = Sending::to_script(&portable, &both, Command::Probe { id: 7 });
+        assert!(call(&probe).starts_with("EVAL 4 a b "));
+    }
 
     #[test]
     fn locks_get_an_expiry_only_where_none_is_evicted_for_it() {

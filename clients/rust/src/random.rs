@@ -14,6 +14,11 @@ pub(crate) fn part_of(span: Duration) -> Duration {
     Duration::from_nanos(random().checked_rem(nanos).unwrap_or(0))
 }
 
+/// Where attempts poll, all of them at another moment.
+pub(crate) fn until_next_poll() -> Duration {
+    Duration::from_millis(50).saturating_add(part_of(Duration::from_millis(100)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,10 +30,15 @@ impl Reach {
         self.handle.spawn(work)
     }
 
-    /// Waits until a late reply has come, or none will, or the manager is closed.
-    pub(crate) async fn outlast(&self, mut late: Call) {
-        while let First::Left(Err(Failure::Late(again))) = first(late, self.closed.wait()).await {
-            late = again;
+    /// Waits until a late reply has come, or none will, or the manager is closed. Returns whether the server may still
+    /// run the call.
+    pub(crate) async fn outlast(&self, mut late: Call) -> bool {
+        loop {
+            match first(late, self.closed.wait()).await {
+                First::Left(Err(Failure::Late(again))) => late = again,
+                First::Left(reply) => return reply.is_err_and(|failure| failure.is_connection_lost()),
+                First::Right(()) => return true,
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::now;
+use crate::command::Command;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::failures::{Failure, number};
@@ -45,19 +46,20 @@ impl Engine {
     async fn release_now(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<bool, Error> {
         let (reach, lost_at) = (&self.resources.reach, hold.lost_at());
         let end = now().saturating_add(reach.timeout).min(lost_at);
-        let mut tries = 1_u32;
-        let mut late = None;
+        let (mut tries, mut late) = (1_u32, None);
+        let command = Command::Release { token: hold.token };
+        let mut sending = hold.sending(command);
         loop {
-            let call = late
-                .take()
-                .unwrap_or_else(|| reach.router.call(hold.request.key(), hold.release_words(), reach.timeout));
-            let failure = match call.await {
+            let call = late.take().unwrap_or_else(|| reach.router.call(sending.key(), sending.cmd(), reach.timeout));
+            let Some(reply) = sending.read(call.await) else { continue };
+            let failure = match reply {
                 Ok(reply) if hold.request.was_held(&reply) => return Ok(true),
                 // A release that was sent twice may find that the first one did the work.
                 Ok(reply) => return Ok(reply == Value::Int(0) && tries > 1 && now() < lost_at),
                 Err(failure) => failure,
             };
             if hold.missed(&failure) {
+                sending = hold.sending(command);
                 continue;
             }
             if !failure.may_pass() {
@@ -68,6 +70,7 @@ impl Engine {
                 self.owe_release(hold, hold.lease_ends());
                 return Ok(now() < lost_at);
             }
+            sending = hold.sending(command);
             if let Failure::Late(call) = failure {
                 if reach.router.passes_late_replies() {
                     tries = tries.saturating_add(1);
@@ -87,8 +90,8 @@ impl Engine {
         self.resources.owe(until, move |resources| {
             let hold = Arc::clone(&hold);
             async move {
-                let reach = &resources.reach;
-                let reply = reach.router.call(hold.request.key(), hold.release_words(), reach.timeout).await;
+                let sending = hold.sending(Command::Release { token: hold.token });
+                let reply = resources.send(sending, resources.reach.timeout, Duration::ZERO).await;
                 reply.map(|_| ()).inspect_err(|failure| _ = hold.missed(failure))
             }
         });
@@ -97,7 +100,7 @@ impl Engine {
     /// Cuts the lease to what is left of `at_least`, and releases when that is over.
     async fn release_later(self: &Arc<Self>, hold: &Arc<Hold>, left: Duration) -> Result<bool, Error> {
         let (lost_at, lease_ends) = (hold.lost_at(), hold.lease_ends());
-        let reply = hold.send(hold.request.key(), || hold.extend_words(left)).await;
+        let reply = hold.send(Command::Extend { token: hold.token, lease: left }).await;
         let until = match &reply {
             Err(failure) if !failure.may_pass() => None,
             Err(failure) => {

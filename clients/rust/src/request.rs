@@ -1,17 +1,17 @@
-//! Checks what a lock asks for before anything is sent, and gives the words of its commands.
+//! Checks the arguments of a lock before anything is sent, and names its queues.
 
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use crate::clock::milliseconds;
 use crate::error::{Error, Kind};
+use crate::slot::hash_tag;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-const TEN_YEARS: Duration = Duration::from_secs(3650 * 24 * 3600);
-const LONGEST_NOTIFY: Duration = Duration::from_secs(3600);
+pub(crate) const TEN_YEARS: Duration = Duration::from_secs(3650 * 24 * 3600);
+pub(crate) const LONGEST_NOTIFY: Duration = Duration::from_secs(3600);
 const MOST_HOLDERS: u32 = 4096;
 const MOST_KEYS: usize = 1024;
 const LONGEST_KEY: usize = 4096;
@@ -78,6 +78,7 @@ pub(crate) struct Request {
     pub(crate) lease: Duration,
     pub(crate) form: Form,
     pub(crate) sharing: Sharing,
+    queues: OnceLock<Arc<[Option<Vec<u8>>]>>,
 }
 
 impl fmt::Debug for Request {
@@ -96,7 +97,7 @@ impl fmt::Debug for Request {
 impl Request {
     pub(crate) fn new(keys: Vec<Vec<u8>>, lease: Duration, form: Form, sharing: Sharing) -> Self {
         let name = shown(&keys).into();
-        Self { settings: Settings::default(), keys: keys.into(), name, lease, form, sharing }
+        Self { settings: Settings::default(), keys: keys.into(), name, lease, form, sharing, queues: OnceLock::new() }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -175,76 +176,30 @@ impl Request {
         self.settings.replicas > 0 || self.settings.fsync
     }
 
-    /// The option that no script can do, if there is one.
-    pub(crate) fn needs_module(&self) -> Option<&'static str> {
-        match (self.settings.session, self.sharing, self.form) {
-            (true, _, _) => Some("session"),
-            (_, Sharing::Shared, _) => Some("shared"),
-            (_, Sharing::Limit(_), _) => Some("limit"),
-            (_, _, Form::Many) => Some("all_of"),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn acquire(&self, id: u64, wait: Duration, channel: Option<&str>) -> Cmd {
-        let mut cmd = Cmd::new();
-        cmd.arg(match self.form {
-            Form::One => "LOCK.ACQUIRE",
-            Form::Many => "LOCK.MACQUIRE",
-            Form::Recovery => "LOCK.RECOVER",
-        });
-        self.name_keys(&mut cmd);
-        cmd.arg("PX").arg(milliseconds(self.lease));
-        if !wait.is_zero() {
-            let longest = if channel.is_some() { LONGEST_NOTIFY } else { TEN_YEARS };
-            cmd.arg("WAIT").arg(milliseconds(wait.min(longest)));
-        }
-        cmd.arg("ID").arg(id);
-        if let (false, Some(channel)) = (wait.is_zero(), channel) {
-            cmd.arg("NOTIFY").arg(channel);
-        }
-        match self.sharing {
-            Sharing::Alone => {}
-            Sharing::Shared => _ = cmd.arg("SHARED"),
-            Sharing::Limit(n) => _ = cmd.arg("LIMIT").arg(n),
-        }
-        if let Some(owner) = &self.settings.owner {
-            cmd.arg("OWNER").arg(owner);
-        }
+    /// Why no script can give this lock; nothing if one can.
+    pub(crate) fn needs_module(&self) -> Option<String> {
         if self.settings.session {
-            cmd.arg("SESSION");
+            return Some("session needs the module, which is not loaded".into());
         }
-        if self.settings.details && self.form == Form::One {
-            cmd.arg("DETAILS");
+        if self.works_alone() || self.queues().iter().all(Option::is_some) {
+            return None;
         }
-        cmd
+        let what = match self.sharing {
+            Sharing::Alone => "all_of",
+            Sharing::Shared => "shared",
+            Sharing::Limit(_) => "limit",
+        };
+        Some(format!("{what} needs the module, which is not loaded, where a key has a brace but no hash tag"))
     }
 
-    pub(crate) fn extend(&self, token: i64, lease: Duration) -> Cmd {
-        let mut cmd = self.own("LOCK.EXTEND", "LOCK.MEXTEND", token);
-        cmd.arg("PX").arg(milliseconds(lease));
-        cmd
+    /// Whether the script can give this lock without its queue.
+    pub(crate) fn works_alone(&self) -> bool {
+        self.is_exclusive() && self.form != Form::Many
     }
 
-    pub(crate) fn release(&self, token: i64) -> Cmd {
-        self.own("LOCK.RELEASE", "LOCK.MRELEASE", token)
-    }
-
-    fn own(&self, one: &str, many: &str, token: i64) -> Cmd {
-        let mut cmd = Cmd::new();
-        cmd.arg(if self.form == Form::Many { many } else { one });
-        self.name_keys(&mut cmd);
-        cmd.arg(token);
-        cmd
-    }
-
-    fn name_keys(&self, cmd: &mut Cmd) {
-        if self.form == Form::Many {
-            cmd.arg(self.keys.len());
-        }
-        for key in self.keys.iter() {
-            cmd.arg(key.as_slice());
-        }
+    /// The names of the queues of the keys; nothing for a key without one.
+    pub(crate) fn queues(&self) -> &[Option<Vec<u8>>] {
+        self.queues.get_or_init(|| self.keys.iter().map(|key| queue_of(key)).collect())
     }
 
     /// Reads the reply to RELEASE.
@@ -257,6 +212,14 @@ impl Request {
 pub(crate) fn lease_failure(lease: Duration) -> Option<String> {
     let is_good = (MILLISECOND..=TEN_YEARS).contains(&lease);
     (!is_good).then(|| format!("lease is {lease:?}, not between {MILLISECOND:?} and {TEN_YEARS:?}"))
+}
+
+/// The queue of a key, in its slot. A key with a brace but without a hash tag has none.
+fn queue_of(key: &[u8]) -> Option<Vec<u8>> {
+    if !key.iter().any(|byte| matches!(byte, b'{' | b'}')) {
+        return Some([key, b":queue:{", key, b"}"].concat());
+    }
+    hash_tag(key).map(|_| [key, b":queue"].concat())
 }
 
 /// The keys as people read them, quoted.
@@ -285,14 +248,6 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn words(cmd: &Cmd) -> String {
-        let words = cmd.args_iter().map(|arg| match arg {
-            redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => "?".into(),
-        });
-        words.collect::<Vec<_>>().join(" ")
-    }
-
     type Change = fn(&mut Request);
 
     fn one(key: &str) -> Request {
@@ -300,26 +255,45 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_commands() {
-        let mut report = one("report");
-        assert_eq!(words(&report.acquire(7, Duration::ZERO, None)), "LOCK.ACQUIRE report PX 30000 ID 7");
-        assert_eq!(words(&report.acquire(7, Duration::ZERO, Some("c"))), "LOCK.ACQUIRE report PX 30000 ID 7");
-        report.settings.owner = Some("alice".into());
-        report.settings.session = true;
-        report.settings.details = true;
-        report.sharing = Sharing::Limit(3);
-        assert_eq!(
-            words(&report.acquire(7, Duration::from_secs(7200), Some("c"))),
-            "LOCK.ACQUIRE report PX 30000 WAIT 3600000 ID 7 NOTIFY c LIMIT 3 OWNER alice SESSION DETAILS"
-        );
-        let both = Request::new(vec!["a".into(), "b".into()], LEASE, Form::Many, Sharing::Shared);
-        assert_eq!(
-            words(&both.acquire(7, Duration::from_micros(1), None)),
-            "LOCK.MACQUIRE 2 a b PX 30000 WAIT 1 ID 7 SHARED"
-        );
-        assert_eq!(words(&both.extend(5, LEASE)), "LOCK.MEXTEND 2 a b 5 PX 30000");
-        assert_eq!(words(&both.release(5)), "LOCK.MRELEASE 2 a b 5");
+    fn a_release_of_several_keys_counts_them() {
+        let both = Request::new(vec!["a".into(), "b".into()], LEASE, Form::Many, Sharing::Alone);
         assert!(both.was_held(&Value::Int(2)) && !both.was_held(&Value::Int(1)));
+    }
+
+    #[test]
+    fn a_queue_is_in_the_slot_of_its_lock() {
+        for (key, queue) in [
+            ("report", "report:queue:{report}"),
+            ("", ":queue:{}"),
+            ("{42}:report", "{42}:report:queue"),
+            ("a}b{c}", "a}b{c}:queue"),
+            ("a{{b}", "a{{b}:queue"),
+        ] {
+            assert_eq!(queue_of(key.as_bytes()), Some(queue.into()), "{key}");
+        }
+        assert_eq!(queue_of(b"\x00\xff"), Some(b"\x00\xff:queue:{\x00\xff}".into()));
+        for key in ["a{", "a}", "{}", "a{}b{c}"] {
+            assert_eq!(queue_of(key.as_bytes()), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn only_what_no_script_can_do_needs_the_module() {
+        let with = |key: &str, form, sharing| Request::new(vec![b"b".to_vec(), key.into()], LEASE, form, sharing);
+        assert_eq!(with("a{", Form::One, Sharing::Alone).needs_module(), None);
+        assert_eq!(with("a", Form::Many, Sharing::Alone).needs_module(), None);
+        assert_eq!(with("a", Form::One, Sharing::Shared).needs_module(), None);
+        for (what, form, sharing) in [
+            ("all_of", Form::Many, Sharing::Alone),
+            ("shared", Form::One, Sharing::Shared),
+            ("limit", Form::One, Sharing::Limit(2)),
+        ] {
+            let why = with("a{", form, sharing).needs_module().unwrap();
+            assert!(why.starts_with(what) && why.contains("brace but no hash tag"), "{why}");
+        }
+        let mut session = with("a", Form::One, Sharing::Alone);
+        session.settings.session = true;
+        assert!(session.needs_module().unwrap().starts_with("session needs the module"));
     }
 
     #[test]

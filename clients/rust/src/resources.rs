@@ -11,9 +11,9 @@ use crate::blocking::Blocking;
 use crate::callbacks::Callbacks;
 use crate::clock::now;
 use crate::connections::Connections;
-use crate::failures::Failure;
+use crate::failures::{Failure, Reply, patient};
 use crate::options::{Hooks, Options};
-use crate::portable::Portable;
+use crate::portable::{Portable, Sending, info_memory};
 use crate::reach::Reach;
 use crate::route::Router;
 use crate::subscription::Subscription;
@@ -35,7 +35,7 @@ pub(crate) struct Resources {
     /// Until a reply says otherwise.
     pub(crate) notifies: AtomicBool,
     pub(crate) notify_works: AtomicBool,
-    /// Milliseconds of the clock.
+    /// When to ask for the module again, in milliseconds of the clock; 0 while it is not known to be missing.
     missed_until: AtomicU64,
     has_warned: AtomicBool,
 }
@@ -67,9 +67,23 @@ impl Resources {
         self.process != std::process::id()
     }
 
-    /// Whether to use the scripts, because the server did not know LOCK.* a moment ago.
+    /// Whether the server did not know LOCK.* when it was last asked.
     pub(crate) fn is_portable(&self) -> bool {
-        now().as_millis() < u128::from(self.missed_until.load(Ordering::SeqCst))
+        self.missed_until.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the caller is the one that has to ask for the module again now.
+    pub(crate) fn asks_for_module(&self) -> bool {
+        let until = self.missed_until.load(Ordering::SeqCst);
+        let is_due = now().as_millis() >= u128::from(until);
+        is_due && self.missed_until.compare_exchange(until, next_ask(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Records that the server knows LOCK.*.
+    pub(crate) fn find_module(&self) {
+        if self.is_portable() {
+            self.missed_until.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Records that the server does not know LOCK.*. Returns whether to continue with the scripts.
@@ -80,7 +94,8 @@ impl Resources {
         if self.warns_without_module && !self.has_warned.swap(true, Ordering::SeqCst) {
             let reply = failure.text();
             let text = format!(
-                "serverlock: the server has no LOCK.*; locks work by script, without order among waiters: {reply}"
+                "serverlock: the server has no LOCK.*: locks work by script, in order of arrival; session, blocking waits \
+                 and deadlock detection need the module: {reply}"
             );
             if log::max_level() == log::LevelFilter::Off {
                 eprintln!("{text}"); // nobody has set up a log
@@ -88,9 +103,22 @@ impl Resources {
                 log::warn!("{text}");
             }
         }
-        let until = now().saturating_add(ASK_FOR_MODULE).as_millis();
-        self.missed_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.missed_until.store(next_ask(), Ordering::SeqCst);
         true
+    }
+
+    /// Sends a command over the connections of the application, and awaits a late reply until then.
+    pub(crate) async fn send(&self, mut sending: Sending<'_>, timeout: Duration, until: Duration) -> Reply {
+        let router = &self.reach.router;
+        if sending.is_script() && !self.portable.has_asked() {
+            self.portable.learn_policy(router.call(sending.key(), info_memory(), timeout).await)?;
+        }
+        loop {
+            let call = router.call(sending.key(), sending.cmd(), timeout);
+            if let Some(reply) = sending.read(patient(call, until).await) {
+                return reply;
+            }
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -98,4 +126,8 @@ impl Resources {
         self.connections.close();
         self.blocking.close();
     }
+}
+
+fn next_ask() -> u64 {
+    u64::try_from(now().saturating_add(ASK_FOR_MODULE).as_millis()).unwrap_or(u64::MAX)
 }

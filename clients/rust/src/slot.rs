@@ -2,15 +2,16 @@
 
 const SLOTS: u16 = 16_384;
 
-/// CRC16 (XMODEM) of the key, or of what is between its first braces.
+/// CRC16 (XMODEM) of the key, or of its hash tag.
 pub(crate) fn slot(key: &[u8]) -> u16 {
-    crc16(tag(key)) & SLOTS.wrapping_sub(1)
+    crc16(hash_tag(key).unwrap_or(key)) & SLOTS.wrapping_sub(1)
 }
 
-fn tag(key: &[u8]) -> &[u8] {
+/// What is between its first braces.
+pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let after = key.iter().position(|byte| *byte == b'{').and_then(|open| key.get(open.saturating_add(1)..));
     let within = after.and_then(|rest| rest.iter().position(|byte| *byte == b'}').and_then(|close| rest.get(..close)));
-    within.filter(|tag| !tag.is_empty()).unwrap_or(key)
+    within.filter(|tag| !tag.is_empty())
 }
 
 fn crc16(bytes: &[u8]) -> u16 {

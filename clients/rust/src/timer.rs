@@ -10,6 +10,7 @@ use redis::Value;
 use tokio::sync::Notify;
 
 use crate::clock::now;
+use crate::command::Command;
 use crate::failures::Failure;
 use crate::hold::Hold;
 use crate::sync::locked;
@@ -156,8 +157,8 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
     let (sent, lost_at, lease) = (now(), hold.lost_at(), hold.request.lease);
     let timeout = reach.timeout.min(lost_at.saturating_sub(sent) / 2).max(Duration::from_millis(50));
     let extending = hold.extending(sent, lease);
-    let cmd = hold.extend_words(lease);
-    let mut call = reach.router.call(hold.request.key(), cmd, timeout);
+    let mut sending = hold.sending(Command::Extend { token: hold.token, lease });
+    let mut call = reach.router.call(sending.key(), sending.cmd(), timeout);
     let reply = loop {
         match call.await {
             Err(Failure::Late(late)) if now() < lost_at => {
@@ -167,7 +168,10 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
                 }
                 call = late;
             }
-            reply => break reply,
+            reply => match sending.read(reply) {
+                Some(reply) => break reply,
+                None => call = reach.router.call(sending.key(), sending.cmd(), timeout),
+            },
         }
     };
     hold.renewed();

@@ -1,4 +1,4 @@
-//! How an attempt waits: in the queue, or without the module by polling.
+//! How an attempt waits: in the queue of the module or the script, or by polling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use crate::attempt::{Asked, Attempt};
 use crate::blocking::Blocking;
 use crate::clock::now;
-use crate::error::Kind;
-use crate::failures::{Failure, Reply, number, patient};
+use crate::command::Command;
+use crate::failures::{Failure, number, patient};
 use crate::hold::Grant;
-use crate::portable::info_memory;
-use crate::random::part_of;
+use crate::random::until_next_poll;
 use crate::request::Request;
 use crate::subscription::{Subscription, Updates};
 
@@ -58,6 +57,7 @@ enum Piece {
     /// LOCK.CANCEL, or CLIENT UNBLOCK.
     Cancelled,
     Over,
+    Moved,
 }
 
 impl Attempt {
@@ -84,7 +84,7 @@ impl Attempt {
             updates.forget();
             match self.ask(left, Some(subscription.channel()), resources.reach.timeout).await? {
                 Asked::Granted(grant) => return Ok(Some(grant)),
-                Asked::NoNotify => return Ok(None),
+                Asked::NoNotify | Asked::Moved => return Ok(None),
                 Asked::Queued => {
                     if message == "granted" {
                         // Too late: the server skips the channel of this process until a command of it comes.
@@ -107,7 +107,9 @@ impl Attempt {
         let asked = now();
         loop {
             self.over()?;
-            let span = if self.resources.subscription.is_up() { RESEND } else { RESEND_DOWN };
+            let is_up = self.resources.subscription.is_up();
+            let asks_again = self.asks_again.unwrap_or(RESEND);
+            let span = if is_up { asks_again } else { asks_again.min(RESEND_DOWN) };
             let time = now();
             let left = asked.saturating_add(span).min(updates.again_at()).saturating_sub(time).min(self.left());
             if left.is_zero() {
@@ -133,7 +135,8 @@ impl Attempt {
     pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
-        if !waits || !resources.notifies.load(Ordering::SeqCst) || !resources.blocking.enter() {
+        let may_block = waits && !resources.is_portable() && resources.notifies.load(Ordering::SeqCst);
+        if !may_block || !resources.blocking.enter() {
             return Ok(None);
         }
         let alone = Alone(Arc::clone(&resources.blocking));
@@ -146,7 +149,7 @@ impl Attempt {
     }
 
     /// Waits in pieces: connections are few, and a reply that is lost is noticed after one. Nothing: it is no longer
-    /// alone.
+    /// alone, or the module is gone.
     pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {
@@ -164,6 +167,7 @@ impl Attempt {
                     return Err(self.refused());
                 }
                 Ok(Piece::Over) => {}
+                Ok(Piece::Moved) => return Ok(None),
                 Err(failure) if failure.is_connection_lost() => self.pause_after(failure).await?,
                 Err(failure) => return Err(failure),
             }
@@ -203,7 +207,11 @@ impl Attempt {
         let act: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             let Some(resources) = resources.upgrade() else { return };
             let request = Arc::clone(&request);
-            resources.reach.handle.clone().spawn(async move { resources.cancel(&request, id, false, true).await });
+            resources
+                .reach
+                .handle
+                .clone()
+                .spawn(async move { resources.cancel(&request, id, false, true, false).await });
         });
         let (cancel, resources) = (Arc::clone(&self.cancel), Arc::clone(&self.resources));
         let _cancel = cancel.when_fired(&act);
@@ -220,6 +228,9 @@ impl Attempt {
         let span = self.left().min(longest).max(Duration::from_millis(1));
         let began = now();
         let asked = self.ask(span, None, span.saturating_add(self.resources.reach.timeout)).await?;
+        if matches!(asked, Asked::Moved) {
+            return Ok(Piece::Moved);
+        }
         if self.no_notify {
             self.resources.notifies.store(false, Ordering::SeqCst); // the plain form is what works here
         }
@@ -236,8 +247,9 @@ impl Attempt {
     async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Failure> {
         while now() >= grant.sent.saturating_add(self.request.lease / 3) {
             let sent = now();
-            let cmd = self.request.extend(grant.token, self.request.lease);
-            let call = self.resources.reach.router.call(self.request.key(), cmd, self.resources.reach.timeout);
+            let command = Command::Extend { token: grant.token, lease: self.request.lease };
+            let (reach, cmd) = (&self.resources.reach, command.words(&self.request));
+            let call = reach.router.call(self.request.key(), cmd, reach.timeout);
             match patient(call, sent.saturating_add(self.resources.reach.timeout)).await {
                 Ok(reply) => {
                     grant.sent = sent;
@@ -249,49 +261,17 @@ impl Attempt {
         Ok(true)
     }
 
-    /// Asks by script, where the module is not loaded. Nothing: that was not asked for lately.
+    /// Asks the script again and again, where it has no queue for this lock, or the user cannot wait for messages.
+    /// Nothing: there is a better way now.
     pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Failure> {
-        if let Some(what) = self.request.needs_module() {
-            return Err(self.error(Kind::Unavailable, format!("{what} needs the module, which is not loaded")));
-        }
-        while self.resources.is_portable() {
-            let reply = match self.acquire_by_script().await {
-                Ok(reply) => reply,
-                Err(failure) => {
-                    self.pause_after(failure).await?;
-                    continue;
-                }
-            };
-            if let Asked::Granted(grant) = self.read(&reply)? {
-                return Ok(Some(grant));
+        while !self.left().is_zero() {
+            self.pause(until_next_poll().min(self.left())).await;
+            match self.ask(Duration::ZERO, None, self.resources.reach.timeout).await? {
+                Asked::Granted(grant) => return Ok(Some(grant)),
+                _ if !self.is_portable || self.may_notify() => return Ok(None),
+                _ => {}
             }
-            self.may_be_queued = false;
-            if self.left().is_zero() {
-                let waits = !self.request.wait().is_zero();
-                return Err(if waits { self.timed_out() } else { self.refused() });
-            }
-            let span = Duration::from_millis(50).saturating_add(part_of(Duration::from_millis(100)));
-            self.pause(span.min(self.left())).await;
         }
-        Ok(None)
-    }
-
-    /// One call of the script; again if the server has forgotten it.
-    pub(crate) async fn acquire_by_script(&mut self) -> Reply {
-        let resources = Arc::clone(&self.resources);
-        let portable = &resources.portable;
-        if !portable.knows_policy() {
-            let reply = self.exchange(info_memory(), resources.reach.timeout).await;
-            portable.learn_policy(reply)?;
-        }
-        let mut reply = self.exchange(portable.acquire(&self.request, self.id), resources.reach.timeout).await;
-        if reply.as_ref().is_err_and(|failure| failure.code() == Some("NOSCRIPT")) {
-            portable.missed();
-            reply = self.exchange(portable.acquire(&self.request, self.id), resources.reach.timeout).await;
-        }
-        if reply.is_ok() {
-            portable.loaded();
-        }
-        reply
+        Err(self.timed_out())
     }
 }

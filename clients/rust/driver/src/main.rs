@@ -13,7 +13,7 @@ use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
 /// The features of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
-const CAN: [&str; 18] = [
+const CAN: [&str; 19] = [
     "sentinel",
     "cluster",
     "tls",
@@ -32,6 +32,7 @@ const CAN: [&str; 18] = [
     "moves",
     "few_threads",
     "half_open",
+    "queue",
 ];
 
 /// Warnings go to stderr.

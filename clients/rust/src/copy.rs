@@ -1,0 +1,184 @@
+//! One copy of an attempt: whether it goes to the module or the script, over which connection, and what its reply means.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::attempt::{Asked, Attempt};
+use crate::clock::now;
+use crate::command::Command;
+use crate::error::Kind;
+use crate::failures::{Failure, Reply, number, text};
+use crate::hold::{Grant, Predecessor};
+use crate::portable::{Sending, info_memory};
+use crate::random::until_next_poll;
+use crate::sync::{First, first};
+
+impl Attempt {
+    /// Sends a copy to the module or the script.
+    pub(crate) async fn copy(&mut self, command: Command<'_>, timeout: Duration) -> Reply {
+        if self.is_portable {
+            return Box::pin(self.copy_to_script(command, timeout)).await;
+        }
+        let reply = self.exchange(command.words(&self.request), timeout).await;
+        if matches!(&reply, Ok(_) | Err(Failure::Reply(_))) && !reply.as_ref().is_err_and(Failure::is_unknown_command) {
+            self.resources.find_module();
+        }
+        reply
+    }
+
+    async fn copy_to_script(&mut self, command: Command<'_>, timeout: Duration) -> Reply {
+        if let Some(why) = self.request.needs_module() {
+            return Err(self.error(Kind::Unavailable, why));
+        }
+        let (resources, request) = (Arc::clone(&self.resources), Arc::clone(&self.request));
+        let portable = &resources.portable;
+        if !portable.knows_policy() {
+            let reply = self.exchange(info_memory(), timeout).await;
+            portable.learn_policy(reply)?;
+        }
+        let mut sending = Sending::to_script(portable, &request, command);
+        if !request.wait().is_zero() && !resources.notifies.load(Ordering::SeqCst) {
+            sending.leave_queue(); // an attempt that cannot wait for messages would starve behind a queue
+        }
+        loop {
+            let reply = self.exchange(sending.cmd(), timeout).await;
+            if let Some(reply) = sending.read(reply) {
+                return reply;
+            }
+        }
+    }
+
+    /// One exchange. While the reply to the one before may still come, that is awaited instead.
+    async fn exchange(&mut self, cmd: Cmd, timeout: Duration) -> Reply {
+        self.over()?;
+        if self.uses_connection && !self.connection.as_ref().is_some_and(|connection| connection.is_open()) {
+            Box::pin(self.take_connection()).await?;
+        }
+        self.may_be_queued = true;
+        if let Some(connection) = &self.connection {
+            self.sent = now();
+            let reply = Box::pin(connection.call(&cmd, timeout, &self.cancel)).await;
+            let is_closed = matches!(&reply, Err(Failure::Lost(_) | Failure::GivenUp));
+            self.may_run |= is_closed && self.is_portable;
+            return reply;
+        }
+        let mut call = if let Some(call) = self.late.take() {
+            call
+        } else {
+            self.sent = now();
+            self.resources.reach.router.call(self.request.key(), cmd, timeout)
+        };
+        match first(&mut call, self.cancel.wait()).await {
+            First::Left(Err(Failure::Late(call))) => {
+                if self.resources.reach.router.passes_late_replies() {
+                    self.overdue.push(call);
+                } else {
+                    self.late = Some(call);
+                }
+                Err(Failure::no_reply(timeout))
+            }
+            First::Left(reply) => {
+                self.may_run |= matches!(&reply, Err(Failure::Lost(_))) && self.is_portable;
+                reply
+            }
+            First::Right(()) => {
+                self.settling = Some(call);
+                Err(Failure::GivenUp)
+            }
+        }
+    }
+
+    /// What the reply to a copy means.
+    pub(crate) fn read(&mut self, reply: &Value, waits: bool) -> Result<Asked, Failure> {
+        let (token, predecessor) = match reply {
+            Value::Nil if !waits => {
+                // A copy that does not wait leaves nothing behind.
+                self.may_be_queued = self.was_queued || self.may_run || !self.overdue.is_empty();
+                return Ok(Asked::Refused);
+            }
+            Value::Nil if self.is_portable => {
+                self.asks_again = Some(until_next_poll()); // the lock was asked for without its queue
+                return Ok(Asked::Queued);
+            }
+            Value::Nil => return Ok(Asked::Refused),
+            Value::Int(token) => (*token, None),
+            Value::Array(place) if place.len() == 2 && place.first().is_some_and(|it| text(it) == "WAITING") => {
+                self.was_queued = true;
+                let again = place.get(1).and_then(number).and_then(|span| u64::try_from(span).ok());
+                self.asks_again = again.map(Duration::from_millis);
+                return Ok(Asked::Queued);
+            }
+            Value::Array(details) if details.len() == 4 => {
+                (details.first().and_then(number).unwrap_or(0), Predecessor::read(details))
+            }
+            reply if text(reply) == "WAITING" => {
+                (self.was_queued, self.asks_again) = (true, None);
+                self.resources.notify_works.store(true, Ordering::SeqCst);
+                return Ok(Asked::Queued);
+            }
+            _ => (0, None),
+        };
+        if token <= 0 {
+            return Err(self.error(Kind::Argument, format!("the server replied {reply:?}")));
+        }
+        Ok(Asked::Granted(Grant::new(token, self.sent, predecessor, self.is_portable)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failures::ReplyError;
+    use crate::options::Options;
+    use crate::request::{Form, Request, Sharing};
+    use crate::resources::Resources;
+    use crate::route::{Router, Servers};
+
+    fn attempt() -> Attempt {
+        let servers = Servers::from(redis::Client::open("redis://localhost").unwrap());
+        let router = Arc::new(Router::new(servers, Box::new(|_| unreachable!("nothing is sent"))));
+        let resources = Resources::new(tokio::runtime::Handle::current(), router, Options::new());
+        let request = Request::new(vec![b"a".to_vec()], Duration::from_secs(30), Form::One, Sharing::Alone);
+        Attempt::new(Arc::new(resources), Arc::new(request), Arc::default())
+    }
+
+    #[tokio::test]
+    async fn the_script_says_when_to_ask_again() {
+        let mut attempt = attempt();
+        attempt.is_portable = true;
+        let place = |span| Value::Array(vec![Value::BulkString(b"WAITING".to_vec()), Value::Int(span)]);
+        for span in [0, 2000] {
+            assert!(matches!(attempt.read(&place(span), true), Ok(Asked::Queued)));
+            assert_eq!(attempt.asks_again, Some(Duration::from_millis(span.unsigned_abs())));
+        }
+        assert!(!attempt.resources.notify_works.load(Ordering::SeqCst), "the module may refuse it");
+        let free = Value::Array(vec![Value::Int(7), Value::Nil, Value::Nil, Value::Nil]);
+        assert!(matches!(attempt.read(&free, true), Ok(Asked::Granted(grant)) if grant.token == 7));
+    }
+
+    #[tokio::test]
+    async fn a_copy_without_its_queue_is_sent_again_soon() {
+        let mut attempt = attempt();
+        (attempt.is_portable, attempt.may_be_queued) = (true, true);
+        assert!(matches!(attempt.read(&Value::Nil, true), Ok(Asked::Queued)));
+        assert!(attempt.asks_again < Some(Duration::from_millis(151)) && attempt.may_be_queued);
+        assert!(matches!(attempt.read(&Value::Nil, false), Ok(Asked::Refused)));
+        assert!(!attempt.may_be_queued, "it leaves nothing behind");
+        attempt.may_run = true;
+        assert!(matches!(attempt.read(&Value::Nil, false), Ok(Asked::Refused)));
+        assert!(attempt.may_be_queued, "an earlier copy may still run");
+    }
+
+    #[tokio::test]
+    async fn one_attempt_at_a_time_asks_for_the_module() {
+        let resources = attempt().resources;
+        let unknown = Failure::Reply(ReplyError { code: "ERR".into(), text: "ERR unknown command".into() });
+        assert!(!resources.is_portable());
+        assert!(resources.miss_module(&unknown) && resources.is_portable() && !resources.asks_for_module());
+        resources.find_module();
+        assert!(!resources.is_portable());
+    }
+}

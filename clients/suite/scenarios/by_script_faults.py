@@ -139,6 +139,35 @@ def without_the_right_to_the_queue_attempts_poll(stage):
 
 
 @scenario("queue", rules="W10 W14")
+def a_name_with_a_brace_but_no_hash_tag_has_no_queue(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    driver = stage.opened(server)
+    for key in ("a{b", "a}b", "{}x", "x{}y"):
+        driver.do("acquire", manager="m", hold="h", key=key, lease_ms=LONG_LEASE)
+        later = begin(driver, key, "w")
+        time.sleep(0.3)
+        assert driver.do("verify", hold="h")["left_ms"] > 0
+        assert driver.do("fenced", hold="h", args=["SET", "y", "1"])["reply"] == "OK"
+        assert not later.is_answered and conn.call("EXISTS", f"{key}:queue", f"{key}:queue:{{{key}}}") == 0
+        released(driver, "h")
+        later.get()
+        released(driver, "w")
+        assert conn.call("EXISTS", key) == 0
+    for fields in ({"key": "a{b", "shared": True}, {"key": "a{b", "limit": 2}, {"keys": ["c", "a{b"]}):
+        with fails("unavailable", "a{b", "hash tag", "module"):
+            driver.do("acquire", manager="m", hold="x", lease_ms=30000, **fields)
+    theirs = take(conn, "{42}:report")
+    hold = begin(driver, "{42}:report", "h")
+    waits(conn, "{42}:report")
+    assert conn.call("ZCARD", "{42}:report:queue") == 1
+    give(conn, "{42}:report", theirs)
+    hold.get()
+    released(driver, "h")
+    assert nothing_is_left(conn, "{42}:report")
+
+
+@scenario("queue", rules="W10 W14")
 def without_the_right_to_subscribe_attempts_poll_and_notify_others(stage):
     for right in ("-subscribe", "resetchannels"):
         server = stage.server(module=False)

@@ -1,5 +1,6 @@
 """The users that docs/OPERATING.md and docs/PORTABLE.md give to an application: all that a package does is allowed."""
 
+from resp import queue_of
 from scenarios.holding import fails
 from scenarios.waiting import end_of_solitude, need_notify
 from servers import ROOT
@@ -185,3 +186,22 @@ def the_documented_user_of_the_script_is_denied_nothing(stage):
     assert denied(conn, "packaged") == []
     with fails("denied", "theirs"):
         driver.do("acquire", manager="m", hold="x", key="theirs", lease_ms=30000)
+
+
+@scenario("queue", rules="W10 W14")
+def without_the_rights_to_the_queue_the_documented_user_of_the_script_polls(stage):
+    for missing in ("-zadd", "-zcard", "-subscribe"):
+        server = stage.server(module=False)
+        conn = stage.connect(server)
+        driver = documented(stage, conn, server, "PORTABLE.md", "packaged")
+        conn.call("ACL", "SETUSER", "packaged", missing)
+        hold_ask_and_release(driver, "lock:report")
+        driver.do("acquire", manager="m", hold="a", key="lock:report", lease_ms=30000)
+        waiting = driver.begin("acquire", manager="m", hold="b", key="lock:report", lease_ms=30000, wait_ms=LONG_WAIT)
+        polled = calls(conn, "evalsha")
+        until("it polls", lambda conn=conn, polled=polled: calls(conn, "evalsha") > polled + 3)
+        assert driver.do("release", hold="a")["held"] is True
+        waiting.get()
+        assert driver.do("release", hold="b")["held"] is True
+        assert conn.call("EXISTS", "lock:report", queue_of("lock:report")) == 0
+        driver.end()

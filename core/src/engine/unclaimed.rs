@@ -3,6 +3,7 @@
 
 #[cfg(feature = "model")]
 mod canonical;
+mod turns;
 
 use super::budget::Budget;
 use super::grant::Granted;
@@ -10,11 +11,12 @@ use super::key_name::{KeyName, KeyNames};
 use super::queue::{Channel, Keys, Mark, Marks, Ticket};
 use crate::lock::record::Id;
 use crate::lock::request::Share;
-use crate::lock::time::{Micros, MonotonicMicros};
+use crate::lock::time::MonotonicMicros;
 use crate::lock::token::Token;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use turns::Turns;
 
 #[cfg(feature = "model")]
 pub use canonical::ClaimForm;
@@ -89,27 +91,6 @@ pub struct Claims {
     /// The grants that leave one by one.
     leaving: VecDeque<Ticket>,
     turns: Turns,
-}
-
-/// The turns of the event loop in which the timer ran, as far as they matter for unclaimed grants. A server reads its
-/// sockets, and then runs its timers; after SIGCONT it runs its timers first. One with I/O threads executes what it has
-/// read a turn later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Turns {
-    /// The last turns, the latest first.
-    last: [MonotonicMicros; 2],
-    /// When the server was last known to run.
-    seen: MonotonicMicros,
-    /// When it was last noticed that the server had stood still.
-    stood_still: MonotonicMicros,
-}
-
-/// Turns that are shorter than this are not a standstill: most servers tick every 100 ms.
-const SHORTEST_STANDSTILL: Micros = Micros(300_000);
-
-/// The longest turn that is not a standstill: a third of the time for a claim, and one and a half ticks of the server.
-fn longest_turn(claim: Micros, tick: Micros) -> Micros {
-    Micros(claim.0 / 3).max(Micros(tick.0.saturating_mul(3) / 2)).max(SHORTEST_STANDSTILL)
 }
 
 impl Claims {
@@ -326,30 +307,6 @@ impl Claims {
         self.deadlines.first().map(|(deadline, _)| Some(*deadline).filter(|deadline| *deadline > last))
     }
 
-    /// The server runs at `now`, and ticks once in each `tick`: notes whether it stood still before.
-    pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
-        let longest = longest_turn(claim, tick);
-        if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
-            self.turns.stood_still = now;
-        }
-        self.turns.seen = now;
-    }
-
-    /// The timer runs at `now`, in a turn of its own. Returns up to when deadlines are over: two turns have read the
-    /// sockets since.
-    pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
-        self.seen(now, claim, tick);
-        let [last, before] = self.turns.last;
-        self.turns.last = [now, last];
-        before
-    }
-
-    /// Whether the server stood still before it could read a claim that was sent by `deadline`.
-    #[must_use]
-    pub fn stood_still_after(&self, deadline: MonotonicMicros) -> bool {
-        self.turns.stood_still >= deadline
-    }
-
     /// A grant that can no longer be claimed at `now`.
     #[must_use]
     pub fn due(&self, now: MonotonicMicros) -> Option<Ticket> {
@@ -371,36 +328,5 @@ impl Claims {
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         self.keys.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tick_of_the_server_is_no_standstill_however_rare_it_is() {
-        const CLAIM: Micros = Micros(600_000);
-        for (tick_ms, gap_ms, is_standstill) in [
-            (100, 300, false),
-            (100, 301, true),
-            (200, 300, false),
-            (200, 301, true),
-            (500, 750, false),
-            (500, 751, true),
-            (1_000, 1_500, false),
-            (1_000, 1_501, true),
-        ] {
-            let [tick, gap] = [tick_ms, gap_ms].map(Micros::from_ms);
-            let mut claims = Claims::default();
-            let begun = MonotonicMicros(5_000_000);
-            // The first turn after the start has none before it.
-            claims.begin_turn(begun, CLAIM, tick);
-            assert!(!claims.stood_still_after(MonotonicMicros(1)), "{tick_ms}");
-            claims.seen(begun.after(gap), CLAIM, tick);
-            assert_eq!(claims.stood_still_after(begun), is_standstill, "{tick_ms} {gap_ms}");
-        }
-        // If a claim has much time, a third of it counts.
-        assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));
     }
 }

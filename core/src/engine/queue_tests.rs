@@ -1,8 +1,14 @@
 //! The queue against a plain list that does the same slowly, and what that list does not know.
 
+#[path = "queue/limits_tests.rs"]
+mod limits;
+#[path = "queue/parked_tests.rs"]
+mod parked;
 #[allow(dead_code)]
 #[path = "../../../fuzz/properties/queue.rs"]
 mod property;
+#[path = "queue/top_tests.rs"]
+mod top;
 
 use super::*;
 use crate::engine::budget::Budget;
@@ -39,74 +45,6 @@ fn an_evicted_lock_stays_taken_until_the_time_last_seen() {
     assert_eq!(queues.evicted_until(queue), Some(UnixMicros(70)));
     queues.seen(queue);
     assert_eq!(queues.evicted_until(queue), None);
-}
-
-#[test]
-fn the_longest_queues_come_first_and_the_older_of_equals() {
-    let mut queues = Queues::default();
-    for (client, (key, since)) in
-        [(b"a", 7), (b"b", 5), (b"b", 6), (b"c", 4), (b"c", 9), (b"c", 9), (b"d", 3)].into_iter().enumerate()
-    {
-        queues.join(
-            KeyNames::new(0, &[key]),
-            0,
-            Waiter { since: MonotonicMicros(since), ..waiter(client as u64, 0, 9) },
-        );
-    }
-    let longest = [(b'c', 3, 4), (b'b', 2, 5), (b'd', 1, 3), (b'a', 1, 7)];
-    for most in [2, 4, 9] {
-        let by_id = queues.top(By::Waiters, most).into_iter();
-        let found: Vec<_> = by_id.map(|queue| (queue.name[0], queue.waiters, queue.since.0)).collect();
-        assert_eq!(found, longest[..most.min(4)]);
-    }
-    assert_eq!(queues.length(KeyName::new(0, b"b")), (2, Some(MonotonicMicros(5))));
-    assert_eq!(queues.longest_length(), 3);
-}
-
-/// The names of the first queues in an order.
-fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
-    queues.top(by, most).iter().map(|queue| char::from(queue.name[0])).collect()
-}
-
-#[test]
-fn queues_are_ordered_by_the_oldest_wait_or_the_oldest_hold() {
-    let mut queues = Queues::default();
-    let mut by_id = Vec::new();
-    for (client, (key, since, held)) in
-        [(b"a", 7, Some(30)), (b"b", 5, None), (b"c", 4, Some(40)), (b"d", 6, Some(20)), (b"a", 1, None)]
-            .into_iter()
-            .enumerate()
-    {
-        let waiter = Waiter { since: MonotonicMicros(since), ..waiter(client as u64, client as u64, 9) };
-        let queue = queues.join(KeyNames::new(0, &[key]), 0, waiter).queue.unwrap();
-        queues.set_held(queue, held.map(UnixMicros));
-        by_id.push(queue);
-    }
-    // The holder of a is no longer known.
-    assert_eq!((top(&queues, By::Wait, 9), top(&queues, By::Wait, 2)), ("cbda".into(), "cb".into()));
-    assert_eq!((top(&queues, By::Held, 9), top(&queues, By::Held, 3)), ("dcba".into(), "dcb".into()));
-    assert_eq!(
-        (queues.oldest_wait(), queues.oldest_hold(UnixMicros(50))),
-        (Some(MonotonicMicros(4)), Some(UnixMicros(20)))
-    );
-    // The first of them leaves, and the second has waited longer.
-    queues.leave(0, None, MOST);
-    assert_eq!(top(&queues, By::Wait, 9), "acbd");
-    // Of d the holder has expired; the one of several that ends last counts.
-    queues.set_last_end(by_id[3], Some(UnixMicros(50)));
-    queues.set_last_end(by_id[2], Some(UnixMicros(60)));
-    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
-    queues.set_held_among(by_id[2], UnixMicros(45), UnixMicros(59));
-    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));
-    queues.set_held_among(by_id[2], UnixMicros(45), UnixMicros(60));
-    assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(45)));
-    for client in 1..5 {
-        queues.leave(client, Some(MonotonicMicros(99)), MOST);
-    }
-    assert_eq!(
-        (top(&queues, By::Held, 9), queues.oldest_wait(), queues.oldest_hold(UnixMicros(0))),
-        (String::new(), None, None)
-    );
 }
 
 #[test]
@@ -162,54 +100,6 @@ fn keys_are_those_of_the_command_in_their_order() {
 }
 
 #[test]
-fn an_evicted_key_holds_up_waiters_for_several_locks_until_its_lease_ends() {
-    let mut queues = Queues::default();
-    let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 0, 9)).queue.unwrap();
-    let ticket = queues.parked_head(queue).unwrap();
-    queues.set_last_end(queue, Some(UnixMicros(50)));
-    queues.set_last_end_after(queue, UnixMicros(70));
-    queues.set_last_end_after(queue, UnixMicros(60));
-    queues.evicted(queue);
-    let held_up = [69, 70, 71].map(|now| queues.is_held_up(KeyName::new(0, b"a"), ticket, UnixMicros(now)));
-    assert_eq!((held_up, queues.queue_of_ticket(ticket)), ([true, false, false], Some(queue)));
-}
-
-#[test]
-fn many_waiters_leave_no_room_behind() {
-    let mut queues = Queues::default();
-    for client in 0..5_000_u64 {
-        queues.join(KeyNames::new(0, &[&client.to_be_bytes()]), 0, waiter(client, 0, 9));
-    }
-    for client in 0..5_000 {
-        queues.leave(client, None, MOST);
-    }
-    assert!(queues.clients.capacity() < 100);
-    queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9));
-    queues.leave(1, None, MOST);
-    assert!(queues.clients.capacity() > 0, "that of a few is kept");
-}
-
-#[test]
-fn a_freed_lock_is_kept_for_parked_waiters_until_they_are_tried() {
-    let mut queues = Queues::default();
-    let queue = queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9)).queue.unwrap();
-    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None));
-    queues.set_ready(queue);
-    assert!(queues.has_ahead(KeyName::new(0, b"a"), None));
-    assert!(!queues.has_ahead(KeyName::new(0, b"a"), id(7)), "not from itself");
-    assert!(!queues.has_ahead(KeyName::new(0, b"b"), None));
-    queues.take_ready();
-    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None));
-    // A scan is not an event.
-    queues.begin_scan();
-    queues.scan_on(1);
-    assert!(queues.has_ready() && !queues.has_ahead(KeyName::new(0, b"a"), None));
-    queues.set_ready(queue);
-    assert!(queues.has_ahead(KeyName::new(0, b"a"), None));
-    assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
-}
-
-#[test]
 fn a_check_of_all_queues_passes_over_those_with_only_places() {
     let mut queues = Queues::default();
     let name = |number: u64| number.to_be_bytes();
@@ -230,163 +120,6 @@ fn a_check_of_all_queues_passes_over_those_with_only_places() {
     }
     let all: Vec<QueueId> = (0..10).map(|number| queues.queue(KeyName::new(0, &name(500 + number))).unwrap()).collect();
     assert_eq!(seen, all);
-}
-
-#[test]
-fn waiters_parked_behind_one_that_leaves_are_tried() {
-    let mut queues = Queues::default();
-    let queue = queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(1, 0, 9)).queue.unwrap();
-    queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(2, 0, 9));
-    queues.leave(1, None, MOST);
-    assert_eq!(queues.take_ready(), Some((queue, Cause::Event)));
-    queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(3, 0, 9));
-    queues.leave(3, None, MOST);
-    let other = queues.join(KeyNames::new(0, &[b"c"]), 0, waiter(4, 0, 9)).queue.unwrap();
-    let (ticket, _) = queues.single_head(other).unwrap();
-    queues.join(KeyNames::new(0, &[b"c", b"d"]), 0, waiter(5, 0, 9));
-    while queues.take_ready().is_some() {}
-    assert!(queues.serve(ticket).is_some() && !queues.has_ready(), "who was granted holds them up now");
-}
-
-#[test]
-fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
-    let mut queues = Queues::default();
-    let many = u64::try_from(MOST_TRIED).unwrap();
-    for client in 1..=many + 2 {
-        queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(client, 0, 9));
-    }
-    let single = queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(many + 3, 0, 9));
-    let queue = single.queue.unwrap();
-    let try_all = |queues: &mut Queues<u64>| {
-        let mut tried = 0;
-        while let Some(Candidate::Parked(ticket)) = queues.candidate(queue, true, Of::All) {
-            queues.park(ticket, 1);
-            tried += 1;
-        }
-        tried
-    };
-    queues.set_ready(queue);
-    queues.take_ready();
-    assert_eq!(try_all(&mut queues), MOST_TRIED);
-    // Those behind them are served.
-    assert!(
-        matches!(queues.candidate(queue, true, Of::All), Some(Candidate::Single(_, waiter)) if waiter.client() == Some(many + 3))
-    );
-    queues.leave(many + 3, None, MOST);
-    assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
-    let mut queues = Queues::default();
-    for client in 1..=many + 2 {
-        queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(client, 0, 9));
-    }
-    let queue = queues.queue(KeyName::new(0, b"a")).unwrap();
-    queues.set_ready(queue);
-    queues.take_ready();
-    assert_eq!(try_all(&mut queues), MOST_TRIED);
-    assert!(queues.candidate(queue, true, Of::All).is_none());
-    assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
-    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None), "meanwhile it is free to others");
-    queues.begin_iteration(&mut Budget::of(100));
-    assert_eq!(queues.take_ready(), Some((queue, Cause::GoOn)));
-    assert_eq!(try_all(&mut queues), 2);
-}
-
-#[test]
-fn queues_that_are_ready_together_are_served_in_the_order_of_tickets() {
-    // Reported again while the queue is served, as when its key expires as it is opened.
-    for is_reported_again in [false, true] {
-        let mut queues = Queues::default();
-        queues.join(KeyNames::new(0, &[b"a", b"c"]), 0, waiter(1, 0, 9));
-        queues.join(KeyNames::new(0, &[b"b"]), 0, waiter(2, 0, 9));
-        queues.join(KeyNames::new(0, &[b"a"]), 0, waiter(3, 0, 9));
-        let [a, b] = [b"a", b"b"].map(|name| queues.queue(KeyName::new(0, name)).unwrap());
-        queues.set_ready(b);
-        queues.set_ready(a);
-        assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
-        if is_reported_again {
-            queues.set_ready(a);
-        }
-        let Some(Candidate::Parked(ticket)) = queues.candidate(a, true, Of::All) else { panic!("it came first") };
-        queues.park(ticket, 1);
-        queues.go_on(a);
-        assert_eq!(queues.take_ready(), Some((b, Cause::Event)));
-        assert_eq!(queues.take_ready(), Some((a, Cause::Event)));
-        assert_eq!(queues.take_ready(), None);
-    }
-}
-
-#[test]
-fn places_for_several_keys_are_bounded_by_keys_and_by_bytes() {
-    let mut queues: Queues<u64> = Queues::default();
-    let keep = |queues: &mut Queues<u64>, number: u64, names: &[&[u8]]| {
-        queues.keep_place(
-            KeyNames::new(0, names),
-            id(number).unwrap(),
-            MonotonicMicros(5),
-            MostPlaces { keys: 5, bytes: 20 },
-        );
-        queues.places()
-    };
-    assert_eq!(keep(&mut queues, 1, &[b"a", b"b", b"c"]), 1);
-    assert_eq!(keep(&mut queues, 2, &[b"d", b"e", b"f"]), 1, "six keys");
-    assert_eq!(keep(&mut queues, 3, &[b"d", b"012345678901234567"]), 1, "22 bytes");
-    assert_eq!(keep(&mut queues, 4, &[b"d", b"0123456789012345"]), 2);
-    assert_eq!(keep(&mut queues, 5, &[b"g"]), 2, "six keys");
-    assert!(queues.forget(KeyName::new(0, b"d"), id(4).unwrap()).is_some());
-    assert_eq!(keep(&mut queues, 5, &[b"g"]), 2);
-    while queues.time_out(MonotonicMicros(5), None, MOST).is_some_and(|(_, gone)| gone.is_none()) {}
-    assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
-}
-
-#[test]
-fn places_and_bars_for_one_key_are_bounded_by_the_bytes_of_its_name() {
-    let mut queues: Queues<u64> = Queues::default();
-    let most = MostPlaces { keys: 100, bytes: 20 };
-    let until = MonotonicMicros(5);
-    queues.keep_place(KeyNames::new(0, &[b"0123456789"]), id(1).unwrap(), until, most);
-    queues.bar(KeyName::new(0, b"012345678"), id(2).unwrap(), until, most);
-    assert_eq!((queues.places(), queues.placed.bytes), (2, 19));
-    queues.keep_place(KeyNames::new(0, &[b"ab"]), id(3).unwrap(), until, most);
-    queues.bar(KeyName::new(0, b"ab"), id(4).unwrap(), until, most);
-    assert_eq!(queues.places(), 2);
-    queues.bar(KeyName::new(0, b"a"), id(5).unwrap(), until, most);
-    assert_eq!((queues.places(), queues.placed.bytes), (3, 20));
-    while queues.time_out(until, None, most).is_some() {}
-    assert!(queues.is_empty() && queues.placed.keys == 0 && queues.placed.bytes == 0);
-}
-
-#[test]
-fn a_blocked_client_counts_for_the_names_of_its_keys_until_it_leaves() {
-    let mut queues: Queues<u64> = Queues::default();
-    let long = vec![b'x'; 4_096];
-    let names: Vec<Vec<u8>> = (0..64).map(|key: u32| [&key.to_be_bytes()[..], &long[4..]].concat()).collect();
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    queues.join(KeyNames::new(0, &[&long]), 0, waiter(1, 0, 9));
-    assert_eq!(queues.load(), 1);
-    queues.join(KeyNames::new(0, &names), 0, waiter(2, 7, 9));
-    assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2), "256 kB of names");
-    // Sent again, it counts once.
-    queues.join(KeyNames::new(0, &names), 0, waiter(3, 7, 9));
-    assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2));
-    queues.leave(3, Some(MonotonicMicros(10)), MOST);
-    assert_eq!(queues.load(), 1);
-    queues.leave(1, None, MOST);
-    assert_eq!(queues.load(), 0);
-}
-
-#[test]
-fn so_many_attempts_for_several_keys_have_one_id() {
-    let mut queues: Queues<u64> = Queues::default();
-    for number in 0..MOST_OF_AN_ID + 5 {
-        let name = number.to_string().into_bytes();
-        queues.keep_place(
-            KeyNames::new(0, &[&name, b"x".repeat(number + 1).as_slice()]),
-            id(7).unwrap(),
-            MonotonicMicros(5),
-            MostPlaces { keys: 10_000, bytes: 100_000 },
-        );
-    }
-    assert_eq!(queues.places(), MOST_OF_AN_ID);
-    assert!(!queues.takes_id(0, id(7).unwrap()) && queues.takes_id(1, id(7).unwrap()));
 }
 
 #[test]
@@ -498,18 +231,5 @@ proptest! {
             let queue = queues.queue_of(KeyName::new(0, name));
             Some(queue.is_some_and(|queue| queue.cause == Cause::Event && queue.ready.is_some()))
         });
-    }
-}
-
-#[test]
-fn a_waiter_that_moves_to_another_queue_makes_that_one_longer() {
-    let mut queues = Queues::default();
-    queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(1, 7, 9));
-    let ticket = queues.ticket(KeyName::new(0, b"a"), id(7).unwrap()).unwrap();
-    for by in [By::Waiters, By::Wait, By::Held] {
-        queues.park(ticket, 0);
-        assert_eq!(top(&queues, by, 9), "a");
-        queues.park(ticket, 1);
-        assert_eq!(top(&queues, by, 9), "b");
     }
 }

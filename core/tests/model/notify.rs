@@ -1,14 +1,18 @@
 //! Attempts that wait without a connection, step by step: their places in the queue, their messages, and what they
 //! claim. Each test checks one sentence of the promises.
 
+mod atomic;
 mod claims;
 mod dead;
+mod demotion;
 mod ended;
 mod limits;
 mod newer;
+mod predecessors;
+mod refused;
 mod standstill;
 
-use crate::asks::{acquire, alone, id, named, place, seconds, START};
+use crate::asks::{acquire, alone, id, named, place, seconds, settle, START};
 use crate::fake::{Node, Settings};
 use redis_lock_core::driver::{Ask, ChannelName, Outcome};
 use redis_lock_core::engine::grant::Granted;
@@ -40,6 +44,17 @@ fn held() -> (Node, Token) {
     subscribe(&node, CHANNEL);
     subscribe(&node, OTHER);
     let token = crate::asks::hold(&node, 1, b"k", &alone(60, 0));
+    (node, token)
+}
+
+/// A server on which an attempt was just notified of its grant.
+fn notified(names: &[&[u8]]) -> (Node, Token) {
+    let (node, token) = held();
+    queue(&node, names, &attempt(7));
+    release(&node, b"k", token);
+    settle(&node);
+    assert_eq!(received(&node), ["granted 7 k"]);
+    let token = value(&node, b"k").unwrap().0;
     (node, token)
 }
 

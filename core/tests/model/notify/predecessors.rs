@@ -1,0 +1,114 @@
+//! The predecessors of unclaimed grants: the successor and the claim learn of them, and they are restored.
+
+use super::{cancel, claim, notified_on, pass, queue, received, release, value, CHANNEL, K, OTHER};
+use crate::asks::{alone, ask, granted, hold, named, place, seconds, settle, wait, START};
+use crate::fake::{Content, Node, Stored};
+use redis_lock_core::lock::held::Release;
+use redis_lock_core::lock::request::Share;
+use redis_lock_core::lock::state::State;
+
+/// A server on which an attempt was just notified of its grant, which succeeds a client of the classic pattern.
+fn notified_after_a_classic_client(share: Share) -> Node {
+    let node = crate::asks::node();
+    super::subscribe(&node, CHANNEL);
+    let second = (START.0 / 1_000_000 + 1).to_string().into_bytes();
+    node.put(&place(b"k"), Some(Stored { content: Content::String(second), expire_at_ms: None }));
+    queue(&node, K, &notified_on(CHANNEL, named(7, ask(share, 5, 9))));
+    pass(&node, 2_100);
+    assert_eq!(received(&node), ["granted 7 k"]);
+    node
+}
+
+#[test]
+fn the_successor_of_an_unclaimed_grant_gets_the_classic_predecessor() {
+    let end: [fn(&Node); 2] = [
+        |node| pass(node, 2_100),
+        |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
+    ];
+    for end in end {
+        let node = notified_after_a_classic_client(Share::Alone);
+        wait(&node, 3, K, &alone(5, 99));
+        end(&node);
+        let granted = granted(&node, 3).unwrap().granted;
+        assert_eq!(granted.before(0).unwrap().token, None);
+    }
+}
+
+#[test]
+fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
+    let node = notified_after_a_classic_client(Share::Shared);
+    let other = hold(&node, 3, b"k", &ask(Share::Shared, 5, 0));
+    assert!(cancel(&node, b"k", 7));
+    settle(&node);
+    let ends = node.with_lock(&place(b"k"), |lock| match lock {
+        State::Several(holders) => holders.iter().map(|holder| (holder.token == other, holder.timestamp)).collect(),
+        _ => Vec::new(),
+    });
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert!(ends.contains(&(false, START.after(seconds(1)))), "{ends:?}");
+    assert_eq!(release(&node, b"k", other), Release::InTime);
+}
+
+#[test]
+fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
+    for share in [Share::Alone, Share::Limit(1)] {
+        let node = crate::asks::node();
+        super::subscribe(&node, CHANNEL);
+        super::subscribe(&node, OTHER);
+        let first = hold(&node, 1, b"k", &ask(share, 5, 0));
+        let [seventh, eighth] =
+            [(7, CHANNEL), (8, OTHER)].map(|(number, channel)| notified_on(channel, named(number, ask(share, 5, 99))));
+        queue(&node, K, &seventh);
+        pass(&node, 6_050);
+        assert_eq!(received(&node), ["granted 7 k"]);
+        queue(&node, K, &eighth);
+        let claimed = node.clone();
+        let granted = claim(&claimed, 3, K, &seventh);
+        assert_eq!(granted.before(0).unwrap().token, Some(first), "its own predecessor");
+        assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is sent again");
+        // It is released, or cancelled, or nobody claims it: it passes on.
+        let end: [fn(&Node); 5] = [
+            |node| {
+                let token = value(node, b"k").unwrap().0;
+                assert!(cancel(node, b"k", 7));
+                assert_eq!(release(node, b"k", token), Release::Over, "it has passed on");
+            },
+            |node| pass(node, 2_050),
+            |node| assert!(cancel(node, b"k", 7)),
+            |node| assert_eq!(release(node, b"k", value(node, b"k").unwrap().0), Release::InTime),
+            |node| {
+                let token = value(node, b"k").unwrap().0;
+                assert_eq!(node.command(1, |entry| entry.release_all(K, token)), Ok(1));
+            },
+        ];
+        for (number, end) in end.into_iter().enumerate() {
+            for has_next in [true, false] {
+                let node = node.clone();
+                if !has_next {
+                    assert!(cancel(&node, b"k", 8));
+                    received(&node);
+                }
+                end(&node);
+                settle(&node);
+                if has_next {
+                    assert!(received(&node).contains(&"granted 8 k".to_owned()), "{share:?} {number}");
+                    let granted = claim(&node, 3, K, &eighth);
+                    assert_eq!(granted.before(0).unwrap().token, Some(first), "{share:?} {number}");
+                } else {
+                    assert_eq!(value(&node, b"k").unwrap().0, first, "{share:?} {number}");
+                }
+            }
+        }
+    }
+    // If nobody waits, the lock is what it was before: expired, with its predecessor.
+    let node = crate::asks::node();
+    super::subscribe(&node, CHANNEL);
+    let first = hold(&node, 1, b"k", &alone(5, 0));
+    let before = value(&node, b"k");
+    queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
+    pass(&node, 6_050);
+    assert_ne!(value(&node, b"k"), before);
+    pass(&node, 2_050);
+    assert_eq!(value(&node, b"k"), before);
+    assert_eq!(hold(&node, 1, b"k", &alone(5, 0)).get().max(first.get() + 1), value(&node, b"k").unwrap().0.get());
+}

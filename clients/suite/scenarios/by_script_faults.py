@@ -90,20 +90,28 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
     while not took or took[-1] > 1.5:  # then the second cancel may have come before the copy, too
         assert len(took) < 4, took
         relay = stage.relay(server)
-        driver = stage.opened(relay, timeout_ms=30_000)
+        driver = stage.opened(relay, timeout_ms=5000)
         driver.do("acquire", manager="m", hold="h", key="first", lease_ms=30000)
         released(driver, "h")
         asked = calls(conn, "evalsha")
         relay.strand()
         pending = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=LONG_LEASE)
         time.sleep(0.3)
-        began = time.monotonic()
+        before = [time.monotonic()]  # the last time at which it was not cancelled yet
+
+        def is_cancelled(asked=asked, before=before):
+            now = time.monotonic()
+            if calls(conn, "evalsha") == asked:
+                before.append(now)
+            return before[-1] < now
+
         driver.do("cancel", of=pending.number)
+        # Some libraries close the connection of the copy only after the time-out of a call.
+        until("it was cancelled", is_cancelled)
+        relay.heal()
+        took.append(time.monotonic() - before[-1])
         with fails("cancelled"):
             pending.get()
-        until("it was cancelled", lambda asked=asked: calls(conn, "evalsha") > asked)
-        relay.heal()
-        took.append(time.monotonic() - began)
         until("the copy has run", lambda asked=asked: calls(conn, "evalsha") > asked + 1)
         until("its grant is released", lambda: nothing_is_left(conn, "report"))
         driver.end()

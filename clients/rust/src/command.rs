@@ -22,7 +22,7 @@ pub(crate) enum Command<'a> {
     Release {
         token: i64,
     },
-    /// Of the key with that number.
+    /// Asks for the key with that number.
     Check {
         token: i64,
         number: usize,

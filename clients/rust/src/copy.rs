@@ -1,4 +1,5 @@
-//! One copy of an attempt: whether it goes to the module or the script, over which connection, and what its reply means.
+//! One copy of an attempt: whether it goes to the module or the script, over which connection, and what its reply
+//! means.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -6,7 +6,7 @@ module Serverlock
   class Settlement
     include Locking
 
-    # `command`: what gives it back; nil for an attempt, which has `request` and `id`. `twice`: it is cancelled once more.
+    # `command`: what gives it back. Nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
     # A copy without a reply may still run after it was cancelled: a script does not bar its ID, as the module does.
     ONCE_MORE = 2.0

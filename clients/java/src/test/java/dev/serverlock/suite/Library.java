@@ -53,6 +53,7 @@ interface Library {
                 "clock",
                 "refusals",
                 "moves",
+                "queue",
                 "scopes",
                 "few_threads",
                 "half_open"));

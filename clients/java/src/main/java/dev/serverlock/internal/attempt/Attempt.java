@@ -67,7 +67,7 @@ public final class Attempt {
     private Grant get() throws InterruptedException {
         boolean asksForModule = !resources.module().isMissing();
         while (true) {
-            Grant grant = asksForModule ? byModuleIfLoaded() : waiting.poll();
+            Grant grant = asksForModule ? byModuleIfLoaded() : waiting.byScript();
             if (grant != null) {
                 return grant;
             }

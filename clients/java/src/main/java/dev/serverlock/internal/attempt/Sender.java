@@ -31,6 +31,10 @@ final class Sender {
      */
     private static final long FAREWELL = 100 * Clock.MILLISECOND;
 
+    private static final long RESEND = 5 * Clock.SECOND;
+    /** A copy without a reply may still run after this. A script does not bar its ID, as the module does. */
+    private static final long ONCE_MORE = 2 * Clock.SECOND;
+
     private static final long SHORTEST_PAUSE = 10 * Clock.MILLISECOND;
     private static final long LONGEST_PAUSE = 500 * Clock.MILLISECOND;
 
@@ -49,6 +53,8 @@ final class Sender {
     boolean isUnsure; // one of its copies got no reply
     boolean isPortable;
     boolean noNotify;
+    /** Without news, a waiting attempt is sent again after this long. */
+    long span = RESEND;
 
     private int tries;
     private boolean isPooled; // the connection is one of the shared ones
@@ -87,9 +93,12 @@ final class Sender {
             long sent = context.now();
             Object reply;
             try {
-                reply = exchange(request.acquire(idBytes, span, channel), timeout);
+                reply = isPortable
+                        ? byScript(span, channel, timeout)
+                        : exchange(request.acquire(idBytes, span, channel), timeout);
             } catch (ReplyError | ConnectionLost error) {
                 if (channel != null
+                        && !isPortable
                         && !resources.subscription().hasWorked()
                         && error instanceof ReplyError refusal
                         && !refusal.isUnknownCommand()
@@ -101,31 +110,40 @@ final class Sender {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            replied();
-            resources.module().found();
+            tries = 0; // counted from here
+            if (!isPortable && resources.module().found()) {
+                resources.subscription().sendAgain(); // those that wait by script go on in the module's queue
+            }
             return granted(reply, sent);
         }
     }
 
-    /** A copy got a reply: tries are counted from here. */
-    void replied() {
-        tries = 0;
+    private Object byScript(long wait, String channel, long timeout) throws InterruptedException {
+        // An attempt that gets no messages never overtakes a queue, so it would wait for ever.
+        boolean isAlone = request.waiting() > 0 && !resources.subscription().isUsable();
+        return resources
+                .portable()
+                .acquire(words -> exchange(words, timeout), request, idBytes, wait, channel, isAlone);
     }
 
-    Grant granted(Object reply, long sent) {
+    private Grant granted(Object reply, long sent) {
         if (reply == null) {
             return null;
         }
         Grant grant = Grant.read(reply, sent, request.name(), isPortable);
         if (grant == Grant.WAITING) {
             wasQueued = true;
-            resources.subscription().worked();
+            long pause = Grant.pause(reply);
+            span = pause < 0 ? RESEND : pause * Clock.MILLISECOND;
+            if (!isPortable) {
+                resources.subscription().worked();
+            }
         }
         return grant;
     }
 
     /** Sends one command; throws ReplyError or ConnectionLost. */
-    Object exchange(byte[][] words, long timeout) throws InterruptedException {
+    private Object exchange(byte[][] words, long timeout) throws InterruptedException {
         over();
         if (usesConnection && (connection == null || !connection.isOpen())) {
             takeConnection();
@@ -180,7 +198,7 @@ final class Sender {
         for (CompletableFuture<Object> late : overdue) {
             late.whenComplete((reply, error) -> {
                 if (isUnwanted.getAsBoolean()) {
-                    cancel(isPortable, false);
+                    cancel(isPortable, false, error != null);
                 }
             });
         }
@@ -224,12 +242,13 @@ final class Sender {
 
     /** Gives the connection back, and cancels what the server may have granted. */
     void abandon(boolean isReachable, boolean isInterrupted) {
+        boolean mayStillRun = isUnsure || isInterrupted && connection != null;
         giveBackConnection();
         if (!mayBeKnown) {
             return;
         }
         settleOverdue(() -> true);
-        Runnable cancel = () -> cancel(isPortable, isReachable);
+        Runnable cancel = () -> cancel(isPortable, isReachable, mayStillRun);
         if (!isInterrupted) {
             cancel.run();
             return;
@@ -245,10 +264,12 @@ final class Sender {
     }
 
     /** Cancels at once if the server is reachable, otherwise in the background. */
-    private void cancel(boolean isPortable, boolean isReachable) {
+    private void cancel(boolean isPortable, boolean isReachable, boolean mayStillRun) {
         Debts.Debt debt = () -> {
             if (isPortable) {
-                resources.portable().cancel(request, idBytes);
+                resources
+                        .portable()
+                        .cancel(request, idBytes, resources.subscription().channel());
                 return;
             }
             for (byte[] key : request.keys()) {
@@ -257,6 +278,10 @@ final class Sender {
                 resources.router().call(key, words, resources.debts().patience());
             }
         };
+        long patience = Math.max(request.lease() + 2 * Clock.SECOND, context.timeout());
+        if (isPortable && mayStillRun) {
+            resources.debts().oweLater(context.now() + ONCE_MORE, patience, debt);
+        }
         if (isReachable) {
             try {
                 debt.pay();
@@ -267,6 +292,6 @@ final class Sender {
                 }
             }
         }
-        resources.debts().owe(context.now() + Math.max(request.lease() + 2 * Clock.SECOND, context.timeout()), debt);
+        resources.debts().owe(context.now() + patience, debt);
     }
 }

@@ -2,7 +2,6 @@ package dev.serverlock.internal.attempt;
 
 import dev.serverlock.LockUnavailableException;
 import dev.serverlock.internal.command.Grant;
-import dev.serverlock.internal.command.Portable;
 import dev.serverlock.internal.command.Request;
 import dev.serverlock.internal.connection.Subscription;
 import dev.serverlock.internal.connection.Updates;
@@ -15,13 +14,13 @@ import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * Waits in the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY is not
- * available it blocks on one of a few connections; without the module it polls with the portable script.
+ * available it blocks on one of a few connections. Without the module it waits by NOTIFY in the queue of the portable
+ * script, and polls where there is none.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
     private static final long LONE_PIECE = 2 * Clock.SECOND;
     private static final long CROWDED_PIECE = Clock.SECOND;
-    private static final long RESEND = 5 * Clock.SECOND;
     private static final long RESEND_DOWN = Clock.SECOND;
     /** The clock of a server may run fast and end a wait early. */
     private static final long SLACK = 100 * Clock.MILLISECOND;
@@ -62,6 +61,9 @@ final class Waiting {
             if (left <= 0) {
                 throw sender.timedOut();
             }
+            if (sender.isPortable && !resources.module().isMissing()) {
+                return Grant.ASK_MODULE;
+            }
             updates.forget();
             Grant grant = sender.ask(left, subscription.channel(), context.timeout());
             if (grant == Grant.WAITING) {
@@ -69,8 +71,8 @@ final class Waiting {
                     subscription.sendAgain();
                 }
                 message = awaitMessage(subscription, updates);
-            } else if (grant != null) {
-                return grant;
+            } else if (grant != null || sender.isPortable) {
+                return grant; // by script, null: it was asked for without the queue
             } else {
                 sender.mayBeKnown = false;
                 if (sender.left() > SLACK) {
@@ -85,7 +87,7 @@ final class Waiting {
         long asked = context.now();
         while (true) {
             sender.over();
-            long span = subscription.isUp() ? RESEND : RESEND_DOWN;
+            long span = subscription.isUp() ? sender.span : Math.min(sender.span, RESEND_DOWN);
             long now = context.now();
             long left = Math.min(Math.min(asked + span - now, updates.againAt() - now), sender.left());
             if (left <= 0) {
@@ -200,31 +202,33 @@ final class Waiting {
         return grant;
     }
 
-    /** Polls by script while the module is missing. Null: it is time to ask for the module again. */
-    Grant poll() throws InterruptedException {
+    /** Without the module. Null: it is time to ask for it again. */
+    Grant byScript() throws InterruptedException {
         if (request.needsModule() != null) {
-            throw new LockUnavailableException(
-                    request.name(), request.needsModule() + " needs the module, which is not loaded", null);
+            throw new LockUnavailableException(request.name(), request.needsModule(), null);
         }
         sender.isPortable = true;
+        boolean hasAsked = false;
         while (true) {
-            long sent = context.now();
-            Object reply;
-            try {
-                Portable.Send send = words -> sender.exchange(words, context.timeout());
-                reply = resources.portable().acquire(send, request, sender.idBytes);
-            } catch (ReplyError | ConnectionLost error) {
-                sender.pauseAfter(error);
-                continue;
+            boolean queues = request.waiting() > 0
+                    && request.hasQueue()
+                    && resources.subscription().isUsable()
+                    && !resources.portable().isAlone();
+            boolean waits = queues && (hasAsked || resources.subscription().isUp());
+            Grant grant = waits ? byNotify() : sender.ask(0, null, context.timeout());
+            hasAsked = true;
+            if (grant == Grant.ASK_MODULE) {
+                return null;
             }
-            sender.replied();
-            Grant grant = sender.granted(reply, sent);
-            if (grant != null) {
+            if (grant != null && grant != Grant.NO_NOTIFY) {
                 return grant;
             }
-            sender.mayBeKnown = false;
             if (sender.left() <= 0) {
+                sender.mayBeKnown = sender.wasQueued || sender.isUnsure;
                 throw request.waiting() > 0 ? sender.timedOut() : Errors.refused(request.name());
+            }
+            if (queues && !waits) {
+                continue;
             }
             long pause = (50 + ThreadLocalRandom.current().nextLong(100)) * Clock.MILLISECOND;
             context.pause(Math.min(pause, sender.left()));

@@ -15,10 +15,12 @@ import java.util.List;
  * @param connection the connection of a session; null: it has none
  */
 public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
-    /** The server replied WAITING. */
+    /** The server replied WAITING: the attempt has its place in the queue. */
     public static final Grant WAITING = new Grant(0, null, false, 0, null);
     /** This server, or this user, cannot wait by NOTIFY. */
     public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
+    /** It is time to ask for the module again. */
+    public static final Grant ASK_MODULE = new Grant(0, null, false, 0, null);
     /** Other attempts wait too. */
     public static final Grant NOT_ALONE = new Grant(0, null, false, 0, null);
 
@@ -33,10 +35,19 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
                 && token > 0) {
             return new Grant(token, predecessor(details), isPortable, sent, null);
         }
-        if (Words.text(reply).equals("WAITING")) {
+        if (Words.text(reply).equals("WAITING") || pause(reply) >= 0) {
             return WAITING;
         }
         throw new LockArgumentException(name, "the server replied " + Words.text(reply), null);
+    }
+
+    /** The milliseconds after which the script wants to be asked again, without news; -1 in any other reply. */
+    public static long pause(Object reply) {
+        boolean isWaiting = reply instanceof List<?> pair
+                && pair.size() == 2
+                && pair.get(0) instanceof byte[] word
+                && Words.text(word).equals("WAITING");
+        return isWaiting && ((List<?>) reply).get(1) instanceof Long pause ? pause : -1;
     }
 
     /** The details are token, overdue-ms, previous token and previous owner. */

@@ -42,9 +42,16 @@ public final class Module {
         }
     }
 
-    /** The server replied to LOCK.*. */
-    public void found() {
-        isMissing = false;
+    /** The server replied to LOCK.*. Returns whether the module was missing before. */
+    public boolean found() {
+        if (!isMissing) {
+            return false;
+        }
+        synchronized (this) {
+            boolean wasMissing = isMissing;
+            isMissing = false;
+            return wasMissing;
+        }
     }
 
     /** The server does not know LOCK.*. Returns whether to continue with the scripts. */
@@ -53,7 +60,10 @@ public final class Module {
             return false;
         }
         if (mayWarn.getAndSet(false)) {
-            context.warn("the server has no LOCK.*; locks work by script, without order among waiters", reply);
+            context.warn(
+                    "the server does not have the lock module: locks work by script, in order of arrival; sessions,"
+                            + " blocking waits and deadlock detection need the module",
+                    reply);
         }
         synchronized (this) {
             missingUntil = context.now() + ASK_AGAIN;

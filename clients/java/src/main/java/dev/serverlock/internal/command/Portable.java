@@ -11,22 +11,35 @@ import java.io.UncheckedIOException;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
+import java.util.List;
 
 /**
- * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands, for
- * one key with one holder. Thread-safe.
+ * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands. A
+ * call also names the queue of the lock, unless this user may not touch it. Thread-safe.
  */
 public final class Portable {
     private static final long MARGIN = 1000;
     private static final long RETENTION = 60_000;
     /** How long the eviction policy is remembered. After a failover another server may have another one. */
     private static final long POLICY_COUNTS = 60 * Clock.SECOND;
+    /** How long locks are used without their queues, after this user was not allowed to touch one. */
+    private static final long ALONE = 60 * Clock.SECOND;
 
     /** Checks the lock as the scripts do, then runs one command of the user. */
     public static final String FENCED = """
-            local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
-            local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
-            if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+            local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
+            for i = 1, #KEYS - 1 do
+                local value, ends = redis.pcall('GET', KEYS[i]), 0
+                if value and value.err then -- several holders
+                    local holders = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
+                    for j = 1, #holders, 2 do
+                        if holders[j]:sub(1, 16) == token then ends = holders[j + 1] end
+                    end
+                elseif value and value:sub(18, 33) == token then
+                    ends = value:sub(1, 17)
+                end
+                if ends - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+            end
             return {redis.call(unpack(ARGV, 2))}
             """;
 
@@ -41,6 +54,8 @@ public final class Portable {
     private long retention = -1;
     private long askedAt;
     private boolean hasAsked;
+    private long aloneUntil;
+    private boolean isAlone;
 
     public Portable(Context context, Router router) {
         this.context = context;
@@ -69,54 +84,111 @@ public final class Portable {
         }
     }
 
-    public Object acquire(Send send, Request request, byte[] id) throws InterruptedException {
+    /** channel: null to ask without waiting. isAlone: without the queue, if it may be left out. */
+    public Object acquire(Send send, Request request, byte[] id, long wait, String channel, boolean isAlone)
+            throws InterruptedException {
         askPolicy(send);
         String name = request.isRecovery() ? "lock_recover" : "lock_acquire";
-        return call(send, request, name, request.scripted(id));
+        byte[][] args = request.scripted(id, channel == null ? 0 : wait, channel);
+        return call(send, request, name, args, request.scripted(id, 0, null), isAlone);
     }
 
-    /** Releases what this ID may have been granted: the same ID gets the same token again. */
-    public void cancel(Request request, byte[] id) {
+    /** Releases what this ID may have been granted, and ends its wait. */
+    public void cancel(Request request, byte[] id, String channel) {
         Send send = words -> router.call(request.key(), words, context.timeout());
         try {
-            byte[][] same = new Words(4).add("PX").add(1).add("ID").add(id).done();
-            if (call(send, request, "lock_acquire", same) instanceof Long token) {
-                call(send, request, "lock_release", new Words(1).add(token).done());
+            if (request.hasQueue() && !isAlone() && cancelInQueue(send, request, id, channel)) {
+                return;
+            }
+            // The same ID gets the same token again.
+            byte[][] same = new Words(6)
+                    .add("PX")
+                    .add(1)
+                    .add("ID")
+                    .add(id)
+                    .addAll(request.share())
+                    .done();
+            if (call(send, request, "lock_acquire", same, same, false) instanceof Long token) {
+                byte[][] args = new Words(1).add(token).done();
+                call(send, request, "lock_release", args, args, false);
             }
         } catch (InterruptedException impossible) {
             throw new AssertionError(impossible); // the router does not wait for an interrupt
         }
     }
 
-    private synchronized byte[][] words(Request request, String name, byte[][] args) {
-        Words words = new Words(args.length + 7);
+    /** Returns whether this user may. */
+    private boolean cancelInQueue(Send send, Request request, byte[] id, String channel) throws InterruptedException {
+        byte[][] args = new Words(6)
+                .add("ID")
+                .add(id)
+                .add("NOTIFY")
+                .add(channel)
+                .addAll(request.share())
+                .done();
+        try {
+            ask(send, request.scriptKeys(false), "lock_cancel", args);
+            return true;
+        } catch (ReplyError refusal) {
+            if (!refusal.code().equals("NOPERM")) {
+                throw refusal;
+            }
+            return false;
+        }
+    }
+
+    private synchronized byte[][] words(List<byte[]> keys, String name, byte[][] args) {
+        Words words = new Words(args.length + keys.size() + 6);
         if (isLoaded) {
             words.add("EVALSHA").add(DIGEST);
         } else {
             words.add("EVAL").add(SCRIPT);
         }
-        return words.add(1)
-                .add(request.key())
-                .add(name)
-                .add(MARGIN)
-                .add(retention)
-                .addAll(args)
-                .done();
+        words.add(keys.size());
+        keys.forEach(words::add);
+        return words.add(name).add(MARGIN).add(retention).addAll(args).done();
     }
 
-    public byte[][] extend(Request request, long token, long lease) {
+    private byte[][] words(Request request, String name, byte[][] args, boolean isAlone) {
+        return words(request.scriptKeys(isAlone), request.isMany() ? name + "_all" : name, args);
+    }
+
+    public byte[][] extend(Request request, long token, long lease, boolean isAlone) {
+        byte[][] args =
+                new Words(3).add(token).add("PX").add(Clock.milliseconds(lease)).done();
+        return words(request, "lock_extend", args, isAlone);
+    }
+
+    public byte[][] release(Request request, long token, boolean isAlone) {
+        return words(request, "lock_release", new Words(1).add(token).done(), isAlone);
+    }
+
+    /** Of one of the locks. */
+    public byte[][] check(Request request, int lock, long token, boolean isAlone) {
         return words(
-                request,
-                "lock_extend",
-                new Words(3).add(token).add("PX").add(Clock.milliseconds(lease)).done());
+                request.scriptKeys(lock, isAlone),
+                "lock_check",
+                new Words(1).add(token).done());
     }
 
-    public byte[][] release(Request request, long token) {
-        return words(request, "lock_release", new Words(1).add(token).done());
+    /** Whether this user may not touch the queues, so that locks are used without them. */
+    public synchronized boolean isAlone() {
+        isAlone &= context.now() < aloneUntil;
+        return isAlone;
     }
 
-    public byte[][] check(Request request, long token) {
-        return words(request, "lock_check", new Words(1).add(token).done());
+    /** Whether an error is about the queue: this user may not touch it, or it is on its way to another server. */
+    public boolean isAboutQueue(Request request, ReplyError error) {
+        return request.mayLeaveOutQueue()
+                && (error.code().equals("NOPERM") || error.code().equals("TRYAGAIN"));
+    }
+
+    /** Remembers that this user may not touch the queues, if that is the error. */
+    public synchronized void refused(ReplyError error) {
+        if (error.code().equals("NOPERM")) {
+            isAlone = true;
+            aloneUntil = context.now() + ALONE;
+        }
     }
 
     /** The server has lost the script. */
@@ -128,16 +200,35 @@ public final class Portable {
         isLoaded = true;
     }
 
-    private Object call(Send send, Request request, String name, byte[][] args) throws InterruptedException {
+    /** argsAlone: those without the queue. */
+    private Object call(Send send, Request request, String name, byte[][] args, byte[][] argsAlone, boolean isAlone)
+            throws InterruptedException {
+        String function = request.isMany() ? name + "_all" : name;
+        if (request.mayLeaveOutQueue() && (isAlone || isAlone())) {
+            return ask(send, request.scriptKeys(true), function, argsAlone);
+        }
+        try {
+            return ask(send, request.scriptKeys(false), function, args);
+        } catch (ReplyError error) {
+            if (!isAboutQueue(request, error)) {
+                throw error;
+            }
+            Object reply = ask(send, request.scriptKeys(true), function, argsAlone);
+            refused(error);
+            return reply;
+        }
+    }
+
+    private Object ask(Send send, List<byte[]> keys, String function, byte[][] args) throws InterruptedException {
         Object reply;
         try {
-            reply = send.send(words(request, name, args));
+            reply = send.send(words(keys, function, args));
         } catch (ReplyError refusal) {
             if (!refusal.code().equals("NOSCRIPT")) {
                 throw refusal;
             }
             missed();
-            reply = send.send(words(request, name, args));
+            reply = send.send(words(keys, function, args));
         }
         loaded();
         return reply;

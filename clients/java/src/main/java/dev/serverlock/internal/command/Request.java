@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /**
  * The options of a lock, checked before anything is sent, and the words of its commands. Immutable. Times are in
@@ -29,6 +30,9 @@ public final class Request implements Cloneable {
     private static final byte[] ID = Words.bytes("ID");
 
     private final List<byte[]> keys;
+    /** Null: without the module there is no queue for these keys. */
+    private final List<byte[]> queues;
+
     private final String name;
     private final long lease;
     private final Form form;
@@ -56,6 +60,7 @@ public final class Request implements Cloneable {
         this.form = form;
         this.isShared = isShared;
         this.limit = limit == null ? 0 : limit;
+        queues = Queues.of(keys);
         checkKeys();
         if (limit != null && (limit < 1 || limit > MOST_HOLDERS)) {
             throw wrong("n is " + limit + ", not between 1 and " + MOST_HOLDERS);
@@ -174,13 +179,7 @@ public final class Request implements Cloneable {
         Words first = new Words(keys.size() + 4)
                 .add(form == Form.MANY ? "LOCK.MACQUIRE" : form == Form.RECOVERY ? "LOCK.RECOVER" : "LOCK.ACQUIRE");
         head = named(first).add("PX").add(Clock.milliseconds(lease)).done();
-        Words last = new Words(6);
-        if (isShared) {
-            last.add("SHARED");
-        }
-        if (limit > 0) {
-            last.add("LIMIT").add(limit);
-        }
+        Words last = new Words(6).addAll(share());
         if (owner != null) {
             last.add("OWNER").add(owner);
         }
@@ -269,18 +268,43 @@ public final class Request implements Cloneable {
         return isSession || replicas > 0 || isFsync;
     }
 
-    /** The option that needs the module; null: none. */
+    public boolean isMany() {
+        return form == Form.MANY;
+    }
+
+    /** Why the scripts cannot do what the module does; null: they can. */
     public String needsModule() {
         if (isSession) {
-            return "session";
+            return "session needs the module, which is not loaded";
         }
-        if (isShared) {
-            return "shared";
+        if (queues != null || isExclusive() && !isMany()) {
+            return null;
         }
-        if (limit > 0) {
-            return "limit";
+        String option = isMany() ? "allOf" : isShared ? "shared" : "limit";
+        return "the key has a brace but no hash tag, so " + option + " needs the module, which is not loaded";
+    }
+
+    /** Whether attempts can wait in a queue without the module. */
+    public boolean hasQueue() {
+        return queues != null && !isMany();
+    }
+
+    /** Whether the scripts can do without the queue, though it has one. */
+    public boolean mayLeaveOutQueue() {
+        return hasQueue() && isExclusive();
+    }
+
+    /** The keys of a script. isAlone: without the queue, if it may be left out. */
+    List<byte[]> scriptKeys(boolean isAlone) {
+        if (queues == null || isAlone && mayLeaveOutQueue()) {
+            return keys;
         }
-        return form == Form.MANY ? "allOf" : null;
+        return Stream.concat(keys.stream(), queues.stream()).toList();
+    }
+
+    /** The keys of a script for one of several locks. */
+    List<byte[]> scriptKeys(int lock, boolean isAlone) {
+        return isMany() ? List.of(keys.get(lock), queues.get(lock)) : scriptKeys(isAlone);
     }
 
     public boolean hasKeyOf(Request other) {
@@ -300,10 +324,22 @@ public final class Request implements Cloneable {
         return words.addAll(tail).done();
     }
 
-    /** The arguments of the portable script: all words after the key. */
-    public byte[][] scripted(byte[] id) {
-        byte[][] words = acquire(id, 0, null);
-        return Arrays.copyOfRange(words, 2, words.length);
+    /** The arguments of the portable script: all words after the keys. */
+    public byte[][] scripted(byte[] id, long wait, String channel) {
+        byte[][] words = acquire(id, wait, channel);
+        return Arrays.copyOfRange(words, isMany() ? keys.size() + 2 : 2, words.length);
+    }
+
+    /** The words for how many holders the lock may have. */
+    byte[][] share() {
+        Words words = new Words(2);
+        if (isShared) {
+            words.add("SHARED");
+        }
+        if (limit > 0) {
+            words.add("LIMIT").add(limit);
+        }
+        return words.done();
     }
 
     public byte[][] extend(long token, long nanos) {

@@ -18,7 +18,9 @@ import java.util.function.Supplier;
  */
 public final class Commands {
     private static final String FENCED = """
-            if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
+            for i = 1, #KEYS - 1 do
+                if redis.call('LOCK.CHECK', KEYS[i], ARGV[1]) == 0 then return {'LOCK.LOST'} end
+            end
             return {redis.call(unpack(ARGV, 2))}
             """;
 
@@ -58,8 +60,9 @@ public final class Commands {
     public long verify(Hold hold) {
         hold.check();
         long least = Clock.NEVER;
-        for (byte[] key : hold.request().keys()) {
-            Object reply = ask(hold, key, () -> checkWords(hold, key));
+        for (int i = 0; i < hold.request().keys().size(); i++) {
+            int lock = i;
+            Object reply = ask(hold, hold.request().keys().get(i), () -> checkWords(hold, lock));
             least = Math.min(least, reply instanceof Long left ? left * Clock.MILLISECOND : 0);
         }
         if (least <= 0) {
@@ -83,32 +86,35 @@ public final class Commands {
 
     byte[][] extendWords(Hold hold, long lease) {
         return hold.isPortable()
-                ? portable.extend(hold.request(), hold.token(), lease)
+                ? portable.extend(hold.request(), hold.token(), lease, hold.leavesOutQueue(portable.isAlone()))
                 : hold.request().extend(hold.token(), lease);
     }
 
     byte[][] releaseWords(Hold hold) {
         return hold.isPortable()
-                ? portable.release(hold.request(), hold.token())
+                ? portable.release(hold.request(), hold.token(), hold.leavesOutQueue(portable.isAlone()))
                 : hold.request().release(hold.token());
     }
 
-    private byte[][] checkWords(Hold hold, byte[] key) {
+    private byte[][] checkWords(Hold hold, int lock) {
         return hold.isPortable()
-                ? portable.check(hold.request(), hold.token())
-                : new Words(3).add("LOCK.CHECK").add(key).add(hold.token()).done();
+                ? portable.check(hold.request(), lock, hold.token(), hold.leavesOutQueue(portable.isAlone()))
+                : new Words(3)
+                        .add("LOCK.CHECK")
+                        .add(hold.request().keys().get(lock))
+                        .add(hold.token())
+                        .done();
     }
 
     private byte[][] fencedWords(Hold hold, byte[][] command) {
-        return new Words(command.length + 6)
+        hold.leavesOutQueue(true); // so an error is not about the queue
+        List<byte[]> keys = hold.request().keys();
+        Words words = new Words(command.length + keys.size() + 5)
                 .add("EVAL")
                 .add(hold.isPortable() ? Portable.FENCED : FENCED)
-                .add(2)
-                .add(hold.request().key())
-                .add(command[1])
-                .add(hold.token())
-                .addAll(command)
-                .done();
+                .add(keys.size() + 1);
+        keys.forEach(words::add);
+        return words.add(command[1]).add(hold.token()).addAll(command).done();
     }
 
     /** As send, but throws the error that users get. */
@@ -120,7 +126,7 @@ public final class Commands {
         }
     }
 
-    /** Sends a command, and again if the module or the script is gone. Throws ReplyError or ConnectionLost. */
+    /** Sends a command, and again in another form if that may work. Throws ReplyError or ConnectionLost. */
     Object send(Hold hold, byte[] key, Supplier<byte[][]> words) {
         for (int tries = 0; ; tries++) {
             try {
@@ -133,13 +139,17 @@ public final class Commands {
         }
     }
 
-    /** Returns whether to send the command again, because the module or the script is gone. */
+    /** Returns whether to send the command again: the module or the script is gone, or it can do without the queue. */
     boolean fallsBack(Hold hold, RuntimeException error) {
         if (!(error instanceof ReplyError reply)) {
             return false;
         }
         if (reply.code().equals("NOSCRIPT") && hold.isPortable()) {
             portable.missed();
+            return true;
+        }
+        if (hold.isPortable() && portable.isAboutQueue(hold.request(), reply) && hold.leaveOutQueue()) {
+            portable.refused(reply);
             return true;
         }
         return reply.isUnknownCommand()

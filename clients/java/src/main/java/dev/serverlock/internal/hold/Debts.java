@@ -37,6 +37,11 @@ public final class Debts {
         });
     }
 
+    /** As owe, from then on, for that long. */
+    public void oweLater(long at, long span, Debt debt) {
+        timer.later(at, () -> owe(at + span, debt));
+    }
+
     /** How long a reply may take while no caller waits for it, in nanoseconds. */
     public long patience() {
         return Math.min(Clock.SECOND, context.timeout());

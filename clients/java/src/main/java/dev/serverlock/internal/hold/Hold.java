@@ -38,6 +38,8 @@ public final class Hold {
     private long sent; // when the lease began
     private long lease;
     private boolean isPortable;
+    private boolean leavesOutQueue; // the next script does
+    private boolean hasLeftOutQueue; // the last script did
     private boolean isEnded; // released
     private boolean isDropped; // the application no longer refers to it
     private boolean isGone; // the server no longer has the grant
@@ -218,6 +220,19 @@ public final class Hold {
         boolean wasPortable = isPortable;
         isPortable = true;
         return !wasPortable;
+    }
+
+    /** Whether a script that is sent now leaves out the queue. isAlone: all do. */
+    synchronized boolean leavesOutQueue(boolean isAlone) {
+        hasLeftOutQueue = isAlone || leavesOutQueue;
+        leavesOutQueue = false;
+        return hasLeftOutQueue;
+    }
+
+    /** Makes the next script leave out the queue; returns false if the last one did. */
+    synchronized boolean leaveOutQueue() {
+        leavesOutQueue = !hasLeftOutQueue;
+        return leavesOutQueue;
     }
 
     /** Marks it as released. */

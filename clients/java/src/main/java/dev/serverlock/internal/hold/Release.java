@@ -125,8 +125,10 @@ public final class Release {
         try {
             router.call(hold.request().key(), commands.releaseWords(hold), debts.patience());
         } catch (ReplyError | ConnectionLost error) {
-            commands.fallsBack(hold, error);
-            throw error;
+            if (!commands.fallsBack(hold, error)) {
+                throw error;
+            }
+            router.call(hold.request().key(), commands.releaseWords(hold), debts.patience());
         }
     }
 

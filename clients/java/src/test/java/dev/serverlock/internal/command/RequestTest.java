@@ -35,7 +35,7 @@ class RequestTest {
         assertEquals("LOCK.MACQUIRE 2 a b PX 30000 ID 7", text(request("a", "b").acquire(Words.bytes("7"), 0, "c")));
         assertEquals("LOCK.MRELEASE 2 a b 9", text(request("a", "b").release(9)));
         assertEquals("LOCK.EXTEND a 9 PX 1", text(request("a").extend(9, 1)));
-        assertEquals("PX 30000 ID 7", text(request("a").scripted(Words.bytes("7"))));
+        assertEquals("PX 30000 ID 7", text(request("a").scripted(Words.bytes("7"), 0, null)));
     }
 
     @Test

@@ -1,0 +1,54 @@
+package dev.serverlock.internal.command;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** The keys of the queues in which attempts wait without the module. */
+final class Queues {
+    private static final String SUFFIX = ":queue";
+
+    private Queues() {}
+
+    /** One for each lock, in its slot; null if a name has a brace but no hash tag. */
+    static List<byte[]> of(List<byte[]> locks) {
+        List<byte[]> queues = new ArrayList<>(locks.size());
+        for (byte[] lock : locks) {
+            byte[] queue = of(lock);
+            if (queue == null) {
+                return null;
+            }
+            queues.add(queue);
+        }
+        return List.copyOf(queues);
+    }
+
+    static byte[] of(byte[] lock) {
+        int opens = indexOf(lock, '{', 0);
+        ByteArrayOutputStream name = new ByteArrayOutputStream(2 * lock.length + 10);
+        name.writeBytes(lock);
+        name.writeBytes(ascii(SUFFIX));
+        if (opens < 0 && indexOf(lock, '}', 0) < 0) {
+            name.writeBytes(ascii(":{"));
+            name.writeBytes(lock);
+            name.write('}');
+        } else if (opens < 0 || indexOf(lock, '}', opens) <= opens + 1) {
+            return null; // nothing between its first brace and the next one that closes
+        }
+        return name.toByteArray();
+    }
+
+    private static byte[] ascii(String text) {
+        return text.getBytes(StandardCharsets.US_ASCII);
+    }
+
+    private static int indexOf(byte[] bytes, char wanted, int from) {
+        for (int i = from; i < bytes.length; i++) {
+            if (bytes[i] == wanted) {
+                return i;
+            }
+        }
+        return -1;
+    }
+}

@@ -1,0 +1,232 @@
+package dev.serverlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.serverlock.internal.wire.Words;
+import dev.serverlock.spi.Call;
+import dev.serverlock.spi.Connection;
+import dev.serverlock.spi.Node;
+import dev.serverlock.spi.ReplyException;
+import dev.serverlock.spi.ServerException;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BiFunction;
+import java.util.function.Consumer;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** The calls of the script that a server without the module gets, in cases that no real server brings about at will. */
+class PortableTest {
+    private static final Duration LEASE = Duration.ofSeconds(300);
+    private static final Duration WAIT = Duration.ofMinutes(1);
+    private static final ReplyException NO_RIGHT = new ReplyException("NOPERM No permissions to access a key");
+    private static final ReplyException MOVES = new ReplyException("TRYAGAIN Multiple keys request");
+
+    private final Fake fake = new Fake();
+    private final Locks locks =
+            Locks.builder(key -> fake).warnWithoutModule(false).build();
+
+    @AfterEach
+    void close() {
+        locks.close();
+    }
+
+    /** Has no module, and replies to each function of the script as the test says. */
+    private static final class Fake implements Node {
+        /** Function, number of keys, and all arguments that follow the keys. */
+        private record Script(String function, int keys, String args) {}
+
+        private final List<Script> scripts = new CopyOnWriteArrayList<>();
+        private volatile BiFunction<String, Integer, Object> answer =
+                (function, keys) -> function.startsWith("lock_acquire") ? 12L : 1L;
+        private volatile boolean mayNotSubscribe;
+
+        @Override
+        public void exchange(List<Call> calls, Duration timeout) {
+            for (Call call : calls) {
+                try {
+                    call.value = reply(call.words);
+                } catch (RuntimeException error) {
+                    call.error = error;
+                }
+            }
+        }
+
+        private Object reply(byte[][] words) {
+            String name = Words.text(words[0]);
+            if (name.startsWith("LOCK.")) {
+                throw new ReplyException("ERR unknown command '" + name + "'");
+            }
+            if (!name.startsWith("EVAL")) {
+                return Words.bytes("maxmemory_policy:noeviction");
+            }
+            int keys = Integer.parseInt(Words.text(words[2]));
+            StringBuilder args = new StringBuilder();
+            for (int i = keys + 4; i < words.length; i++) {
+                args.append(Words.text(words[i])).append(' ');
+            }
+            String function = Words.text(words[keys + 3]);
+            scripts.add(new Script(function, keys, args.toString()));
+            Object reply = answer.apply(function, keys);
+            if (reply instanceof RuntimeException error) {
+                throw error;
+            }
+            return reply;
+        }
+
+        /** The numbers of keys that a function got. */
+        List<Integer> keysOf(String function) {
+            return scripts.stream()
+                    .filter(script -> script.function.equals(function))
+                    .map(Script::keys)
+                    .toList();
+        }
+
+        @Override
+        public boolean isShared() {
+            return false;
+        }
+
+        @Override
+        public Connection dial(boolean isWatched, Duration timeout) {
+            throw new ServerException("no connection", null);
+        }
+
+        @Override
+        public Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout) {
+            if (mayNotSubscribe) {
+                throw new ReplyException("NOPERM This user has no permissions to run the 'subscribe' command");
+            }
+            return new Idle();
+        }
+    }
+
+    /** A connection without news. */
+    private static final class Idle implements Connection {
+        private final CompletableFuture<Void> ended = new CompletableFuture<>();
+
+        @Override
+        public Object call(byte[][] words, Duration timeout) {
+            return Words.bytes("PONG");
+        }
+
+        @Override
+        public boolean isOpen() {
+            return !ended.isDone();
+        }
+
+        @Override
+        public void onEnd(Runnable callback) {
+            ended.thenRun(callback);
+        }
+
+        @Override
+        public void close() {
+            ended.complete(null);
+        }
+    }
+
+    @Test
+    void aQueueThatTheUserMayNotTouchIsLeftOutForAWhile() throws Exception {
+        fake.answer = (function, keys) -> keys == 2 ? NO_RIGHT : function.equals("lock_acquire") ? 12L : 1L;
+        Held held = locks.lock("a", LEASE).acquire();
+        held.extend(LEASE);
+        assertTrue(held.release());
+        assertTrue(locks.lock("b", LEASE).waiting(WAIT).acquire().release());
+        assertEquals(List.of(2, 1, 1), fake.keysOf("lock_acquire"));
+        assertEquals(List.of(1), fake.keysOf("lock_extend"));
+        assertEquals(List.of(1, 1), fake.keysOf("lock_release"));
+        assertThrows(
+                LockDeniedException.class,
+                () -> locks.shared("c", LEASE).waiting(WAIT).acquire());
+    }
+
+    @Test
+    void aHoldOutlivesTheLossOfTheRightToItsQueue() throws Exception {
+        Held held = locks.lock("a", LEASE).acquire();
+        fake.answer = (function, keys) -> keys == 2 ? NO_RIGHT : 1L;
+        held.extend(LEASE);
+        assertTrue(held.release());
+        assertEquals(List.of(2, 1), fake.keysOf("lock_extend"));
+        assertEquals(List.of(1), fake.keysOf("lock_release"));
+        Held second = locks.lock("a", LEASE).acquire();
+        fake.answer = (function, keys) -> NO_RIGHT;
+        assertThrows(LockDeniedException.class, () -> second.extend(LEASE));
+        assertThrows(LockDeniedException.class, second::release);
+    }
+
+    @Test
+    void aQueueThatMovesIsLeftOutOnce() throws Exception {
+        Held held = locks.lock("a", LEASE).acquire();
+        fake.answer = (function, keys) -> keys == 2 ? MOVES : 1L;
+        held.extend(LEASE);
+        fake.answer = (function, keys) -> 1L;
+        held.extend(LEASE);
+        fake.answer = (function, keys) -> keys == 2 ? MOVES : 1L;
+        assertTrue(held.release());
+        assertEquals(List.of(2, 1, 2), fake.keysOf("lock_extend"));
+        assertEquals(List.of(2, 1), fake.keysOf("lock_release"));
+    }
+
+    private static Object granted(boolean isGranted) {
+        return isGranted ? 12L : null;
+    }
+
+    @Test
+    void anAttemptWithoutMessagesPollsPastTheQueueAndNotifiesIt() throws Exception {
+        fake.mayNotSubscribe = true;
+        fake.answer = (function, keys) -> function.equals("lock_release") ? 1L : granted(keys == 1);
+        assertTrue(locks.lock("a", LEASE).waiting(WAIT).acquire().release());
+        assertEquals(List.of(2), fake.keysOf("lock_release"));
+        assertThrows(
+                LockRefusedException.class,
+                () -> locks.lock("a", LEASE).acquire(),
+                "without a wait it goes past nobody");
+    }
+
+    @Test
+    void theScriptSaysWhenToAskAgain() {
+        fake.answer = (function, keys) ->
+                fake.scripts.get(fake.scripts.size() - 1).args.contains("NOTIFY")
+                        ? List.of(Words.bytes("WAITING"), 100L)
+                        : null;
+        assertThrows(
+                LockTimeoutException.class,
+                () -> locks.lock("a", LEASE).waiting(Duration.ofSeconds(4)).acquire());
+        assertTrue(fake.keysOf("lock_acquire").size() >= 6, "once in five seconds is the default");
+        assertEquals(List.of(2), fake.keysOf("lock_cancel"));
+    }
+
+    @Test
+    void aCopyWithoutAReplyIsCancelledOnceMore() throws Exception {
+        fake.answer = (function, keys) -> function.equals("lock_cancel") ? 0L : new ServerException("closed", null);
+        assertThrows(LockNoServerException.class, () -> locks.lock("a", LEASE).acquire());
+        TestServer.until("it is cancelled", () -> !fake.keysOf("lock_cancel").isEmpty());
+        TestServer.until(
+                "it is cancelled again", () -> fake.keysOf("lock_cancel").size() == 2);
+        fake.answer = (function, keys) -> function.equals("lock_cancel") ? 0L : MOVES;
+        assertThrows(
+                LockUnavailableException.class, () -> locks.shared("a", LEASE).acquire());
+        Thread.sleep(2500);
+        assertEquals(2, fake.keysOf("lock_cancel").size(), "an error reply leaves nothing to cancel");
+    }
+
+    @Test
+    void severalLocksAndSeveralHoldersNameTheirQueues() throws Exception {
+        assertFalse(locks.allOf(List.of("a", "b"), LEASE).acquire().release(), "one of two was released");
+        assertEquals(List.of(4), fake.keysOf("lock_acquire_all"));
+        assertEquals(List.of(4), fake.keysOf("lock_release_all"));
+        assertTrue(locks.limit("a", 3, LEASE).acquire().release());
+        assertTrue(fake.scripts.get(fake.scripts.size() - 2).args.contains("LIMIT 3"));
+        LockException error = assertThrows(
+                LockUnavailableException.class, () -> locks.shared("a{b", LEASE).acquire());
+        assertTrue(error.getMessage().contains("hash tag"), error.getMessage());
+        assertTrue(locks.lock("a{b", LEASE).acquire().release());
+        assertEquals(1, fake.keysOf("lock_acquire").get(1));
+    }
+}

@@ -103,7 +103,8 @@ func (l *Leader) Resign() {
 	}
 }
 
-// Observe yields the current leader and then each change, until ctx is done. It polls every third of the lease.
+// Observe yields the current leader and then each change, until ctx is done. It polls every third of the lease. Without
+// the module it sees no leader.
 func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	return func(yield func(Leadership) bool) {
 		before := Leadership{Token: -1}

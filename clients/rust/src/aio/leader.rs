@@ -80,6 +80,7 @@ impl Leader {
     }
 
     /// Yields who leads, first the current leader, then each change. It asks every third of the lease.
+    /// Without the module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer {

@@ -83,7 +83,7 @@ impl Leader {
     }
 
     /// Yields who leads, first the current leader, then each change; `None` while nobody does. It asks every third of
-    /// the lease, and ends when the locks are closed.
+    /// the lease, and ends when the locks are closed. Without the module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }

@@ -79,13 +79,15 @@ local function misused(command, keys)
     return { err = 'ERR queue is not the key with :queue:{key} behind it, or :queue where the key has a hash tag' }
 end
 
--- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores. Nil: part two decides.
+-- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores. Nil: part two decides. The second
+-- result is then the number of members of the queue, if it was asked for.
 local function settle(command, keys, args, at, time)
     if time.err then return refused(time) end
     local is_check, token = command == 'LOCK.CHECK', args[at + 2]
     local margin = is_check and number(args[at], 0, 3600000)
     if margin == nil then return { err = BAD_MARGIN } end
-    if keys[2] and not is_check and redis.pcall('ZCARD', keys[2]) ~= 0 then return nil end
+    local queued = keys[2] and not is_check and redis.pcall('ZCARD', keys[2])
+    if queued and queued ~= 0 then return nil, queued end
     local value = redis.pcall('GET', keys[1])
     local left, held
     if value and not value.err then left, held = ours(value, time) end
@@ -109,11 +111,14 @@ end
 
 local name = is_script and ARGV[1]
 if is_before_7 then redis.replicate_commands() end -- else it could not write what depends on the clock
+local time = is_script and redis.pcall('TIME')
+local queued -- how many members the queue has, once that is known
 if name == 'lock_release' or name == 'lock_check' then
     local command = name == 'lock_check' and 'LOCK.CHECK' or 'LOCK.RELEASE'
     local fault = misused(command, #ARGV == 4 and KEYS or {})
     if fault then return fault end
-    local reply = settle(command, KEYS, ARGV, 2, redis.pcall('TIME'))
+    local reply
+    reply, queued = settle(command, KEYS, ARGV, 2, time)
     if reply ~= nil then return reply end
 end
 
@@ -250,7 +255,7 @@ end
 local function is_clock(time) return #time[1] == 10 and time[1] < '8835955200' end
 local NO_CLOCK = 'CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted'
 
--- LOCK.ACQUIRE, LOCK.RECOVER and LOCK.EXTEND: who may have the lock, and until when. Nil: part two decides.
+-- LOCK.ACQUIRE, LOCK.RECOVER and LOCK.EXTEND: who may have the lock, and until when. Nil: part two decides, as above.
 local function take(command, keys, args, at, time)
     if time.err then return refused(time) end
     local key, queue = keys[1], keys[2]
@@ -263,7 +268,8 @@ local function take(command, keys, args, at, time)
     local wrong, lease, id, owner, details, _, share, _, _, channel =
         parse(command, args, at, extends and at + 3 or at + 2, queue)
     if wrong then return wrong end
-    if queue and (share or not extends and redis.pcall('ZCARD', queue) ~= 0) then return nil end
+    local queued = queue and not share and not extends and redis.pcall('ZCARD', queue)
+    if queue and share or queued and queued ~= 0 then return nil, queued or nil end
 
     -- The content of the key: `left` microseconds until its timestamp; nil or false if it is free or foreign.
     local value = redis.pcall('GET', key)
@@ -315,7 +321,8 @@ if name == 'lock_acquire' or name == 'lock_extend' or name == 'lock_recover' the
     local is_whole = #ARGV >= 5 and (name ~= 'lock_extend' or #ARGV == 6)
     local fault = misused(command, is_whole and KEYS or {})
     if fault then return fault end
-    local reply = take(command, KEYS, ARGV, 2, redis.pcall('TIME'))
+    local reply
+    reply, queued = take(command, KEYS, ARGV, 2, time)
     if reply ~= nil then return reply end
 end
 
@@ -497,10 +504,11 @@ end
 
 -- Opens the queue of a lock and looks after its notified attempts. One that let its time to claim pass leaves, and its
 -- channel is skipped. Where a client that does not queue has taken the lock, they wait again, at the head. `own` is the
--- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts.
+-- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card` its members.
 local function open(call, lock, key, own)
     local queue = { key = key, own = own, ahead = { count = 0, last = 0 }, skipped = {}, notified = 0, removed = 0 }
-    queue.is_empty = redis.call('ZCARD', key) == 0
+    queue.card = call.queued or redis.call('ZCARD', key)
+    queue.is_empty = queue.card == 0
     if queue.is_empty then return queue end
     queue.score = own and redis.call('ZSCORE', key, own)
     local first, again, ahead = redis.call('ZRANGEBYSCORE', key, '-inf', '(0', 'WITHSCORES'), {}, queue.ahead
@@ -508,7 +516,7 @@ local function open(call, lock, key, own)
         local member, at = first[i], first[i + 1] - NOTIFIED
         local id, _, _, channel = parts(member)
         if member:sub(1, 1) == ' ' then
-            queue.skipped[member:sub(2)] = true
+            queue.skipped[member:sub(2)], queue.has_skipped = true, true
         elseif not id then
             queue.removed = queue.removed + redis.call('ZREM', key, member)
         elseif not fits(lock, most_of(member), ahead) then
@@ -516,6 +524,7 @@ local function open(call, lock, key, own)
         elseif member ~= own and call.now - at >= CLAIM then
             queue.removed, queue.skipped[channel] = queue.removed + redis.call('ZREM', key, member), true
             redis.call('ZADD', key, '-inf', ' ' .. channel)
+            queue.has_skipped = true
         else
             if at > call.now + 100000 then -- the clock was set back: its time starts again
                 at = math.max(call.now, ahead.last + 1)
@@ -528,6 +537,7 @@ local function open(call, lock, key, own)
     if #again > 0 then
         local head = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or call.now
         for i, member in ipairs(again) do redis.call('ZADD', key, whole(head - #again - 1 + i), member) end
+        queue.score = own and redis.call('ZSCORE', key, own)
     end
     local _, _, _, channel = parts(own or '')
     if channel and queue.skipped[channel] then
@@ -560,8 +570,10 @@ end
 -- Notifies the attempts at the head that fit. Those whose channel is skipped or has no subscriber leave. Stops at the
 -- attempt that asks; true if none waits before it.
 local function notify(call, lock, queue)
+    local ahead, most = queue.ahead, 2
+    if lock.excludes or ahead.excludes then return false end
     while not queue.is_empty and queue.removed < MOST_REMOVED do
-        local heads, gone, ahead = redis.call('ZRANGEBYSCORE', queue.key, 0, '+inf', 'LIMIT', 0, 64), {}, queue.ahead
+        local heads, gone = redis.call('ZRANGEBYSCORE', queue.key, 0, '+inf', 'LIMIT', 0, most), {}
         for _, member in ipairs(heads) do
             local id, _, _, channel = parts(member)
             local stops = member == queue.own or queue.notified >= MOST_NOTIFIED
@@ -581,15 +593,16 @@ local function notify(call, lock, queue)
             end
         end
         leave(queue, gone)
-        if #heads < 64 then return true end
+        if #heads < most then return true end
+        most = 64
     end
     return queue.is_empty
 end
 
 -- The end of a call: the queue goes with its last attempt, and keeps at most 64 skipped channels.
 local function close(queue)
-    if queue.removed == 0 then
-        return
+    if queue.removed == 0 or not queue.has_skipped then
+        return -- an empty sorted set is deleted by itself
     elseif length(queue.key) == 0 then
         redis.call('DEL', queue.key)
     else
@@ -600,7 +613,7 @@ end
 
 -- Puts an attempt into the queue, or keeps its place, and replies when it has to ask again.
 local function join(call, lock, queue, ask)
-    local score = redis.call('ZSCORE', queue.key, queue.own)
+    local score = queue.score
     if not score then
         local last = redis.call('ZREVRANGE', queue.key, 0, 0, 'WITHSCORES')[2] or 0
         score = whole(math.max(call.now, last + 1))
@@ -649,7 +662,7 @@ local function acquire(call)
 
     local waits = queue.own and ask.wait > 0
     if waits and ask.notify == 'SNOTIFY' and not queue.score then check(bad_channel(ask.channel, lock.key)) end
-    if waits and not queue.score and not queue.is_empty and length(queue.key) >= MOST_QUEUED then
+    if waits and not queue.score and queue.card >= MOST_QUEUED and length(queue.key) >= MOST_QUEUED then
         fail('BUSYLOCKS 100000 attempts already wait in the queue of this lock')
     end
     local is_next = queue.may_claim or notify(call, lock, queue) and fits(lock, ask.most, queue.ahead)
@@ -668,7 +681,7 @@ end
 
 -- Ends the grant with this token or ID, and the wait of `own`, and notifies whoever is next. The reply of LOCK.RELEASE.
 local function release(call, key, queue_key, field, value, own)
-    redis.call('ZCARD', queue_key) -- fails before anything is written, if it does
+    if not call.queued then redis.call('ZCARD', queue_key) end -- fails before anything is written, if it does
     local lock = read(call, key)
     local holder, is_live = find(call, lock, field, value)
     local ends = holder and (is_live or field == 'token')
@@ -786,19 +799,21 @@ local function all(call)
     return next_one
 end
 
--- Each function: its command, what decides at once (part one), what else does, the least and the most arguments, flags.
-local functions = {
-    { 'lock_acquire', 'LOCK.ACQUIRE', take, acquire, 4, 1e9, {} },
-    { 'lock_recover', 'LOCK.RECOVER', take, acquire, 4, 1e9, {} },
-    { 'lock_extend', 'LOCK.EXTEND', take, settle_any, 5, 5, { 'allow-oom' } },
-    { 'lock_release', 'LOCK.RELEASE', settle, settle_any, 3, 3, { 'allow-oom' } },
-    { 'lock_check', 'LOCK.CHECK', settle, settle_any, 3, 3, { 'no-writes' } },
-    { 'lock_cancel', 'LOCK.CANCEL', nil, cancel, 4, 1e9, { 'allow-oom' } },
-    { 'lock_info', 'LOCK.INFO', nil, info, 2, 2, { 'no-writes' } },
-    { 'lock_acquire_all', 'LOCK.MACQUIRE', nil, all, 4, 1e9, {} },
-    { 'lock_extend_all', 'LOCK.MEXTEND', nil, all, 5, 5, { 'allow-oom' } },
-    { 'lock_release_all', 'LOCK.MRELEASE', nil, all, 3, 3, { 'allow-oom' } },
-}
+-- The command that a function stands for, what decides in part two, and the least and the most arguments.
+local function meaning(name)
+    local verb, several = name:match('^lock_(%l+)(.*)$')
+    local is_one, is_all = several == '', several == '_all'
+    if verb == 'acquire' and is_one then return 'LOCK.ACQUIRE', acquire, 4, 1e9 end
+    if verb == 'release' and is_one then return 'LOCK.RELEASE', settle_any, 3, 3 end
+    if verb == 'recover' and is_one then return 'LOCK.RECOVER', acquire, 4, 1e9 end
+    if verb == 'extend' and is_one then return 'LOCK.EXTEND', settle_any, 5, 5 end
+    if verb == 'check' and is_one then return 'LOCK.CHECK', settle_any, 3, 3 end
+    if verb == 'cancel' and is_one then return 'LOCK.CANCEL', cancel, 4, 1e9 end
+    if verb == 'info' and is_one then return 'LOCK.INFO', info, 2, 2 end
+    if verb == 'acquire' and is_all then return 'LOCK.MACQUIRE', all, 4, 1e9 end
+    if verb == 'extend' and is_all then return 'LOCK.MEXTEND', all, 5, 5 end
+    if verb == 'release' and is_all then return 'LOCK.MRELEASE', all, 3, 3 end
+end
 
 -- Why a call cannot be right, by its numbers of keys and arguments; nil if it can.
 local function wrong_call(command, run, keys, arguments, least, most)
@@ -808,23 +823,20 @@ local function wrong_call(command, run, keys, arguments, least, most)
 end
 
 -- Part two decides. An error that it raises becomes the reply.
-local function decide(run, command, keys, args, at, time)
+local function decide(run, command, keys, args, at, time, queued)
     if time.err then return refused(time) end
+    if type(queued) == 'table' then return refused(queued) end
     local now = time[1] * 1000000 + time[2]
-    local is_done, reply = pcall(run, { command = command, keys = keys, args = args, at = at, time = time, now = now })
+    local call = { command = command, keys = keys, args = args, at = at, time = time, now = now, queued = queued }
+    local is_done, reply = pcall(run, call)
     if is_done then return reply end
     return refused(type(reply) == 'table' and reply or { err = tostring(reply) })
 end
 
 if is_script then
-    for i = 1, #functions do
-        local which, command, _, run, least, most = unpack(functions[i])
-        if name == which then
-            return wrong_call(command, run, KEYS, #ARGV - 1, least, most)
-                or decide(run, command, KEYS, ARGV, 2, redis.pcall('TIME'))
-        end
-    end
-    return { err = 'ERR function is not lock_acquire or another one of lock.lua' }
+    local command, run, least, most = meaning(name or '')
+    if not run then return { err = 'ERR function is not lock_acquire or another one of lock.lua' } end
+    return wrong_call(command, run, KEYS, #ARGV - 1, least, most) or decide(run, command, KEYS, ARGV, 2, time, queued)
 end
 
 -- Calls the command of the module instead. No valid one has more than 40 arguments behind its keys, so the first that
@@ -843,18 +855,24 @@ end
 
 -- A function asks once a second for the module; where that is loaded, its command decides.
 local asked, is_loaded
+local functions = {
+    { 'lock_acquire', {}, take }, { 'lock_recover', {}, take }, { 'lock_extend', { 'allow-oom' }, take },
+    { 'lock_release', { 'allow-oom' }, settle }, { 'lock_check', { 'no-writes' }, settle },
+    { 'lock_cancel', { 'allow-oom' } }, { 'lock_info', { 'no-writes' } }, { 'lock_acquire_all', {} },
+    { 'lock_extend_all', { 'allow-oom' } }, { 'lock_release_all', { 'allow-oom' } },
+}
 for i = 1, #functions do
     local it = functions[i]
-    local command, quick, run, least, most = it[2], it[3], it[4], it[5], it[6]
-    redis.register_function { function_name = it[1], flags = it[7], callback = function(keys, args)
+    local quick, command, run, least, most = it[3], meaning(it[1])
+    redis.register_function { function_name = it[1], flags = it[2], callback = function(keys, args)
         local fault = wrong_call(command, run, keys, #args, least, most)
         if fault then return fault end
         local time = redis.pcall('TIME')
         if time[1] ~= asked then asked, is_loaded = time[1], pcall(redis.acl_check_cmd, 'LOCK.CHECK', '', '0') end
         if is_loaded then return forward(command, run, keys, args) end
-        local reply
-        if quick then reply = quick(command, keys, args, 1, time) end
-        if reply == nil then reply = decide(run, command, keys, args, 1, time) end
+        local reply, queued
+        if quick then reply, queued = quick(command, keys, args, 1, time) end
+        if reply == nil then reply = decide(run, command, keys, args, 1, time, queued) end
         return reply
     end }
 end

@@ -115,12 +115,12 @@ public class Worker {
         };
     }
 
-    static Contender redisson(int port) {
+    static Contender redisson(int port, boolean isFair) {
         Config config = new Config();
         config.useSingleServer().setAddress("redis://127.0.0.1:" + port);
         var client = Redisson.create(config);
         return (key, waitMs) -> {
-            RLock lock = client.getLock(key);
+            RLock lock = isFair ? client.getFairLock(key) : client.getLock(key);
             return new Lock() {
                 @Override
                 public Object acquire() throws InterruptedException {
@@ -151,7 +151,9 @@ public class Worker {
             case "lettuce raw":
                 return raw(lettuce(port));
             case "redisson RLock":
-                return redisson(port);
+                return redisson(port, false);
+            case "redisson FairLock":
+                return redisson(port, true);
             default:
                 throw new IllegalArgumentException("no contender " + name);
         }

@@ -10,6 +10,7 @@
 | waits | 1,000 waits in one process: connections, memory |
 | start | time to start a program that imports the package, compared with one that imports the library alone |
 | trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
+| script | as `hot` on a server without the module, where the packages wait in the queue of the script; also the server's CPU |
 
 A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:
 `pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `waits COUNT` at once; `rss`
@@ -48,7 +49,7 @@ JAVA = [shutil.which("java") or "java", "-cp",
 RUST = str(BUILT / "serverlock-rust/release/worker")
 PHP = shutil.which("php") or "php"
 RUBY = shutil.which("ruby") or "ruby"
-PARTS = ("pair", "hot", "waits", "start", "trips")
+PARTS = ("pair", "hot", "waits", "start", "trips", "script")
 # As many rounds of pairs come before the first that counts: a virtual machine compiles what it has run often.
 WARM = 5
 
@@ -114,6 +115,8 @@ LANGUAGES = {
             ["jedis package", "jedis raw", "redisson RLock"],
             ["lettuce package", "lettuce raw"],
         ],
+        # Locks that need no module, besides the packages.
+        "scripts": ["redisson FairLock"],
         "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
     },
     "rust": {
@@ -227,6 +230,38 @@ def hot(rows, language, server, settings):
                 worker.end()
 
 
+def script(rows, language, server, settings):
+    """The processes of a contender end with its turn: those of others would renew and ask meanwhile."""
+    plain = Server(module=False)
+    contenders = [group[0] for group in language["groups"]] + language.get("scripts", [])
+    try:
+        for round_ in range(1, settings.rounds + 1):
+            for place, name in turns(contenders, round_):
+                workers = [Worker(language, name, plain.port) for _ in range(settings.processes)]
+                try:
+                    for worker in workers:
+                        worker.ready()
+                    _at_once(workers, "hot", _hot_key(name), settings.warm / 10)
+                    before = _cpu_us(plain)
+                    answers = _at_once(workers, "hot", _hot_key(name), settings.seconds)
+                    used = _cpu_us(plain) - before
+                finally:
+                    for worker in workers:
+                        worker.end()
+                counts, every = [len(each) for each, _ in answers], sorted(itertools.chain(*(each for each, _ in answers)))
+                rows.add("script", name, round_, place, per_second=sum(counts) / settings.seconds,
+                         server_us=used / len(every), most_to_least=max(counts) / max(1, min(counts)),
+                         p50_ms=every[len(every) // 2] / 1000, p99_ms=every[len(every) * 99 // 100] / 1000)
+    finally:
+        plain.end()
+
+
+def _cpu_us(server):
+    """The processor time of the server's main thread."""
+    pid = server.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1000
+
+
 def _at_once(workers, *words):
     for worker in workers:
         worker.say(*words)
@@ -338,7 +373,8 @@ def show(rows):
     for part, measure in (("pair", "us"), ("pair", "cpu_us"), ("hot", "per_second"), ("hot", "cpu_us"),
                           ("hot", "most_to_least"), ("hot", "p50_ms"),
                           ("hot", "p99_ms"), ("waits", "connections"), ("waits", "kb_each"), ("start", "ms"),
-                          ("trips", "trips"), ("trips", "ms")):
+                          ("trips", "trips"), ("trips", "ms"), ("script", "per_second"), ("script", "server_us"),
+                          ("script", "most_to_least"), ("script", "p50_ms"), ("script", "p99_ms")):
         names = dict.fromkeys(row[1] for row in rows.rows if row[0] == part)
         for name in names:
             value, raw = rows.median(part, name, measure), rows.median(part, f"{name.split(' ')[0]} raw", measure)

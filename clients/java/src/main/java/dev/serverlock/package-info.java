@@ -18,7 +18,7 @@
  * a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held. Without a renewal, the holder
  * counts the lock as lost a tenth of the lease and the margin of the server before others can have it.
  *
- * <p>Where the module is not loaded, the same calls work by script, in order of arrival. Sessions, deadlock
- * detection and observers of a leader need the module.
+ * <p>Where the module is not loaded, the same calls work by script, in order of arrival. Sessions, deadlock detection
+ * and observers of a leader need the module.
  */
 package dev.serverlock;

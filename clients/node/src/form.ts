@@ -1,4 +1,4 @@
-/** How locks are asked for: by the commands of the module (`commands`), or by script where it is not loaded (`portable`). */
+/** How locks are asked for: by the commands of the module (`commands`), or by the script without it (`portable`). */
 
 import type { Request } from './request.js';
 import type { Words } from './wire.js';

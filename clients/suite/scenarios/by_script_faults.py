@@ -323,6 +323,22 @@ def all_that_wait_move_over_when_the_module_is_loaded(stage):
         assert is_free(conn, key)
 
 
+@scenario("queue", "moves", rules="W9 W10 W14")
+def attempts_that_cannot_subscribe_move_over_too(stage):
+    server = stage.server(module=False)
+    conn = stage.connect(server)
+    conn.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels")
+    driver = stage.opened({**server.at, "user": "app", "password": "secret"})
+    theirs = take(conn, "report")
+    holds = {name: begin(driver, "report", name) for name in "ab"}
+    time.sleep(0.5)
+    conn.call("MODULE", "LOAD", MODULE)
+    waits(conn, "report", 2)
+    conn.call("LOCK.RELEASE", "report", theirs)
+    serve_all(driver, holds)
+    assert is_free(conn, "report")
+
+
 @scenario("queue", "moves", rules="W10 W14")
 def kinds_of_locks_change_with_the_module(stage):
     server = stage.server(module=False)

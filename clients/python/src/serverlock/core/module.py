@@ -28,8 +28,8 @@ class Module:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the server did not know LOCK.* a moment ago."""
-        return now() < self._missing_until
+        """Whether the server did not know LOCK.* when they were last tried."""
+        return self._missing_until > 0
 
     def way(self, request: Request) -> Way:
         """How the next copy of an attempt asks. Raises LockUnavailable if only the module can do it."""
@@ -61,7 +61,10 @@ class Module:
         if not isinstance(error, ReplyError):
             return None
         if way.is_module:
-            if not error.is_unknown_command or not self._options.portable:
+            if not error.is_unknown_command:
+                self.worked(way)  # an error of the module
+                return None
+            if not self._options.portable:
                 return None
             self._missed(error)
             return self.script(request) if request.needs_module is None else None

@@ -33,16 +33,13 @@ async def wait_in_pieces(asker: Asker) -> Grant | None:
     """None: others wait too, or the module is gone."""
     resources, request = asker.resources, asker.request
     while asker.left() > 0 and not (asker.is_alone and resources.blocking.is_over):
-        way = resources.module.way(request)
-        if not way.is_module:
-            return None
         asker.uses_connection = True
         try:
             if asker.connection is None:
                 await asker.take_connection()
             piece = max(0.001, min(asker.left(), _piece(asker)))
             began = now()
-            answer = await asker.ask(way, round(piece * 1000), None, piece + resources.timeout)
+            answer = await asker.ask(resources.module.commands, round(piece * 1000), None, piece + resources.timeout)
         except ConnectionLost as error:
             await asker.pause_after(error)
             continue

@@ -264,7 +264,7 @@ impl Run {
         while self.context.steps.len() > PRINTED {
             self.context.steps.pop_front();
         }
-        assert_eq!(found, expected, "the server (left) tells other things than the fake (right)");
+        assert_eq!(found, expected, "the server (left) reports other things than the fake (right)");
         for (conn, answer) in &expected {
             self.count(*conn, answer, what);
         }

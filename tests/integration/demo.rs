@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// The example runs without an error, and says this in this order.
-pub fn tells(example: &str, in_this_order: &[&str]) {
+pub fn shows(example: &str, in_this_order: &[&str]) {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--example", example])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -32,5 +32,5 @@ fn the_demo_runs_and_its_claims_hold() {
         "The counter says 4000: 0 UPDATES LOST",
         "Done",
     ];
-    tells("demo", &in_this_order);
+    shows("demo", &in_this_order);
 }

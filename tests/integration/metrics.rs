@@ -61,8 +61,8 @@ impl Scene {
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
         // Where keyspace events are off, each DEL is a missed wake-up.
-        let tells = self.conn.has_key_events();
-        let counts = |name: &str| tells || name != "missed_wakeups";
+        let has_events = self.conn.has_key_events();
+        let counts = |name: &str| has_events || name != "missed_wakeups";
         let moved: Vec<_> =
             moved.iter().map(|(name, by)| (name.as_str(), *by)).filter(|(name, _)| counts(name)).collect();
         assert_eq!(moved, expected);

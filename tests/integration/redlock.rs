@@ -1,7 +1,7 @@
 //! examples/redlock: one lock over five servers is granted while a majority answers and time is left, to one client at
 //! a time; otherwise to none, and partial grants are released at once.
 
-use crate::demo::tells;
+use crate::demo::shows;
 use redlock_example::{NotLocked, Redlock, Settings};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -179,5 +179,5 @@ fn racing_clients_never_hold_it_together() {
 
 #[test]
 fn the_example_runs_and_says_what_is_so() {
-    tells("redlock", &["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"]);
+    shows("redlock", &["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"]);
 }

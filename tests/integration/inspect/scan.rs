@@ -15,7 +15,7 @@ fn keys(reply: &Reply) -> Vec<Vec<u8>> {
     reply.list()[1].list().iter().map(bytes).collect()
 }
 
-/// All keys that a whole scan tells of; between its steps something happens.
+/// All keys that a whole scan returns; between its steps something happens.
 fn scan(conn: &mut Conn, options: &[&str], mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
     let (mut cursor, mut found) = ("0".to_string(), Vec::new());
     for step in 0.. {

@@ -13,23 +13,23 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 }
 
 /// A command on all of these.
-fn call_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
+fn command_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
     let head = [command.to_string(), names.len().to_string()];
     head.into_iter().chain(names.iter().cloned()).chain(rest.iter().map(ToString::to_string)).collect()
 }
 
-fn call_for(names: &[String], options: &[&str]) -> Vec<String> {
-    call_of("LOCK.MACQUIRE", names, options)
+fn acquire_all(names: &[String], options: &[&str]) -> Vec<String> {
+    command_of("LOCK.MACQUIRE", names, options)
 }
 
 fn take_all(locks: &mut Locks, names: &[String]) -> String {
-    locks.conn.int(&call_for(names, &["EX", "600"])).to_string()
+    locks.conn.int(&acquire_all(names, &["EX", "600"])).to_string()
 }
 
 /// Clients begin to wait for all of these keys.
 fn wait_for_all(locks: &mut Locks, count: usize, names: &[String]) -> Vec<Conn> {
     let before = locks.info("lock", "lock_waiters");
-    let call = call_for(names, &["EX", "600", "WAIT", "600000"]);
+    let call = acquire_all(names, &["EX", "600", "WAIT", "600000"]);
     let mut waiting: Vec<Conn> = (0..count).map(|_| locks.server.conn()).collect();
     for conn in &mut waiting {
         conn.send(&call);
@@ -69,7 +69,7 @@ fn a_free_key_of_blocked_wide_waits_goes_to_a_newcomer() {
         let release: Vec<String> = if at == 0 {
             ["LOCK.RELEASE", &keys[50], &token].map(String::from).into()
         } else {
-            call_of("LOCK.MRELEASE", &keys, &[&token])
+            command_of("LOCK.MRELEASE", &keys, &[&token])
         };
         assert_eq!(locks.conn.int(&release), if at == 0 { 1 } else { 100 });
         token = conn.read().int().to_string();
@@ -159,7 +159,7 @@ fn places_for_several_keys_are_bounded_by_their_names() {
     let before = locks.info("memory", "used_memory");
     for attempt in 1..=640 {
         let id = attempt.to_string();
-        assert!(locks.conn.call(&call_for(&keys, &["EX", "600", "ID", &id])).is_nil());
+        assert!(locks.conn.call(&acquire_all(&keys, &["EX", "600", "ID", &id])).is_nil());
     }
     // 64 MB, where all of them would take 160.
     assert_eq!(locks.info("lock", "lock_places"), 262);
@@ -184,7 +184,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
     let mut refused = 0;
     for pair in pairs.chunks(2) {
         let mut conn = locks.server.conn();
-        let call = call_for(pair, &["EX", "600", "WAIT", "600000", "ID", "8"]);
+        let call = acquire_all(pair, &["EX", "600", "WAIT", "600000", "ID", "8"]);
         let before = locks.info("lock", "lock_waiters");
         conn.send(&call);
         until("it waits or is refused", || {
@@ -198,7 +198,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
         }
     }
     assert_eq!((waiting.len(), refused), (64, 6));
-    assert_eq!(locks.conn.int(&call_of("LOCK.MRELEASE", &pairs, &[&held])), 140);
+    assert_eq!(locks.conn.int(&command_of("LOCK.MRELEASE", &pairs, &[&held])), 140);
     for conn in &mut waiting {
         conn.read().int();
     }
@@ -220,11 +220,11 @@ fn one_id_for_many_attempts_costs_no_5_ms() {
     let options = ["EX", "600", "WAIT", "600000", "ID", "7"];
     let mut waiting: Vec<Conn> = (0..64).map(|_| locks.server.conn()).collect();
     for (number, conn) in waiting.iter_mut().enumerate() {
-        conn.send(&call_for(&own(number), &options));
+        conn.send(&acquire_all(&own(number), &options));
     }
     until("all wait", || (locks.info("lock", "lock_waiters") == 64).then_some(()));
     bound::cpu("one attempt more", Duration::from_millis(5), || {
-        let (reply, cost) = cost(&iterations, &mut locks.conn, &call_for(&own(69), &options));
+        let (reply, cost) = cost(&iterations, &mut locks.conn, &acquire_all(&own(69), &options));
         assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
         Some(cost)
     });
@@ -240,21 +240,21 @@ fn the_most_keys_of_a_command_are_one_grant() {
     let mut locks = Locks::start();
     let all = names("k", 1_025);
     let (keys, more) = (&all[..1_024], &all[..]);
-    let take = call_for(keys, &["EX", "600", "ID", "7"]);
+    let take = acquire_all(keys, &["EX", "600", "ID", "7"]);
     let token = locks.conn.int(&take).to_string();
     assert_eq!(locks.conn.int(&["DBSIZE"]), 1_024);
     assert_eq!(locks.conn.int(&take).to_string(), token);
-    let extend = call_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
+    let extend = command_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
     // One more is one too many; a last key that occurs twice is found.
-    let reply = locks.conn.call(&call_for(more, &["EX", "5"]));
+    let reply = locks.conn.call(&acquire_all(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
-    let mut twice = call_of("LOCK.MRELEASE", keys, &[&token]);
+    let mut twice = command_of("LOCK.MRELEASE", keys, &[&token]);
     twice[1_025] = keys[5].clone();
     assert_eq!(locks.conn.call(&twice).error(), "ERR key 1024 is the same as key 6");
     // Releasing one of them is enough to refuse all.
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", &keys[1_000], &token]), 1);
     assert_eq!(locks.conn.int(&extend), 0);
-    assert_eq!(locks.conn.int(&call_of("LOCK.MRELEASE", keys, &[&token])), 1_023);
+    assert_eq!(locks.conn.int(&command_of("LOCK.MRELEASE", keys, &[&token])), 1_023);
     assert_eq!(locks.conn.int(&["DBSIZE"]), 0);
 }

@@ -17,7 +17,7 @@ fn names(attempt: usize, padding: usize) -> Vec<String> {
     (0..KEYS).map(|key| format!("{padding}{attempt}-{key}")).collect()
 }
 
-fn call_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
+fn command_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
     let head = [command.to_string(), names.len().to_string()];
     head.into_iter().chain(names.iter().cloned()).chain(rest.iter().map(ToString::to_string)).collect()
 }
@@ -32,7 +32,7 @@ fn grant_with(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize, m
         let (names, id) = (names(attempt, padding), attempt.to_string());
         conn.ok(&["SET", &names[0], "x"]);
         let rest = [&["EX", "600", "WAIT", "600000", "ID", &id, "NOTIFY", "c"], more].concat();
-        assert_eq!(by.call(&call_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
+        assert_eq!(by.call(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
         assert_eq!(conn.int(&["DEL", &names[0]]), 1);
     }
     until_it(conn, "lock_hand_offs", attempts);
@@ -102,7 +102,7 @@ fn waits_for_long_keys_that_end_together_leave_in_pieces() {
             let (mut names, id) = (names(attempt, LONG), attempt.to_string());
             names[0] = "held".into();
             let rest = ["EX", "600", "WAIT", "600000", "ID", &id, "NOTIFY", "c"];
-            assert_eq!(by.call(&call_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
+            assert_eq!(by.call(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
         }
         until_it(&mut conn, "lock_queued", 50 * KEYS);
         iterations.reset();
@@ -138,7 +138,7 @@ fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
         let call = |attempt: usize| {
             let (mut names, id) = (names(attempt, LONG), attempt.to_string());
             names[0] = "held".into();
-            call_of("LOCK.MACQUIRE", &names, &["EX", "600", "WAIT", "600000", "ID", &id])
+            command_of("LOCK.MACQUIRE", &names, &["EX", "600", "WAIT", "600000", "ID", &id])
         };
         let waiting: Vec<Option<Conn>> = (0..97).map(|attempt| wait(&server, &call(attempt))).collect();
         until_it(&mut conn, "lock_waiters", 97);
@@ -174,7 +174,7 @@ fn session(server: &Server, locks: usize) -> Conn {
     let mut holder = server.conn();
     for from in (0..locks).step_by(1_000) {
         let names: Vec<String> = (from..from + 1_000).map(|number| format!("k{number}")).collect();
-        holder.int(&call_of("LOCK.MACQUIRE", &names, &["EX", "600", "SESSION"]));
+        holder.int(&command_of("LOCK.MACQUIRE", &names, &["EX", "600", "SESSION"]));
     }
     holder
 }
@@ -300,9 +300,9 @@ fn claims_and_releases_of_long_keys_cost_no_extra() {
         let (_, rest) = value.split_once('.').unwrap();
         let token = rest[6..22].parse::<u64>().unwrap().to_string();
         iterations.reset();
-        let claim = call_of("LOCK.MACQUIRE", &names(0, LONG), &["EX", "600", "ID", "0"]);
+        let claim = command_of("LOCK.MACQUIRE", &names(0, LONG), &["EX", "600", "ID", "0"]);
         assert!(caller.int(&claim) > 0);
-        assert_eq!(caller.int(&call_of("LOCK.MRELEASE", &names(1, LONG), &[&token])), 1_024);
+        assert_eq!(caller.int(&command_of("LOCK.MRELEASE", &names(1, LONG), &[&token])), 1_024);
         // 133 ms when each name was compared with each.
         Some(iterations.sum())
     });

@@ -101,12 +101,12 @@ pub struct Client(Program);
 impl Client {
     /// One step, with the name of the lock as the library is given it; see locks.py for verbs and answers.
     pub fn ask(&mut self, verb: &str, name: &str, lease_s: u64) -> String {
-        self.tell(verb, name, lease_s);
+        self.start(verb, name, lease_s);
         self.answer()
     }
 
     /// Begins a step.
-    pub fn tell(&mut self, verb: &str, name: &str, lease_s: u64) {
+    pub fn start(&mut self, verb: &str, name: &str, lease_s: u64) {
         self.0.say(format!("{verb} {name} {lease_s}"));
     }
 

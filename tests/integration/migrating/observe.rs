@@ -123,7 +123,7 @@ impl Case<'_> {
             return seen.into();
         }
         if seen == "refused" {
-            client.tell("take", name, SHORT_S);
+            client.start("take", name, SHORT_S);
             assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{what}");
             assert_eq!(client.answer(), "held", "{what}: it waits and has it");
         } else {

@@ -23,11 +23,11 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
 fn reports_deletions(conn: &mut Conn) -> bool {
     let Some(version) = conn.info("server", "valkey_version") else { return true };
     let version: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
-    let tells = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);
-    if !tells {
-        skipped("who is first after a deletion", "this server does not tell of it at once");
+    let reports = !(vec![8, 1, 0]..=vec![9, 1, 1]).contains(&version);
+    if !reports {
+        skipped("who is first after a deletion", "this server does not report it at once");
     }
-    tells
+    reports
 }
 
 /// A client in the queue of the key.
@@ -46,7 +46,7 @@ fn a_polling_library_starves_beside_a_full_queue() {
     let mut conn = server.conn();
     let mut token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]);
     let mut queue: VecDeque<Conn> = (0..3).map(|_| waiter(server, "a")).collect();
-    polls.tell("take", "a", LEASE_S);
+    polls.start("take", "a", LEASE_S);
     until("it has polled often", || {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = queue.pop_front().unwrap();
@@ -72,7 +72,7 @@ fn a_waiter_goes_before_pollers() {
     let mut conn = server.conn();
     let Some((mut holds, mut polls)) = two(server, "redis-py 8.1.0") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
-    polls.tell("take", "a", LEASE_S);
+    polls.start("take", "a", LEASE_S);
     until("it polls", || (conn.calls("set") > 2).then_some(()));
     let mut waits = waiter(server, "a");
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
@@ -88,7 +88,7 @@ fn python_redis_lock_waiters_need_their_signal() {
     let mut conn = server.conn();
     let Some((mut holds, mut blocks)) = two(server, "python-redis-lock") else { return };
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
-    blocks.tell("take", "a", LEASE_S);
+    blocks.start("take", "a", LEASE_S);
     let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
     until("it blocks", || blocked(&mut conn).then_some(()));
     let mut waits = waiter(server, "lock:a");

@@ -74,8 +74,8 @@ fn denied(conn: &mut Conn) -> Vec<String> {
     conn.call(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
 }
 
-/// The commands that were called since CONFIG RESETSTAT.
-fn called(conn: &mut Conn) -> BTreeSet<String> {
+/// The commands that were used since CONFIG RESETSTAT.
+fn used_commands(conn: &mut Conn) -> BTreeSet<String> {
     let stats = conn.text(&["INFO", "commandstats"]);
     let name = |line: &str| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.replace('|', " "));
     stats.lines().filter_map(name).collect()
@@ -92,7 +92,7 @@ fn the_application_user_has_minimal_rights() {
     let rights: BTreeSet<_> = rights.collect();
     assert!(rights.len() > 10, "{rights:?}");
     // An idle subscription is pinged.
-    until("each right was used", || rights.is_subset(&called(&mut conn)).then_some(()));
+    until("each right was used", || rights.is_subset(&used_commands(&mut conn)).then_some(()));
     assert_eq!(denied(&mut conn), [""; 0]);
 }
 

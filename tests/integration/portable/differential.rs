@@ -199,7 +199,7 @@ fn other(dice: &mut Dice, fixture: &Fixture, now_us: i64) -> Vec<String> {
 }
 
 /// The wrong calls of the fixture that are of one key with one holder.
-fn bad_calls(twins: &mut Twins, fixture: &Fixture) -> Vec<Vec<String>> {
+fn bad_commands(twins: &mut Twins, fixture: &Fixture) -> Vec<Vec<String>> {
     let case = Case::start(&mut twins.module, KEY, "7", false);
     let calls = fixture.error.values().flatten().map(|words: &Words| case.args(words));
     let own = ["LOCK.ACQUIRE", "LOCK.RECOVER", "LOCK.EXTEND", "LOCK.RELEASE", "LOCK.CHECK"];
@@ -217,7 +217,7 @@ fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: b
     twins.is_queued = is_queued;
     let (fixture, mut dice) = (Fixture::load(), Dice::new(seed));
     let (mut history, mut granted) = (Vec::new(), 0);
-    let errors = bad_calls(&mut twins, &fixture);
+    let errors = bad_commands(&mut twins, &fixture);
     for step in 0..steps {
         twins.pass(match dice.below(10) {
             0 => 1,

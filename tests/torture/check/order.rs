@@ -99,12 +99,12 @@ fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
 }
 
 /// An attempt that got nil, and was not sent twice, was never granted anything.
-fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>, tell: &mut dyn FnMut(&'a Op)) {
+fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>, report: &mut dyn FnMut(&'a Op)) {
     for id in &inspection.holders {
         let Some(op) = attempts.get(id) else { continue };
         let is_final = !matches!(op.action, Action::Acquire { sent_again: true, .. }) && op.until < inspection.from;
         if is_final && matches!(op.outcome, Outcome::Refused | Outcome::Error(_)) {
-            tell(op);
+            report(op);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ms;
 use crate::history::Effect;
-use crate::site::{tell, Site};
+use crate::site::{execute, Site};
 use crate::world::World;
 use testkit::Reply;
 
@@ -13,7 +13,7 @@ pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
         world.sleep(ms(for_ms));
         // A server that stood still may have begun later; a dead one has no pause.
         for port in site.ports() {
-            let _ = (0..3).find(|_| tell(port, &["CLIENT", "UNPAUSE"]).is_some());
+            let _ = (0..3).find(|_| execute(port, &["CLIENT", "UNPAUSE"]).is_some());
         }
     });
 }
@@ -23,7 +23,7 @@ const COMMANDS: [&str; 8] = ["lock.", "setnx", "get", "getset", "set ", "del", "
 /// Kills the clients that work with locks, and spares the faults of the other track.
 pub fn kill_clients(site: &Site) {
     for port in site.ports() {
-        let list = match tell(port, &["CLIENT", "LIST"]) {
+        let list = match execute(port, &["CLIENT", "LIST"]) {
             Some(Reply::Text(list)) => String::from_utf8_lossy(&list).into_owned(),
             Some(Reply::Other(list)) => list,
             _ => continue,
@@ -32,7 +32,7 @@ pub fn kill_clients(site: &Site) {
             let value = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
             let (Some(id), Some(command)) = (value("id="), value("cmd=")) else { continue };
             if COMMANDS.iter().any(|prefix| format!("{command} ").starts_with(prefix)) {
-                tell(port, &["CLIENT", "KILL", "ID", id]);
+                execute(port, &["CLIENT", "KILL", "ID", id]);
             }
         }
     }

@@ -6,7 +6,7 @@ use super::ms;
 use crate::history::Effect;
 use crate::plan::is_suspend;
 use crate::site::group::Group;
-use crate::site::{field, tell};
+use crate::site::{execute, field};
 use crate::world::World;
 use std::sync::atomic::Ordering;
 use testkit::until;
@@ -22,7 +22,7 @@ pub fn by_agreement(world: &World, group: &Group) {
     world.with(&[Effect::Stall, Effect::Restart], || {
         let (from, to) = (group.members[old].port(), group.members[new].port());
         until("the replica has become master by agreement", || {
-            tell(from, &["FAILOVER", "TO", "127.0.0.1", &to.to_string(), "TIMEOUT", "3000"]);
+            execute(from, &["FAILOVER", "TO", "127.0.0.1", &to.to_string(), "TIMEOUT", "3000"]);
             (0..200).find_map(|_| {
                 world.sleep(ms(10));
                 field(to, "replication", "role").filter(|role| role == "master")
@@ -74,8 +74,8 @@ pub fn after_death(world: &World, group: &Group) {
 fn promote(world: &World, group: &Group, new: usize) {
     let port = group.members[new].port();
     until("the replica is promoted", || {
-        tell(port, &["CONFIG", "SET", "min-replicas-to-write", "0"])?;
-        tell(port, &["REPLICAOF", "NO", "ONE"])?;
+        execute(port, &["CONFIG", "SET", "min-replicas-to-write", "0"])?;
+        execute(port, &["REPLICAOF", "NO", "ONE"])?;
         field(port, "replication", "role").filter(|role| role == "master")
     });
     world.announce(vec![group.members[new].clients.port(), group.members[1 - new].clients.port()]);
@@ -88,5 +88,5 @@ fn settle(world: &World, group: &Group, old: usize, new: usize) {
     world.announce(group.client_ports());
     group.until_well();
     let port = group.members[new].port();
-    until("it needs its replica again", || tell(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));
+    until("it needs its replica again", || execute(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));
 }

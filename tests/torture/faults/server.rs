@@ -4,7 +4,7 @@ use super::ms;
 use crate::history::Effect;
 use crate::plan::{is_suspend, Setup};
 use crate::site::group::Group;
-use crate::site::{field, tell};
+use crate::site::{execute, field};
 use crate::world::World;
 use testkit::skipped;
 
@@ -50,12 +50,12 @@ const JUNK: &str = "for n = 1, 1000 do redis.call('SET', 'junk' .. n, string.rep
 /// go; under `allkeys-lru` anything may.
 pub fn evict(world: &World, group: &Group, all_keys: bool) {
     let port = group.master().port();
-    let set = |name, value: &str| tell(port, &["CONFIG", "SET", name, value]);
+    let set = |name, value: &str| execute(port, &["CONFIG", "SET", name, value]);
     world.with(&[if all_keys { Effect::Loss } else { Effect::LossOfOthers }], || {
         if all_keys {
             set("maxmemory-policy", "allkeys-lru");
         }
-        tell(port, &["EVAL", JUNK, "0"]);
+        execute(port, &["EVAL", JUNK, "0"]);
         let used: Option<u64> = field(port, "memory", "used_memory").and_then(|used| used.parse().ok());
         if let Some(used) = used {
             set("maxmemory", &(used - 150_000).to_string());

@@ -1,6 +1,6 @@
 //! One server, or a master and a replica, each behind a relay for clients and one for its replica.
 
-use super::{field, tell};
+use super::{execute, field};
 use crate::plan::Setup;
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ impl Group {
         let port = self.members[master].replica.port().to_string();
         let replica = &self.members[replica];
         until("it takes the order to replicate", || {
-            let reply = tell(replica.port(), &["REPLICAOF", "127.0.0.1", &port])?;
+            let reply = execute(replica.port(), &["REPLICAOF", "127.0.0.1", &port])?;
             matches!(&reply, Reply::Status(text) if text.starts_with("OK")).then_some(())
         });
         self.master.store(master, Ordering::SeqCst);

@@ -44,7 +44,7 @@ impl Site {
     /// A command to all servers that answer soon.
     pub fn send_all(&self, command: &[&str]) {
         for port in self.ports() {
-            tell(port, command);
+            execute(port, command);
         }
     }
 
@@ -71,7 +71,7 @@ impl Site {
 const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
 
 /// Sends a command to a server; nothing if it does not answer soon.
-pub fn tell(port: u16, command: &[&str]) -> Option<Reply> {
+pub fn execute(port: u16, command: &[&str]) -> Option<Reply> {
     let mut conn = Conn::to(port).ok()?;
     conn.set_patience(Duration::from_millis(2_500));
     conn.try_call(command).ok()
@@ -79,7 +79,7 @@ pub fn tell(port: u16, command: &[&str]) -> Option<Reply> {
 
 /// A field of INFO.
 pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
-    tell(port, &["INFO", section])?.line(field)
+    execute(port, &["INFO", section])?.line(field)
 }
 
 /// After the last fault: each key can be had again, by a client that waits among the others.

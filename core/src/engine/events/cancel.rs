@@ -39,16 +39,16 @@ impl<H> Engine<H> {
         self.count_given_up(limits);
         let own = self.own_claims(key.alone(), Some(id));
         let claims: Vec<_> = own.same.into_iter().chain(own.others).collect();
-        let stood = found.is_some() || !claims.is_empty();
+        let was_there = found.is_some() || !claims.is_empty();
         if let Some((_, Some(gone))) = found {
             self.end(gone, End::Cancelled);
         }
         let given_up = claims.into_iter().filter_map(|claim| self.cancel_claim(claim)).collect();
-        let may_bar = !is_nearly_full || stood || was_barred;
+        let may_bar = !is_nearly_full || was_there || was_barred;
         if let Some(until) = limits.reserved_until(clock).filter(|_| may_bar) {
             self.queues.bar(key, id, until, limits.most_places());
         }
-        (stood, given_up)
+        (was_there, given_up)
     }
 
     /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the queue of a key. If there are many, the rest

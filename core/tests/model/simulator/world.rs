@@ -276,10 +276,10 @@ impl Run {
         self.end_claims(site, cause);
         let mut writes = self.courts[site].read(&journal, cause, now);
         let is_master = self.sites[site].link.is_none();
-        let tells = self.sites[site].node.world.borrow().settings.reports_keys;
+        let reports_keys = self.sites[site].node.world.borrow().settings.reports_keys;
         for changed in journal {
             if !changed.by_module {
-                if !tells {
+                if !reports_keys {
                     // A key that expires is found by the timer, a moment later.
                     self.excuse_key(site, &changed.place, 2_000);
                 }

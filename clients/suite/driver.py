@@ -119,12 +119,19 @@ class Driver:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def pause(self):
-        """Returns when all its threads have stopped, which takes a while on a busy machine."""
+        """Returns when all its threads have stopped, which takes a while on a busy machine. Its workers stop, too."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._signal_workers(signal.SIGSTOP)
 
     def resume(self):
+        self._signal_workers(signal.SIGCONT)
         self._process.send_signal(signal.SIGCONT)
+
+    def _signal_workers(self, number):
+        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as children:
+            for pid in children.read().split():
+                os.kill(int(pid), number)
 
     def kill(self):
         if self._process.poll() is None:

@@ -247,9 +247,9 @@ export class Attempt implements Asking {
    * come on a shared connection is awaited: two must never be on their way.
    */
   async pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
-    this.#tries += 1;
     const { name } = this.request;
     if (error instanceof ReplyError && error.isUnknownCommand) throw error;
+    this.#tries += 1;
     this.connection?.close();
     if (this.resources.wire.isCluster && (this.usesConnection || error instanceof ConnectionLost))
       await this.resources.wire.refresh(this.request.key);

@@ -31,7 +31,7 @@ final class Locks
      * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the present master;
      *     it is called again when the connection broke, or leads to a replica
      * @param float $timeout how long a reply may take
-     * @param bool $portable without the module, lock by script
+     * @param bool $portable without the module, lock by script, in order of arrival as well; session needs the module
      * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where
      *     the client does not reveal them: \RedisCluster
      * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the

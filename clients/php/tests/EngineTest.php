@@ -7,6 +7,8 @@ namespace Serverlock\Tests;
 use PHPUnit\Framework\TestCase;
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Engine;
+use Serverlock\Core\Form;
+use Serverlock\Core\Portable;
 use Serverlock\Core\Request;
 use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockLostException;
@@ -209,7 +211,76 @@ final class EngineTest extends TestCase
         $engine->acquire(new Request(['report'], 30.0));
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame(['LOCK.ACQUIRE', 'INFO', 'EVAL', 'EVALSHA'], $client->commands());
-        self::assertSame([1, 'report', 'lock_acquire', 1000, 60000, 'PX', 30000], array_slice($client->sent[2], 2, 7));
+        $words = [2, 'report', 'report:queue:{report}', 'lock_acquire', 1000, 60000, 'PX', 30000];
+        self::assertSame($words, array_slice($client->sent[2], 2, 8));
+    }
+
+    /**
+     * The replies until a script has been sent once.
+     *
+     * @return list<mixed>
+     */
+    private static function withoutModule(): array
+    {
+        $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
+        return [$unknown, 'maxmemory_policy:noeviction'];
+    }
+
+    public function testWhereASlotMovesTheLockAloneIsAskedFor(): void
+    {
+        $moves = new ReplyError('TRYAGAIN Multiple keys request during rehashing of slot');
+        $client = new ScriptedClient([...self::withoutModule(), $moves, 4711, $moves, 1]);
+        $held = self::engine($client)->acquire(new Request(['report'], 30.0));
+        self::assertTrue($held->release());
+        self::assertSame([2, 1, 2, 1], array_column(array_slice($client->sent, 2), 2));
+        $client = new ScriptedClient([...self::withoutModule(), $moves, $moves]);
+        $this->expectException(LockUnavailableException::class);
+        self::engine($client)->acquire(new Request(['report'], 30.0, kind: ['SHARED']));
+    }
+
+    public function testAQueueThatIsDeniedIsNotAskedForInTheNextMinute(): void
+    {
+        $denied = new ReplyError('NOPERM No permissions to access a key');
+        $client = new ScriptedClient([...self::withoutModule(), $denied, 4711, 1, 1]);
+        $held = self::engine($client)->acquire(new Request(['report'], 300.0));
+        $held->extend();
+        MovedClock::by(monotonic: 60.1);
+        self::assertTrue($held->release());
+        self::assertSame([2, 1, 1, 2], array_column(array_slice($client->sent, 2), 2));
+    }
+
+    public function testAnAttemptOfWhichACopyMayStillRunIsCancelledASecondTime(): void
+    {
+        $client = new ScriptedClient([...self::withoutModule(), new ConnectionLost('a'), new ConnectionLost('b'), 1]);
+        $engine = self::engine($client);
+        try {
+            $engine->acquire(new Request(['report'], 30.0));
+            self::fail('granted');
+        } catch (LockNoServerException) {
+        }
+        [$cancel] = array_slice($client->sent, -1);
+        self::assertSame('lock_cancel', $cancel[5]);
+        [$client->replies, $client->sent] = [[4711], []];
+        $engine->acquire(new Request(['other'], 30.0));
+        self::assertCount(1, $client->sent, 'not yet');
+        MovedClock::by(monotonic: 2.1);
+        [$client->replies, $client->sent] = [[1, 4712], []];
+        $engine->acquire(new Request(['third'], 30.0));
+        self::assertSame(array_slice($cancel, 2), array_slice($client->sent[0], 2));
+    }
+
+    public function testSeveralKeysAreCancelledByGettingThemOnceMore(): void
+    {
+        $lost = [new ConnectionLost('a'), new ConnectionLost('b')];
+        $client = new ScriptedClient([...self::withoutModule(), ...$lost, 4711, 2]);
+        try {
+            self::engine($client)->acquire(new Request(['a', 'b'], 30.0, form: Form::Many));
+            self::fail('granted');
+        } catch (LockNoServerException) {
+        }
+        $keys = [4, 'a', 'b', 'a:queue:{a}', 'b:queue:{b}'];
+        self::assertSame([...$keys, 'lock_acquire_all', 1000, 60000, 'PX', 1], array_slice($client->sent[4], 2, 10));
+        self::assertSame([...$keys, 'lock_release_all', 1000, 60000, 4711], array_slice($client->sent[5], 2));
     }
 
     public function testAnAttemptThatPollsAsksForTheModuleAgainUnderItsID(): void
@@ -229,7 +300,7 @@ final class EngineTest extends TestCase
             array_values(array_filter($client->sent, static fn (array $words): bool => in_array('ID', $words, true))),
         );
         self::assertCount(1, array_unique($ids));
-        self::assertFalse($held->hold->isPortable);
+        self::assertNotInstanceOf(Portable::class, $held->hold->calls);
     }
 
     public function testAMissingModuleIsSaidOnce(): void

@@ -77,4 +77,20 @@ final class RequestTest extends TestCase
         $this->expectExceptionMessage('Unknown named parameter $wiat');
         LockOptions::of(['wiat' => 60.0]);
     }
+
+    public function testTheQueueOfAKeyIsInItsSlotAndOfNoOther(): void
+    {
+        self::assertSame('report:queue:{report}', Request::queueOf('report'));
+        self::assertSame("\xff\0\n:queue:{\xff\0\n}", Request::queueOf("\xff\0\n"));
+        self::assertSame('{42}:report:queue', Request::queueOf('{42}:report'));
+        self::assertSame("a\n{b}c}:queue", Request::queueOf("a\n{b}c}"));
+        foreach (['{', '}', 'a{}b', '{}{a}', 'a}b', 'a{b'] as $key) {
+            self::assertNull(Request::queueOf($key), $key);
+        }
+        $request = new Request(['x'], 30.0);
+        $request->bind('{app}:');
+        self::assertSame(['{app}:x', '{app}:x:queue'], $request->keysAndQueues());
+        $request->bind('app}:');
+        self::assertNull($request->keysAndQueues());
+    }
 }

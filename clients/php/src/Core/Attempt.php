@@ -14,9 +14,9 @@ use Serverlock\Wire\Connection;
 /**
  * One try to get a lock: sent, waited for, and given up without leaving anything behind.
  *
- * It asks without waiting first, over the application's own client. Only if somebody else has the lock, it waits: in
- * the queue, by blocking on a dedicated connection in pieces, under one ID; or by polling with the portable script. PHP
- * does one thing at a time, so a manager has one wait at a time, and needs no NOTIFY.
+ * It asks without waiting first, over the application's own client. Only if somebody else has the lock, it waits in the
+ * queue under one ID: by blocking on a dedicated connection in pieces, or, without the module, for a message on it.
+ * Where a script has no queue to wait in, it polls. PHP does one thing at a time, so a manager has one wait at a time.
  *
  * @internal
  */
@@ -26,6 +26,10 @@ final class Attempt
     private const PIECE = 2.0;
     /** A server with a faster clock ends a wait a little early. */
     private const SLACK = 0.1;
+    /** How long an attempt waits for news if the reply does not say that, in milliseconds. */
+    private const RESEND = 5000;
+    /** How long a copy may still run after its connection was closed. */
+    private const STILL_RUNS = 2.0;
 
     public readonly float $began;
     private readonly string $id;
@@ -38,7 +42,7 @@ final class Attempt
     private bool $stood = false;
     /** No reply came to one of its copies. */
     private bool $isUnsure = false;
-    private bool $isPortable = false;
+    private Calls $calls;
 
     /**
      * @param null|\Closure(): bool $while called between the pieces of the wait; false ends it
@@ -54,6 +58,7 @@ final class Attempt
         $this->began = Clock::now();
         $this->deadline = $this->began + $request->options->wait;
         $this->usesConnection = $request->needsConnection();
+        $this->calls = $resources->module->commands;
     }
 
     /** @throws LockException|GivenUp */
@@ -81,7 +86,7 @@ final class Attempt
     {
         while (true) {
             if (!$this->resources->module->isMissing()) {
-                [$mightStand, $this->isPortable] = [$this->mayStand, false];
+                [$mightStand, $this->calls] = [$this->mayStand, $this->resources->module->commands];
                 try {
                     return $this->byModule();
                 } catch (ReplyError $error) {
@@ -89,9 +94,9 @@ final class Attempt
                         throw $error;
                     }
                 }
-                $this->mayStand = $mightStand; // without the module nothing was queued
+                $this->mayStand = $mightStand; // that is, in the queue of the script
             }
-            $grant = $this->poll();
+            $grant = $this->byScript();
             if ($grant !== null) {
                 return $grant;
             }
@@ -120,21 +125,37 @@ final class Attempt
         return $this->deadline - Clock::now();
     }
 
-    /** Sends it, and again after errors for which a retry may help. null: the reply was nil. */
-    private function ask(float $wait = 0.0): ?Grant
+    /**
+     * Sends it, and again after errors for which a retry may help. null: the reply was nil. A number: it has its place,
+     * and waits for news for that many milliseconds.
+     */
+    private function ask(float $wait = 0.0, ?string $channel = null): Grant|int|null
     {
         while (true) {
             $sent = Clock::now();
+            $timeout = ($channel === null ? $wait : 0.0) + $this->resources->timeout;
+            $send = fn (array $words): mixed => $this->exchange($words, $timeout);
             try {
                 $this->request->bind($this->resources->client()->prefix());
-                $reply = $this->exchange($this->request->acquire($this->id, $wait), $wait + $this->resources->timeout);
+                $reply = $this->calls->acquire($send, $this->request, $this->id, $wait, $channel);
             } catch (ReplyError | ConnectionLost $error) {
                 $this->pauseAfter($error);
                 $wait = $wait > 0 ? max(0.001, min($wait, $this->left())) : 0.0;
                 continue;
             }
             $this->tries = 0;
-            return $this->granted($reply, $sent);
+            if ($channel === null) {
+                return $this->granted($reply, $sent);
+            }
+            if ($reply === null || $reply === []) {
+                return random_int(50, 150); // it was sent with the lock alone
+            }
+            [$first, $ms] = is_array($reply) && count($reply) === 2 ? $reply : [$reply, self::RESEND];
+            if ($first !== 'WAITING') {
+                return $this->granted($reply, $sent);
+            }
+            $this->stood = true;
+            return $ms;
         }
     }
 
@@ -154,7 +175,7 @@ final class Attempt
         if (!is_int($reply) || $reply <= 0) {
             throw new LockBadArgumentException($this->request->name, 'the server replied ' . json_encode($reply));
         }
-        return new Grant($reply, $sent, $predecessor, $this->isPortable);
+        return new Grant($reply, $sent, $this->calls, $predecessor);
     }
 
     /** @param list<string|int|float> $words */
@@ -175,10 +196,10 @@ final class Attempt
      */
     private function pauseAfter(ReplyError|ConnectionLost $error): void
     {
-        ++$this->tries;
         if ($error instanceof ReplyError && $error->isUnknownCommand()) {
             throw $error;
         }
+        ++$this->tries;
         $this->connection?->close(); // its server may have lost the key to another one
         $this->resources->client()->forget();
         if ($this->tries === 5) {
@@ -242,39 +263,80 @@ final class Attempt
         return true;
     }
 
-    /** Polls by script, without the module. null: it is time to ask for the module again. */
-    private function poll(): ?Grant
+    /** null: it asks again, perhaps the module. */
+    private function byScript(): ?Grant
     {
-        $what = $this->request->needsModule();
-        if ($what !== null) {
-            throw new LockUnavailableException($this->request->name, "$what needs the module, which is not loaded");
+        $portable = $this->resources->module->portable;
+        [$this->calls, $this->usesConnection] = [$portable, $this->request->needsConnection()];
+        if (!$this->usesConnection) {
+            $this->giveBackConnection();
         }
-        [$this->isPortable, $this->usesConnection] = [true, $this->request->needsConnection()];
-        $send = fn (array $words): mixed => $this->exchange($words, $this->resources->timeout);
-        while (true) {
-            $sent = Clock::now();
-            try {
-                $this->request->bind($this->resources->client()->prefix());
-                $reply = $this->resources->module->portable->acquire($send, $this->request, $this->id);
-            } catch (ReplyError | ConnectionLost $error) {
-                $this->pauseAfter($error);
-                continue;
-            }
-            $this->tries = 0;
-            $grant = $this->granted($reply, $sent);
+        $this->bind();
+        $why = $this->request->needsModule();
+        if ($why !== null) {
+            throw new LockUnavailableException($this->request->name, $why);
+        }
+        $queues = $this->request->options->wait > 0 && $portable->queues($this->request);
+        $news = $queues ? new News($this->resources, $this->request, $this->id) : null;
+        if ($news === null || !$news->isUp() && !$this->stood) {
+            $grant = $this->ask();
             if ($grant !== null) {
                 return $grant;
             }
-            $this->mayStand = false;
+            $this->mayStand = $this->stood || $this->isUnsure;
             if ($this->left() <= 0) {
                 throw $this->over();
             }
-            Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
-            $this->goOn();
-            if (!$this->resources->module->isMissing()) {
-                return null;
+        }
+        if ($news !== null) {
+            try {
+                return $this->byMessages($news);
+            } finally {
+                $news->close();
             }
         }
+        Clock::pause(min(random_int(50, 150) / 1000, $this->left()));
+        $this->goOn();
+        return null;
+    }
+
+    /** Sets the prefix, for which phpredis may have to connect. */
+    private function bind(): void
+    {
+        while (true) {
+            try {
+                $this->request->bind($this->resources->client()->prefix());
+                return;
+            } catch (ReplyError | ConnectionLost $error) {
+                $this->pauseAfter($error);
+            }
+        }
+    }
+
+    /** Claims the lock when a message says that it is its turn. null: it cannot subscribe, or may ask the module. */
+    private function byMessages(News $news): ?Grant
+    {
+        $module = $this->resources->module;
+        for ($message = null; $this->left() > 0;) {
+            $this->goOn();
+            if ($message !== 'granted' && !$module->isMissing()) {
+                return null;
+            }
+            $news->open();
+            if (!$module->portable->queues($this->request)) {
+                return null;
+            }
+            $ms = $this->ask($this->left(), $this->resources->channel());
+            if ($ms instanceof Grant) {
+                return $ms;
+            }
+            $message = $news->wait(min((int) $ms / 1000, max(0.0, $this->left())), $this->goOn(...));
+            if ($message === 'cancelled') {
+                $this->mayStand = false;
+                throw Failures::refused($this->request->name);
+            }
+        }
+        throw $this->over();
     }
 
     /** Throws if the caller has given up, or a signal handler throws. */
@@ -288,7 +350,9 @@ final class Attempt
 
     private function over(): LockException
     {
-        $this->mayStand = false; // its place delays no other attempt
+        // A place in the queue of the module delays no other attempt, one in that of the script does.
+        $isByScript = $this->calls === $this->resources->module->portable;
+        $this->mayStand = $isByScript && ($this->stood || $this->isUnsure);
         return $this->request->options->wait > 0 ? $this->timedOut() : Failures::refused($this->request->name);
     }
 
@@ -330,26 +394,35 @@ final class Attempt
         }
     }
 
-    /** At once if the server answers, else by a later call of the manager. */
+    /**
+     * At once if the server answers, else by a later call of the manager. A script does not bar the ID, so after a copy
+     * that may still run that is done a second time.
+     */
     private function cancel(): void
     {
-        [$resources, $request, $id] = [$this->resources, $this->request, $this->id];
-        $call = static fn (string $key, array $words): mixed => $resources->call($key, $words, $resources->patience());
-        $settle = $this->isPortable
-            ? static function () use ($resources, $request, $id, $call): void {
-                $send = static fn (array $words): mixed => $call($request->key(), $words);
-                $resources->module->portable->cancel($send, $request, $id);
-            }
-            : static function () use ($request, $id, $call): void {
-                foreach ($request->sentKeys() as $key) {
-                    $call($key, ['LOCK.CANCEL', $key, $id]);
+        [$resources, $request, $id, $calls] = [$this->resources, $this->request, $this->id, $this->calls];
+        $channel = $resources->channel();
+        $module = $resources->module;
+        $settle = static function () use ($resources, $request, $id, $calls, $channel, $module): void {
+            $send = static fn (array $words): mixed
+                => $resources->call($request->key(), $words, $resources->patience());
+            try {
+                $calls->cancel($send, $request, $id, $channel);
+            } catch (ReplyError $error) {
+                if ($calls === $module->portable || !$module->isReplaced($error, $request)) {
+                    throw $error;
                 }
-            };
+                $module->portable->cancel($send, $request, $id, $channel);
+            }
+        };
+        $until = Clock::now() + max($request->lease + self::STILL_RUNS, $resources->timeout);
+        if ($this->isUnsure && ($calls === $module->portable || $module->isMissing())) {
+            $resources->debts->add(Clock::now() + self::STILL_RUNS, $until, $settle);
+        }
         try {
             $settle();
         } catch (ReplyError | ConnectionLost $error) {
             if (Failures::mayPass($error)) {
-                $until = Clock::now() + max($request->lease + 2, $resources->timeout);
                 $resources->debts->add(Clock::now(), $until, $settle);
             }
         }

@@ -90,7 +90,7 @@ final class Engine
     {
         $request->bind($this->resources->client()->prefix());
         $sent = Clock::now();
-        $grant = new Grant($token, $sent, null, $this->resources->module->isMissing());
+        $grant = new Grant($token, $sent, $this->resources->module->calls());
         $hold = new Hold($request, $grant, $sent, $this->resources->pid);
         $hold->extended($sent, max(0.001, $this->keeper->verify($hold)));
         return new Held($this->keeper, $this->release, $hold);

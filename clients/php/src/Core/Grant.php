@@ -16,13 +16,14 @@ final class Grant
 {
     /**
      * @param float $sent when the request was sent that it answers
+     * @param Calls $calls how the lock is extended and released
      * @param Connection|null $connection that of its session
      */
     public function __construct(
         public readonly int $token,
         public float $sent,
+        public readonly Calls $calls,
         public readonly ?Predecessor $predecessor = null,
-        public readonly bool $isPortable = false,
         public ?Connection $connection = null,
     ) {
     }

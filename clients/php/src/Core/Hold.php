@@ -22,7 +22,7 @@ final class Hold
     public readonly ?Predecessor $predecessor;
     public readonly ?Connection $connection;
     public readonly float $granted;
-    public bool $isPortable;
+    public Calls $calls;
     /** What the lease counts from. */
     public float $sent;
     public float $lease;
@@ -41,7 +41,7 @@ final class Hold
         $this->token = $grant->token;
         $this->predecessor = $grant->predecessor;
         $this->connection = $grant->connection;
-        $this->isPortable = $grant->isPortable;
+        $this->calls = $grant->calls;
         $this->granted = Clock::now();
         $this->lease = $request->lease;
         $this->renewAt = $grant->sent + $this->lease / 3;

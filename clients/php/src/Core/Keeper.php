@@ -15,12 +15,6 @@ use Serverlock\Exception\LockMisuseException;
  */
 final class Keeper
 {
-    private const FENCED = <<<'LUA'
-        if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
-        local reply = redis.call(unpack(ARGV, 2))
-        return {type(reply) == 'table' and reply.ok or reply}
-        LUA;
-
     public function __construct(private readonly Resources $resources)
     {
     }
@@ -88,9 +82,8 @@ final class Keeper
         $lease = $hold->request->lease;
         $timeout = max(0.001, min($this->resources->timeout, $hold->lostAt() - $sent));
         $hold->extending($sent, $lease);
-        $words = fn (): array => $this->resources->module->extend($hold, $lease);
         try {
-            $reply = $this->resources->ask($hold, $words, $timeout);
+            $reply = $this->sendLease($hold, $lease, $timeout);
             $reply === 1 ? $hold->extended($sent, $lease) : $this->taken($hold);
         } catch (ReplyError | ConnectionLost $error) {
             $this->resources->client()->forget();
@@ -109,12 +102,11 @@ final class Keeper
             throw $fault;
         }
         $this->demand($hold);
-        $words = fn (): array => $this->resources->module->extend($hold, $lease);
         for ($tries = 1;; ++$tries) {
             $sent = Clock::now();
             $hold->extending($sent, $lease);
             try {
-                $reply = $this->resources->ask($hold, $words, $this->resources->timeout);
+                $reply = $this->sendLease($hold, $lease, $this->resources->timeout);
                 break;
             } catch (ReplyError | ConnectionLost $error) {
                 $this->passOrThrow($hold, $error, $tries);
@@ -133,11 +125,12 @@ final class Keeper
     {
         $this->demand($hold);
         $least = PHP_INT_MAX;
-        foreach ($hold->request->sentKeys() as $key) {
-            $words = fn (): array => $this->resources->module->check($hold, $key);
+        foreach (array_keys($hold->request->sentKeys()) as $at) {
+            $call = static fn (Calls $calls, \Closure $send): mixed
+                => $calls->check($send, $hold->request, $hold->token, $at);
             for ($tries = 1;; ++$tries) {
                 try {
-                    $least = min($least, (int) $this->resources->ask($hold, $words, $this->resources->timeout, $key));
+                    $least = min($least, (int) $this->resources->ask($hold, $call, $this->resources->timeout));
                     break;
                 } catch (ReplyError | ConnectionLost $error) {
                     $this->passOrThrow($hold, $error, $tries);
@@ -161,12 +154,11 @@ final class Keeper
     {
         $this->demand($hold);
         $key = $this->resources->client()->prefix() . $key;
-        $words = fn (): array => [
-            'EVAL', $hold->isPortable ? Portable::FENCED : self::FENCED, 2, $hold->request->key(), $key, $hold->token,
-            $command, $key, ...$args,
-        ];
+        $call = static fn (Calls $calls, \Closure $send): mixed => $send([
+            'EVAL', $calls->fenced(), 2, $hold->request->key(), $key, $hold->token, $command, $key, ...$args,
+        ]);
         try {
-            $reply = $this->resources->ask($hold, $words, $this->resources->timeout);
+            $reply = $this->resources->ask($hold, $call, $this->resources->timeout);
         } catch (ReplyError | ConnectionLost $error) { // the server may have run it: no retry
             $this->resources->client()->forget();
             throw Failures::typed($error, $hold->request->name);
@@ -183,6 +175,13 @@ final class Keeper
     {
         return $this->lost($hold)
             ?? new LockLostException($hold->request->name, 'lost: its grant was over before it was released');
+    }
+
+    private function sendLease(Hold $hold, float $lease, float $timeout): mixed
+    {
+        $call = static fn (Calls $calls, \Closure $send): mixed
+            => $calls->extend($send, $hold->request, $hold->token, $lease);
+        return $this->resources->ask($hold, $call, $timeout);
     }
 
     /** Returns if the command should be sent a second time; otherwise throws. */

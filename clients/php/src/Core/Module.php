@@ -7,8 +7,7 @@ namespace Serverlock\Core;
 use Psr\Log\LoggerInterface;
 
 /**
- * Whether the server has the module, and the commands for a lock that is held: LOCK.* with the module, scripts without
- * it.
+ * Whether the server has the module: with it locks are asked for by LOCK.*, without it by script.
  *
  * @internal
  */
@@ -17,6 +16,7 @@ final class Module
     /** How long a new attempt does not ask for a module that was missing. */
     private const ASK_AGAIN = 5.0;
 
+    public readonly Commands $commands;
     public readonly Portable $portable;
     private float $missingUntil = -INF;
 
@@ -25,7 +25,14 @@ final class Module
         private bool $mayWarn,
         private readonly ?LoggerInterface $logger,
     ) {
+        $this->commands = new Commands();
         $this->portable = new Portable();
+    }
+
+    /** How the next command is best sent. */
+    public function calls(): Calls
+    {
+        return $this->isMissing() ? $this->portable : $this->commands;
     }
 
     /** Whether to use the scripts, because the server did not know LOCK.* a moment ago. */
@@ -42,7 +49,8 @@ final class Module
         }
         if ($this->mayWarn) {
             $this->mayWarn = false;
-            $text = 'serverlock: the server has no LOCK.*; locks work by script, without order among waiters: ';
+            $text = 'serverlock: the server has no LOCK.*: locks work by script, in order of arrival; '
+                . 'session, blocking waits and deadlock detection need the module: ';
             $this->logger === null
                 ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it throws nothing
                 : $this->logger->warning("$text{error}", ['error' => $error->getMessage()]);
@@ -51,42 +59,19 @@ final class Module
         return true;
     }
 
-    /** Returns whether to send a command of a held lock again, because the server has lost the module or the script. */
+    /** Whether a script can do what that command, which the server does not know, was to do. */
+    public function isReplaced(ReplyError $error, Request $request): bool
+    {
+        return $error->isUnknownCommand() && $this->mayBeScript && $request->needsModule() === null;
+    }
+
+    /** Returns whether to send a command of a held lock again, because the server has lost the module. */
     public function wasLost(Hold $hold, ReplyError $error): bool
     {
-        if ($error->word === 'NOSCRIPT' && $hold->isPortable) {
-            $this->portable->missed();
-            return true;
-        }
-        if (!$error->isUnknownCommand() || $hold->isPortable || $hold->request->needsModule() !== null) {
+        if ($hold->calls !== $this->commands || !$this->isReplaced($error, $hold->request)) {
             return false;
         }
-        return $hold->isPortable = $this->mayBeScript;
-    }
-
-    /** @return list<string|int|float> */
-    public function check(Hold $hold, string $key): array
-    {
-        return $hold->isPortable
-            ? $this->portable->words($hold->request, 'lock_check', $hold->token)
-            : ['LOCK.CHECK', $key, $hold->token];
-    }
-
-    /** @return list<string|int|float> */
-    public function extend(Hold $hold, float $lease): array
-    {
-        if (!$hold->isPortable) {
-            return $hold->request->extend($hold->token, $lease);
-        }
-        $ms = Request::milliseconds($lease);
-        return $this->portable->words($hold->request, 'lock_extend', $hold->token, 'PX', $ms);
-    }
-
-    /** @return list<string|int|float> */
-    public function release(Hold $hold): array
-    {
-        return $hold->isPortable
-            ? $this->portable->words($hold->request, 'lock_release', $hold->token)
-            : $hold->request->release($hold->token);
+        $hold->calls = $this->portable;
+        return true;
     }
 }

@@ -6,77 +6,164 @@ namespace Serverlock\Core;
 
 /**
  * The same lock where the module is not loaded: the scripts of lock.lua, sent by their hash. Keys, values, replies and
- * errors are those of the commands, for one key with one holder.
+ * errors are those of the commands. Each call names the lock and its queue, or the lock alone where the queue cannot be
+ * used; then attempts poll.
  *
  * @internal
  */
-final class Portable
+final class Portable implements Calls
 {
-    /** The CHECK of the scripts, before one command of the user's. */
-    public const FENCED = <<<'LUA'
-        local value, time = redis.call('GET', KEYS[1]), redis.call('TIME')
-        local ends = value and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. ('%016.0f'):format(ARGV[1]))
-        if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
-        local reply = redis.call(unpack(ARGV, 2))
-        return {type(reply) == 'table' and reply.ok or reply}
-        LUA;
     private const MARGIN = 1000;
     private const RETENTION = 60_000;
     /** How long a reply about the eviction policy counts: after a failover the server is another. */
     private const POLICY_COUNTS = 60.0;
+    /** How long a queue that was denied is not asked for again. */
+    private const DENIAL_COUNTS = 60.0;
 
     private static ?string $script = null;
     private static string $digest = '';
     private bool $isLoaded = false;
+    private bool $maySubscribe = true;
     private int $retention = -1;
     private float $askedAt = -INF;
+    private float $deniedUntil = -INF;
 
-    /** @param \Closure(list<string|int|float>): mixed $send one exchange with the server of that key */
-    public function acquire(\Closure $send, Request $request, string $id): mixed
+    /** Whether an attempt waits in the queue of its lock; otherwise it polls. */
+    public function queues(Request $request): bool
+    {
+        return $this->maySubscribe && $request->form === Form::One && !$this->isAlone($request);
+    }
+
+    /** The server refuses to subscribe this user: nobody can notify it. */
+    public function withoutSubscription(): void
+    {
+        $this->maySubscribe = false;
+    }
+
+    public function acquire(\Closure $send, Request $request, string $id, float $wait, ?string $channel): mixed
     {
         $this->askPolicy($send);
-        $name = $request->form === Form::Recovery ? 'lock_recover' : 'lock_acquire';
-        return $this->call($send, $request, $name, ...array_slice($request->acquire($id), 2));
+        $name = match ($request->form) {
+            Form::One => 'lock_acquire',
+            Form::Many => 'lock_acquire_all',
+            Form::Recovery => 'lock_recover',
+        };
+        $plain = $request->terms($id);
+        // Without NOTIFY it never overtakes a queue, so it would starve behind one.
+        if (!$this->maySubscribe && $request->mayBeAlone()) {
+            return $this->run($send, $request->sentKeys(), $name, $plain);
+        }
+        $terms = $channel === null ? $plain : $request->terms($id, $wait, $channel);
+        return $this->call($send, $request, $name, $terms, $plain);
+    }
+
+    public function cancel(\Closure $send, Request $request, string $id, string $channel): void
+    {
+        if ($request->form !== Form::Many && !$this->isAlone($request)) {
+            $terms = ['ID', $id, 'NOTIFY', $channel, ...$request->kind];
+            try {
+                $this->run($send, (array) $request->keysAndQueues(), 'lock_cancel', $terms);
+                return;
+            } catch (ReplyError $error) {
+                if ($error->word !== 'NOPERM' || !$request->mayBeAlone()) {
+                    throw $error;
+                }
+            }
+        }
+        // The same ID gets the same token.
+        $name = $request->form === Form::Many ? 'lock_acquire_all' : 'lock_acquire';
+        $token = $this->call($send, $request, $name, ['PX', 1, 'ID', $id]);
+        if (is_int($token)) {
+            $this->release($send, $request, $token);
+        }
+    }
+
+    public function extend(\Closure $send, Request $request, int $token, float $lease): mixed
+    {
+        $name = $request->form === Form::Many ? 'lock_extend_all' : 'lock_extend';
+        return $this->call($send, $request, $name, [$token, 'PX', Request::milliseconds($lease)]);
+    }
+
+    public function release(\Closure $send, Request $request, int $token): mixed
+    {
+        $name = $request->form === Form::Many ? 'lock_release_all' : 'lock_release';
+        return $this->call($send, $request, $name, [$token]);
+    }
+
+    public function check(\Closure $send, Request $request, int $token, int $at): mixed
+    {
+        if ($request->form !== Form::Many) {
+            return $this->call($send, $request, 'lock_check', [$token]);
+        }
+        $all = (array) $request->keysAndQueues();
+        return $this->run($send, [$all[$at], $all[count($all) / 2 + $at]], 'lock_check', [$token]);
+    }
+
+    /** Several holders form a sorted set. */
+    public function fenced(): string
+    {
+        return <<<'LUA'
+            local time, token, value = redis.call('TIME'), ('%016.0f'):format(ARGV[1]), redis.pcall('GET', KEYS[1])
+            local ends = type(value) == 'string' and value:match('^(%d%d%d%d%d%d%d%d%d%d%.%d%d%d%d%d%d)' .. token)
+            local holders = type(value) == 'table' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}
+            for i = 1, #holders, 2 do if holders[i]:sub(1, 16) == token then ends = holders[i + 1] end end
+            if not ends or tonumber(ends) - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
+            local reply = redis.call(unpack(ARGV, 2))
+            return {type(reply) == 'table' and reply.ok or reply}
+            LUA;
+    }
+
+    /** Whether calls name the lock alone. */
+    private function isAlone(Request $request): bool
+    {
+        $isDenied = Clock::now() < $this->deniedUntil && $request->mayBeAlone();
+        return $isDenied || $request->keysAndQueues() === null;
     }
 
     /**
-     * Gives back what this ID may have been granted: the same ID gets the same token.
-     *
      * @param \Closure(list<string|int|float>): mixed $send
+     * @param list<string|int> $terms
+     * @param list<string|int>|null $alone if the call names the lock alone
      */
-    public function cancel(\Closure $send, Request $request, string $id): void
+    private function call(\Closure $send, Request $request, string $name, array $terms, ?array $alone = null): mixed
     {
-        $token = $this->call($send, $request, 'lock_acquire', 'PX', 1, 'ID', $id);
-        if (is_int($token)) {
-            $this->call($send, $request, 'lock_release', $token);
+        $alone ??= $terms;
+        if ($this->isAlone($request)) {
+            return $this->run($send, $request->sentKeys(), $name, $alone);
         }
-    }
-
-    /** @return list<string|int|float> */
-    public function words(Request $request, string $name, string|int ...$args): array
-    {
-        [$by, $source] = $this->isLoaded ? ['EVALSHA', self::digest()] : ['EVAL', self::script()];
-        return [$by, $source, 1, $request->key(), $name, self::MARGIN, $this->retention, ...array_values($args)];
-    }
-
-    /** The server has lost the script. */
-    public function missed(): void
-    {
-        $this->isLoaded = false;
-    }
-
-    /** @param \Closure(list<string|int|float>): mixed $send */
-    private function call(\Closure $send, Request $request, string $name, string|int ...$args): mixed
-    {
         try {
-            $reply = $send($this->words($request, $name, ...$args));
+            return $this->run($send, (array) $request->keysAndQueues(), $name, $terms);
         } catch (ReplyError $error) {
-            if ($error->word !== 'NOSCRIPT') {
+            if (!in_array($error->word, ['NOPERM', 'TRYAGAIN'], true) || !$request->mayBeAlone()) {
                 throw $error;
             }
-            $this->missed();
-            $reply = $send($this->words($request, $name, ...$args));
         }
+        $reply = $this->run($send, $request->sentKeys(), $name, $alone);
+        if ($error->word === 'NOPERM') { // the lock is allowed, so it was the queue that was denied
+            $this->deniedUntil = Clock::now() + self::DENIAL_COUNTS;
+        }
+        return $reply;
+    }
+
+    /**
+     * @param \Closure(list<string|int|float>): mixed $send
+     * @param list<string|int> $keys
+     * @param list<string|int> $terms
+     */
+    private function run(\Closure $send, array $keys, string $name, array $terms): mixed
+    {
+        $words = [count($keys), ...$keys, $name, self::MARGIN, $this->retention, ...$terms];
+        if ($this->isLoaded) {
+            try {
+                return $send(['EVALSHA', self::digest(), ...$words]);
+            } catch (ReplyError $error) {
+                if ($error->word !== 'NOSCRIPT') {
+                    throw $error;
+                }
+                $this->isLoaded = false;
+            }
+        }
+        $reply = $send(['EVAL', self::script(), ...$words]);
         $this->isLoaded = true;
         return $reply;
     }

@@ -92,8 +92,9 @@ final class Release
     private function later(Hold $hold, float $wait): bool
     {
         try {
-            $words = fn (): array => $this->resources->module->extend($hold, $wait);
-            $reply = $this->resources->ask($hold, $words, $this->resources->timeout);
+            $call = static fn (Calls $calls, \Closure $send): mixed
+                => $calls->extend($send, $hold->request, $hold->token, $wait);
+            $reply = $this->resources->ask($hold, $call, $this->resources->timeout);
         } catch (ReplyError | ConnectionLost $error) {
             if (!Failures::mayPass($error)) {
                 throw Failures::typed($error, $hold->request->name);
@@ -116,6 +117,8 @@ final class Release
 
     private function send(Hold $hold, float $timeout): mixed
     {
-        return $this->resources->ask($hold, fn (): array => $this->resources->module->release($hold), $timeout);
+        $call = static fn (Calls $calls, \Closure $send): mixed
+            => $calls->release($send, $hold->request, $hold->token);
+        return $this->resources->ask($hold, $call, $timeout);
     }
 }

@@ -16,6 +16,7 @@ use Serverlock\LockOptions;
 final class Request
 {
     private const TEN_YEARS = 315_360_000.0;
+    private const LONGEST_NOTIFY = 3600.0;
     private const LONGEST_KEY = 4096;
     private const MOST_KEYS = 1024;
     private const MOST_HOLDERS = 4096;
@@ -29,6 +30,8 @@ final class Request
     private array $head = [];
     /** @var list<string|int> */
     private array $tail = [];
+    /** @var list<string>|false|null false: there are none for these names; null: not made yet */
+    private array|false|null $keysAndQueues = null;
 
     /**
      * @param array<mixed> $keys
@@ -39,7 +42,7 @@ final class Request
         public readonly float $lease,
         public readonly LockOptions $options = new LockOptions(),
         public readonly Form $form = Form::One,
-        private readonly array $kind = [],
+        public readonly array $kind = [],
     ) {
         $this->name = self::shown($keys);
         $fault = $this->fault();
@@ -130,14 +133,45 @@ final class Request
         return $this->options->session || $this->options->replicas > 0 || $this->options->fsync;
     }
 
-    /** The option that no script can do; null: there is none. */
+    /** Why no script can do it; null: one can. */
     public function needsModule(): ?string
     {
+        if ($this->options->session) {
+            return 'session needs the module, which is not loaded';
+        }
+        if ($this->mayBeAlone() || $this->keysAndQueues() !== null) {
+            return null;
+        }
+        $what = $this->form === Form::Many ? 'allOf' : strtolower((string) ($this->kind[0] ?? ''));
+        return "a key has a brace but no hash tag: there $what needs the module, which is not loaded";
+    }
+
+    /** Whether a script can do it without the queue. */
+    public function mayBeAlone(): bool
+    {
+        return $this->isExclusive() && $this->form !== Form::Many;
+    }
+
+    /**
+     * The keys and then their queues, as they are sent to a script; null: there are none for these names.
+     *
+     * @return list<string>|null
+     */
+    public function keysAndQueues(): ?array
+    {
+        if ($this->keysAndQueues === null) {
+            $queues = array_map(self::queueOf(...), $this->sentKeys());
+            $this->keysAndQueues = in_array(null, $queues, true) ? false : [...$this->sentKeys(), ...$queues];
+        }
+        return $this->keysAndQueues ?: null;
+    }
+
+    /** The queue of a lock: in its slot, and of no other lock. */
+    public static function queueOf(string $key): ?string
+    {
         return match (true) {
-            $this->options->session => 'session',
-            $this->kind === ['SHARED'] => 'shared',
-            $this->kind !== [] => 'limit',
-            $this->form === Form::Many => 'allOf',
+            strpbrk($key, '{}') === false => "$key:queue:{{$key}}",
+            preg_match('/\A[^{]*\{[^}]+\}/', $key) === 1 => "$key:queue",
             default => null,
         };
     }
@@ -150,7 +184,8 @@ final class Request
         }
         $this->prefix = $prefix;
         $this->keysAsSent = array_map(static fn (string $key): string => $prefix . $key, array_values($this->keys));
-        $this->head = [$this->form->value, ...$this->named(), 'PX', self::milliseconds($this->lease)];
+        $this->keysAndQueues = null;
+        $this->head = [$this->form->value, ...$this->named()];
         $this->tail = [
             ...$this->kind,
             ...($this->options->owner === null ? [] : ['OWNER', $this->options->owner]),
@@ -175,10 +210,19 @@ final class Request
     /** @return list<string|int> */
     public function acquire(string $id, float $wait = 0.0): array
     {
+        return [...$this->head, ...$this->terms($id, $wait)];
+    }
+
+    /** @return list<string|int> what follows the keys */
+    public function terms(string $id, float $wait = 0.0, ?string $channel = null): array
+    {
+        $lease = ['PX', self::milliseconds($this->lease)];
         if ($wait <= 0) {
-            return [...$this->head, 'ID', $id, ...$this->tail];
+            return [...$lease, 'ID', $id, ...$this->tail];
         }
-        return [...$this->head, 'WAIT', self::milliseconds(min($wait, self::TEN_YEARS)), 'ID', $id, ...$this->tail];
+        $ms = self::milliseconds(min($wait, $channel === null ? self::TEN_YEARS : self::LONGEST_NOTIFY));
+        $notify = $channel === null ? [] : ['NOTIFY', $channel];
+        return [...$lease, 'WAIT', $ms, 'ID', $id, ...$notify, ...$this->tail];
     }
 
     /** @return list<string|int> */

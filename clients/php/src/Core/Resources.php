@@ -9,10 +9,11 @@ use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 use Serverlock\Wire\Connection;
 use Serverlock\Wire\DedicatedClient;
+use Serverlock\Wire\Subscription;
 
 /**
  * What a manager owns in one process, and what its attempts and holds use: the application's client, one dedicated
- * connection for waits, the hooks, and work left to do.
+ * connection for waits (without the module a subscription), the hooks, and work left to do.
  *
  * @internal
  */
@@ -22,6 +23,8 @@ final class Resources
     public bool $isClosed = false;
     public int $pid;
     private ?Connection $connection = null;
+    private ?Subscription $subscription = null;
+    private ?string $channel = null;
     /** @var list<mixed> belongs to the parent process */
     private array $inherited = [];
 
@@ -44,13 +47,14 @@ final class Resources
     {
         if ($this->pid !== getmypid()) {
             // Kept, so that nobody closes them here: TLS would say good-bye in the parent's name.
-            array_push($this->inherited, $this->client, $this->connection, $this->debts);
+            array_push($this->inherited, $this->client, $this->connection, $this->subscription, $this->debts);
             $this->client = new DedicatedClient(
                 $this->client->known(),
                 $this->client->prefix(),
                 $this->client->isCluster(),
             );
             [$this->pid, $this->connection, $this->debts] = [(int) getmypid(), null, new Debts()];
+            [$this->subscription, $this->channel] = [null, null];
         }
         return $this->client;
     }
@@ -73,22 +77,22 @@ final class Resources
     }
 
     /**
-     * Sends a command for a lock that is held; again if the module, or the script, is gone.
+     * Sends a command for a lock that is held; again, by script, if the module is gone.
      *
-     * @param \Closure(): list<string|int|float> $words
+     * @param \Closure(Calls, \Closure(list<string|int|float>): mixed): mixed $call
      * @throws ReplyError|ConnectionLost
      */
-    public function ask(Hold $hold, \Closure $words, float $timeout, ?string $key = null): mixed
+    public function ask(Hold $hold, \Closure $call, float $timeout): mixed
     {
-        for ($tries = 1;; ++$tries) {
-            try {
-                return $this->call($key ?? $hold->request->key(), $words(), $timeout);
-            } catch (ReplyError $error) {
-                if ($tries === 3 || !$this->module->wasLost($hold, $error)) {
-                    throw $error;
-                }
+        $send = fn (array $words): mixed => $this->call($hold->request->key(), $words, $timeout);
+        try {
+            return $call($hold->calls, $send);
+        } catch (ReplyError $error) {
+            if (!$this->module->wasLost($hold, $error)) {
+                throw $error;
             }
         }
+        return $call($hold->calls, $send);
     }
 
     /** How long a reply may take if no caller waits for it. */
@@ -122,12 +126,42 @@ final class Resources
         }
     }
 
+    /** The channel on which the attempts of this process are notified. */
+    public function channel(): string
+    {
+        return $this->channel ??= 'serverlock:' . bin2hex(random_bytes(8));
+    }
+
+    /** @throws ReplyError|ConnectionLost */
+    public function subscribe(string $key): Subscription
+    {
+        return Subscription::open($this->client->address($key, $this->timeout), $this->channel(), $this->timeout);
+    }
+
+    /** As takeConnection(). Messages that have come meanwhile are dropped: they are not about this wait. */
+    public function takeSubscription(): ?Subscription
+    {
+        [$subscription, $this->subscription] = [$this->subscription, null];
+        return $subscription?->isOpen() ? $subscription : null;
+    }
+
+    /** It is kept in a cluster, too: any server passes the messages on. */
+    public function giveBackSubscription(Subscription $subscription): void
+    {
+        if ($this->subscription === null && !$this->isClosed) {
+            $this->subscription = $subscription;
+        } else {
+            $subscription->close();
+        }
+    }
+
     public function close(): void
     {
         $this->isClosed = true;
         $this->client();
         $this->connection?->close();
-        $this->connection = null;
+        $this->subscription?->close();
+        $this->connection = $this->subscription = null;
     }
 
     /** Calls a hook. The work of the application does not depend on it. */

@@ -10,7 +10,7 @@ use Serverlock\Core\Failures;
 use Serverlock\Core\ReplyError;
 
 /**
- * A dedicated connection, for blocking waits and for sessions: RESP2 over a stream of PHP.
+ * A dedicated connection, for waits and for sessions: RESP2 over a stream of PHP.
  *
  * The libraries hide their sockets. This class notices the end of a session without a round trip, each call has its own
  * time-out, and an exception of a signal handler ends a wait at once. A call that ends early closes the connection, so
@@ -77,6 +77,40 @@ final class Connection
             throw $error;
         }
         return $reply instanceof \Throwable ? throw $reply : $reply;
+    }
+
+    /**
+     * What the server sends without being asked; null: nothing has come in time. Unlike a call it can end early.
+     *
+     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; its exception ends the wait
+     * @throws ConnectionLost
+     */
+    public function receive(float $timeout, ?\Closure $goOn = null): mixed
+    {
+        if (!$this->isOpen) {
+            throw new ConnectionLost('the connection is closed');
+        }
+        for ($end = Clock::now() + $timeout;;) {
+            $at = 0;
+            if ($this->buffer !== '' && $this->parse($at, $value)) {
+                $this->buffer = substr($this->buffer, $at);
+                return $value;
+            }
+            $chunk = @fread($this->stream, 65536);
+            if ($chunk !== false && $chunk !== '') {
+                $this->buffer .= $chunk;
+                continue;
+            }
+            if (stream_get_meta_data($this->stream)['eof']) {
+                $this->close();
+                throw new ConnectionLost('the server closed the connection');
+            }
+            if (Clock::now() >= $end) {
+                return null;
+            }
+            $this->await($end);
+            $goOn === null || $goOn();
+        }
     }
 
     /** Peeks at the socket, so that it notices when the other side has closed it. */

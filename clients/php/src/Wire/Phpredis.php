@@ -67,6 +67,7 @@ final class Phpredis implements Client
             if (!$isShorter) {
                 $redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
             }
+            $redis->clearLastError(); // of a command of the application
             return self::reply($redis, $redis->rawCommand(...$words));
         } catch (\RedisException $error) {
             $read = Failures::read($error->getMessage(), $error);

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Wire;
 
+use Serverlock\Core\Clock;
 use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Failures;
 use Serverlock\Core\Request;
@@ -12,11 +13,18 @@ use Serverlock\Exception\LockMisuseException;
 /**
  * \RedisCluster. Its own read time-out bounds its calls.
  *
+ * A raw command follows neither MOVED nor ASK, and then fails as if the connection had broken. So after a failure calls
+ * go over connections of its own for a moment, if it has the password.
+ *
  * @internal
  */
 final class PhpredisCluster implements Client
 {
+    private const INSTEAD = 1.0;
+
     private readonly Router $router;
+    private ?DedicatedClient $own = null;
+    private float $insteadUntil = -INF;
 
     /** @param array<string, mixed>|null $tls */
     public function __construct(
@@ -47,7 +55,24 @@ final class PhpredisCluster implements Client
         if ($this->redis->getMode() !== \Redis::ATOMIC) {
             throw new LockMisuseException(Request::shown([$key]), 'its connection is within multi()');
         }
-        return $this->at(substr($key, strlen($this->prefix())), $words); // it adds the prefix, to find the slot
+        if (Clock::now() < $this->insteadUntil) {
+            try {
+                $this->own ??= new DedicatedClient($this->known(), $this->prefix(), true);
+                return $this->own->call($key, $words, $timeout);
+            } catch (ConnectionLost $error) {
+                $this->insteadUntil = -INF;
+                if (!$error->isFinal) {
+                    throw $error;
+                }
+            }
+        }
+        $this->own = null;
+        try {
+            return $this->at(substr($key, strlen($this->prefix())), $words); // it adds the prefix, to find the slot
+        } catch (ConnectionLost $error) {
+            $this->insteadUntil = Clock::now() + self::INSTEAD;
+            throw $error;
+        }
     }
 
     public function address(string $key, float $timeout): Address
@@ -77,6 +102,7 @@ final class PhpredisCluster implements Client
     private function at(string|array $target, array $words): mixed
     {
         try {
+            $this->redis->clearLastError(); // of a command of the application
             return Phpredis::reply($this->redis, $this->redis->rawCommand($target, ...$words));
         } catch (\RedisClusterException | \RedisException $error) {
             $read = Failures::read($error->getMessage(), $error);
@@ -89,8 +115,7 @@ final class PhpredisCluster implements Client
     }
 
     /**
-     * A raw command does not follow MOVED, and fails as if the connection had broken. EXISTS does, and the library
-     * remembers the new server.
+     * EXISTS follows MOVED, and the library remembers the new server.
      *
      * @param string|array{string, int} $target
      */

@@ -1,0 +1,49 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+/**
+ * The commands of the module. Attempts block, and need no channel.
+ *
+ * @internal
+ */
+final class Commands implements Calls
+{
+    public function acquire(\Closure $send, Request $request, string $id, float $wait, ?string $channel): mixed
+    {
+        return $send($request->acquire($id, $wait));
+    }
+
+    public function cancel(\Closure $send, Request $request, string $id, string $channel): void
+    {
+        foreach ($request->sentKeys() as $key) {
+            $send(['LOCK.CANCEL', $key, $id]);
+        }
+    }
+
+    public function extend(\Closure $send, Request $request, int $token, float $lease): mixed
+    {
+        return $send($request->extend($token, $lease));
+    }
+
+    public function release(\Closure $send, Request $request, int $token): mixed
+    {
+        return $send($request->release($token));
+    }
+
+    public function check(\Closure $send, Request $request, int $token, int $at): mixed
+    {
+        return $send(['LOCK.CHECK', $request->sentKeys()[$at], $token]);
+    }
+
+    public function fenced(): string
+    {
+        return <<<'LUA'
+            if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end
+            local reply = redis.call(unpack(ARGV, 2))
+            return {type(reply) == 'table' and reply.ok or reply}
+            LUA;
+    }
+}

@@ -1,0 +1,85 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Core;
+
+use Serverlock\Wire\Subscription;
+
+/**
+ * The messages to one attempt that waits in the queue of the script. They say when to ask again, and so does time.
+ *
+ * @internal
+ */
+final class News
+{
+    /** Between two looks at whether the caller goes on. */
+    private const PIECE = 2.0;
+    /** While nobody can notify it. */
+    private const RESEND_DOWN = 1.0;
+
+    private ?Subscription $subscription;
+
+    public function __construct(
+        private readonly Resources $resources,
+        private readonly Request $request,
+        private readonly string $id,
+    ) {
+        $this->subscription = $resources->takeSubscription();
+    }
+
+    public function isUp(): bool
+    {
+        return $this->subscription !== null;
+    }
+
+    /** Subscribes if it is not, and forgets what came before: earlier messages say nothing about a new call. */
+    public function open(): void
+    {
+        if ($this->subscription?->isOpen() === true) {
+            return;
+        }
+        $this->subscription = null;
+        try {
+            $this->subscription = $this->resources->subscribe($this->request->key());
+        } catch (ReplyError | ConnectionLost $error) {
+            // Otherwise there is no connection for the moment.
+            Failures::mayPass($error) || $this->resources->module->portable->withoutSubscription();
+        }
+    }
+
+    /**
+     * What the next message says; null: it is time to ask again.
+     *
+     * @param \Closure(): void $goOn throws if the caller has given up
+     */
+    public function wait(float $seconds, \Closure $goOn): ?string
+    {
+        $end = Clock::now() + ($this->subscription === null ? min($seconds, self::RESEND_DOWN) : $seconds);
+        while (($left = $end - Clock::now()) > 0) {
+            if ($this->subscription === null) {
+                Clock::pause(min($left, self::PIECE));
+                $goOn();
+                continue;
+            }
+            try {
+                $text = $this->subscription->next(min($left, self::PIECE), $goOn);
+            } catch (ConnectionLost) {
+                Clock::pause(min(0.05, $left)); // it may be lost again and again
+                return null;
+            }
+            $goOn();
+            [$kind, $id] = explode(' ', "$text  ");
+            if ($id === $this->id) {
+                return $kind;
+            }
+        }
+        return null;
+    }
+
+    public function close(): void
+    {
+        $this->subscription === null || $this->resources->giveBackSubscription($this->subscription);
+        $this->subscription = null;
+    }
+}

@@ -1,0 +1,62 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Serverlock\Wire;
+
+use Serverlock\Core\ConnectionLost;
+use Serverlock\Core\ReplyError;
+
+/**
+ * A dedicated connection that is subscribed to a channel. Its messages are hints: whoever waits asks the server again.
+ *
+ * @internal
+ */
+final class Subscription
+{
+    private function __construct(private readonly Connection $connection)
+    {
+    }
+
+    /**
+     * Returns once the server has confirmed it.
+     *
+     * @throws ConnectionLost|ReplyError
+     */
+    public static function open(Address $address, string $channel, float $timeout): self
+    {
+        $connection = Connection::open($address, $timeout);
+        $connection->call(['SUBSCRIBE', $channel], $timeout);
+        return new self($connection);
+    }
+
+    /** Forgets the messages that have come, and notices the end of the connection. */
+    public function isOpen(): bool
+    {
+        try {
+            while ($this->connection->receive(0.0) !== null) {
+                // it is old
+            }
+            return true;
+        } catch (ConnectionLost) {
+            return false;
+        }
+    }
+
+    /**
+     * The next message; null: none has come in time.
+     *
+     * @param null|\Closure(): void $goOn called while it waits, when a signal has come
+     * @throws ConnectionLost
+     */
+    public function next(float $timeout, ?\Closure $goOn): ?string
+    {
+        $push = $this->connection->receive($timeout, $goOn);
+        return is_array($push) && ($push[0] ?? null) === 'message' && is_string($push[2] ?? null) ? $push[2] : null;
+    }
+
+    public function close(): void
+    {
+        $this->connection->close();
+    }
+}

@@ -10,7 +10,7 @@ import { Connections } from './connections.js';
 import { LockBadArgumentError, LockError, type LockLostError, LockMisuseError } from './errors.js';
 import { ConnectionLost, mayPass, ReplyError, read, typed } from './failures.js';
 import type { Form, Send } from './form.js';
-import { Held } from './hold.js';
+import { Held, kept } from './hold.js';
 import type { Hooks, LockOptions } from './options.js';
 import { Portable } from './portable.js';
 import type { Request } from './request.js';
@@ -82,9 +82,9 @@ export class Engine {
   }
 
   /** Runs the work in a scope of that hold. Scopes whose holds have ended are left out, so that they do not pile up. */
-  within<T>(held: Held, work: () => T): T {
+  within<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
     const around = (this.#scopes.getStore() ?? []).filter((one) => one.isHeld);
-    return this.#scopes.run([...around, held], work);
+    return kept(held, () => this.#scopes.run([...around, held], work));
   }
 
   async acquire(request: Request, signal?: AbortSignal, isBackground = false): Promise<Held> {

@@ -52,6 +52,19 @@ type Lease = [sent: number, lease: number];
 
 const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
+/** Work that waits only for the signal of its hold is garbage, and so is the hold, unless something refers to it. */
+const KEPT = new Set<Held>();
+
+/** @internal Refers to a hold while work runs that has to learn of its loss. */
+export async function kept<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
+  KEPT.add(held);
+  try {
+    return await work();
+  } finally {
+    KEPT.delete(held);
+  }
+}
+
 /** A lock that is held, until it is released or lost. `token` is the fencing token. */
 export class Held {
   /** The fencing token: it grows with each grant. Give it to the storage that is written to. */

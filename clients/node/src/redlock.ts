@@ -14,7 +14,7 @@
 import { EventEmitter } from 'node:events';
 import { now } from './clock.js';
 import { LockBadArgumentError, LockError, LockRefusedError } from './errors.js';
-import { Held } from './hold.js';
+import { Held, kept } from './hold.js';
 import { Locks, type RedisClient } from './locks.js';
 import type { Request } from './request.js';
 
@@ -201,7 +201,7 @@ export default class Redlock extends EventEmitter {
     });
     let result: T;
     try {
-      result = await routine(signal);
+      result = await kept(held, () => routine(signal));
     } catch (error) {
       await held.release().catch(() => false);
       throw error;

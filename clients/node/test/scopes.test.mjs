@@ -153,3 +153,24 @@ test('scopes that begin in a timer of the one before keep nothing of it', async 
     return refs.filter((one) => one.deref()).length <= 5;
   });
 });
+
+test('a body that waits for nothing but its own signal keeps its lock, and is told of the loss', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc');
+  let ended;
+  // Nothing refers to the scope: its body waits for a signal, which only the hold can abort.
+  locks
+    .lock('kept', 1500)
+    .run((signal) => once(signal, 'abort'))
+    .catch((error) => {
+      ended = error;
+    });
+  await until('it is held', async () => (await redis.exists('kept')) === 1);
+  await redis.config('RESETSTAT');
+  await until('it is renewed', async () => {
+    gc();
+    return /cmdstat_lock.extend:calls=[^0]/.test(await redis.info('commandstats'));
+  });
+  await redis.call('DEL', 'kept');
+  await until('it is lost', () => ended instanceof LockLostError);
+});

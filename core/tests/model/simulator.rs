@@ -118,7 +118,8 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn fixed_seeds_are_without_a_finding() {
-    let sum = simulate_all(0..600, || true);
+    // The last one is of a claim that ends in the same millisecond as the grant did: its set keeps the native expiry.
+    let sum = simulate_all((0..600).chain([784_921_784_289]), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
     let Tally { cancelled, notified, claims, passed_over, .. } = sum;
     let counts = [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred];

@@ -118,8 +118,9 @@ impl Court {
         // A grant that has to be claimed has no ID yet. It stays for a minute at least.
         let may_be_unclaimed = new.holders().iter().any(|holder| holder.timestamp == last && holder.id.is_none());
         let of_unclaimed = Some(expires_at(now.retention.unclaimed())).filter(|_| may_be_unclaimed);
-        // That of a set changes with the end of its last holder, and a claim may leave that as it was.
-        let same = before.as_ref().filter(|_| matches!(new, Raw::Several(_)) && old.last_end() == last);
+        // That of a set changes with the millisecond in which its last holder ends. A claim may leave that as it was.
+        let ends_as_before = ceil_ms(old.last_end()) == ceil_ms(last);
+        let same = before.as_ref().filter(|_| matches!(new, Raw::Several(_)) && ends_as_before);
         let as_before = same.map(|stored| stored.expire_at_ms);
         if let (Some(stored), false) = (after, new.holders().is_empty()) {
             let expected = [Some(expires_at(now.retention)), of_unclaimed, as_before];

@@ -112,7 +112,7 @@ fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     let grown = settled(&mut conn, quiet).saturating_sub(before);
     // Less than a tenth of a byte is some buffer, no key.
     let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
-    let usage = match conn.call(&["MEMORY", "USAGE", &name(0)]) {
+    let usage = match conn.execute(&["MEMORY", "USAGE", &name(0)]) {
         Reply::Int(bytes) => bytes as f64,
         _ => 0.0,
     };

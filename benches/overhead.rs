@@ -54,7 +54,7 @@ impl State {
         let mut conn = server.conn();
         if matches!(self, Self::Waited | Self::Session) {
             conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-            assert!(server.conn().call(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "1"]).is_nil());
+            assert!(server.conn().execute(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "1"]).is_nil());
         }
         if self == Self::Session {
             server.conn().int(&["LOCK.ACQUIRE", "session", "EX", "60", "SESSION"]);

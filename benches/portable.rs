@@ -55,7 +55,7 @@ fn contenders(conn: &mut Conn, has_module: bool) -> Vec<Contender> {
     let mut all = vec![pair(SCRIPTS, set, compare_and_delete)];
     let library = project_file("portable/lock.lua");
     // Redis before 7.0 has no functions.
-    if matches!(conn.call(&["FUNCTION", "LOAD", "REPLACE", &library]), Reply::Text(_)) {
+    if matches!(conn.execute(&["FUNCTION", "LOAD", "REPLACE", &library]), Reply::Text(_)) {
         all.push(pair(
             "lock.lua by FCALL",
             step(&format!("FCALL lock_acquire 1 KEY {TERMS} PX {LEASE_MS}"), TOKEN),

@@ -43,7 +43,7 @@ impl Client {
     }
 
     fn send(&mut self, command: &str) -> Reply {
-        let reply = self.conn.call(&command.split(' ').collect::<Vec<_>>());
+        let reply = self.conn.execute(&command.split(' ').collect::<Vec<_>>());
         println!("{}", line(self.name, command, &reply));
         reply
     }
@@ -107,9 +107,9 @@ fn with_the_module(server: &Server) {
     println!("\nThe lease ends, then the margin of one second by which others wait longer.");
     let mut watcher = Client::new(server, "ops");
     let request = ["LOCK.INFO", LOCK];
-    until("the lock has expired", || (watcher.conn.call(&request).field("state").text() == "expired").then_some(()));
+    until("the lock has expired", || (watcher.conn.execute(&request).field("state").text() == "expired").then_some(()));
     println!("  ops > {}", request.join(" "));
-    for pair in watcher.conn.call(&request).list().chunks(2).filter(|pair| !pair[1].is_nil()) {
+    for pair in watcher.conn.execute(&request).list().chunks(2).filter(|pair| !pair[1].is_nil()) {
         println!("          {:<14} {}", pair[0].text(), shown(&pair[1]));
     }
 
@@ -121,7 +121,7 @@ fn with_the_module(server: &Server) {
     assert_eq!(c3.send(&format!("LOCK.CHECK {LOCK} {old_token}")), Reply::Int(0));
     assert_eq!(c3.send(&format!("LOCK.EXTEND {LOCK} {old_token} EX 10")), Reply::Int(0));
     assert_eq!(c3.send(&format!("LOCK.RELEASE {LOCK} {old_token}")), Reply::Int(0));
-    let info = watcher.conn.call(&request);
+    let info = watcher.conn.execute(&request);
     assert_eq!(info.field("owner").text(), winner.0);
     println!("=> Three times 0: that grant is over and nothing has changed, {} still holds the lock.", winner.0);
 
@@ -140,7 +140,7 @@ fn race(server: &Server, old_token: i64) -> (&'static str, i64) {
             thread::spawn(move || {
                 let request = ["LOCK.RECOVER", LOCK, "EX", "60", "OWNER", name];
                 start.wait();
-                let reply = conn.call(&request);
+                let reply = conn.execute(&request);
                 (name, request.join(" "), reply)
             })
         })
@@ -201,7 +201,7 @@ fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
         .collect();
     // All are connected; the end of their input is the starting shot.
     let all = Reply::Text(PROCESSES.to_string().into_bytes());
-    until("all workers are ready", || (conn.call(&["GET", "ready"]) == all).then_some(()));
+    until("all workers are ready", || (conn.execute(&["GET", "ready"]) == all).then_some(()));
     let start = Instant::now();
     for worker in &mut workers {
         drop(worker.stdin.take());
@@ -210,7 +210,7 @@ fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
         assert!(worker.wait().unwrap().success(), "a worker failed");
     }
     let took = start.elapsed();
-    conn.call(&["DEL", "ready"]);
+    conn.execute(&["DEL", "ready"]);
     (conn.text(&["GET", "counter"]).parse().unwrap(), took)
 }
 
@@ -232,7 +232,7 @@ fn worker(port: u16, locked: bool) {
 /// Asks until the lock is granted; the token.
 fn acquire(conn: &mut Conn) -> String {
     loop {
-        match conn.call(ACQUIRE) {
+        match conn.execute(ACQUIRE) {
             Reply::Nil => thread::sleep(Duration::from_millis(1)),
             token => return token.int().to_string(),
         }

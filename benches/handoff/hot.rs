@@ -160,7 +160,7 @@ fn one_run(
         Some(interpreter) => vec![spawn_python(interpreter, contender.way, server.port(), key, &dir, clients)],
     });
     until("all client processes are there", || {
-        let ready = conn.call(&["GET", &format!("{key}:ready")]);
+        let ready = conn.execute(&["GET", &format!("{key}:ready")]);
         (!ready.is_nil() && ready.text() == clients.to_string()).then_some(())
     });
     let duration_us = u64::try_from(duration.as_micros()).unwrap();

@@ -46,7 +46,7 @@ struct Queue {
 
 impl Lock for Queue {
     fn acquire(&mut self) {
-        assert_eq!(self.conn.call(&["BLPOP", &self.key, "60"]).list().len(), 2);
+        assert_eq!(self.conn.execute(&["BLPOP", &self.key, "60"]).list().len(), 2);
     }
 
     fn release(&mut self) {
@@ -75,7 +75,7 @@ impl PubSub {
     }
 
     fn try_once(&mut self) -> bool {
-        !self.conn.call(&["SET", &self.key, &self.secret, "NX", "PX", LEASE_MS]).is_nil()
+        !self.conn.execute(&["SET", &self.key, &self.secret, "NX", "PX", LEASE_MS]).is_nil()
     }
 
     fn next(&mut self) -> String {
@@ -128,7 +128,7 @@ pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Chil
 pub fn await_start(port: u16, key: &str, clients: usize) -> (u64, u64) {
     let mut conn = Conn::to(port).unwrap();
     conn.int(&["INCRBY", &format!("{key}:ready"), &clients.to_string()]);
-    let times = conn.call(&["BLPOP", &format!("{key}:start"), "60"]);
+    let times = conn.execute(&["BLPOP", &format!("{key}:start"), "60"]);
     let times: Vec<u64> = times.list()[1].text().split(' ').map(|time| time.parse().unwrap()).collect();
     (times[0], times[1])
 }

@@ -55,7 +55,7 @@ impl Callgrind {
         }
         // Periodic work of the server would count fifty times as much in this slow motion.
         // Servers that do not know the word go on with it.
-        conn.call(&["DEBUG", "PAUSE-CRON", "1"]);
+        conn.execute(&["DEBUG", "PAUSE-CRON", "1"]);
         Ok(Self { server, dumps: 0, dir })
     }
 
@@ -100,8 +100,8 @@ fn until_no_sink_is_found(conn: &mut Conn) {
     let end = Instant::now() + Duration::from_secs(20);
     // Not before Redis 7.0: there every write is replicated.
     while before.is_some() && unheard(conn) == before && Instant::now() < end && !conn.is_before_7() {
-        conn.call(&["LOCK.ACQUIRE", "warm", "PX", "1000"]);
-        conn.call(&["DEL", "warm"]);
+        conn.execute(&["LOCK.ACQUIRE", "warm", "PX", "1000"]);
+        conn.execute(&["DEL", "warm"]);
         std::thread::sleep(Duration::from_millis(5));
     }
 }

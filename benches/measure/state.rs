@@ -78,7 +78,7 @@ impl State {
         }
         let mut conn = server.conn();
         if self == Self::AofAndReplica && info::<u64>(&mut conn, "persistence", "aof_current_size") > LARGE {
-            conn.call(&["BGREWRITEAOF"]);
+            conn.execute(&["BGREWRITEAOF"]);
             until("the AOF is rewritten", || {
                 (info::<u64>(&mut conn, "persistence", "aof_current_size") < LARGE).then_some(())
             });

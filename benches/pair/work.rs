@@ -146,5 +146,5 @@ pub fn commands(conn: &mut Conn) -> Vec<Command> {
 }
 
 fn knows(conn: &mut Conn, command: &str) -> bool {
-    !matches!(conn.call(&["COMMAND", "INFO", command]).list(), [] | [Reply::Nil])
+    !matches!(conn.execute(&["COMMAND", "INFO", command]).list(), [] | [Reply::Nil])
 }

@@ -44,7 +44,7 @@ fn user(server: &Server, rules: &[&str]) -> Conn {
 
 /// Whether the server has separate rights to read and to write a key (7.0). If not, prints that `what` is skipped.
 fn distinguishes_reading_from_writing(server: &Server, what: &str) -> bool {
-    let knows = server.conn().call(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
+    let knows = server.conn().execute(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
     if !knows {
         eprintln!("skipped: {what}: this server has no key permissions for reading or writing alone");
     }
@@ -60,10 +60,10 @@ fn a_user_of_some_keys_has_no_locks_on_others() {
     let before = (numbers(&mut admin), admin.text(&["GET", "other:a"]));
     for key in ["other:a", "other:free"] {
         for (mut args, ..) in commands(key) {
-            assert!(is_denied(&app.call(&args)), "{args:?}");
+            assert!(is_denied(&app.execute(&args)), "{args:?}");
             if args[0].ends_with("ACQUIRE") {
                 args.extend(["WAIT", "60000", "ID", "7"]);
-                assert!(is_denied(&app.call(&args)), "{args:?}");
+                assert!(is_denied(&app.execute(&args)), "{args:?}");
             }
         }
     }
@@ -73,11 +73,11 @@ fn a_user_of_some_keys_has_no_locks_on_others() {
     assert_eq!(admin.int(&["LOCK.RELEASE", "other:a", &token.to_string()]), 1);
 
     for (args, ..) in commands("app:a") {
-        let reply = app.call(&args);
+        let reply = app.execute(&args);
         assert!(!matches!(reply, Reply::Error(_)), "{args:?}: {reply:?}");
     }
     for args in KEYLESS {
-        app.call(args).list();
+        app.execute(args).list();
     }
 }
 
@@ -93,7 +93,7 @@ fn each_command_needs_only_the_access_it_uses() {
         for (args, reads, writes) in commands("k") {
             admin.ok(&["FLUSHALL"]);
             let before = numbers(&mut admin);
-            let reply = conn.call(&args);
+            let reply = conn.execute(&args);
             let allowed = (may_read || !reads) && (may_write || !writes);
             assert_eq!(is_denied(&reply), !allowed, "{pattern} {args:?}: {reply:?}");
             if !allowed {
@@ -109,18 +109,18 @@ fn one_command_alone_can_be_allowed_or_taken_away() {
     let server = Server::start();
     let mut only = user(&server, &["~*", "-@all", "+lock.acquire"]);
     only.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-    assert!(only.call(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "20"]).is_nil());
+    assert!(only.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "20"]).is_nil());
     for (args, ..) in commands("k").into_iter().skip(1) {
-        assert!(is_denied(&only.call(&args)), "{args:?}");
+        assert!(is_denied(&only.execute(&args)), "{args:?}");
     }
     for args in [KEYLESS[0], KEYLESS[1], KEYLESS[2], &["GET", "k"]] {
-        assert!(is_denied(&only.call(args)), "{args:?}");
+        assert!(is_denied(&only.execute(args)), "{args:?}");
     }
 
     let mut without = user(&server, &["~*", "+@all", "-lock.top"]);
-    assert!(is_denied(&without.call(&["LOCK.TOP"])));
-    without.call(&["LOCK.HELP"]).list();
-    without.call(&["LOCK.INFO", "k"]).list();
+    assert!(is_denied(&without.execute(&["LOCK.TOP"])));
+    without.execute(&["LOCK.HELP"]).list();
+    without.execute(&["LOCK.INFO", "k"]).list();
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn categories_cover_our_commands_as_they_cover_the_servers_own() {
     let allowed = |rules: &[&str]| -> Vec<&str> {
         server.conn().ok(&["FLUSHALL"]);
         let mut conn = user(&server, &[&["~*"], rules].concat());
-        all.iter().filter(|(args, ..)| !is_denied(&conn.call(args))).map(|(args, ..)| args[0]).collect()
+        all.iter().filter(|(args, ..)| !is_denied(&conn.execute(args))).map(|(args, ..)| args[0]).collect()
     };
     let names: Vec<_> = all.iter().map(|(args, ..)| args[0]).collect();
     assert_eq!(allowed(&["+@lock"]), names);
@@ -153,16 +153,16 @@ fn scripts_and_transactions_have_the_rights_of_their_user() {
     let server = Server::start();
     let mut app = user(&server, &["~app:*", "+@all", "-lock.release"]);
     let call = |key: &str, args: &str| format!("return redis.call('LOCK.{args}')").replace("KEY", key);
-    app.call(&["EVAL", &call("app:a", "ACQUIRE','KEY','EX','60"), "0"]).int();
+    app.execute(&["EVAL", &call("app:a", "ACQUIRE','KEY','EX','60"), "0"]).int();
     for (key, args) in [("other:a", "ACQUIRE','KEY','EX','60"), ("app:a", "RELEASE','KEY','1")] {
-        let reply = app.call(&["EVAL", &call(key, args), "0"]);
+        let reply = app.execute(&["EVAL", &call(key, args), "0"]);
         // The text of a refusal in a script differs from version to version.
         let denies = ["ermission", "can't access", "can't run"].iter().any(|text| reply.error().contains(text));
         assert!(denies, "{key} {args}: {reply:?}");
     }
     app.ok(&["MULTI"]);
-    assert!(is_denied(&app.call(&["LOCK.ACQUIRE", "other:a", "EX", "60"])));
-    assert!(app.call(&["EXEC"]).error().starts_with("EXECABORT "));
+    assert!(is_denied(&app.execute(&["LOCK.ACQUIRE", "other:a", "EX", "60"])));
+    assert!(app.execute(&["EXEC"]).error().starts_with("EXECABORT "));
     assert_eq!(server.conn().int(&["EXISTS", "other:a"]), 0);
 }
 
@@ -182,7 +182,7 @@ fn deleting_a_user_ends_its_waits_and_sessions() {
     assert_eq!(admin.int(&["ACL", "DELUSER", "leaver"]), 1);
     until("nobody waits", || (numbers(&mut admin)["waiters"] == 0).then_some(()));
     until("the session has ended", || (numbers(&mut admin)["sessions_ended"] == 1).then_some(()));
-    assert_eq!(admin.call(&["LOCK.RECOVER", "session", "EX", "5"]).list().len(), 4);
+    assert_eq!(admin.execute(&["LOCK.RECOVER", "session", "EX", "5"]).list().len(), 4);
     assert!(waiter.try_read().is_err(), "its connection is closed");
 }
 
@@ -190,7 +190,7 @@ fn deleting_a_user_ends_its_waits_and_sessions() {
 fn the_server_can_be_asked_beforehand() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "-@all", "+lock.acquire"]);
-    let mut dry_run = |args: &[&str]| conn.call(&[&["ACL", "DRYRUN", "app"], args].concat());
+    let mut dry_run = |args: &[&str]| conn.execute(&[&["ACL", "DRYRUN", "app"], args].concat());
     let reply = dry_run(&["LOCK.ACQUIRE", "app:a", "EX", "5"]);
     if matches!(&reply, Reply::Error(text) if text.to_lowercase().contains("unknown subcommand")) {
         eprintln!("skipped: this server has no ACL DRYRUN");
@@ -206,9 +206,9 @@ fn the_server_can_be_asked_beforehand() {
 fn a_denial_is_in_the_acl_log() {
     let server = Server::start();
     let mut app = user(&server, &["~app:*", "-@all", "+lock.acquire"]);
-    assert!(is_denied(&app.call(&["LOCK.ACQUIRE", "other:a", "EX", "5"])));
-    assert!(is_denied(&app.call(&["LOCK.TOP"])));
-    let log = server.conn().call(&["ACL", "LOG"]);
+    assert!(is_denied(&app.execute(&["LOCK.ACQUIRE", "other:a", "EX", "5"])));
+    assert!(is_denied(&app.execute(&["LOCK.TOP"])));
+    let log = server.conn().execute(&["ACL", "LOG"]);
     let entries: Vec<_> =
         log.list().iter().map(|entry| (entry.field("reason").text(), entry.field("object").text())).collect();
     let expected = [("command", "lock.top"), ("key", "other:a")].map(|(a, b)| (a.to_string(), b.to_string()));

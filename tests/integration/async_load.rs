@@ -43,7 +43,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     for _ in 0..6 {
         conn.read();
     }
-    let Reply::List(done) = conn.call(&["EXEC"]) else { panic!("a transaction") };
+    let Reply::List(done) = conn.execute(&["EXEC"]) else { panic!("a transaction") };
     assert_eq!((done.len(), &done[1]), (5, &Reply::Int(1)));
     let new = done[2].int().to_string();
 
@@ -56,14 +56,14 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     assert_eq!(read.lock("old", "owner").text(), "old");
     assert_eq!(read.state("new"), "free");
     assert_eq!(read.state("several"), "held");
-    assert!(matches!(read.call(&["LOCK.SCAN", "0", "COUNT", "1000"]), Reply::List(_)));
-    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
+    assert!(matches!(read.execute(&["LOCK.SCAN", "0", "COUNT", "1000"]), Reply::List(_)));
+    assert_eq!(read.execute(&["LOCK.TOP"]), Reply::List(vec![]));
     for command in [
         &["LOCK.ACQUIRE", "free", "EX", "5", "WAIT", "1000"][..],
         &["LOCK.EXTEND", "both", &both, "EX", "5"],
         &["LOCK.RELEASE", "both", &both],
     ] {
-        assert!(read.call(command).error().starts_with("READONLY "), "{command:?}");
+        assert!(read.execute(command).error().starts_with("READONLY "), "{command:?}");
     }
     assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "all that while it loaded");
 
@@ -80,5 +80,5 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     let mut waiter = replica.waiter(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
     assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);
     waiter.read().int();
-    assert!(!read.call(&["LOCK.ACQUIRE", "several", "EX", "5", "SHARED"]).is_nil());
+    assert!(!read.execute(&["LOCK.ACQUIRE", "several", "EX", "5", "SHARED"]).is_nil());
 }

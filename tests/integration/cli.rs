@@ -162,7 +162,7 @@ fn a_wait_is_granted_in_order_or_cancelled() {
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     let cancelled = shell.start(block("Wait for a lock"));
     conn.until_waiters("report", 1);
-    let id = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue").list()[0].field("id").text();
+    let id = conn.execute(&["LOCK.INFO", "report", "FULL"]).field("queue").list()[0].field("id").text();
     assert_eq!(conn.int(&["LOCK.CANCEL", "report", &id]), 1);
     assert_eq!(cancelled.end().status.code(), Some(75));
     let script = shell.start(block("Wait for a lock"));
@@ -270,7 +270,7 @@ fn a_signal_ends_the_wait_of_a_command() {
     let mut rival = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
     let since = Instant::now();
     until("it stands first in a later piece of its wait", || {
-        let queue = conn.call(&["LOCK.INFO", "report", "FULL"]).field("queue");
+        let queue = conn.execute(&["LOCK.INFO", "report", "FULL"]).field("queue");
         let head = queue.list().first()?;
         let is_first = !head.field("id").is_nil() && head.field("left-ms").int() > 1_000;
         (since.elapsed() > Duration::from_secs(3) && is_first).then_some(())

@@ -18,7 +18,7 @@ const RENEW: &str =
 
 /// The other way: whether the lock was taken with SET NX PX.
 fn take(conn: &mut Conn, key: &str, value: &str, lease_ms: &str) -> bool {
-    match conn.call(&["SET", key, value, "NX", "PX", lease_ms]) {
+    match conn.execute(&["SET", key, value, "NX", "PX", lease_ms]) {
         Reply::Status(_) => true,
         Reply::Nil => false,
         other => panic!("{other:?}"),

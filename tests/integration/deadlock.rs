@@ -139,12 +139,12 @@ fn a_command_that_does_not_wait_is_refused_with_nil() {
     clients.take(1, &["SESSION"]);
     clients.waits(0, 1, 1);
     let conn = &mut clients.all[1].conn;
-    assert!(conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000"]).is_nil());
-    assert!(conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "0", "SESSION"]).is_nil());
-    assert!(conn.call(&["LOCK.RECOVER", "k0", "PX", "1000", "SESSION"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k0", "PX", "1000"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "0", "SESSION"]).is_nil());
+    assert!(conn.execute(&["LOCK.RECOVER", "k0", "PX", "1000", "SESSION"]).is_nil());
     conn.ok(&["MULTI"]);
-    conn.call(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "600000"]);
-    assert_eq!(conn.call(&["EXEC"]), Reply::List(vec![Reply::Nil]));
+    conn.execute(&["LOCK.ACQUIRE", "k0", "PX", "1000", "WAIT", "600000"]);
+    assert_eq!(conn.execute(&["EXEC"]), Reply::List(vec![Reply::Nil]));
     clients.release(0, token);
 }
 

@@ -83,14 +83,14 @@ fn the_descriptions_are_those_of_the_server() {
     if conn.is_before_7() {
         return;
     }
-    conn.call(&["HELLO", "3"]);
-    let listed = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
+    conn.execute(&["HELLO", "3"]);
+    let listed = conn.execute(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
     let descriptions = descriptions();
     let mut names: Vec<String> = listed.list().iter().map(|name| name.text().to_uppercase()).collect();
     names.sort_unstable();
     assert_eq!(descriptions.keys().cloned().collect::<Vec<_>>(), names);
     for (name, description) in descriptions {
-        let docs = as_json(&conn.call(&["COMMAND", "DOCS", &name]))[name.to_lowercase()].clone();
+        let docs = as_json(&conn.execute(&["COMMAND", "DOCS", &name]))[name.to_lowercase()].clone();
         for field in ["summary", "complexity", "group", "since"] {
             assert_eq!(description[field], docs[field], "{field} of {name}");
         }
@@ -98,7 +98,7 @@ fn the_descriptions_are_those_of_the_server() {
         assert!(summary.ends_with('.') && (20..120).contains(&summary.len()), "{name}: {summary}");
         let real = docs.get("arguments").map(arguments).unwrap_or_default();
         assert_eq!(description.get("arguments").cloned().unwrap_or_default(), real, "arguments of {name}");
-        let info = as_json(&conn.call(&["COMMAND", "INFO", &name]))[0].clone();
+        let info = as_json(&conn.execute(&["COMMAND", "INFO", &name]))[0].clone();
         assert_eq!(description["arity"], info[1], "arity of {name}");
         let mut flags = upper(&info[2]);
         // The server adds these by itself.
@@ -155,12 +155,12 @@ fn every_reply_fits_its_schema() {
     if conn.is_before_7() {
         return;
     }
-    conn.call(&["HELLO", "3"]);
+    conn.execute(&["HELLO", "3"]);
     let descriptions = descriptions();
     let mut seen = BTreeSet::new();
     let mut call = |line: &str| -> Value {
         let words: Vec<&str> = line.split(' ').collect();
-        let reply = as_json(&conn.call(&words));
+        let reply = as_json(&conn.execute(&words));
         let schema = &descriptions[words[0]]["reply_schema"];
         assert!(fits(schema, &reply), "{line} replied {reply}, which is not {schema}");
         seen.insert(words[0].to_string());

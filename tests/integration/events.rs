@@ -26,7 +26,7 @@ impl Subscriber {
         let (mut conn, mut events) = (server.conn(), server.conn());
         conn.ok(&["CONFIG", "SET", "notify-keyspace-events", classes]);
         for subscribe in [&["PSUBSCRIBE", "__keyspace@*__:*"][..], &["SUBSCRIBE", "enough"]] {
-            assert_eq!(events.call(subscribe).list()[0].text(), subscribe[0].to_lowercase());
+            assert_eq!(events.execute(subscribe).list()[0].text(), subscribe[0].to_lowercase());
         }
         Self { conn, events, server }
     }
@@ -90,7 +90,7 @@ fn each_command_that_changes_a_lock() {
     all.conn.int(&["DEL", "k"]);
     all.let_expire();
     all.received();
-    let token = all.conn.call(&["LOCK.RECOVER", "k", "PX", "1"]).list()[0].int().to_string();
+    let token = all.conn.execute(&["LOCK.RECOVER", "k", "PX", "1"]).list()[0].int().to_string();
     all.gets(&["set", "expire", "lock.lapse", "lock.recover"]);
     until("it is late", || (all.conn.state("k") == "expired").then_some(()));
     assert_eq!(all.conn.int(&["LOCK.RELEASE", "k", &token]), -1);
@@ -171,7 +171,7 @@ fn a_grant_that_nobody_received_is_given_back() {
     all.conn.ok(&["MULTI"]);
     all.conn.text(&["LOCK.RELEASE", "k", &token]);
     all.conn.text(&["CLIENT", "KILL", "ID", &client]);
-    assert_eq!(all.conn.call(&["EXEC"]).list().len(), 2);
+    assert_eq!(all.conn.execute(&["EXEC"]).list().len(), 2);
     until("the lock is free again", || (all.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     all.gets(&["set", "expire", "lock.release", "lock.acquire", "del", "lock.release"]);
 }
@@ -199,7 +199,7 @@ fn waits_places_and_inspections_publish_nothing() {
     all.received();
     let wait = ["LOCK.ACQUIRE", "k", "EX", "5", "WAIT", "20", "ID", "8"];
     for args in [&wait[..], &["LOCK.CANCEL", "k", "8"], &["LOCK.TOP"], &["LOCK.INFO", "k", "FULL"]] {
-        all.conn.call(args);
+        all.conn.execute(args);
         assert_eq!(all.received(), [""; 0], "{args:?}");
     }
 }
@@ -228,8 +228,8 @@ fn events_name_their_key_and_database_as_bytes() {
     let name = b"a\0b \xff";
     all.conn.ok(&["SELECT", "3"]);
     let mut subscriber = all.server.conn();
-    subscriber.call(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
-    assert!(all.conn.call(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"5"]).int() > 0);
+    subscriber.execute(&["SUBSCRIBE", "__keyevent@3__:lock.acquire"]);
+    assert!(all.conn.execute(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"5"]).int() > 0);
     let message = subscriber.read();
     assert_eq!(message.list()[2], testkit::Reply::Text(name.to_vec()));
 }

@@ -43,7 +43,7 @@ fn the_example_with_asyncio_waits_in_the_queue() {
         let running = scope.spawn(|| run(include_str!("../../examples/python/report_asyncio.py"), &server));
         // Python and its libraries take long to start on a busy machine.
         until_within(3 * DEADLINE, "it waits", || {
-            let waits = conn.call(&["LOCK.INFO", "report"]).field("waiters").int() == 1;
+            let waits = conn.execute(&["LOCK.INFO", "report"]).field("waiters").int() == 1;
             (waits || running.is_finished()).then_some(())
         });
         conn.int(&["LOCK.RELEASE", "report", &token]);

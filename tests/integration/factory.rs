@@ -214,8 +214,8 @@ fn play(server: &Server, case: &Case) {
         assert_eq!(holder.int(&["LOCK.RELEASE", key, &held]), 1);
         if case.outcome == Outcome::Orphan {
             assert_eq!(client.join().unwrap(), End::Empty);
-            assert!(rival.silent_for(Duration::from_millis(1)), "the rival got it");
-            let lock = holder.call(&["LOCK.INFO", key]);
+            assert!(rival.no_reply_within(Duration::from_millis(1)), "the rival got it");
+            let lock = holder.execute(&["LOCK.INFO", key]);
             assert_eq!((lock.field("state").text(), lock.field("owner").text()), ("held".into(), "client".into()));
             return;
         }
@@ -223,7 +223,7 @@ fn play(server: &Server, case: &Case) {
         assert_eq!(rival.int(&["LOCK.RELEASE", key, &token]), 1);
         let end = if case.outcome == Outcome::Gone { End::Empty } else { End::Released };
         assert_eq!(client.join().unwrap(), end);
-        let lock = holder.call(&["LOCK.INFO", key]);
+        let lock = holder.execute(&["LOCK.INFO", key]);
         assert_eq!((lock.field("state").text(), lock.field("waiters").int()), ("free".into(), 0));
     });
 }
@@ -290,7 +290,7 @@ fn redis_rs(server: &Server, case: &Case) -> End {
 
 /// The reply if it comes within `patience`.
 fn read_within(conn: &mut Conn, patience: Duration) -> Option<Reply> {
-    (!conn.silent_for(patience)).then(|| conn.read())
+    (!conn.no_reply_within(patience)).then(|| conn.read())
 }
 
 fn release(conn: &mut Conn, case: &Case, token: &Reply) -> End {

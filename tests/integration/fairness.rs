@@ -4,7 +4,7 @@
 
 use crate::kinds::acquire;
 use crate::sessions::many::raise_limit;
-use crate::waiting::{is_silent, Locks, Waiter};
+use crate::waiting::{no_reply_within, Locks, Waiter};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
             // It goes to the end of the queue again.
             waiter.conn.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
             locks.until_waiters(64);
-            assert!(is_silent(&mut waiter.conn, Duration::from_millis(1)), "round {round}, client {n}");
+            assert!(no_reply_within(&mut waiter.conn, Duration::from_millis(1)), "round {round}, client {n}");
         }
     }
 }
@@ -53,9 +53,12 @@ fn writers_in_a_stream_of_readers_are_served_in_order() {
     let mut first_writer = locks.wait(&[]);
     let mut behind: Vec<_> = (0..3).map(|_| locks.wait(&["SHARED"])).collect();
     let (mut second_writer, mut last) = (locks.wait(&[]), locks.wait(&["SHARED"]));
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil(), "no newcomer overtakes a writer");
+    assert!(
+        locks.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil(),
+        "no newcomer overtakes a writer"
+    );
     for reader in readers {
-        assert!(is_silent(&mut first_writer.conn, Duration::from_millis(20)));
+        assert!(no_reply_within(&mut first_writer.conn, Duration::from_millis(20)));
         locks.release(reader);
     }
     let held = first_writer.granted();
@@ -120,7 +123,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), digest);
     let mut values = Vec::new();
     for n in 0..KEYS {
-        values.push(conn.call(&["GET", &format!("k{n}")]));
+        values.push(conn.execute(&["GET", &format!("k{n}")]));
     }
     // Killed too early, it loses what it has not written: it writes late while the disk is busy.
     conn.send(&["SHUTDOWN"]);
@@ -130,7 +133,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     let mut conn = again.conn();
     assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest);
     for (n, value) in values.iter().enumerate() {
-        assert_eq!(&conn.call(&["GET", &format!("k{n}")]), value, "k{n}");
+        assert_eq!(&conn.execute(&["GET", &format!("k{n}")]), value, "k{n}");
     }
     drop((conn, again));
     let _ = fs::remove_dir_all(&dir);
@@ -253,7 +256,7 @@ fn ten_thousand_waiters_are_served_in_order() {
     let waiting = all_wait(&mut locks, count, true);
     // One more is one too many.
     if count == WAITERS {
-        let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "1000"]);
+        let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "1000"]);
         assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
     }
     let mut token = locks.conn.lock("k", "token").int();

@@ -140,7 +140,7 @@ fn replica_replies_match_the_documents() {
     let mut answered = Vec::new();
     for call in calls {
         let name = format!("LOCK.{}", call[0]);
-        match conn.call(&[&[name.as_str()], &call[1..]].concat()) {
+        match conn.execute(&[&[name.as_str()], &call[1..]].concat()) {
             testkit::Reply::Error(error) => assert!(error.starts_with("READONLY "), "{name}: {error}"),
             _ => answered.push(call[0].to_string()),
         }

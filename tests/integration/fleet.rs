@@ -86,10 +86,10 @@ impl Client {
             Kind::Script => {
                 let value = format!("{}-{}", self.name, self.grants);
                 let lease = (LEASE_S * 1000).to_string();
-                let reply = self.conn.call(&["SET", key, &value, "NX", "PX", &lease]);
+                let reply = self.conn.execute(&["SET", key, &value, "NX", "PX", &lease]);
                 (!reply.is_nil()).then_some(Grant::Value(value))
             }
-            Kind::Lock => match self.conn.call(&["LOCK.ACQUIRE", key, "EX", &LEASE_S.to_string()]) {
+            Kind::Lock => match self.conn.execute(&["LOCK.ACQUIRE", key, "EX", &LEASE_S.to_string()]) {
                 Reply::Nil => None,
                 token => Some(Grant::Token(token.int().to_string())),
             },
@@ -102,12 +102,12 @@ impl Client {
         if self.conn.int(&["SETNX", key, &self.kind.classic_timestamp()]) == 1 {
             return true;
         }
-        match self.conn.call(&["GET", key]) {
+        match self.conn.execute(&["GET", key]) {
             Reply::Nil => return false,
             value if !self.kind.classic_is_expired(&value.text()) => return false,
             _ => {}
         }
-        match self.conn.call(&["GETSET", key, &self.kind.classic_timestamp()]) {
+        match self.conn.execute(&["GETSET", key, &self.kind.classic_timestamp()]) {
             // It was released in between: GETSET took a free lock.
             Reply::Nil => true,
             value => self.kind.classic_is_expired(&value.text()),

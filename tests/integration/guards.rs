@@ -6,7 +6,7 @@ mod failover;
 mod grace;
 
 use crate::kinds::{Kind, Row, KINDS};
-use crate::waiting::{is_silent, Locks, Waiter};
+use crate::waiting::{no_reply_within, Locks, Waiter};
 use std::fs;
 use std::time::Duration;
 use testkit::{server_time_us, temp_dir, until, Reply, Server};
@@ -191,7 +191,7 @@ fn a_replica_has_nothing_left_to_do() {
     }
     // It is refused as long as the module has a client, or a timer for what cannot be done here.
     until("the module is unloaded", || {
-        matches!(locks.conn.call(&["MODULE", "UNLOAD", "lock"]), Reply::Status(_)).then_some(())
+        matches!(locks.conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status(_)).then_some(())
     });
 }
 
@@ -212,7 +212,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
     shorten(&mut locks, Kind::Shared, &token, lease_ms);
     locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     for kind in KINDS {
-        let reply = locks.conn.call(&kind.acquire(&["PX", "1000"]));
+        let reply = locks.conn.execute(&kind.acquire(&["PX", "1000"]));
         assert!(reply.error().starts_with("NOREPLICAS "), "{kind:?}: {reply:?}");
     }
     // Long after the lease is over.
@@ -278,7 +278,7 @@ fn a_lease_that_ends_while_loading_is_granted_afterwards() {
     }
     // Loading serves connections meanwhile, and takes 400 ms.
     // (6.2 serves them less often, and knows no setting for it).
-    let _ = locks.conn.call(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
+    let _ = locks.conn.execute(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);
@@ -298,7 +298,7 @@ fn a_server_that_stood_still_goes_on() {
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "150"]);
     let timestamp = shorten(&mut locks, Kind::Several, &token, 200);
     locks.server.signal("STOP");
-    assert!(is_silent(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server");
+    assert!(no_reply_within(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server");
     locks.server.signal("CONT");
     brief.refused();
     let first = queue.0[0].granted();
@@ -314,13 +314,13 @@ fn without_memory_nothing_is_granted_and_holders_go_on() {
         let token = kind.take(&mut locks.conn, &["EX", "600"]);
         locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
         for other in KINDS {
-            let reply = locks.conn.call(&other.acquire(&["EX", "5"]));
+            let reply = locks.conn.execute(&other.acquire(&["EX", "5"]));
             assert!(reply.error().starts_with("OOM "), "{other:?}: {reply:?}");
         }
-        assert!(locks.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).error().starts_with("OOM "));
+        assert!(locks.conn.execute(&["LOCK.RECOVER", "k", "EX", "5"]).error().starts_with("OOM "));
         assert!(locks.conn.int(&["LOCK.CHECK", "k", &token]) > 0);
         assert_eq!(locks.conn.int(&kind.command("EXTEND", &[&token, "EX", "500"])), 1);
-        assert_eq!(locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]).list()[1].list().len(), kind.keys().len());
+        assert_eq!(locks.conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000"]).list()[1].list().len(), kind.keys().len());
         kind.release(&mut locks.conn, &token);
         assert_eq!(locks.conn.int(&["DBSIZE"]), 0);
     }

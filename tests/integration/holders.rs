@@ -10,7 +10,7 @@ use crate::waiting::Locks;
 use testkit::{server_time_us, until, Conn, Reply, Server};
 
 fn members(conn: &mut Conn, key: &str) -> Vec<String> {
-    conn.call(&["ZRANGE", key, "0", "-1"]).list().iter().map(Reply::text).collect()
+    conn.execute(&["ZRANGE", key, "0", "-1"]).list().iter().map(Reply::text).collect()
 }
 
 #[test]
@@ -21,16 +21,16 @@ fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
         acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
     }
     for refused in [&["EX", "60"][..], &["EX", "60", "LIMIT", "1"], &["EX", "60", "LIMIT", "3"]] {
-        assert!(conn.call(&[&["LOCK.ACQUIRE", "k"], refused].concat()).is_nil(), "{refused:?}");
+        assert!(conn.execute(&[&["LOCK.ACQUIRE", "k"], refused].concat()).is_nil(), "{refused:?}");
     }
     acquire(&mut conn, &["k", "EX", "60", "LIMIT", "4"]);
     acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
-    assert!(conn.call(&["LOCK.MACQUIRE", "2", "k", "l", "EX", "60"]).is_nil());
+    assert!(conn.execute(&["LOCK.MACQUIRE", "2", "k", "l", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "l"]), 0);
     // An exclusive holder excludes everyone.
     acquire(&mut conn, &["one", "EX", "60"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "SHARED"]).is_nil());
-    assert!(conn.call(&["LOCK.ACQUIRE", "one", "EX", "60", "LIMIT", "9"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "one", "EX", "60", "SHARED"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "one", "EX", "60", "LIMIT", "9"]).is_nil());
 }
 
 #[test]
@@ -59,17 +59,17 @@ fn a_caller_that_needs_a_slot_replaces_the_first_expired() {
     let other = acquire(&mut conn, &["k", "PX", "2", "LIMIT", "3", "OWNER", "second"]);
     let live = acquire(&mut conn, &["k", "EX", "60", "LIMIT", "3"]);
     std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(conn.call(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
+    assert!(conn.execute(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
     // An expired holder counts neither for nor against anybody.
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
     // A caller that shares needs nobody's slot.
-    let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
+    let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
     assert!(details.list()[1].is_nil());
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two live");
-    let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3", "DETAILS"]);
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two live");
+    let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3", "DETAILS"]);
     assert_eq!(details.list()[2].int().to_string(), first);
     assert_eq!(details.list()[3].text(), "first");
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three live");
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three live");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first]), 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &other]), -1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &live]), 1);
@@ -88,7 +88,7 @@ fn holders_never_exceed_the_limit_even_when_some_die() {
         drop(holders.remove(at % 2));
         next.granted();
         holders.push(next.conn);
-        let all = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+        let all = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("holders");
         let live = all.list().iter().filter(|holder| holder.field("overdue-ms").is_nil()).count();
         assert_eq!(live, 2);
     }
@@ -106,7 +106,7 @@ fn slots_come_free_by_time() {
     assert!(!limited.answer().list()[1].is_nil(), "it replaces one that expired");
     two.assert_waits();
     // A shortened lease counts.
-    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     for holder in &info.field("holders").list()[..2] {
         let token = holder.field("token").int().to_string();
         assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "300"]), 1);

@@ -89,11 +89,11 @@ fn hostile_commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
 fn fill(conn: &mut Conn) -> Vec<&'static [u8]> {
     conn.ok(&["SET", "foreign", "not a timestamp"]);
     conn.ok(&["SET", "held", "9999999999.00000017637100004829140000000000000000041 bob"]);
-    conn.call(&["RPUSH", "list", "1763710031"]);
-    conn.call(&["SADD", "set", "1763710031"]);
-    conn.call(&["ZADD", "zset", "1763710031", "1763710031"]);
-    conn.call(&["HSET", "hash", "1763710031", "1763710031"]);
-    conn.call(&["XADD", "stream", "*", "1763710031", "1763710031"]);
+    conn.execute(&["RPUSH", "list", "1763710031"]);
+    conn.execute(&["SADD", "set", "1763710031"]);
+    conn.execute(&["ZADD", "zset", "1763710031", "1763710031"]);
+    conn.execute(&["HSET", "hash", "1763710031", "1763710031"]);
+    conn.execute(&["XADD", "stream", "*", "1763710031", "1763710031"]);
     // A hostile key is a key: with a foreign value on it, a well-formed command is refused too.
     for key in hostile_arguments() {
         conn.ok(&[&b"SET"[..], &key, b"not a timestamp"]);
@@ -133,7 +133,7 @@ fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
             if index > 0 && args.iter().any(|arg| arg.len() > 1000) {
                 continue;
             }
-            let reply = conn.call(&args);
+            let reply = conn.execute(&args);
             assert_refused(&args, &reply);
         }
         assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest, "{}", show(key));
@@ -255,7 +255,7 @@ fn refusing_keys(conn: &mut Conn) {
     conn.ok(&["SET", "held", "9999999999.00000017637100004829130000000000000000042"]);
     conn.ok(&["SET", "expired", "1763710031.4829131763710000482913"]);
     conn.ok(&["SET", "foreign", "not a timestamp"]);
-    conn.call(&["RPUSH", "list", "1"]);
+    conn.execute(&["RPUSH", "list", "1"]);
     let holder = "17637100004829130000000000000000042";
     conn.int(&["ZADD", "full", "9999999999.5", holder, "9999999998", "1763710000482914 bob"]);
     conn.int(&["ZADD", "overdue", "1763710031.5", holder]);
@@ -265,7 +265,7 @@ fn refusing_keys(conn: &mut Conn) {
 fn refuse_all(conn: &mut Conn) {
     for line in REFUSED {
         let args: Vec<&str> = line.split(' ').collect();
-        conn.call(&args);
+        conn.execute(&args);
     }
 }
 
@@ -283,7 +283,7 @@ fn a_refusal_changes_no_key() {
     for line in REFUSED {
         let digest = conn.text(&["DEBUG", "DIGEST"]);
         let dirty = conn.info("persistence", "rdb_changes_since_last_save").unwrap();
-        conn.call(&line.split(' ').collect::<Vec<_>>());
+        conn.execute(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(conn.text(&["DEBUG", "DIGEST"]), digest, "{line}");
         assert_eq!(conn.info("persistence", "rdb_changes_since_last_save").unwrap(), dirty, "{line}");
     }
@@ -309,7 +309,7 @@ fn a_refusal_replicates_nothing() {
     let refused =
         hostile_commands(b"foreign").into_iter().filter(|args| args.get(1).is_some_and(|key| key == b"foreign"));
     for args in refused.filter(|args| args.iter().all(|arg| arg.len() < 1000)) {
-        conn.call(&args);
+        conn.execute(&args);
     }
     assert_eq!(offset(&mut conn), before);
     change(&mut conn);
@@ -323,7 +323,7 @@ fn a_refusal_is_no_keyspace_event() {
     let (server, mut conn) = Server::with().args(&["--notify-keyspace-events", "KEA"]).connected();
     refusing_keys(&mut conn);
     let mut subscriber = server.conn();
-    subscriber.call(&["PSUBSCRIBE", "__key*__:*"]);
+    subscriber.execute(&["PSUBSCRIBE", "__key*__:*"]);
     refuse_all(&mut conn);
     conn.ok(&["SET", "sentinel", "1"]);
     let mut next = || subscriber.read().list()[2..].iter().map(Reply::text).collect::<Vec<_>>();
@@ -346,10 +346,10 @@ fn a_refusal_breaks_no_watch() {
     refusing_keys(&mut conn);
     for line in REFUSED {
         watcher.ok(&[&["WATCH", "change"], REFUSING_KEYS].concat());
-        conn.call(&line.split(' ').collect::<Vec<_>>());
+        conn.execute(&line.split(' ').collect::<Vec<_>>());
         watcher.ok(&["MULTI"]);
-        watcher.call(&["PING"]);
-        assert_eq!(watcher.call(&["EXEC"]), Reply::List(vec![Reply::Status("PONG".into())]), "{line}");
+        watcher.execute(&["PING"]);
+        assert_eq!(watcher.execute(&["EXEC"]), Reply::List(vec![Reply::Status("PONG".into())]), "{line}");
     }
 }
 
@@ -358,7 +358,7 @@ fn a_refusal_invalidates_no_client_side_cache() {
     let server = Server::start();
     let (mut conn, mut cache) = (server.conn(), server.conn());
     refusing_keys(&mut conn);
-    cache.call(&["HELLO", "3"]);
+    cache.execute(&["HELLO", "3"]);
     cache.ok(&["CLIENT", "TRACKING", "ON", "BCAST"]);
     refuse_all(&mut conn);
     change(&mut conn);

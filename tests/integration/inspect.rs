@@ -45,13 +45,13 @@ fn info_shows_the_number_and_age_of_waiters() {
     let mut first = wait(&mut locks, "k");
     first.assert_waits();
     let second = wait(&mut locks, "k");
-    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    let info = locks.conn.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("waiters").int(), 2);
     let oldest = info.field("oldest-wait-ms").int();
     let quiet = i64::try_from(QUIET.as_millis()).unwrap();
     assert!((quiet..quiet + 10_000).contains(&oldest), "{oldest}");
     // The rows agree with it, and with the server's numbers of the clients.
-    let full = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    let full = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     let queue = full.field("queue");
     let ids: Vec<String> = queue.list().iter().map(|row| row.field("client").int().to_string()).collect();
     assert_eq!(ids, [&first.id, &second.id].map(Clone::clone));
@@ -64,7 +64,7 @@ fn info_shows_the_number_and_age_of_waiters() {
     locks.release(token);
     let granted = first.granted();
     assert_eq!(locks.waiters(), 1);
-    let info = locks.conn.call(&["LOCK.INFO", "k"]);
+    let info = locks.conn.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("token").int(), granted);
     assert!(info.field("oldest-wait-ms").int() < oldest + 10_000);
 }
@@ -74,7 +74,7 @@ fn info_shows_waiters_of_a_foreign_value_only() {
     let mut locks = Locks::start();
     locks.conn.ok(&["SET", "k", "foreign", "PX", "30000"]);
     let waiter = wait(&mut locks, "k");
-    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!(info.field("state").text(), "foreign");
     assert!((1..=30_000).contains(&info.field("free-in-ms").int()));
     for field in ["token", "id", "owner", "timestamp", "held-ms", "lease-ms", "overdue-ms", "session"] {
@@ -84,10 +84,10 @@ fn info_shows_waiters_of_a_foreign_value_only() {
     // Becomes another type within one iteration, so that nobody is served in between.
     locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "a"], &["EXEC"]]);
     for options in [&[][..], &["FULL"]] {
-        let reply = locks.conn.call(&[&["LOCK.INFO", "k"], options].concat());
+        let reply = locks.conn.execute(&[&["LOCK.INFO", "k"], options].concat());
         assert!(reply.error().starts_with("WRONGTYPE "), "{reply:?}");
     }
-    let top = locks.conn.call(&["LOCK.TOP"]);
+    let top = locks.conn.execute(&["LOCK.TOP"]);
     assert_eq!(rows(&top), [row(0, "k", 1)]);
     assert!(top.list()[0].field("owner").is_nil() && top.list()[0].field("held-ms").is_nil());
 }
@@ -96,7 +96,7 @@ fn info_shows_waiters_of_a_foreign_value_only() {
 fn a_session_is_shown_while_its_grant_holds() {
     let mut locks = Locks::start();
     let mut holder = locks.server.conn();
-    let id = holder.call(&["CLIENT", "ID"]);
+    let id = holder.execute(&["CLIENT", "ID"]);
     let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]).to_string();
     let session = |locks: &mut Locks| locks.conn.lock("k", "session");
     assert_eq!(session(&mut locks), id);
@@ -116,11 +116,11 @@ fn at_most_a_thousand_rows_are_shown() {
         waiter.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
     }
     locks.until_waiters(1_003);
-    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+    let queue = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("queue");
     assert_eq!(queue.list().len(), 1_000);
     let waited: Vec<i64> = queue.list().iter().map(|row| row.field("waited-ms").int()).collect();
     assert!(waited.windows(2).all(|pair| pair[0] >= pair[1]), "in order");
-    assert_eq!(rows(&locks.conn.call(&["LOCK.TOP"])), [row(0, "k", 1_003)]);
+    assert_eq!(rows(&locks.conn.execute(&["LOCK.TOP"])), [row(0, "k", 1_003)]);
 }
 
 /// A client can choose a name of megabytes.
@@ -134,7 +134,7 @@ fn long_client_names_are_shown_in_the_first_rows_only() {
         conn.ok(&["CLIENT", "SETNAME", &name]);
         wait_for(&mut locks, conn, "k")
     });
-    let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+    let queue = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("queue");
     let shown = queue.list().iter().map(|row| match row.field("name") {
         Reply::Text(name) => name.len(),
         _ => 0,
@@ -146,7 +146,7 @@ fn long_client_names_are_shown_in_the_first_rows_only() {
 #[test]
 fn top_sorts_by_length_then_wait() {
     let mut locks = Locks::start();
-    assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    assert_eq!(locks.conn.execute(&["LOCK.TOP"]), Reply::List(Vec::new()));
     let mut waiters = Vec::new();
     for (key, count) in [("one", 1), ("three", 3), ("two", 2), ("late", 2)] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "30000", "OWNER", key]);
@@ -155,7 +155,7 @@ fn top_sorts_by_length_then_wait() {
         }
     }
     locks.conn.int(&["LOCK.ACQUIRE", "alone", "PX", "30000"]);
-    let top = locks.conn.call(&["LOCK.TOP"]);
+    let top = locks.conn.execute(&["LOCK.TOP"]);
     let expected = [row(0, "three", 3), row(0, "two", 2), row(0, "late", 2), row(0, "one", 1)];
     assert_eq!(rows(&top), expected);
     for row in top.list() {
@@ -164,14 +164,14 @@ fn top_sorts_by_length_then_wait() {
         assert!(row.field("oldest-wait-ms").int() <= row.field("held-ms").int() + 1, "{row:?}");
     }
     for count in 1..=4 {
-        let top = locks.conn.call(&["LOCK.TOP", "COUNT", &count.to_string()]);
+        let top = locks.conn.execute(&["LOCK.TOP", "COUNT", &count.to_string()]);
         assert_eq!(rows(&top), expected[..count]);
     }
     // A client that leaves no longer counts; its reserved place is not a waiter.
-    let kept = locks.conn.call(&["LOCK.ACQUIRE", "one", "PX", "30000", "ID", "7"]);
+    let kept = locks.conn.execute(&["LOCK.ACQUIRE", "one", "PX", "30000", "ID", "7"]);
     assert!(kept.is_nil());
     drop(waiters);
-    until("nobody waits", || (locks.conn.call(&["LOCK.TOP"]) == Reply::List(Vec::new())).then_some(()));
+    until("nobody waits", || (locks.conn.execute(&["LOCK.TOP"]) == Reply::List(Vec::new())).then_some(()));
 }
 
 #[test]
@@ -184,12 +184,12 @@ fn top_shows_ten_by_default() {
         waiters.push(wait(&mut locks, &key));
     }
     for (options, count) in [(&[][..], 10), (&["COUNT", "11"], 11), (&["COUNT", "1000"], 12), (&["COUNT", "1"], 1)] {
-        let top = locks.conn.call(&[&["LOCK.TOP"], options].concat());
+        let top = locks.conn.execute(&[&["LOCK.TOP"], options].concat());
         assert_eq!(top.list().len(), count, "{options:?}");
         assert_eq!(top.list()[0].field("key").text(), "k0", "the one that waits longest");
     }
     for wrong in ["0", "-1", "1001", "99999999999999999999", "18446744073709551617", "many", ""] {
-        let reply = locks.conn.call(&["LOCK.TOP", "COUNT", wrong]);
+        let reply = locks.conn.execute(&["LOCK.TOP", "COUNT", wrong]);
         assert_eq!(reply.error(), "ERR count is not a whole number between 1 and 1000", "{wrong}");
     }
 }
@@ -210,7 +210,7 @@ fn top_reads_every_database_and_keeps_the_selection() {
     }
     locks.conn.ok(&["SELECT", "4"]);
     locks.conn.ok(&["SET", "here", "4"]);
-    let top = locks.conn.call(&["LOCK.TOP"]);
+    let top = locks.conn.execute(&["LOCK.TOP"]);
     assert_eq!(rows(&top), [row(9, "k", 3), row(0, "k", 2), row(2, "k", 1)]);
     for row in top.list() {
         assert_eq!(row.field("owner").text(), format!("of-{}", row.field("db").int()));
@@ -218,9 +218,9 @@ fn top_reads_every_database_and_keeps_the_selection() {
     assert_eq!(locks.conn.text(&["GET", "here"]), "4");
     // In a transaction and in a script too.
     locks.conn.ok(&["MULTI"]);
-    locks.conn.call(&["LOCK.TOP"]);
-    locks.conn.call(&["GET", "here"]);
-    assert_eq!(locks.conn.call(&["EXEC"]).list()[1].text(), "4");
+    locks.conn.execute(&["LOCK.TOP"]);
+    locks.conn.execute(&["GET", "here"]);
+    assert_eq!(locks.conn.execute(&["EXEC"]).list()[1].text(), "4");
     let script = "redis.call('LOCK.TOP') return redis.call('GET', KEYS[1])";
     assert_eq!(locks.conn.text(&["EVAL", script, "1", "here"]), "4");
     assert_eq!(locks.conn.text(&["GET", "here"]), "4");
@@ -235,17 +235,17 @@ fn a_replica_shows_locks_but_no_waiters() {
     let _waiter = wait(&mut locks, "k");
     locks.server.wait_offset(&replica);
     let mut read = replica.conn();
-    let info = read.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = read.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "boss");
     for field in ["session", "waiters", "oldest-wait-ms", "queue"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
-    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    assert_eq!(read.execute(&["LOCK.TOP"]), Reply::List(Vec::new()));
     // A server that was a master until now knows no waiters either.
     locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(locks.conn.call(&["LOCK.TOP"]), Reply::List(Vec::new()));
-    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    assert_eq!(locks.conn.execute(&["LOCK.TOP"]), Reply::List(Vec::new()));
+    let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     for field in ["session", "waiters", "oldest-wait-ms", "queue"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }

@@ -30,7 +30,7 @@ fn until_it(conn: &mut Conn, section: &str, field: &str, is_it: impl Fn(usize) -
 fn for_each(conn: &mut Conn, script: &str) {
     for from in (1..=LOCKS).step_by(1_000) {
         let script = format!("for n = {from}, {} do local key = KEYS[1] .. n {script} end", from + 999);
-        assert_eq!(conn.call(&["EVAL", &script, "1", "k"]), Reply::Nil);
+        assert_eq!(conn.execute(&["EVAL", &script, "1", "k"]), Reply::Nil);
     }
 }
 
@@ -127,7 +127,7 @@ fn an_iteration_counts_cpu_time_without_sleep() {
     let longest = iterations.longest();
     assert!(longest > Duration::from_millis(5), "{longest:?} for five million turns");
     iterations.reset();
-    assert_eq!(conn.call(&["BLPOP", "nobody", "0.3"]), Reply::Nil);
+    assert_eq!(conn.execute(&["BLPOP", "nobody", "0.3"]), Reply::Nil);
     assert_eq!(conn.text(&["PING"]), "PONG");
     let counted = iterations.counted();
     assert!(counted.iterations >= 2 && counted.longest < longest, "{counted}");

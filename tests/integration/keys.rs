@@ -23,10 +23,10 @@ fn several_locks_are_taken_extended_and_released_together() {
     for others in [&["a", "d"][..], &["a", "b"], &["d", "c", "e"]] {
         let count = others.len().to_string();
         let call = [&["LOCK.MACQUIRE", &count], others, &["EX", "10", "ID", "6"]].concat();
-        assert!(conn.call(&call).is_nil(), "{others:?}");
+        assert!(conn.execute(&call).is_nil(), "{others:?}");
     }
     // The ID holds only some of these.
-    assert!(conn.call(&["LOCK.MACQUIRE", "2", "a", "d", "EX", "10", "ID", "5"]).is_nil());
+    assert!(conn.execute(&["LOCK.MACQUIRE", "2", "a", "d", "EX", "10", "ID", "5"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "d", "e"]), 0);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "3", "a", "b", "c", &token, "EX", "20"]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "b", &token]), 1);
@@ -70,7 +70,7 @@ fn each_of_several_locks_has_a_predecessor_of_its_own() {
         };
         for _ in 0..2 {
             let details = |locks: &mut Locks, key| {
-                locks.conn.call(&["LOCK.ACQUIRE", key, "EX", "60", "ID", "7", "DETAILS"]).list().to_vec()
+                locks.conn.execute(&["LOCK.ACQUIRE", key, "EX", "60", "ID", "7", "DETAILS"]).list().to_vec()
             };
             let nobody = [Reply::Int(token), Reply::Nil, Reply::Nil, Reply::Nil];
             assert_eq!(details(&mut locks, "b"), nobody, "nobody let b expire");
@@ -160,29 +160,29 @@ fn one_forbidden_key_refuses_the_command() {
     let mut conn = server.conn();
     conn.ok(&["AUTH", "app", "any"]);
     for call in CALLS {
-        let keys = conn.call(&[&["COMMAND", "GETKEYS"], call].concat());
+        let keys = conn.execute(&[&["COMMAND", "GETKEYS"], call].concat());
         assert_eq!(keys.list().iter().map(Reply::text).collect::<Vec<_>>(), ["app:a", "app:b"], "{call:?}");
-        assert!(!matches!(conn.call(call), Reply::Error(_)), "{call:?}");
+        assert!(!matches!(conn.execute(call), Reply::Error(_)), "{call:?}");
         for at in [2, 3] {
             let mut other = call.to_vec();
             other[at] = "other";
-            assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
+            assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
         }
     }
     for wrong in ["0", "-1", "5", "1025", "99999999999999999999", "x"] {
         let call = ["COMMAND", "GETKEYS", "LOCK.MRELEASE", wrong, "a", "b", "1"];
-        assert!(conn.call(&call).error().starts_with("ERR "), "{wrong}");
+        assert!(conn.execute(&call).error().starts_with("ERR "), "{wrong}");
     }
     assert_eq!(admin.int(&["EXISTS", "other"]), 0);
     // The command itself refuses an invalid number of keys.
-    assert!(conn.call(&["LOCK.MACQUIRE", "9", "app:a", "EX", "60"]).error().contains("numkeys"));
+    assert!(conn.execute(&["LOCK.MACQUIRE", "9", "app:a", "EX", "60"]).error().contains("numkeys"));
 }
 
 #[test]
 fn each_key_needs_permission_for_its_access() {
     let server = Server::start();
     let mut admin = server.conn();
-    if admin.call(&["ACL", "SETUSER", "mixed", "on", "nopass", "%RW~app:a", "%W~app:b", "%R~app:c", "+@all"])
+    if admin.execute(&["ACL", "SETUSER", "mixed", "on", "nopass", "%RW~app:a", "%W~app:b", "%R~app:c", "+@all"])
         != Reply::Status("OK".into())
     {
         eprintln!("skipped: this server has no key permissions for reading or writing alone");
@@ -192,19 +192,19 @@ fn each_key_needs_permission_for_its_access() {
     conn.ok(&["AUTH", "mixed", "any"]);
     // MACQUIRE reads and writes all of the keys; the other commands only write them.
     let [take, extend, release] = CALLS;
-    assert!(conn.call(take).error().starts_with("NOPERM "));
+    assert!(conn.execute(take).error().starts_with("NOPERM "));
     assert_eq!(conn.int(extend), 0);
     assert_eq!(conn.int(release), 0);
     for call in CALLS {
         let mut other = call.to_vec();
         other[3] = "app:c";
-        assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
+        assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
         // Even if the number of keys is written differently, and in a transaction.
         other[1] = "02";
-        assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
+        assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
         conn.ok(&["MULTI"]);
-        assert!(conn.call(&other).error().starts_with("NOPERM "), "{other:?}");
-        assert!(conn.call(&["EXEC"]).error().starts_with("EXECABORT "));
+        assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
+        assert!(conn.execute(&["EXEC"]).error().starts_with("EXECABORT "));
     }
     assert_eq!(admin.int(&["DBSIZE"]), 0);
 }
@@ -220,9 +220,9 @@ fn keys_of_a_cluster_share_a_slot() {
         &["LOCK.MEXTEND", "2", &elsewhere[1], "{s}a", &token, "PX", "5"],
         &["LOCK.MRELEASE", "2", "{s}a", &elsewhere[2], &token],
     ] {
-        assert!(conn.call(call).error().starts_with("CROSSSLOT "), "{call:?}");
+        assert!(conn.execute(call).error().starts_with("CROSSSLOT "), "{call:?}");
     }
     let mut other = cluster.other_master("{s}a").conn();
-    assert!(other.call(&["LOCK.MRELEASE", "2", "{s}a", "{s}b", &token]).error().starts_with("MOVED "));
+    assert!(other.execute(&["LOCK.MRELEASE", "2", "{s}a", "{s}b", &token]).error().starts_with("MOVED "));
     assert_eq!(conn.int(&["LOCK.MRELEASE", "2", "{s}a", "{s}b", &token]), 2);
 }

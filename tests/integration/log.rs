@@ -50,7 +50,7 @@ fn a_grace_is_logged_when_it_begins_and_ends() {
     let left: u64 = line[BEGUN.len()..].split(' ').next().unwrap().parse().unwrap();
     assert!((1..=1500).contains(&left), "{line}");
     let mut conn = server.conn();
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1"]).error().starts_with("GRACE "));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1"]).error().starts_with("GRACE "));
     until("it has ended too", || (count(&server, ENDED) == 2).then_some(()));
     // Without a grace there is nothing to log.
     assert_eq!((count(&master, BEGUN), count(&master, ENDED)), (0, 0), "{}", master.log());
@@ -73,12 +73,12 @@ fn the_end_of_a_grace_says_what_it_refused() {
         &["LOCK.MACQUIRE", "2", "k", "l", "PX", "1"],
         &["LOCK.RECOVER", "expired", "PX", "1"],
     ] {
-        assert!(conn.call(call).error().starts_with("GRACE this server"), "{call:?}");
+        assert!(conn.execute(call).error().starts_with("GRACE this server"), "{call:?}");
     }
     // Not refused because of the grace: the lock is held, or the lease is always too long.
     conn.ok(&["SET", "held", "somebody's"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "held", "PX", "1"]).is_nil());
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60"]).error().starts_with("GRACE lease"));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "held", "PX", "1"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]).error().starts_with("GRACE lease"));
     let _waits = server.waiter(&["LOCK.ACQUIRE", "held", "PX", "1", "WAIT", "60000"]);
     assert_eq!(conn.info("lock", "lock_grace_refusals").as_deref(), Some("3"));
     until("the grace has ended", || (count(&server, ENDED) == 1).then_some(()));

@@ -111,7 +111,7 @@ static KNOWN: [Known; 13] = [
 
 /// The reply of COMMAND INFO for one command: six or seven parts before 7.0, ten since.
 fn info(conn: &mut Conn, name: &str) -> Vec<Reply> {
-    conn.call(&["COMMAND", "INFO", name]).list()[0].list().to_vec()
+    conn.execute(&["COMMAND", "INFO", name]).list()[0].list().to_vec()
 }
 
 /// Whether the server describes commands in full (7.0); if not, says that `what` is skipped.
@@ -126,7 +126,7 @@ fn describes(conn: &mut Conn, what: &str) -> bool {
 /// Whether the server lets a module add an ACL category (Redis 7.4, Valkey 8); if not, says that
 /// `what` is skipped.
 pub fn has_category(conn: &mut Conn, what: &str) -> bool {
-    let has = matches!(conn.call(&["ACL", "CAT", "lock"]), Reply::List(_));
+    let has = matches!(conn.execute(&["ACL", "CAT", "lock"]), Reply::List(_));
     if !has {
         eprintln!("skipped: {what}: a module cannot add an ACL category to this server");
     }
@@ -179,7 +179,7 @@ fn getkeys_and_getkeysandflags_find_the_keys() {
     let (_server, mut conn) = Server::connected();
     let is_full = describes(&mut conn, "COMMAND GETKEYSANDFLAGS");
     for known in &KNOWN {
-        let mut get = |what: &str| conn.call(&[&["COMMAND", what, known.name], known.example].concat());
+        let mut get = |what: &str| conn.execute(&[&["COMMAND", what, known.name], known.example].concat());
         let reply = get("GETKEYS");
         let Some(flags) = known.key else {
             assert!(reply.error().starts_with("ERR "), "{}: {reply:?}", known.name);
@@ -200,7 +200,7 @@ fn getkeys_and_getkeysandflags_find_the_keys() {
 #[test]
 fn every_command_of_the_module_is_known_here() {
     let (_server, mut conn) = Server::connected();
-    let all = conn.call(&["COMMAND"]);
+    let all = conn.execute(&["COMMAND"]);
     let names = all.list().iter().map(|command| command.list()[0].text());
     let ours = sorted(names.filter(|name| name.starts_with("lock.")));
     assert_eq!(ours, sorted(KNOWN.iter().map(|known| known.name)));
@@ -219,7 +219,7 @@ fn options(arguments: &Value) -> Vec<String> {
 fn help_shows_every_command_with_the_options_of_its_documentation() {
     let (_server, mut conn) = Server::connected();
     let descriptions = descriptions();
-    let help: Vec<_> = conn.call(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
+    let help: Vec<_> = conn.execute(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
     for known in &KNOWN {
         let verb = known.name.trim_start_matches("lock.").to_uppercase();
         // CANCEL has one line for each of its forms.
@@ -244,14 +244,14 @@ fn acl_categories_match_those_of_the_server_and_lock() {
         assert_eq!(words(&info(&mut conn, known.name)[6]), known.categories(), "{}", known.name);
     }
     let all = sorted(KNOWN.iter().map(|known| known.name));
-    let mut in_category = |name: &str| words(&conn.call(&["COMMAND", "LIST", "FILTERBY", "ACLCAT", name]));
+    let mut in_category = |name: &str| words(&conn.execute(&["COMMAND", "LIST", "FILTERBY", "ACLCAT", name]));
     assert_eq!(in_category("lock"), all, "and no command of the server");
     for category in ["admin", "dangerous"] {
         let listed = in_category(category);
         let ours: Vec<_> = listed.iter().filter(|name| name.starts_with("lock.")).collect();
         assert_eq!(ours, ["lock.top"], "{category}");
     }
-    let listed = words(&conn.call(&["ACL", "CAT", "lock"]));
+    let listed = words(&conn.execute(&["ACL", "CAT", "lock"]));
     if listed.is_empty() {
         eprintln!("skipped: ACL CAT lock: this server shows only its own commands there");
     } else {
@@ -264,8 +264,8 @@ fn acl_categories_match_those_of_the_server_and_lock() {
 fn the_arguments_of_the_examples_are_enough() {
     let (_server, mut conn) = Server::connected();
     for known in &KNOWN {
-        let right = conn.call(&[&[known.name], known.example].concat());
+        let right = conn.execute(&[&[known.name], known.example].concat());
         assert!(!matches!(right, Reply::Error(_)), "{}: {right:?}", known.name);
     }
-    assert!(conn.call(&["LOCK.TOP", "COUNT"]).error().starts_with("ERR syntax error"));
+    assert!(conn.execute(&["LOCK.TOP", "COUNT"]).error().starts_with("ERR syntax error"));
 }

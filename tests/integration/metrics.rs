@@ -110,9 +110,9 @@ fn grants_refusals_and_extends() {
     let mut scene = Scene::new();
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "7"]);
     scene.moves(&[("grants", 1)]);
-    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
     scene.moves(&[("refusals", 1)]);
-    assert!(scene.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
     scene.moves(&[("refusals", 1)]);
     let token = scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "7"]).to_string();
     scene.moves(&[("extends", 1)]);
@@ -121,11 +121,11 @@ fn grants_refusals_and_extends() {
     assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
     scene.moves(&[("extends", 1)]);
     // Inspecting and invalid commands do not count.
-    scene.conn.call(&["LOCK.INFO", "k", "FULL"]);
-    scene.conn.call(&["LOCK.CHECK", "k", &token]);
-    scene.conn.call(&["LOCK.TOP"]);
-    scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "0"]).error();
-    scene.conn.call(&["LOCK.RELEASE", "k", "x"]).error();
+    scene.conn.execute(&["LOCK.INFO", "k", "FULL"]);
+    scene.conn.execute(&["LOCK.CHECK", "k", &token]);
+    scene.conn.execute(&["LOCK.TOP"]);
+    scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "0"]).error();
+    scene.conn.execute(&["LOCK.RELEASE", "k", "x"]).error();
     scene.moves(&[]);
 }
 
@@ -155,9 +155,9 @@ fn recoveries_by_either_command_are_grants_too() {
     scene.inspect();
     scene.conn.int(&["LOCK.ACQUIRE", "a", "EX", "5"]);
     scene.moves(&[("grants", 1), ("recoveries", 1)]);
-    assert_eq!(scene.conn.call(&["LOCK.RECOVER", "b", "EX", "5"]).list().len(), 4);
+    assert_eq!(scene.conn.execute(&["LOCK.RECOVER", "b", "EX", "5"]).list().len(), 4);
     scene.moves(&[("grants", 1), ("recoveries", 1)]);
-    assert!(scene.conn.call(&["LOCK.RECOVER", "nothing", "EX", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.RECOVER", "nothing", "EX", "5"]).is_nil());
     scene.moves(&[("refusals", 1)]);
 }
 
@@ -166,9 +166,9 @@ fn foreign_values_met() {
     let mut scene = Scene::new();
     scene.conn.ok(&["SET", "k", "somebody's"]);
     scene.moves(&[]);
-    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "5"]).is_nil());
     scene.moves(&[("foreign_values_met", 1), ("refusals", 1)]);
-    assert!(scene.conn.call(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.RECOVER", "k", "EX", "5"]).is_nil());
     scene.moves(&[("foreign_values_met", 1), ("refusals", 1)]);
 }
 
@@ -227,7 +227,7 @@ fn grants_that_nobody_received() {
         scene.conn.ok(&["MULTI"]);
         scene.conn.text(&["LOCK.RELEASE", "k", &token]);
         scene.conn.text(&["CLIENT", "KILL", "ID", &client]);
-        assert_eq!(scene.conn.call(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
+        assert_eq!(scene.conn.execute(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
         until("the lock is free again", || (scene.conn.int(&["EXISTS", "k"]) == 0).then_some(()));
         let mut expected = vec![("blocked", -1), ("grants", 1), ("hand_offs", 1), ("longest_queue", -1)];
         expected.extend((place == 1).then_some(("places", 1)));
@@ -254,9 +254,9 @@ fn time_outs_and_places_that_are_kept_and_resumed() {
     scene.moves(&[("places_resumed", 1), ("refusals", 1)]);
 
     // An attempt that does not wait gets a reserved place as well.
-    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
     scene.moves(&[("places", 1), ("refusals", 1)]);
-    assert!(scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
+    assert!(scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "5"]).is_nil());
     scene.moves(&[("refusals", 1)]);
 }
 
@@ -265,7 +265,7 @@ fn cancels_an_attempt_in_every_state() {
     let mut scene = Scene::new();
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "1"]);
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);
-    scene.conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
+    scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
     scene.inspect();
     // Each ID is barred for a while, which counts as a place.
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "99"]), 0);
@@ -290,7 +290,7 @@ fn deadlocks_and_sessions_that_ended() {
     a.send(&["LOCK.ACQUIRE", "b", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut scene.conn, "waiters") == 1).then_some(()));
     scene.inspect();
-    let reply = b.call(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
+    let reply = b.execute(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
     assert!(reply.error().starts_with("DEADLOCK "), "{reply:?}");
     scene.moves(&[("deadlocks", 1), ("refusals", 1)]);
 
@@ -409,6 +409,6 @@ fn info_shows_the_grace_and_its_misconfiguration() {
     until("it gets less", || (number(&mut conn, "grace_left_ms") < left).then_some(()));
     // Without min-replicas-to-write, the grace does not stop two masters from granting the same lock.
     until("it is found", || (number(&mut conn, "grace_misconfigured") == 1).then_some(()));
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "500"]).error().starts_with("GRACE "));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "500"]).error().starts_with("GRACE "));
     assert_eq!(number(&mut conn, "grants"), 0);
 }

@@ -33,12 +33,12 @@ fn tokens_like_times() -> Vec<(&'static str, String)> {
 fn a_numeric_token_with_an_expiry_is_never_stolen() {
     let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
-        conn.call(&["DEL", "a"]);
+        conn.execute(&["DEL", "a"]);
         conn.ok(&["SET", "a", &token, "NX", "PX", "30000"]);
         let expiry = expire_at_ms(&mut conn, "a");
-        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil(), "{what}");
-        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "ID", "42", "DETAILS"]).is_nil(), "{what}");
-        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil(), "{what}");
+        assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil(), "{what}");
+        assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "ID", "42", "DETAILS"]).is_nil(), "{what}");
+        assert!(conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil(), "{what}");
         for number in ["0", "42", "1000000007", "1234567890123456"] {
             assert_eq!(conn.int(&["LOCK.EXTEND", "a", number, "EX", "30"]), 0, "{what}");
             assert_eq!(conn.int(&["LOCK.RELEASE", "a", number]), 0, "{what}");
@@ -56,7 +56,7 @@ fn a_past_timestamp_without_expiry_is_taken_over() {
     let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
-        let granted = !conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
+        let granted = !conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
         // A counter of 1000000007 looks the same as a second of 2001: the contract says so.
         let has_passed = !matches!(what, "a counter" | "random letters" | "seconds to come");
         assert_eq!(granted, has_passed, "{what}: {token}");
@@ -69,8 +69,8 @@ fn a_classic_lock_ends_at_its_timestamp_in_every_unit() {
     for unit_ns in [1, 1000, 1_000_000, 1_000_000_000] {
         let timestamp = (now_ns() + 60_000_000_000) / unit_ns;
         conn.ok(&["SET", "a", &timestamp.to_string()]);
-        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil());
-        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30"]).is_nil());
+        assert!(conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
         assert_eq!(conn.state("a"), "held");
         assert_eq!(conn.text(&["GET", "a"]), timestamp.to_string());
     }
@@ -107,7 +107,7 @@ fn a_classic_client_in_milliseconds_steals_as_documented() {
 fn ends_at(conn: &mut Conn, timestamp_us: u128) {
     let timestamp_us = i64::try_from(timestamp_us).unwrap();
     let details = until("the lock ends at its timestamp", || {
-        let reply = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+        let reply = conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
         (!reply.is_nil()).then_some(reply)
     });
     assert!(server_time_us(conn) >= timestamp_us);

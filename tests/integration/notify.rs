@@ -20,7 +20,7 @@ mod standstill;
 mod stream;
 mod unclaimed;
 
-use crate::waiting::{is_silent, Locks, QUIET};
+use crate::waiting::{no_reply_within, Locks, QUIET};
 use testkit::{skipped, until, Conn, Reply, Server};
 
 /// The channel of the attempts.
@@ -37,7 +37,7 @@ impl Subscriber {
     }
 
     pub fn on(mut conn: Conn, subscribe: &str, channel: &str) -> Self {
-        let reply = conn.call(&[subscribe, channel]);
+        let reply = conn.execute(&[subscribe, channel]);
         assert_eq!(reply.list()[2], Reply::Int(1), "{reply:?}");
         Self { conn }
     }
@@ -57,7 +57,7 @@ impl Subscriber {
     /// Asserts that no message comes.
     #[track_caller]
     pub fn gets_nothing(&mut self) {
-        assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
+        assert!(no_reply_within(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }
 }
 
@@ -87,8 +87,8 @@ impl Queue {
     }
 
     /// Sends a command on the controlling connection.
-    pub fn call(&mut self, args: &[&str]) -> Reply {
-        self.locks.conn.call(args)
+    pub fn execute(&mut self, args: &[&str]) -> Reply {
+        self.locks.conn.execute(args)
     }
 
     /// An attempt asks for `k` for 30 s, and waits as long.
@@ -102,7 +102,7 @@ impl Queue {
     pub fn ask_with(&mut self, command: &[&str], id: &str, more: &[&str]) {
         let channel: &[&str] =
             if more.iter().any(|word| word.ends_with("NOTIFY")) { &[] } else { &["NOTIFY", CHANNEL] };
-        let reply = self.call(&[command, &["PX", "30000", "WAIT", "30000", "ID", id], channel, more].concat());
+        let reply = self.execute(&[command, &["PX", "30000", "WAIT", "30000", "ID", id], channel, more].concat());
         assert_eq!(reply, waiting(), "{command:?} {id} {more:?}");
     }
 
@@ -124,7 +124,7 @@ impl Queue {
     pub fn hold_until(&mut self, options: &[&str], ask: impl FnOnce(&mut Self)) -> i64 {
         let token = self.locks.conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], options].concat());
         ask(self);
-        assert_eq!(self.call(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "20"]).int(), 1);
+        assert_eq!(self.execute(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "20"]).int(), 1);
         token
     }
 

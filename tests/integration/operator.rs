@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use testkit::{module, project_file, temp_dir, until, Conn, Options, Reply, Server};
 
 fn setting(conn: &mut Conn, name: &str) -> String {
-    conn.call(&["CONFIG", "GET", name]).field(name).text()
+    conn.execute(&["CONFIG", "GET", name]).field(name).text()
 }
 
 /// The values of all settings, in the order of docs/OPERATING.md.
@@ -48,23 +48,23 @@ fn config_set_accepts_exactly_the_bounds() {
         }
         let beyond = |value: &str, by: i64| (value.parse::<i64>().unwrap() + by).to_string();
         for wrong in [beyond(least, -1), beyond(most, 1)] {
-            let reply = conn.call(&["CONFIG", "SET", name, &wrong]);
+            let reply = conn.execute(&["CONFIG", "SET", name, &wrong]);
             let text = reply.error();
             let says = [name, least, most].iter().all(|part| text.contains(part));
             assert!(text.starts_with("ERR ") && says, "{name} {wrong}: {text}");
         }
         for wrong in ["", "abc", "1.5", "1s", "1 2", "0x10", "99999999999999999999"] {
-            let reply = conn.call(&["CONFIG", "SET", name, wrong]);
+            let reply = conn.execute(&["CONFIG", "SET", name, wrong]);
             assert!(reply.error().contains(name), "{name} {wrong}: {reply:?}");
         }
         assert_eq!(setting(&mut conn, name), default);
     }
-    assert!(conn.call(&["CONFIG", "SET", "lock.nonsense", "1"]).error().contains("lock.nonsense"));
+    assert!(conn.execute(&["CONFIG", "SET", "lock.nonsense", "1"]).error().contains("lock.nonsense"));
     // Two at once, one of them invalid: neither is set.
-    assert!(matches!(conn.call(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.place-ms", "-1"]), Reply::Error(_)));
+    assert!(matches!(conn.execute(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.place-ms", "-1"]), Reply::Error(_)));
     assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
     // And twice the same.
-    let reply = conn.call(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.margin-ms", "6"]);
+    let reply = conn.execute(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.margin-ms", "6"]);
     assert!(reply.error().contains("lock.margin-ms"), "{reply:?}");
     assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
 }
@@ -228,7 +228,7 @@ fn an_old_server_fails_to_load_with_one_line() {
 #[test]
 fn module_list_and_the_log_have_the_version() {
     let (server, mut conn) = Server::connected();
-    let list = conn.call(&["MODULE", "LIST"]);
+    let list = conn.execute(&["MODULE", "LIST"]);
     let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");
     let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<i64>().unwrap());
     assert_eq!(ours.field("ver").int(), version.fold(0, |all, part| all * 100 + part));

@@ -273,7 +273,7 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
     let (server, mut conn) = start();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     // Redis 6 has no CONFIG of modules.
-    let settings = conn.call(&margin) != Reply::List(vec![]);
+    let settings = conn.execute(&margin) != Reply::List(vec![]);
     if settings {
         conn.ok(&["CONFIG", "SET", "lock.margin-ms", "250"]);
     }
@@ -286,12 +286,12 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
 
     // A server does not start with settings of a module that it does not load.
     said(&line("disable"));
-    assert!(matches!(start().1.call(&["LOCK.ACQUIRE", "k", "EX", "60"]), Reply::Error(_)));
+    assert!(matches!(start().1.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]), Reply::Error(_)));
 
     said(&line("enable"));
     let (_server, mut conn) = start();
     if settings {
-        assert_eq!(conn.call(&margin).field("lock.margin-ms").text(), "250");
+        assert_eq!(conn.execute(&margin).field("lock.margin-ms").text(), "250");
     }
     fs::remove_dir_all(&dir).unwrap();
 }

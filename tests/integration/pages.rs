@@ -38,7 +38,7 @@ fn the_settings_are_those_of_the_table() {
     }
     let shown: BTreeMap<String, String> =
         settings().iter().map(|[name, default, ..]| (name.to_string(), default.to_string())).collect();
-    let reply = conn.call(&["CONFIG", "GET", "lock.*"]);
+    let reply = conn.execute(&["CONFIG", "GET", "lock.*"]);
     let real: BTreeMap<String, String> = reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
     assert_eq!(shown, real);
 }
@@ -65,7 +65,7 @@ fn the_commands_are_those_of_the_server() {
             forms.into_iter().map(str::to_string)
         })
         .collect();
-    let help = conn.call(&["LOCK.HELP"]);
+    let help = conn.execute(&["LOCK.HELP"]);
     // The first line has what they have in common.
     let said: BTreeSet<String> = help.list()[1..]
         .iter()
@@ -80,7 +80,7 @@ fn the_commands_are_those_of_the_server() {
     };
     assert_eq!(table, names(&said));
     if !conn.is_before_7() {
-        let list = conn.call(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
+        let list = conn.execute(&["COMMAND", "LIST", "FILTERBY", "MODULE", "lock"]);
         assert_eq!(table, list.list().iter().map(|name| name.text().to_uppercase()).collect());
     }
 }

@@ -73,15 +73,15 @@ fn the_aof_holds_set_and_del_and_no_refusal() {
     let mut conn = server.conn();
     let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
     let granted = set_of(&mut conn, "a");
-    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
-    assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "60"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+    assert!(conn.execute(&["LOCK.RECOVER", "a", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "60"]), 1);
     let extended = set_of(&mut conn, "a");
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", "1"]), 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 0);
     conn.ok(&["SET", "a", "1700000000"]);
-    conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).list();
+    conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).list();
     let recovered = set_of(&mut conn, "a");
     assert_eq!(
         aof(&data.0, ".incr."),
@@ -98,7 +98,7 @@ fn the_aof_holds_set_and_del_and_no_refusal() {
 
 /// Waits until the AOF has been rewritten.
 fn rewrite(conn: &mut Conn) {
-    conn.call(&["BGREWRITEAOF"]);
+    conn.execute(&["BGREWRITEAOF"]);
     until("the AOF is rewritten", || {
         let info = conn.text(&["INFO", "persistence"]);
         let done = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
@@ -123,7 +123,8 @@ fn a_rewritten_aof_has_the_lock_as_a_string() {
 /// What a key holds, and its native expiry.
 fn content(conn: &mut Conn, key: &str) -> (Reply, i64) {
     let is_set = conn.text(&["TYPE", key]) == "zset";
-    let content = if is_set { conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]) } else { conn.call(&["GET", key]) };
+    let content =
+        if is_set { conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]) } else { conn.execute(&["GET", key]) };
     (content, expire_at_ms(conn, key))
 }
 
@@ -162,19 +163,19 @@ fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Co
     for (db, kind, token, brief, short) in held {
         let _row = Row::of(kind);
         conn.ok(&["SELECT", &db.to_string()]);
-        let info = conn.call(&["LOCK.INFO", "k"]);
+        let info = conn.execute(&["LOCK.INFO", "k"]);
         assert_eq!((info.field("state").text(), info.field("owner").text()), ("held".into(), "worker-1".into()));
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "300"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "300"]).is_nil());
         assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
         assert_eq!(kind.take(&mut conn, &["EX", "300", "ID", "42"]), token, "the same attempt");
         // The limit holds until the other lease is over.
         if let Some(short) = short {
-            let details = until("its place is free", || match conn.call(&kind.acquire(&["EX", "60", "DETAILS"])) {
+            let details = until("its place is free", || match conn.execute(&kind.acquire(&["EX", "60", "DETAILS"])) {
                 Reply::Nil => None,
                 details => Some(details),
             });
             assert_eq!(details.list()[2..], [Reply::Int(short.parse().unwrap()), Reply::Text(b"bob".to_vec())]);
-            assert!(conn.call(&kind.acquire(&["EX", "60"])).is_nil(), "two hold it again");
+            assert!(conn.execute(&kind.acquire(&["EX", "60"])).is_nil(), "two hold it again");
             kind.release(&mut conn, &details.list()[0].int().to_string());
         }
         assert_eq!(conn.int(&kind.command("EXTEND", &[&token, "EX", "600"])), 1);
@@ -183,7 +184,7 @@ fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Co
         assert!(next > token, "{next} after {token}");
         // What expired while no server ran is recovered afterwards.
         until_expired(&mut conn, "brief");
-        let details = conn.call(&["LOCK.RECOVER", "brief", "EX", "30"]);
+        let details = conn.execute(&["LOCK.RECOVER", "brief", "EX", "30"]);
         let end = brief.parse::<i64>().unwrap() + 300_000;
         let overdue_ms = (server_time_us(&mut conn) - end) / 1000;
         assert!((0..=overdue_ms).contains(&details.list()[1].int()), "{details:?}");
@@ -238,8 +239,8 @@ fn a_retention_can_end_while_the_server_is_down() {
         let mut conn = server.conn();
         assert!(server_time_us(&mut conn) > timestamp);
         assert_eq!(conn.state("a"), "free");
-        assert!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
-        let details = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+        assert!(conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil());
+        let details = conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
         assert!(details.list()[0].int() > token.parse().unwrap());
         assert!(details.list()[1..].iter().all(Reply::is_nil), "{details:?}");
     }
@@ -251,7 +252,7 @@ fn a_lock_can_be_dumped_restored_copied_and_renamed() {
     let mut conn = server.conn();
     let token = acquire(&mut conn, &["a", "EX", "30", "OWNER", "worker-1"]);
     let (value, expiry) = (conn.text(&["GET", "a"]), expire_at_ms(&mut conn, "a").to_string());
-    let Reply::Text(dump) = conn.call(&["DUMP", "a"]) else { panic!("no dump") };
+    let Reply::Text(dump) = conn.execute(&["DUMP", "a"]) else { panic!("no dump") };
     assert_eq!(conn.int(&["DEL", "a"]), 1);
     conn.ok(&[b"RESTORE", &b"a"[..], expiry.as_bytes(), &dump, b"ABSTTL"]);
     conn.ok(&[b"RESTORE", &b"for-ever"[..], b"0", &dump]);
@@ -260,7 +261,7 @@ fn a_lock_can_be_dumped_restored_copied_and_renamed() {
     conn.ok(&["RENAME", "moved", "renamed"]);
     for key in ["a", "for-ever", "copied", "renamed"] {
         assert_eq!(conn.text(&["GET", key]), value);
-        assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "30"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", key, "EX", "30"]).is_nil());
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
 }
@@ -274,7 +275,7 @@ fn the_data_is_readable_without_the_module() {
         let mut conn = server.conn();
         acquire(&mut conn, &["a", "EX", "300", "ID", "42", "OWNER", "worker-1"]);
         conn.ok(&["SET", "b", "1700000000"]);
-        conn.call(&["LOCK.RECOVER", "b", "EX", "300"]).list();
+        conn.execute(&["LOCK.RECOVER", "b", "EX", "300"]).list();
         let gone = acquire(&mut conn, &["gone", "EX", "300"]);
         assert_eq!(conn.int(&["LOCK.RELEASE", "gone", &gone]), 1);
         let shared = acquire(&mut conn, &["shared", "EX", "600", "SHARED", "OWNER", "alice"]);
@@ -290,7 +291,7 @@ fn the_data_is_readable_without_the_module() {
         let mut conn = plain.conn();
         assert_eq!(locks(&mut conn), before);
         assert_eq!(conn.int(&["DBSIZE"]), 3);
-        assert!(conn.call(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
+        assert!(conn.execute(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
         // One decimal number for any reader, as long as there is no owner.
         let value = before[1].0.text();
         let until_s: f64 = value.parse().unwrap();

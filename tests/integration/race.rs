@@ -24,7 +24,7 @@ fn request(round: usize) -> &'static [&'static str] {
 
 /// Sends this round's request and gives the details if it was granted.
 fn contend(conn: &mut Conn, round: usize) -> Option<Vec<Reply>> {
-    match conn.call(request(round)) {
+    match conn.execute(request(round)) {
         Reply::Nil => None,
         Reply::List(details) => Some(details),
         other => panic!("round {round}: {other:?}"),

@@ -103,7 +103,7 @@ fn every_lost_leader_has_one_successor() {
         nodes.push(start_with(&python, LEADER, &server, &[lease]));
         // Queued in this order.
         until("it leads or waits", || {
-            let info = conn.call(&["LOCK.INFO", "chief"]);
+            let info = conn.execute(&["LOCK.INFO", "chief"]);
             (info.field("state").text() == "held" && info.field("waiters").int() == number).then_some(())
         });
     }
@@ -144,7 +144,7 @@ fn an_idempotency_key_has_one_result_whoever_asks() {
     let Some((_server, mut conn, [mut first, mut second])) = machines(PAYMENT) else { return };
     assert_eq!(first.ask("60"), "pays");
     second.say("60");
-    let info = |conn: &mut testkit::Conn| conn.call(&["LOCK.INFO", "{order-7}:lock"]);
+    let info = |conn: &mut testkit::Conn| conn.execute(&["LOCK.INFO", "{order-7}:lock"]);
     until("the second waits", || (info(&mut conn).field("waiters").int() == 1).then_some(()));
     assert_eq!(first.ask("receipt-1"), "receipt-1");
     assert_eq!(second.hear(), "receipt-1", "it did not pay again");
@@ -222,7 +222,7 @@ fn jobs_of_a_customer_run_one_by_one_in_order() {
     for worker in &workers {
         assert_eq!(worker.hear(), "True");
     }
-    let log = conn.call(&["LRANGE", "log", "0", "-1"]);
+    let log = conn.execute(&["LRANGE", "log", "0", "-1"]);
     let log: Vec<String> = log.list().iter().map(testkit::Reply::text).collect();
     assert_eq!(log, expected);
 }

@@ -29,8 +29,8 @@ fn without_commands_that_it_does_not_need_the_module_works() {
     let away = ["FLUSHALL", "FLUSHDB", "KEYS", "CONFIG", "DEBUG", "RENAME", "UNLINK", "GETSET", "EXPIRE"];
     let args: Vec<&str> = away.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
     let (_server, mut conn) = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).connected();
-    assert!(conn.call(&["CONFIG", "GET", "maxclients"]).error().starts_with("ERR unknown command"));
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("GRACE lease is longer"));
+    assert!(conn.execute(&["CONFIG", "GET", "maxclients"]).error().starts_with("ERR unknown command"));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("GRACE lease is longer"));
     let (_server, mut conn) = Server::with().args(&args).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "5"]).to_string();
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 1);
@@ -44,7 +44,7 @@ fn refusing() -> Option<Locks> {
     };
     let mut locks = Locks::on(Server::with().module_args(&["margin-ms", "0"]).start());
     locks.conn.ok(&["MODULE", "LOAD", filter.to_str().unwrap()]);
-    assert!(matches!(locks.conn.call(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses");
+    assert!(matches!(locks.conn.execute(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses");
     Some(locks)
 }
 
@@ -71,7 +71,7 @@ fn an_unwritable_lock_delays_no_other_and_is_logged_once() {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "100"]);
         waiter(&locks, key).read().int();
     }
-    assert!(stuck.silent_for(std::time::Duration::from_millis(100)));
+    assert!(stuck.no_reply_within(std::time::Duration::from_millis(100)));
     assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));
     // When the server lets it be written, it goes on.
     locks.conn.ok(&["MODULE", "UNLOAD", "refuse"]);

@@ -28,7 +28,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
         &["LOCK.RELEASE", "a", &token],
     ];
     for command in writes {
-        let reply = read.call(command);
+        let reply = read.execute(command);
         assert!(reply.error().starts_with("READONLY "), "{command:?}: {reply:?}");
     }
     assert_eq!(read.text(&["GET", "a"]), value);
@@ -36,7 +36,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
     let left = read.int(&["LOCK.CHECK", "a", &token]);
     assert!((1..=30_000).contains(&left), "{left}");
     assert_eq!(read.int(&["LOCK.CHECK", "a", "1"]), 0);
-    let info = read.call(&["LOCK.INFO", "a"]);
+    let info = read.execute(&["LOCK.INFO", "a"]);
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "worker-1");
     assert_eq!(info.field("token").int().to_string(), token);
@@ -59,19 +59,19 @@ fn a_replica_has_the_same_holders() {
     let all = acquire_all(&mut conn, &["a", "b"], &["EX", "60"]);
     master.wait_offset(&replica);
     let set = ["ZRANGE", "k", "0", "-1", "WITHSCORES"];
-    assert_eq!(there.call(&set), conn.call(&set));
+    assert_eq!(there.execute(&set), conn.execute(&set));
     assert!(there.int(&["LOCK.CHECK", "k", &tokens[20]]) > 250_000);
     assert_eq!(there.int(&["LOCK.CHECK", "k", &tokens[7]]), 0);
     assert!(there.int(&["LOCK.CHECK", "b", &all]) > 0);
     conn.int(&["LOCK.EXTEND", "k", &tokens[10], "EX", "200"]);
     master.wait_offset(&replica);
     assert!(there.int(&["LOCK.CHECK", "k", &tokens[10]]) > 150_000);
-    assert_eq!(there.call(&["LOCK.INFO", "k", "FULL"]).field("holders").list().len(), 39);
+    assert_eq!(there.execute(&["LOCK.INFO", "k", "FULL"]).field("holders").list().len(), 39);
 }
 
 /// The commands of the module that write, as the server knows them.
 fn commands_that_write(conn: &mut Conn) -> Vec<String> {
-    let Reply::List(all) = conn.call(&["COMMAND"]) else { panic!("a list of commands") };
+    let Reply::List(all) = conn.execute(&["COMMAND"]) else { panic!("a list of commands") };
     let ours = all.iter().map(Reply::list).filter(|command| command[0].text().starts_with("lock."));
     let writes = |command: &&[Reply]| command[2].list().iter().any(|flag| flag.text() == "write");
     let mut names: Vec<_> = ours.filter(writes).map(|command| command[0].text()).collect();
@@ -103,23 +103,23 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     assert_eq!(named, commands_that_write(&mut read), "each command that writes is tried");
     let text = "READONLY this server is a replica: locks change only on its master";
     for command in writes {
-        assert_eq!(read.call(command).error(), text, "{command:?}");
+        assert_eq!(read.execute(command).error(), text, "{command:?}");
         // In a transaction, in a script, and where only the keys are asked for.
         read.ok(&["MULTI"]);
-        assert_eq!(read.call(command), Reply::Status("QUEUED".into()));
-        assert_eq!(read.call(&["EXEC"]).list()[0].error(), text, "{command:?}");
+        assert_eq!(read.execute(command), Reply::Status("QUEUED".into()));
+        assert_eq!(read.execute(&["EXEC"]).list()[0].error(), text, "{command:?}");
         let script = format!("return redis.pcall('{}')", command.join("','"));
-        let reply = read.call(&["EVAL", &script, "0"]);
+        let reply = read.execute(&["EVAL", &script, "0"]);
         assert!(reply.error().contains("READONLY this server is a replica"), "{command:?}: {reply:?}");
-        let keys = read.call(&[&["COMMAND", "GETKEYS"], command].concat());
+        let keys = read.execute(&[&["COMMAND", "GETKEYS"], command].concat());
         assert!(!keys.list().is_empty(), "{command:?}: {keys:?}");
     }
     assert_eq!(read.text(&["DEBUG", "DIGEST"]), digest, "nothing has changed");
     assert!(read.int(&["LOCK.CHECK", "a", &token]) > 0);
     assert_eq!(read.state("a"), "held");
-    assert_eq!(read.call(&["LOCK.TOP"]), Reply::List(vec![]));
-    assert!(matches!(read.call(&["LOCK.SCAN", "0"]), Reply::List(_)));
-    assert!(matches!(read.call(&["LOCK.HELP"]), Reply::List(_)));
+    assert_eq!(read.execute(&["LOCK.TOP"]), Reply::List(vec![]));
+    assert!(matches!(read.execute(&["LOCK.SCAN", "0"]), Reply::List(_)));
+    assert!(matches!(read.execute(&["LOCK.HELP"]), Reply::List(_)));
 
     // Its master's changes reach it, and as a master it grants.
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
@@ -127,7 +127,7 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     read.int(&["LOCK.ACQUIRE", "a", "EX", "30"]);
     read.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(read.call(&["LOCK.ACQUIRE", "b", "EX", "30"]).error(), text, "a replica again");
+    assert_eq!(read.execute(&["LOCK.ACQUIRE", "b", "EX", "30"]).error(), text, "a replica again");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_server_that_starts_as_a_writable_replica_grants_nothing() {
     let args = ["--replica-read-only", "no", "--replicaof", "127.0.0.1", "1"];
     let server = Server::with().args(&args).start();
     let mut conn = server.conn();
-    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "30"]).error().starts_with("READONLY this server is a replica"));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30"]).error().starts_with("READONLY this server is a replica"));
     assert_eq!(conn.int(&["DBSIZE"]), 0);
 }
 
@@ -185,7 +185,7 @@ fn a_replica_equals_its_master_after_any_commands() {
             14 => vec!["LOCK.MRELEASE", "2", &key, "k6", &token],
             _ => vec!["LOCK.ACQUIRE", &key, "PX", &short, "ID", &id],
         };
-        match conn.call(&command) {
+        match conn.execute(&command) {
             Reply::Int(token) if token > 1 => tokens.push(token.to_string()),
             Reply::List(details) => tokens.push(details[0].int().to_string()),
             Reply::Error(text) => panic!("seed {seed}: {command:?}: {text}"),
@@ -197,12 +197,12 @@ fn a_replica_equals_its_master_after_any_commands() {
     // Some locks end free: nothing after makes up for a DEL that is not replicated.
     conn.ok(&["SELECT", "0"]);
     for key in ["k0", "k1"] {
-        conn.call(&["DEL", key]);
+        conn.execute(&["DEL", key]);
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
     // And nothing for a ZREM: one of two holders releases.
-    conn.call(&["DEL", "k2"]);
+    conn.execute(&["DEL", "k2"]);
     let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
     acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k2", &first]), 1);

@@ -103,7 +103,7 @@ fn every_write_replicates_as_an_effect() {
     assert_eq!(stream.take(), [words(&["DEL", "a"])]);
 
     conn.ok(&["SET", "a", "1700000000.5"]);
-    assert_eq!(conn.call(&["LOCK.RECOVER", "a", "EX", "30"]).list().len(), 4);
+    assert_eq!(conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).list().len(), 4);
     let recovered = set_of(&mut conn, "a", Some(RETENTION_MS));
     assert_eq!(stream.take(), [words(&["SET", "a", "1700000000.5"]), recovered]);
 }
@@ -114,7 +114,7 @@ fn takeovers_and_late_releases_replicate_as_effects() {
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
     conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
     let first = set_of(&mut conn, "a", Some(RETENTION_MS));
-    let late = until("the lease is over", || match conn.call(&["LOCK.ACQUIRE", "a", "PX", "1"]) {
+    let late = until("the lease is over", || match conn.execute(&["LOCK.ACQUIRE", "a", "PX", "1"]) {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,
     });
@@ -153,7 +153,7 @@ fn a_retained_lock_replicates_as_del_before_its_successor() {
     let first = stream.take();
     let end_ms: i64 = first[0][4].parse().unwrap();
     until("the retention is over", || (server_time_us(&mut conn) / 1000 > end_ms).then_some(()));
-    let details = conn.call(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
+    let details = conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
     assert!(details.list()[1].is_nil(), "what is gone has no successor: {details:?}");
     let mut after = stream.take();
     after.retain(|command| !matches!(command[0].as_str(), "MULTI" | "EXEC"));
@@ -198,7 +198,7 @@ fn a_policy_changed_while_running_counts_for_later_grants() {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
         // At once if the server raises an event for the change, a little later before 7.0.
         until(&format!("grants follow {policy}"), || {
-            conn.call(&["DEL", "a"]);
+            conn.execute(&["DEL", "a"]);
             let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
             let granted = conn.int(&["PTTL", "a"]);
             assert_eq!(conn.int(&["LOCK.EXTEND", "a", &token, "EX", "30"]), 1);
@@ -230,9 +230,9 @@ fn a_transaction_replicates_its_effects_as_one() {
         &["LOCK.RELEASE", "gone", &gone],
     ];
     for command in queued {
-        assert_eq!(conn.call(command), Reply::Status("QUEUED".into()));
+        assert_eq!(conn.execute(command), Reply::Status("QUEUED".into()));
     }
-    let replies = conn.call(&["EXEC"]);
+    let replies = conn.execute(&["EXEC"]);
     let replies = replies.list();
     assert_eq!((replies[0].int(), replies[4].int(), replies[5].int()), (1, 1, 0));
     assert!(replies[1].int() > 0 && replies[2].is_nil() && replies[3].int() > 0, "{replies:?}");
@@ -258,7 +258,7 @@ fn a_script_replicates_its_effects_as_one() {
         local other = redis.call('LOCK.ACQUIRE', KEYS[2], 'EX', 30)
         local held = redis.call('LOCK.CHECK', KEYS[2], other) > 0
         return {value, released, other, held}";
-    let reply = conn.call(&["EVAL", script, "2", "a", "b"]);
+    let reply = conn.execute(&["EVAL", script, "2", "a", "b"]);
     let reply = reply.list();
     assert_eq!((&reply[1], &reply[3]), (&Reply::Int(1), &Reply::Int(1)));
     assert_eq!(
@@ -272,6 +272,6 @@ fn a_script_replicates_its_effects_as_one() {
         ]
     );
     let refused = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'EX', 30)";
-    assert!(conn.call(&["EVAL", refused, "1", "b"]).is_nil());
+    assert!(conn.execute(&["EVAL", refused, "1", "b"]).is_nil());
     assert_eq!(stream.take(), Vec::<Vec<String>>::new());
 }

@@ -7,12 +7,12 @@ const SETTINGS: [(&str, &str, &str); 2] =
     [("lock.margin-ms", "margin-ms", "1000"), ("lock.retention-ms", "retention-ms", "60000")];
 
 fn setting(conn: &mut Conn, name: &str) -> String {
-    conn.call(&["CONFIG", "GET", name]).list()[1].text()
+    conn.execute(&["CONFIG", "GET", name]).list()[1].text()
 }
 
 /// Grants a new lock for 30 s and asserts that what is in the key has this margin and retention.
 fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
-    conn.call(&["DEL", "k"]);
+    conn.execute(&["DEL", "k"]);
     let before = server_time_us(conn);
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "30"]);
     let after = server_time_us(conn);
@@ -81,9 +81,9 @@ fn a_module_loaded_while_running_takes_its_settings() {
         return;
     }
     let path = module().to_str().unwrap();
-    let reply = conn.call(&["MODULE", "LOAD", path, "margin-ms", "-5"]);
+    let reply = conn.execute(&["MODULE", "LOAD", path, "margin-ms", "-5"]);
     assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
-    assert!(conn.call(&["LOCK.INFO", "a"]).error().starts_with("ERR unknown command"));
+    assert!(conn.execute(&["LOCK.INFO", "a"]).error().starts_with("ERR unknown command"));
 
     conn.ok(&["MODULE", "LOAD", path, "margin-ms", "11"]);
     assert_in_force(&mut conn, 11, 60_000);
@@ -142,7 +142,7 @@ fn wants_of_room(server: &Server) -> usize {
 #[test]
 fn the_default_waiter_limit_leaves_half_of_maxclients() {
     let (server, mut conn) = Server::with().args(&["--maxclients", "10000"]).connected();
-    assert_eq!(conn.call(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
+    assert_eq!(conn.execute(&["CONFIG", "GET", "maxclients"]).list()[1].text(), "10000");
     if !conn.is_before_7() {
         assert_eq!(setting(&mut conn, "lock.max-waiters"), "5000");
     }
@@ -185,7 +185,7 @@ fn many_waiters_get_busylocks_before_the_operator_is_locked_out() {
     }
     let mut busy = 0;
     for conn in &mut conns {
-        if !conn.silent_for(std::time::Duration::from_millis(20)) {
+        if !conn.no_reply_within(std::time::Duration::from_millis(20)) {
             assert!(conn.read().error().starts_with("BUSYLOCKS "));
             busy += 1;
         }

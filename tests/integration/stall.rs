@@ -12,7 +12,7 @@ pub const GRACE_MS: &str = "4500";
 const LEASE: [&str; 2] = ["PX", "500"];
 
 fn acquire(conn: &mut Conn, key: &str) -> Reply {
-    conn.call(&["LOCK.ACQUIRE", key, LEASE[0], LEASE[1]])
+    conn.execute(&["LOCK.ACQUIRE", key, LEASE[0], LEASE[1]])
 }
 
 /// A master with one replica behind a relay, that grants locks.
@@ -105,15 +105,15 @@ fn a_new_server_grants_nothing_until_its_grace_is_over() {
         waiter.ok(&["SELECT", &db]);
         waiter.send(&kind.acquire(&["PX", "1000", "WAIT", "20000"]));
         conn.ok(&["SELECT", &db]);
-        let new = conn.call(&["LOCK.ACQUIRE", "other", "PX", "1000"]);
+        let new = conn.execute(&["LOCK.ACQUIRE", "other", "PX", "1000"]);
         assert!(new.error().starts_with("GRACE this server has just started"), "{new:?}");
         for free in [kind.acquire(&["PX", "1000"]), kind.acquire(&["PX", "1000", "ID", "7"])] {
-            assert!(conn.call(&free).error().starts_with("GRACE this server has just started"), "{free:?}");
+            assert!(conn.execute(&free).error().starts_with("GRACE this server has just started"), "{free:?}");
         }
         assert_eq!(kind.exist(&mut conn), 0);
     }
     conn.ok(&["SET", "old", "1500000000"]);
-    assert!(conn.call(&["LOCK.RECOVER", "old", "PX", "1000"]).error().starts_with("GRACE"));
+    assert!(conn.execute(&["LOCK.RECOVER", "old", "PX", "1000"]).error().starts_with("GRACE"));
     // Holders may keep working and release.
     for kind in KINDS {
         let _row = Row::of(kind);
@@ -122,11 +122,11 @@ fn a_new_server_grants_nothing_until_its_grace_is_over() {
         // A client that the holders exclude gets nil; one that could share the lock gets GRACE.
         let is_grace = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("GRACE "));
         let shares = matches!(kind, Kind::Shared | Kind::Limit);
-        assert_eq!(is_grace(&conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "SHARED"])), shares);
-        assert_eq!(is_grace(&conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "3"])), shares);
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "2"]).is_nil());
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil());
-        assert!(conn.call(&["LOCK.MACQUIRE", "2", "free", "k", "PX", "1000"]).is_nil());
+        assert_eq!(is_grace(&conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000", "SHARED"])), shares);
+        assert_eq!(is_grace(&conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "3"])), shares);
+        assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000", "LIMIT", "2"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil());
+        assert!(conn.execute(&["LOCK.MACQUIRE", "2", "free", "k", "PX", "1000"]).is_nil());
         assert_eq!(conn.int(&kind.command("EXTEND", &[HELD, "PX", "1000"])), 1);
         kind.release(&mut conn, HELD);
         conn.ok(&["FLUSHDB"]);
@@ -157,7 +157,7 @@ fn a_lease_that_could_outlive_the_grace_is_refused() {
     let mut conn = master.conn();
     let longer = ["PX", "501"];
     let mut refuses = |command: &[&str]| {
-        let reply = conn.call(command);
+        let reply = conn.execute(command);
         let text = "GRACE lease is longer than 500 ms, the most that lock.failover-grace-ms covers";
         assert_eq!(reply.error(), text, "{command:?}");
     };
@@ -205,7 +205,7 @@ fn more_replicas_than_have_to_answer_are_warned_of() {
 fn an_older_lease_is_warned_of_until_it_ends() {
     let (master, _replica, _relay) = pair("0");
     let mut conn = master.conn();
-    if !matches!(conn.call(&["CONFIG", "GET", "lock.failover-grace-ms"]), Reply::List(found) if !found.is_empty()) {
+    if !matches!(conn.execute(&["CONFIG", "GET", "lock.failover-grace-ms"]), Reply::List(found) if !found.is_empty()) {
         return; // A server without settings for modules: the grace cannot be set later.
     }
     conn.int(&["LOCK.ACQUIRE", "door", "PX", "4000"]);

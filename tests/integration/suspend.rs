@@ -86,7 +86,7 @@ fn pair(grace_ms: &str) -> Option<(Machine, Server, Relay)> {
     // Its own grace passes, by all clocks.
     master.move_on([100 * SECOND_US; 3]);
     let mut conn = master.server.conn();
-    until("the master grants locks", || is_grant(&conn.call(&["LOCK.ACQUIRE", "before", "PX", "1"])).then_some(()));
+    until("the master grants locks", || is_grant(&conn.execute(&["LOCK.ACQUIRE", "before", "PX", "1"])).then_some(()));
     Some((master, replica, relay))
 }
 
@@ -121,10 +121,10 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
     assert_eq!(answers.remove(0), ("RELEASE", Reply::Int(1)), "to give back is no lease");
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
-        answers.push(("again", conn.call(&["LOCK.ACQUIRE", "free", "PX", "60000"])));
+        answers.push(("again", conn.execute(&["LOCK.ACQUIRE", "free", "PX", "60000"])));
         sleep(Duration::from_millis(5));
     }
-    let waited = if waiter.silent_for(Duration::from_millis(100)) { Reply::Nil } else { waiter.read() };
+    let waited = if waiter.no_reply_within(Duration::from_millis(100)) { Reply::Nil } else { waiter.read() };
     answers.push(("hand-off", waited));
     Some(answers)
 }
@@ -156,7 +156,7 @@ fn a_master_that_was_suspended_and_not_replaced_grants_again() {
         master.suspend(time, || conn.send(&ask));
         let first = conn.read();
         assert!(is_refused(&first), "{key}: {first:?}");
-        until("it grants again", || is_grant(&conn.call(&ask)).then_some(()));
+        until("it grants again", || is_grant(&conn.execute(&ask)).then_some(()));
     }
 }
 
@@ -179,7 +179,7 @@ fn waits_places_and_leases_end_while_the_machine_is_suspended() {
     let mut conn = machine.server.conn();
     conn.int(&["LOCK.ACQUIRE", "long", "EX", "36000"]);
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "long", "EX", "60", "ID", "7"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "long", "EX", "60", "ID", "7"]).is_nil());
     let (mut patient, mut brief, mut next) = (machine.server.conn(), machine.server.conn(), machine.server.conn());
     patient.send(&["LOCK.ACQUIRE", "long", "EX", "60", "WAIT", "36000000"]);
     brief.send(&["LOCK.ACQUIRE", "long", "EX", "60", "WAIT", "60000"]);
@@ -192,7 +192,7 @@ fn waits_places_and_leases_end_while_the_machine_is_suspended() {
     assert!(is_grant(&next.read()), "its lease ended in that hour");
     bound::wall("what was due in the suspend", Duration::from_secs(10), woken.elapsed());
     until("its place is gone", || (number(&mut conn, "places") == 0).then_some(()));
-    assert!(patient.silent_for(Duration::from_millis(100)), "nine hours are left");
+    assert!(patient.no_reply_within(Duration::from_millis(100)), "nine hours are left");
     let waited_ms = conn.lock("long", "oldest-wait-ms").int();
     assert!((3_600_000..3_660_000).contains(&waited_ms), "{waited_ms}");
 }

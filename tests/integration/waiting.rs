@@ -119,8 +119,8 @@ impl Locks {
 
 /// Whether no reply comes within `time`. Asked again, because a signal can interrupt the wait; what
 /// has come is seen each time.
-pub fn is_silent(conn: &mut Conn, time: Duration) -> bool {
-    (0..3).any(|_| conn.silent_for(time))
+pub fn no_reply_within(conn: &mut Conn, time: Duration) -> bool {
+    (0..3).any(|_| conn.no_reply_within(time))
 }
 
 /// A client that waits.
@@ -179,6 +179,6 @@ impl Waiter {
 
     /// It gets no reply.
     pub fn assert_waits(&mut self) {
-        assert!(is_silent(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
+        assert!(no_reply_within(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }
 }

@@ -23,7 +23,7 @@ const RETENTION_MS: i64 = 60_000;
 fn connect(server: &Server, resp3: bool) -> Conn {
     let mut conn = server.conn();
     if resp3 {
-        let hello = conn.call(&["HELLO", "3"]);
+        let hello = conn.execute(&["HELLO", "3"]);
         assert_eq!(hello.field("proto"), Reply::Int(3));
     }
     conn
@@ -64,7 +64,7 @@ fn info_of(conn: &mut Conn, text: &str, expiry: bool) -> Reply {
     if expiry {
         assert_eq!(conn.int(&["PEXPIRE", "codec", "100000"]), 1);
     }
-    conn.call(&["LOCK.INFO", "codec"])
+    conn.execute(&["LOCK.INFO", "codec"])
 }
 
 fn text_or_nil(text: Option<&str>) -> Reply {
@@ -153,7 +153,7 @@ fn run_table(resp3: bool) {
 
 /// What the key holds before, from the token on.
 pub fn before_value(conn: &mut Conn, key: &str) -> String {
-    match conn.call(&["GET", key]) {
+    match conn.execute(&["GET", key]) {
         Reply::Text(text) => String::from_utf8(text).unwrap().get(17..).unwrap_or_default().into(),
         _ => String::new(),
     }
@@ -224,7 +224,7 @@ fn help_is_an_array_of_status_lines() {
         let mut conn = connect(&server, resp3);
         let reply = conn.raw(&["LOCK.HELP"]);
         assert!(reply.starts_with(b"*"), "an array");
-        let reply = conn.call(&["LOCK.HELP"]);
+        let reply = conn.execute(&["LOCK.HELP"]);
         assert!(reply.list().iter().all(|line| matches!(line, Reply::Status(_))), "{reply:?}");
     }
 }

@@ -101,7 +101,7 @@ fn connect(server: &Server, rule: &str) -> Option<Conn> {
     }
     let words: Vec<_> = rule.split(' ').collect();
     admin.int(&["ACL", "DELUSER", words[2]]);
-    if let Reply::Error(error) = admin.call(&words) {
+    if let Reply::Error(error) = admin.execute(&words) {
         // Rules for subcommands came with 7.0.
         assert!(rule.contains('|') && !distinguishes_reading_from_writing(server, rule), "{rule}: {error}");
         return None;
@@ -112,7 +112,7 @@ fn connect(server: &Server, rule: &str) -> Option<Conn> {
 }
 
 fn allowed(conn: &mut Conn, key: &str) -> BTreeSet<String> {
-    let all = commands(key).into_iter().filter(|(args, ..)| !is_denied(&conn.call(args)));
+    let all = commands(key).into_iter().filter(|(args, ..)| !is_denied(&conn.execute(args)));
     all.map(|(args, ..)| args[0].to_string()).collect()
 }
 
@@ -145,13 +145,13 @@ fn each_acl_rule_allows_only_its_purpose() {
         admin.ok(&["FLUSHALL"]);
         assert_eq!(allowed(&mut conn, &own), names(rule.own), "{} on {own}", rule.text);
         assert_eq!(allowed(&mut conn, other), names(rule.foreign), "{} on {other}", rule.text);
-        let keyless = KEYLESS.iter().filter(|args| !is_denied(&conn.call(args))).map(|args| args[0].to_string());
+        let keyless = KEYLESS.iter().filter(|args| !is_denied(&conn.execute(args))).map(|args| args[0].to_string());
         assert_eq!(keyless.collect::<BTreeSet<_>>(), names(rule.keyless), "{}", rule.text);
         // String commands can take and forge a lock too.
         for plain in
             [&["SET", &own, "x"][..], &["GET", &own], &["DEL", &own], &["FLUSHALL"], &["KEYS", "*"], &["SCAN", "0"]]
         {
-            assert!(is_denied(&conn.call(plain)), "{}: {plain:?}", rule.text);
+            assert!(is_denied(&conn.execute(plain)), "{}: {plain:?}", rule.text);
         }
 
         admin.ok(&["FLUSHALL"]);
@@ -159,7 +159,7 @@ fn each_acl_rule_allows_only_its_purpose() {
             admin.int(&["LOCK.ACQUIRE", key, "EX", "600"]);
         }
         if filters && rule.keyless.contains(&"LOCK.SCAN") {
-            let reply = conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]);
+            let reply = conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000"]);
             let seen: BTreeSet<_> = reply.list()[1].list().iter().map(|row| row.field("key").text()).collect();
             let expected = if rule.foreign.is_empty() { names(&[&own]) } else { names(&[&own, other]) };
             assert_eq!(seen, expected, "{}", rule.text);
@@ -167,7 +167,7 @@ fn each_acl_rule_allows_only_its_purpose() {
         // A script, which a rule may allow, gives no more access than the commands themselves.
         let script = "return redis.call('LOCK.INFO', KEYS[1])";
         if !rule.foreign.contains(&"LOCK.INFO") {
-            assert!(matches!(conn.call(&["EVAL", script, "1", other]), Reply::Error(_)), "{}", rule.text);
+            assert!(matches!(conn.execute(&["EVAL", script, "1", other]), Reply::Error(_)), "{}", rule.text);
         }
     }
 }
@@ -196,7 +196,7 @@ fn the_rights_table_has_every_command() {
     }
     assert!(table.is_empty(), "{table:?}");
     let server = Server::start();
-    let all = server.conn().call(&["COMMAND"]);
+    let all = server.conn().execute(&["COMMAND"]);
     let ours = all.list().iter().map(|command| command.list()[0].text()).filter(|name| name.starts_with("lock."));
     let known = commands("k").len() + KEYLESS.len();
     assert_eq!(ours.count(), known, "each command of the module is tried above");

@@ -15,7 +15,7 @@ fn keys(reply: &Reply) -> BTreeSet<String> {
 }
 
 fn scan(conn: &mut Conn) -> BTreeSet<String> {
-    keys(&conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]))
+    keys(&conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000"]))
 }
 
 fn set(keys: &[&str]) -> BTreeSet<String> {
@@ -57,9 +57,9 @@ fn it_returns_only_keys_its_caller_may_read() {
     ] {
         let mut conn = user(&server, rules);
         assert_eq!(scan(&mut conn), set(expected), "{rules:?}");
-        let foreign = keys(&conn.call(&["LOCK.SCAN", "0", "COUNT", "1000", "STATE", "foreign"]));
+        let foreign = keys(&conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000", "STATE", "foreign"]));
         assert_eq!(foreign, if rules[0] == "~*" { set(&["other:foreign"]) } else { set(&[]) }, "{rules:?}");
-        let mut named = || keys(&conn.call(&["LOCK.SCAN", "0", "COUNT", "1000", "MATCH", "other:a"]));
+        let mut named = || keys(&conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000", "MATCH", "other:a"]));
         assert_eq!(named().is_empty(), rules[0] != "~*", "{rules:?}");
     }
 }
@@ -79,7 +79,7 @@ fn every_readable_lock_is_found_among_many_others() {
     let mut conn = user(&server, &["~app:*", "+lock.scan"]);
     let (mut cursor, mut found) = ("0".to_string(), BTreeSet::new());
     loop {
-        let reply = conn.call(&["LOCK.SCAN", &cursor, "COUNT", "20"]);
+        let reply = conn.execute(&["LOCK.SCAN", &cursor, "COUNT", "20"]);
         found.extend(keys(&reply));
         cursor = reply.list()[0].text();
         if cursor == "0" {
@@ -98,17 +98,17 @@ fn scripts_functions_and_transactions_have_the_eyes_of_their_user() {
     admin.text(&["FUNCTION", "LOAD", library]);
     let mut conn = user(&server, &["~app:*", "+@all"]);
     let script = "return redis.call('LOCK.SCAN', '0', 'COUNT', 1000)";
-    assert_eq!(keys(&conn.call(&["EVAL", script, "0"])), set(&["app:a"]));
-    assert_eq!(keys(&conn.call(&["FCALL", "scan", "0"])), set(&["app:a"]));
+    assert_eq!(keys(&conn.execute(&["EVAL", script, "0"])), set(&["app:a"]));
+    assert_eq!(keys(&conn.execute(&["FCALL", "scan", "0"])), set(&["app:a"]));
     conn.ok(&["MULTI"]);
     for command in [&["LOCK.SCAN", "0", "COUNT", "1000"][..], &["EVAL", script, "0"]] {
         assert_eq!(conn.text(command), "QUEUED");
     }
-    let reply = conn.call(&["EXEC"]);
+    let reply = conn.execute(&["EXEC"]);
     assert_eq!(reply.list().iter().map(keys).collect::<Vec<_>>(), [set(&["app:a"]), set(&["app:a"])]);
     // Another user runs the same scripts.
-    assert_eq!(keys(&admin.call(&["EVAL", script, "0"])), set(&HELD));
-    assert_eq!(keys(&admin.call(&["FCALL", "scan", "0"])), set(&HELD));
+    assert_eq!(keys(&admin.execute(&["EVAL", script, "0"])), set(&HELD));
+    assert_eq!(keys(&admin.execute(&["FCALL", "scan", "0"])), set(&HELD));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn stream() -> Vec<u8> {
 
 fn assert_read(conn: &mut Conn) {
     until("the stream is read up to its end", || {
-        (conn.call(&["GET", "after"]) == Reply::Text(b"1".into())).then_some(())
+        (conn.execute(&["GET", "after"]) == Reply::Text(b"1".into())).then_some(())
     });
     assert_eq!((conn.text(&["GET", "k"]), conn.text(&["GET", "scripted"])), ("1".into(), "1".into()));
 }
@@ -253,7 +253,7 @@ fn a_lock_command_in_an_aof_is_skipped_at_start() {
 fn the_required_rights_depend_on_the_server_version() {
     let (server, mut conn) = Server::connected();
     fill(&mut conn);
-    let flags: Vec<_> = conn.call(&["COMMAND", "INFO", "LOCK.SCAN"]).list()[0].list()[2].list().to_vec();
+    let flags: Vec<_> = conn.execute(&["COMMAND", "INFO", "LOCK.SCAN"]).list()[0].list()[2].list().to_vec();
     let for_operators = flags.iter().any(|flag| flag.text() == "admin");
     let mut app = user(&server, &["~app:*", "-@all", "+lock.scan"]);
     let seen = scan(&mut app);
@@ -264,6 +264,6 @@ fn the_required_rights_depend_on_the_server_version() {
         assert!(for_operators);
         assert_eq!(seen, set(&HELD), "so docs/OPERATING.md says to take it away");
         let mut without = user(&server, &["~app:*", "+@all", "-lock.scan"]);
-        assert!(is_denied(&without.call(&["LOCK.SCAN", "0"])));
+        assert!(is_denied(&without.execute(&["LOCK.SCAN", "0"])));
     }
 }

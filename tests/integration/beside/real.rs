@@ -93,7 +93,7 @@ impl Real {
     /// This many iterations of the event loop have come to an end.
     pub fn settle(&mut self, iterations: usize) {
         for _ in 0..iterations {
-            assert_eq!(self.control.call(&["PING"]), Reply::Status("PONG".into()));
+            assert_eq!(self.control.execute(&["PING"]), Reply::Status("PONG".into()));
         }
     }
 
@@ -135,7 +135,7 @@ impl Real {
         let (_, conn) = self.clients.iter_mut().find(|(own, _)| *own == conn).unwrap();
         if in_transaction {
             conn.ok(&["MULTI"]);
-            assert_eq!(conn.call(command), Reply::Status("QUEUED".into()));
+            assert_eq!(conn.execute(command), Reply::Status("QUEUED".into()));
             conn.send(&["EXEC"]);
         } else {
             conn.send(command);

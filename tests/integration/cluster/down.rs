@@ -15,7 +15,7 @@ fn is_down(node: &Node) -> bool {
 fn assert_refuses(node: &Node, key: &str) {
     let mut conn = node.conn();
     for wait in ["0", "60000"] {
-        let reply = conn.call(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", wait]);
+        let reply = conn.execute(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", wait]);
         assert!(reply.error().starts_with("CLUSTERDOWN "), "{reply:?}");
     }
 }
@@ -50,14 +50,14 @@ fn an_unassigned_slot_ends_all_waits() {
     until("the cluster is up", || (!is_down(node)).then_some(()));
     cluster.until_well();
     assert_eq!(node.conn().int(&["LOCK.EXTEND", key, &token, "PX", "60000"]), 1);
-    assert!(node.conn().call(&["LOCK.ACQUIRE", key, "PX", "60000"]).is_nil());
+    assert!(node.conn().execute(&["LOCK.ACQUIRE", key, "PX", "60000"]).is_nil());
     assert_eq!(node.conn().int(&["LOCK.RELEASE", key, &token]), 1);
     node.assert_sound();
 }
 
 /// Whether a slot has a master.
 fn owns(node: &Node, slot: i64) -> bool {
-    let slots = node.conn().call(&["CLUSTER", "SLOTS"]);
+    let slots = node.conn().execute(&["CLUSTER", "SLOTS"]);
     slots.list().iter().any(|range| {
         let range = range.list();
         (range[0].int()..=range[1].int()).contains(&slot) && range[2].list()[1].int() == i64::from(node.port)

@@ -90,7 +90,7 @@ fn failover_with_busy_timers(cluster: &Turn) {
 fn digest(node: &Node) -> Vec<Option<String>> {
     let mut conn = node.conn();
     conn.ok(&["READONLY"]);
-    let value = |n| match conn.call(&["GET", &format!("{{busy-timers}}{n}")]) {
+    let value = |n| match conn.execute(&["GET", &format!("{{busy-timers}}{n}")]) {
         Reply::Text(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         _ => None,
     };

@@ -21,11 +21,11 @@ impl Follower {
     }
 
     /// Sends a command to the right node; nothing if it must be sent again.
-    pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
+    pub fn execute(&mut self, command: &[&str]) -> Option<Reply> {
         let mut port = self.ports[0];
         let mut asking = false;
         for _ in 0..16 {
-            let Some(reply) = self.call_at(port, asking, command) else {
+            let Some(reply) = self.execute_at(port, asking, command) else {
                 // The node may be down.
                 self.ports.rotate_left(1);
                 return None;
@@ -48,15 +48,15 @@ impl Follower {
         None
     }
 
-    fn call_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
+    fn execute_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
         let conn = match self.conns.entry(port) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Conn::to(port).ok()?),
         };
         let reply = if asking {
-            conn.try_call(&["ASKING"]).and_then(|_| conn.try_call(command))
+            conn.try_execute(&["ASKING"]).and_then(|_| conn.try_execute(command))
         } else {
-            conn.try_call(command)
+            conn.try_execute(command)
         };
         if reply.is_err() {
             self.conns.remove(&port);
@@ -115,7 +115,7 @@ fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u
         // The same ID until it gets a reply: a grant whose reply was lost is reported again.
         let id = attempt.to_string();
         let token = loop {
-            match client.call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "1000", "ID", &id]) {
+            match client.execute(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "1000", "ID", &id]) {
                 Some(Reply::Int(token)) => break token.to_string(),
                 Some(Reply::Nil) | None if work.stop.load(Ordering::SeqCst) => return,
                 Some(Reply::Nil) | None => {}
@@ -128,7 +128,7 @@ fn work_in_turn(work: &Work, client: &mut Follower, key: &str, (lease_ms, n): (u
         thread::sleep(Duration::from_micros(300));
         work.inside.fetch_sub(1, Ordering::SeqCst);
         let released = loop {
-            match client.call(&["LOCK.RELEASE", key, &token]) {
+            match client.execute(&["LOCK.RELEASE", key, &token]) {
                 Some(reply) => break reply.int(),
                 None if work.stop.load(Ordering::SeqCst) => return,
                 None => {}

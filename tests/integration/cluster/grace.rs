@@ -129,7 +129,7 @@ impl Work {
             if from < until {
                 self.holds.lock().unwrap().push(Hold { from, until });
             }
-            client.call(&["LOCK.RELEASE", &self.key, &token]);
+            client.execute(&["LOCK.RELEASE", &self.key, &token]);
         }
     }
 
@@ -155,14 +155,14 @@ impl Work {
 fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instant)> {
     let mut sent = Instant::now();
     let wait = if waits { "700" } else { "0" };
-    let token = match client.call(&["LOCK.ACQUIRE", key, "PX", LEASE_MS, "WAIT", wait]) {
+    let token = match client.execute(&["LOCK.ACQUIRE", key, "PX", LEASE_MS, "WAIT", wait]) {
         Some(Reply::Int(token)) => token.to_string(),
         _ => return None,
     };
     if waits {
         // The lease runs from the grant, some time during the wait.
         sent = Instant::now();
-        let reply = client.call(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
+        let reply = client.execute(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
         if reply != Some(Reply::Int(1)) {
             return None;
         }

@@ -26,7 +26,7 @@ fn migrate(from: &Node, to: &Node, slot: i64) {
         let mut conn = from.conn();
         conn.ok(&["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &to.name()]);
         until("the slot has moved", || {
-            let state = state(&conn.call(&["CLUSTER", "GETSLOTMIGRATIONS"]), "state");
+            let state = state(&conn.execute(&["CLUSTER", "GETSLOTMIGRATIONS"]), "state");
             assert!(state != "failed" && state != "cancelled", "{state}\n{}", from.log_tail(30));
             (state == "success").then_some(())
         });
@@ -34,7 +34,7 @@ fn migrate(from: &Node, to: &Node, slot: i64) {
         let mut conn = to.conn();
         let task = conn.text(&["CLUSTER", "MIGRATION", "IMPORT", &slot, &slot]);
         until("the slot has moved", || {
-            let reply = conn.call(&["CLUSTER", "MIGRATION", "STATUS", "ID", &task]);
+            let reply = conn.execute(&["CLUSTER", "MIGRATION", "STATUS", "ID", &task]);
             let state = state(&reply, "state");
             assert!(state != "failed" && state != "canceled", "{reply:?}\n{}", from.log_tail(30));
             (state == "completed").then_some(())

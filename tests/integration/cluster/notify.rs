@@ -5,7 +5,7 @@
 use super::nodes::{slot_of, Move, Node};
 use super::{in_memory, Cluster};
 use crate::notify::{can_publish, waiting, Subscriber};
-use crate::waiting::is_silent;
+use crate::waiting::no_reply_within;
 use std::time::Duration;
 use testkit::{until, Conn, Reply};
 
@@ -24,7 +24,7 @@ fn hold(node: &Node, key: &str) -> String {
 }
 
 fn ask(conn: &mut Conn, key: &str, id: &str, option: &str, channel: &str) -> Reply {
-    conn.call(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000", "ID", id, option, channel])
+    conn.execute(&["LOCK.ACQUIRE", key, "PX", "60000", "WAIT", "60000", "ID", id, option, channel])
 }
 
 fn release(node: &Node, key: &str, token: &dyn ToString) {
@@ -47,7 +47,11 @@ fn a_sharded_channel_needs_the_slot_of_the_key() {
         for channel in ["lock", "notify}", "{another}notify", "{}notify"] {
             for command in [&["LOCK.ACQUIRE", key][..], &["LOCK.MACQUIRE", "2", key, other]] {
                 let args = [command, &["PX", "60000", "WAIT", "60000", "ID", "7", "SNOTIFY", channel]].concat();
-                assert_eq!(conn.call(&args).error(), "ERR channel does not hash to the slot of the key", "{channel}");
+                assert_eq!(
+                    conn.execute(&args).error(),
+                    "ERR channel does not hash to the slot of the key",
+                    "{channel}"
+                );
             }
         }
         assert_eq!((conn.state(key).as_str(), queued(node)), (state, Some(0)));
@@ -81,7 +85,7 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
     // The bus loses messages while a link between two nodes is being set up.
     until("the bus carries messages to the replica", || {
         node.conn().int(&["SPUBLISH", "shard", "probe"]);
-        (!is_silent(&mut there.conn, Duration::from_millis(200))).then_some(())
+        (!no_reply_within(&mut there.conn, Duration::from_millis(200))).then_some(())
     });
     // Otherwise the channel has no subscriber on the master; the attempt is served because it was sent a moment ago.
     let token = hold(node, key);
@@ -117,7 +121,7 @@ fn a_plain_channel_in_a_cluster_counts_as_subscribed() {
     }
     let claim = ["LOCK.ACQUIRE", key, "PX", "60000", "ID", "7"];
     // On a busy machine it may come too late for its first grant.
-    let token = until("the claim", || match conn.call(&claim) {
+    let token = until("the claim", || match conn.execute(&claim) {
         Reply::Int(token) => Some(token),
         _ => None,
     });

@@ -35,12 +35,12 @@ impl Held {
     }
 
     fn set(&self, conn: &mut Conn) -> Reply {
-        conn.call(&["ZRANGE", &self.k, "0", "-1", "WITHSCORES"])
+        conn.execute(&["ZRANGE", &self.k, "0", "-1", "WITHSCORES"])
     }
 
     /// Every grant of the old master holds here, and nothing more is granted.
     fn assert_good(&self, conn: &mut Conn) {
-        let info = conn.call(&["LOCK.INFO", &self.k, "FULL"]);
+        let info = conn.execute(&["LOCK.INFO", &self.k, "FULL"]);
         let holders = info.field("holders");
         let tokens: Vec<String> = holders.list().iter().map(|holder| holder.field("token").int().to_string()).collect();
         assert_eq!(tokens, self.tokens);
@@ -50,18 +50,18 @@ impl Held {
             assert!(conn.int(&["LOCK.CHECK", &self.k, token]) > 400_000);
         }
         let limited = ["LOCK.ACQUIRE", &self.k, "EX", "600", "LIMIT", "3"];
-        assert!(conn.call(&limited).is_nil(), "the limit holds");
-        assert!(conn.call(&["LOCK.ACQUIRE", &self.k, "EX", "600"]).is_nil());
+        assert!(conn.execute(&limited).is_nil(), "the limit holds");
+        assert!(conn.execute(&["LOCK.ACQUIRE", &self.k, "EX", "600"]).is_nil());
         let again = conn.int(&[&limited[..], &["ID", "7"]].concat()).to_string();
         assert_eq!(again, self.tokens[0], "the same attempt");
         let [a, b] = &self.keys;
-        assert!(conn.call(&["LOCK.MACQUIRE", "2", a, &self.k, "EX", "5"]).is_nil());
+        assert!(conn.execute(&["LOCK.MACQUIRE", "2", a, &self.k, "EX", "5"]).is_nil());
         assert_eq!(conn.int(&["LOCK.MEXTEND", "2", a, b, &self.all, "EX", "500"]), 1);
         // Releasing one token admits one more holder.
         assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, &self.tokens[1]]), 1);
         let next = conn.int(&limited).to_string();
         assert!(next > self.all, "tokens of a key grow");
-        assert!(conn.call(&limited).is_nil());
+        assert!(conn.execute(&limited).is_nil());
         assert_eq!(conn.int(&["LOCK.MRELEASE", "2", a, b, &self.all]), 2);
         for token in [&self.tokens[0], &self.tokens[2], &next] {
             assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, token]), 1);
@@ -123,7 +123,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_all_holders() {
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
     assert_eq!(counters(), counted, "nobody was given what has left");
     assert_eq!(from.number(&["INFO", "lock"], "lock_waiters"), Some(0));
-    assert_eq!(from.conn().call(&["CLUSTER", "COUNTKEYSINSLOT", &moving.slot.to_string()]), Reply::Int(0));
+    assert_eq!(from.conn().execute(&["CLUSTER", "COUNTKEYSINSLOT", &moving.slot.to_string()]), Reply::Int(0));
     let mut conn = to.conn();
     assert_eq!(held.set(&mut conn), before);
     // A redirected client sends its command to the new owner, and joins the queue there.
@@ -159,8 +159,8 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     let ends = Waiters(vec![waiter]).end();
     assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
     assert_eq!(counters(), counted, "not even one of its keys was granted");
-    assert!(here.call(&["EXISTS", &a]).error().starts_with("ASK "), "it is nobody's");
-    let reply = here.call(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000"]);
+    assert!(here.execute(&["EXISTS", &a]).error().starts_with("ASK "), "it is nobody's");
+    let reply = here.execute(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000"]);
     // Before 7.0 the server says ASK.
     let is_sent_on = ["TRYAGAIN ", "ASK "].iter().any(|code| reply.error().starts_with(code));
     assert!(is_sent_on, "{reply:?}");

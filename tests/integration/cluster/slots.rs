@@ -11,7 +11,7 @@ use testkit::{until, Conn, Reply};
 /// Sends a command to a node that is importing its slot.
 fn asking(conn: &mut Conn, command: &[&str]) -> Reply {
     conn.ok(&["ASKING"]);
-    conn.call(command)
+    conn.execute(command)
 }
 
 /// Takes a lock for a minute: its token and its value.
@@ -65,9 +65,9 @@ fn a_migrating_slot_serves_the_queue_of_a_lock_that_is_still_here() {
     assert!(asking(&mut there, &["LOCK.INFO", key]).field("token").is_nil());
     // A key that is not here belongs to the new owner, which serves it only after ASKING.
     let absent = "{migrating}other";
-    let reply = here.call(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
+    let reply = here.execute(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
     assert_eq!(reply.error(), format!("ASK {} 127.0.0.1:{}", moving.slot, to.port));
-    let reply = there.call(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
+    let reply = there.execute(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
     assert_eq!(reply.error(), format!("MOVED {} 127.0.0.1:{}", moving.slot, from.port));
     let token = asking(&mut there, &["LOCK.ACQUIRE", absent, "PX", "60000"]).int().to_string();
     assert!(asking(&mut there, &["LOCK.CHECK", absent, &token]).int() > 0);
@@ -76,7 +76,7 @@ fn a_migrating_slot_serves_the_queue_of_a_lock_that_is_still_here() {
     assert_eq!(here.int(&["DEL", key]), 1);
     let ends = waiters.end();
     assert_eq!(ends, Ends { unblocked: 9, ..Ends::default() });
-    let reply = here.call(&["LOCK.ACQUIRE", key, "PX", "60000"]);
+    let reply = here.execute(&["LOCK.ACQUIRE", key, "PX", "60000"]);
     assert!(reply.error().starts_with("ASK "), "{reply:?}");
 
     moving.migrate();
@@ -104,7 +104,7 @@ fn waiters_in_an_importing_slot_are_granted_or_redirected() {
     // Once a second the server counts a slot that it imports as not served: then send again.
     until("a release is a grant", || {
         let mut waiter = wait();
-        let _ = waiter.silent_for(Duration::from_millis(20));
+        let _ = waiter.no_reply_within(Duration::from_millis(20));
         assert_eq!(asking(&mut there, &["LOCK.RELEASE", key, &holder.to_string()]).int(), 1);
         let reply = waiter.read();
         if let Reply::Int(token) = reply {

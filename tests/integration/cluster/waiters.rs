@@ -47,7 +47,7 @@ impl Waiters {
     /// Asserts that no waiter has a reply.
     pub fn assert_wait(&mut self) {
         for conn in self.0.iter_mut().take(3) {
-            assert!(conn.silent_for(Duration::from_millis(100)), "{:?}", conn.try_read());
+            assert!(conn.no_reply_within(Duration::from_millis(100)), "{:?}", conn.try_read());
         }
     }
 

@@ -15,9 +15,9 @@ fn cut_off() -> Option<(Server, Server, Instant, String)> {
     let (master, replica, relay) = pair(GRACE_MS);
     let mut conn = master.conn();
     relay.cut();
-    let theirs = conn.call(&["SET", "theirs", "first", "NX", "PX", "30000"]);
+    let theirs = conn.execute(&["SET", "theirs", "first", "NX", "PX", "30000"]);
     let sent = Instant::now();
-    match (theirs, conn.call(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]])) {
+    match (theirs, conn.execute(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]])) {
         (Reply::Status(_), Reply::Int(token)) => Some((master, replica, sent, token.to_string())),
         _ => None,
     }
@@ -43,10 +43,10 @@ fn no_two_owners_after_a_failover() {
     let mut refusals = 0;
     loop {
         sent = Instant::now();
-        if first.call(&["LOCK.EXTEND", "ours", &token, LEASE[0], LEASE[1]]) == Reply::Int(1) {
+        if first.execute(&["LOCK.EXTEND", "ours", &token, LEASE[0], LEASE[1]]) == Reply::Int(1) {
             lease_end = sent + LEASE_TIME;
         }
-        match second.call(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]]) {
+        match second.execute(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]]) {
             Reply::Int(_) => break,
             // On a busy machine it can also have stood still.
             reply => {

@@ -21,13 +21,13 @@ fn no_lease_is_lost_without_notice() {
     assert_eq!(next.text(&["GET", "data"]), "of slow", "the complaint: the successor's work is overwritten");
 
     let lost = acquire(&mut slow, "ours", &["PX", "30", "OWNER", "slow"]);
-    let details = until("the lease is over", || match next.call(&["LOCK.RECOVER", "ours", "PX", "30000"]) {
+    let details = until("the lease is over", || match next.execute(&["LOCK.RECOVER", "ours", "PX", "30000"]) {
         Reply::List(details) => Some(details),
         _ => None,
     });
     let token = details[0].int().to_string();
     next.ok(&["EVAL", GUARDED, "2", "ours", "data", &token, "of next"]);
-    let write = slow.call(&["EVAL", GUARDED, "2", "ours", "data", &lost, "of slow"]);
+    let write = slow.execute(&["EVAL", GUARDED, "2", "ours", "data", &lost, "of slow"]);
     assert!(write.error().contains("LOST"), "{write:?}");
     assert_eq!(next.text(&["GET", "data"]), "of next");
     assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
@@ -76,7 +76,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     let token = next.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).to_string();
     let value = next.text(&["GET", "ours"]);
     assert_eq!(stale.int(&["LOCK.RELEASE", "ours", &over]), 0);
-    assert!(third.call(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).is_nil());
+    assert!(third.execute(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).is_nil());
     assert_eq!(next.text(&["GET", "ours"]), value, "nothing has changed");
     assert_eq!(next.int(&["LOCK.RELEASE", "ours", &token]), 1);
 }
@@ -106,9 +106,9 @@ fn no_crash_leaves_a_lock_without_expiry() {
     }
     conn.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]);
     // Nor is there another way to ask for one.
-    let reply = conn.call(&["LOCK.ACQUIRE", "another"]);
+    let reply = conn.execute(&["LOCK.ACQUIRE", "another"]);
     assert!(reply.error().starts_with("ERR "), "{reply:?}");
-    let reply = conn.call(&["LOCK.ACQUIRE", "another", "ID", "7"]);
+    let reply = conn.execute(&["LOCK.ACQUIRE", "another", "ID", "7"]);
     assert!(reply.error().starts_with("ERR "), "{reply:?}");
 }
 
@@ -126,7 +126,7 @@ fn nobody_holds_unseen() {
 
     let token = acquire(&mut holder, "k", &["PX", "30000", "OWNER", "nightly@db1", "SESSION"]);
     let mut waiter = locks.wait(&["OWNER", "hourly@db2"]);
-    let info = locks.conn.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "nightly@db1");
     assert_eq!(info.field("token").int().to_string(), token);
@@ -137,7 +137,7 @@ fn nobody_holds_unseen() {
     assert_eq!(queue.list().len(), 1);
     assert_eq!(queue.list()[0].field("owner").text(), "hourly@db2");
     assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
-    let top = locks.conn.call(&["LOCK.TOP"]);
+    let top = locks.conn.execute(&["LOCK.TOP"]);
     assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
     // Clients that only have GET see it too.
     assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));

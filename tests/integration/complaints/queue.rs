@@ -17,7 +17,7 @@ fn no_herd_wakes_on_unlock() {
     assert!(take(conn, "theirs", "first", "30000"));
     let mut herd: Vec<(Conn, Conn)> = (0..WAITERS).map(|_| (locks.server.conn(), locks.server.conn())).collect();
     for (subscriber, _) in &mut herd {
-        subscriber.call(&["SUBSCRIBE", "unlocked"]);
+        subscriber.execute(&["SUBSCRIBE", "unlocked"]);
     }
     let before = conn.calls("set");
     conn.int(&["DEL", "theirs"]);
@@ -39,7 +39,7 @@ fn no_herd_wakes_on_unlock() {
     // It was served in the iteration of the release; the others sleep on.
     let token = waiters[0].conn.read().int();
     for waiter in &mut waiters[1..] {
-        assert!(waiter.conn.silent_for(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
+        assert!(waiter.conn.no_reply_within(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
     }
     assert!(locks.conn.calls("lock.acquire") <= asked + 1);
     assert_eq!(locks.waiters(), 49);
@@ -66,15 +66,15 @@ fn no_newcomer_barges_past_the_queue() {
     waiter.granted();
     let mut waiter = locks.wait(&[]);
     for command in [&["MULTI"][..], &["DEL", "k"], &["EXISTS", "k"], &["LOCK.ACQUIRE", "k", "PX", "30000"]] {
-        newcomer.call(command);
+        newcomer.execute(command);
     }
-    let replies = newcomer.call(&["EXEC"]);
+    let replies = newcomer.execute(&["EXEC"]);
     assert_eq!(replies.list(), [Reply::Int(1), Reply::Int(0), Reply::Nil], "it was free, but another's turn");
     let token = waiter.granted();
     let mut waiter = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]), 1);
     until("the lease is over", || {
-        let reply = newcomer.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+        let reply = newcomer.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
         assert!(reply.is_nil(), "{reply:?}");
         (newcomer.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())
     });

@@ -57,7 +57,7 @@ fn sets(server: &Server, _: usize, _: bool) -> Graph {
         let share: &[&str] = if n == 3 { &[] } else { &["SHARED"] };
         conn.int(&[&["LOCK.ACQUIRE", &format!("k{n}"), "SESSION"], &LEASE[..], share].concat());
         if n < 3 {
-            assert!(conn.call(&["EVAL", others, "1", &format!("k{n}")]).is_nil());
+            assert!(conn.execute(&["EVAL", others, "1", &format!("k{n}")]).is_nil());
         }
     }
     let waits = conns.iter_mut().take(3).enumerate().map(|(n, conn)| (conn, acquire(&format!("k{}", n + 1), &WAIT)));

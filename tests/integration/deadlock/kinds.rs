@@ -52,10 +52,10 @@ fn a_writer_behind_readers_closes_a_cycle_with_any() {
     let mut second = clients.holds("k", &["SHARED"]);
     second.int(&["LOCK.ACQUIRE", "other", "PX", "600000", "SESSION"]);
     // The first wants to hold alone: behind the second, and behind itself.
-    assert!(is_deadlock(&first.call(&wants("k", &[]))));
+    assert!(is_deadlock(&first.execute(&wants("k", &[]))));
     let mut writer = clients.holds("writers", &[]);
     clients.waits(&mut writer, &wants("k", &[]));
-    assert!(is_deadlock(&second.call(&wants("writers", &[]))));
+    assert!(is_deadlock(&second.execute(&wants("writers", &[]))));
     // A client that holds nothing cannot close a cycle.
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("k", &["SHARED"]));
@@ -82,7 +82,7 @@ fn slots_held_by_waiters_for_the_caller_are_a_cycle() {
     for stuck in &mut stuck {
         clients.waits(stuck, &wants("callers", &[]));
     }
-    assert!(is_deadlock(&caller.call(&wants("k", &["LIMIT", "2"]))));
+    assert!(is_deadlock(&caller.execute(&wants("k", &["LIMIT", "2"]))));
     // With a third slot it does not even wait.
     caller.int(&["LOCK.ACQUIRE", "k", "PX", "600000", "LIMIT", "3"]);
 }
@@ -96,7 +96,7 @@ fn a_reader_behind_a_writer_waits_for_earlier_readers() {
     clients.waits(&mut writer, &wants("k", &[]));
     clients.waits(&mut reader, &wants("callers", &[]));
     // Without the writer ahead it would be admitted at once.
-    assert!(is_deadlock(&caller.call(&wants("k", &["SHARED"]))));
+    assert!(is_deadlock(&caller.execute(&wants("k", &["SHARED"]))));
 }
 
 #[test]
@@ -106,12 +106,12 @@ fn each_of_several_locks_can_close_the_cycle() {
     let mut other = clients.holds("b", &[]);
     clients.waits(&mut other, &wants("callers", &[]));
     let all = wants_all(&["a", "b", "c"]);
-    assert!(is_deadlock(&caller.call(&all)));
+    assert!(is_deadlock(&caller.execute(&all)));
     assert_eq!(clients.0.conn.int(&["EXISTS", "a", "c"]), 0);
     // A client that waits for several keys can be part of a cycle.
     let mut third = clients.holds("thirds", &[]);
     clients.waits(&mut third, &wants_all(&["a", "b"]));
-    assert!(is_deadlock(&caller.call(&wants("thirds", &[]))));
+    assert!(is_deadlock(&caller.execute(&wants("thirds", &[]))));
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn one_chain_through_every_kind_of_wait_closes() {
     clients.waits(&mut second, &wants("limited", &["LIMIT", "1"]));
     clients.waits(&mut third, &wants_all(&["free", "callers", "x"]));
     for wish in [wants("firsts", &[]), wants_all(&["other", "firsts"])] {
-        assert!(is_deadlock(&caller.call(&wish)), "{wish:?}");
+        assert!(is_deadlock(&caller.execute(&wish)), "{wish:?}");
     }
     // Behind the writer it would be behind the second too, whatever it allows.
-    assert!(is_deadlock(&caller.call(&wants("shared", &["SHARED"]))));
+    assert!(is_deadlock(&caller.execute(&wants("shared", &["SHARED"]))));
     assert_eq!(clients.waiters(), 3, "nobody else is hurt");
     assert_eq!(clients.0.conn.int(&["EXISTS", "free", "x", "other"]), 0);
     // A command without WAIT gets its usual reply.
-    assert!(caller.call(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());
+    assert!(caller.execute(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());
     // Once one of them leaves, the wait begins as usual.
     drop(third);
     assert!(matches!(second.read(), Reply::Int(_)));
@@ -145,9 +145,9 @@ fn a_holder_that_wants_its_own_lock_again_is_a_cycle() {
     let mut clients = Clients::start();
     let all = wants_all(&["a", "b"]);
     let mut caller = clients.holds("a", &[]);
-    assert!(is_deadlock(&caller.call(&all)));
+    assert!(is_deadlock(&caller.execute(&all)));
     let mut sharing = clients.holds("k", &["SHARED"]);
-    assert!(is_deadlock(&sharing.call(&wants_all(&["b", "k"]))));
+    assert!(is_deadlock(&sharing.execute(&wants_all(&["b", "k"]))));
     // A grant without a session ends by its lease.
     let mut other = clients.0.server.conn();
     other.int(&["LOCK.ACQUIRE", "c", "PX", "600000"]);
@@ -164,7 +164,7 @@ fn a_waiter_for_several_locks_blocks_none_of_them() {
     clients.waits(&mut first, &wants_all(&["taken", "b"]));
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("b", &[]));
-    assert!(is_deadlock(&second.call(&wants("firsts", &[]))), "the first is behind the second");
+    assert!(is_deadlock(&second.execute(&wants("firsts", &[]))), "the first is behind the second");
     drop(second);
     assert!(matches!(stranger.read(), Reply::Int(_)), "it does not wait for the first");
 }
@@ -177,10 +177,10 @@ fn a_sharing_caller_waits_for_an_exclusive_holder() {
         let mut clients = Clients::start();
         let mut first = clients.holds("x", &[]);
         let mut second = clients.holds("y", &[]);
-        assert!(is_deadlock(&first.call(&wants("x", share))), "it waits for itself");
+        assert!(is_deadlock(&first.execute(&wants("x", share))), "it waits for itself");
         clients.waits(&mut first, &wants("y", share));
-        assert!(is_deadlock(&second.call(&wants("x", &[]))));
-        assert!(is_deadlock(&second.call(&wants("x", share))));
+        assert!(is_deadlock(&second.execute(&wants("x", &[]))));
+        assert!(is_deadlock(&second.execute(&wants("x", share))));
     }
 }
 
@@ -201,7 +201,7 @@ fn a_long_deadlock_search_is_given_up_and_counted() {
     };
     let mut clients = start("90");
     let mut conns = chain(&mut clients);
-    assert!(is_deadlock(&conns[9].call(&wants("k0", &[]))));
+    assert!(is_deadlock(&conns[9].execute(&wants("k0", &[]))));
     assert_eq!(unchecked(&mut clients), 0);
     let mut clients = start("89");
     let mut conns = chain(&mut clients);
@@ -217,11 +217,11 @@ fn every_holder_counts_in_a_deadlock_search() {
         let mut clients = Clients(Locks::with(&["deadlock-edges", edges]));
         let mut first = clients.holds("x", &[]);
         let mut second = clients.holds("y", &["SHARED"]);
-        assert!(clients.0.conn.call(&["EVAL", others, "1", "y"]).is_nil());
+        assert!(clients.0.conn.execute(&["EVAL", others, "1", "y"]).is_nil());
         clients.waits(&mut second, &wants("x", &[]));
         if is_found {
             // The others have no session: they end by themselves, and the one that has one would still have to.
-            assert!(is_deadlock(&first.call(&wants("y", &[]))));
+            assert!(is_deadlock(&first.execute(&wants("y", &[]))));
         } else {
             clients.waits(&mut first, &wants("y", &[]));
         }

@@ -11,7 +11,7 @@ fn share(all: &mut Subscriber, options: &[&str]) -> String {
 
 fn until_over(all: &mut Subscriber, token: &str) {
     until("it is over", || {
-        let holders = all.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+        let holders = all.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("holders");
         let own = holders.list().iter().find(|holder| holder.field("token").int().to_string() == token).cloned();
         own.is_some_and(|own| !own.field("overdue-ms").is_nil()).then_some(())
     });
@@ -24,7 +24,7 @@ fn each_command_that_changes_one_of_several_holders() {
     all.gets(&["zadd", "expire", "lock.acquire"]);
     let second = share(&mut all, &["EX", "30", "LIMIT", "2"]);
     all.gets(&["zadd", "lock.acquire"]);
-    assert!(all.conn.call(&["LOCK.ACQUIRE", "k", "EX", "30", "LIMIT", "2"]).is_nil());
+    assert!(all.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "30", "LIMIT", "2"]).is_nil());
     all.gets(&[]);
     assert_eq!(share(&mut all, &["EX", "90", "SHARED", "ID", "5"]), first);
     all.gets(&["zadd", "expire", "lock.extend"]);
@@ -85,7 +85,7 @@ fn each_command_that_changes_several_keys() {
     };
     let token = all.conn.int(&["LOCK.MACQUIRE", "2", "a", "b", "EX", "60"]).to_string();
     assert_eq!(sorted(all.received()), each(&["set", "expire", "lock.acquire"]));
-    assert!(all.conn.call(&["LOCK.MACQUIRE", "2", "c", "b", "EX", "60"]).is_nil());
+    assert!(all.conn.execute(&["LOCK.MACQUIRE", "2", "c", "b", "EX", "60"]).is_nil());
     assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "c", "b", &token, "EX", "60"]), 0);
     assert_eq!(all.received(), [""; 0]);
     assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "a", "b", &token, "EX", "60"]), 1);

@@ -14,7 +14,7 @@ struct Watchers {
 impl Watchers {
     fn of(locks: &Locks) -> Self {
         let (watch, mut cache) = (locks.server.conn(), locks.server.conn());
-        cache.call(&["HELLO", "3"]);
+        cache.execute(&["HELLO", "3"]);
         cache.ok(&["CLIENT", "TRACKING", "ON"]);
         Self { watch, cache }
     }
@@ -22,11 +22,11 @@ impl Watchers {
     /// Reads a key, runs an action, and returns whether both clients noticed a change.
     fn sees(&mut self, key: &str, what: &str, step: impl FnOnce()) {
         self.watch.ok(&["WATCH", key]);
-        assert!(!matches!(self.cache.call(&["LOCK.INFO", key]), Reply::Error(_)));
+        assert!(!matches!(self.cache.execute(&["LOCK.INFO", key]), Reply::Error(_)));
         step();
         self.watch.ok(&["MULTI"]);
-        self.watch.call(&["PING"]);
-        assert!(self.watch.call(&["EXEC"]).is_nil(), "{what} is a change");
+        self.watch.execute(&["PING"]);
+        assert!(self.watch.execute(&["EXEC"]).is_nil(), "{what} is a change");
         let pushed = self.cache.read();
         let named = Reply::List(vec![Reply::Text(key.into())]);
         assert_eq!(pushed.list()[1], named, "{what}: {pushed:?}");
@@ -75,18 +75,18 @@ fn waits_and_inspections_change_no_key() {
     acquire(&mut locks.conn, &["l", "EX", "60", "SHARED"]);
     watchers.watch.ok(&["WATCH", "k", "l", "m"]);
     for key in ["k", "l", "m"] {
-        watchers.cache.call(&["LOCK.INFO", key]);
+        watchers.cache.execute(&["LOCK.INFO", key]);
     }
     let waiter = locks.wait_with(&["LOCK.MACQUIRE", "3", "k", "l", "m", "EX", "60", "WAIT", "60000"]);
     let mut stream = crate::replication::Stream::of(&locks.server);
-    locks.conn.call(&["LOCK.SCAN", "0", "COUNT", "1000"]);
-    locks.conn.call(&["LOCK.INFO", "l", "FULL"]);
-    locks.conn.call(&["LOCK.TOP"]);
+    locks.conn.execute(&["LOCK.SCAN", "0", "COUNT", "1000"]);
+    locks.conn.execute(&["LOCK.INFO", "l", "FULL"]);
+    locks.conn.execute(&["LOCK.TOP"]);
     drop(waiter);
     locks.until_waiters(0);
     assert_eq!(stream.take(), Vec::<Vec<String>>::new());
     watchers.watch.ok(&["MULTI"]);
-    watchers.watch.call(&["PING"]);
-    assert_eq!(watchers.watch.call(&["EXEC"]).list().len(), 1);
+    watchers.watch.execute(&["PING"]);
+    assert_eq!(watchers.watch.execute(&["EXEC"]).list().len(), 1);
     assert_eq!(watchers.cache.text(&["PING"]), "PONG", "nothing was pushed before");
 }

@@ -9,7 +9,7 @@ use testkit::{server_time_us, until, Reply, Server};
 /// The replica, as soon as it is a master.
 fn promoted(replica: Server) -> Locks {
     let mut new = Locks::on(replica);
-    until("the replica is master", || (new.conn.call(&["ROLE"]).list()[0].text() == "master").then_some(()));
+    until("the replica is master", || (new.conn.execute(&["ROLE"]).list()[0].text() == "master").then_some(()));
     new
 }
 
@@ -40,7 +40,7 @@ fn a_failed_failover_grants_nothing_and_the_queue_moves_on() {
     replica.signal("CONT");
     assert!(!in_time || first >= from + 1_200_000, "granted {} us after it began", first - from);
     queue.serve_after(&mut locks, first);
-    assert_eq!(locks.conn.call(&["ROLE"]).list()[0].text(), "master");
+    assert_eq!(locks.conn.execute(&["ROLE"]).list()[0].text(), "master");
     locks.server.wait_offset(&replica);
     let digest = locks.conn.text(&["DEBUG", "DIGEST"]);
     assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), digest);
@@ -82,6 +82,6 @@ fn a_lease_that_ends_in_a_failover_is_granted_once() {
     assert!(!matches!(old, Ok(Reply::Int(_) | Reply::Nil)), "{old:?}");
     let mut new = promoted(replica);
     let token = new.hold();
-    assert!(new.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(new.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     new.release(token);
 }

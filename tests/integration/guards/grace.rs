@@ -60,7 +60,7 @@ fn waits_ended_by_one_command_are_answered_once() {
                 waiter.closed();
             } else {
                 waiter.failed("GRACE");
-                assert_eq!(waiter.conn.call(&["PING"]).text(), "PONG", "there is no second answer");
+                assert_eq!(waiter.conn.execute(&["PING"]).text(), "PONG", "there is no second answer");
             }
         }
         assert_eq!((locks.waiters(), locks.conn.int(&["EXISTS", "k"])), (0, 0));

@@ -27,9 +27,9 @@ fn a_foreign_set_is_wrongtype_and_stays() {
     let conn = &mut locks.conn;
     for set in FOREIGN {
         let _row = Row::of(set);
-        conn.call(&["DEL", "k"]);
-        conn.call(&[&["ZADD", "k"], set].concat());
-        let before = conn.call(&["DUMP", "k"]);
+        conn.execute(&["DEL", "k"]);
+        conn.execute(&[&["ZADD", "k"], set].concat());
+        let before = conn.execute(&["DUMP", "k"]);
         for command in [
             "LOCK.ACQUIRE k EX 5",
             "LOCK.ACQUIRE k EX 5 SHARED",
@@ -46,10 +46,10 @@ fn a_foreign_set_is_wrongtype_and_stays() {
             "LOCK.MRELEASE 2 j k 1763710000482913",
         ] {
             let args: Vec<&str> = command.split(' ').collect();
-            assert!(conn.call(&args).error().starts_with("WRONGTYPE "), "{command}");
+            assert!(conn.execute(&args).error().starts_with("WRONGTYPE "), "{command}");
         }
-        assert_eq!((conn.call(&["DUMP", "k"]), conn.int(&["EXISTS", "j"])), (before, 0));
-        assert_eq!(conn.call(&["LOCK.SCAN", "0", "COUNT", "100"]).list()[1].list().len(), 0);
+        assert_eq!((conn.execute(&["DUMP", "k"]), conn.int(&["EXISTS", "j"])), (before, 0));
+        assert_eq!(conn.execute(&["LOCK.SCAN", "0", "COUNT", "100"]).list()[1].list().len(), 0);
     }
     assert_eq!(["lock_waiters", "lock_places"].map(|field| locks.info("lock", field)), [0, 0]);
 }
@@ -96,7 +96,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     let mut conn = server.conn();
     let tokens: Vec<String> = (0..500).map(|_| acquire(&mut conn, &["k", "EX", "600", "LIMIT", "500"])).collect();
     let [first, middle, last] = [&tokens[0], &tokens[250], &tokens[499]];
-    let dump = conn.call(&["DUMP", "k"]);
+    let dump = conn.execute(&["DUMP", "k"]);
     let Reply::Text(dump) = dump else { panic!("{dump:?}") };
     for gone in [middle, last] {
         assert_eq!(conn.int(&["ZREM", "k", gone]), 1);
@@ -104,7 +104,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     }
     // The same number and the same first member: the module's memory would call it a set of holders.
     assert_eq!(conn.int(&["ZADD", "k", "9999999999", "player"]), 1);
-    assert!(conn.call(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "another last is seen");
+    assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "another last is seen");
     assert_eq!(conn.int(&["ZREM", "k", "player"]), 1);
     assert!(conn.int(&["LOCK.CHECK", "k", first]) > 0);
     let again = acquire(&mut conn, &["k", "EX", "600", "LIMIT", "499"]);
@@ -115,7 +115,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     assert_eq!(conn.int(&["LOCK.CHECK", "k", first]), 0);
     acquire(&mut conn, &["k", "EX", "600"]);
     let restore: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &dump, b"REPLACE"];
-    assert_eq!(conn.call(&restore), Reply::Status("OK".into()));
+    assert_eq!(conn.execute(&restore), Reply::Status("OK".into()));
     assert!(conn.int(&["LOCK.CHECK", "k", first]) > 0);
     // One of the same length takes its place.
     let others: Vec<String> = (0..500).map(|_| acquire(&mut conn, &["other", "EX", "600", "SHARED"])).collect();

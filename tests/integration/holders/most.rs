@@ -45,7 +45,7 @@ fn forget(conn: &mut Conn) {
 /// The CPU time of the iteration of the event loop that executes a command, and the reply.
 pub fn cost(iterations: &Iterations, conn: &mut Conn, call: &[impl AsRef<str>]) -> (Reply, Duration) {
     iterations.reset();
-    let reply = conn.call(&call.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+    let reply = conn.execute(&call.iter().map(AsRef::as_ref).collect::<Vec<_>>());
     (reply, iterations.counted().longest)
 }
 
@@ -114,7 +114,7 @@ fn leases_that_end_together_cost_no_5_ms() {
         // All are live and in memory, unless the machine is slow.
         conn.int(&["LOCK.CHECK", &key, &tokens[0]]);
         until("they have ended", || {
-            let end = conn.call(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).list()[1].text();
+            let end = conn.execute(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).list()[1].text();
             let now = server_time_us(&mut conn);
             (end < format!("{}.{:06}", now / 1_000_000, now % 1_000_000)).then_some(())
         });
@@ -128,10 +128,10 @@ fn one_more_is_refused_and_waits_for_a_slot() {
     let conn = &mut locks.conn;
     let tokens = fill(conn, "k", MOST, (600_000, 900_000));
     for share in [&["SHARED"][..], &["LIMIT", "4096"], &["LIMIT", "5"]] {
-        assert!(conn.call(&[&["LOCK.ACQUIRE", "k", "EX", "60"], share].concat()).is_nil(), "{share:?}");
+        assert!(conn.execute(&[&["LOCK.ACQUIRE", "k", "EX", "60"], share].concat()).is_nil(), "{share:?}");
     }
     assert_eq!(
-        conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "4097"]).error(),
+        conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "4097"]).error(),
         "ERR limit is not a whole number between 1 and 4096"
     );
     let mut waiter = locks.wait(&["SHARED"]);
@@ -147,10 +147,10 @@ fn a_full_set_replaces_the_first_expired_holder() {
     let mut conn = server.conn();
     let over = fill(&mut conn, "k", 2, (-2_000, -1_000));
     fill(&mut conn, "k", MOST - 2, (600_000, 900_000));
-    let details = conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
+    let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
     assert_eq!(details.list()[2].int().to_string(), over[0]);
     acquire(&mut conn, &["k", "EX", "60", "SHARED"]);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"]).is_nil());
     assert_eq!(conn.int(&["ZCARD", "k"]), 4_096);
 }
 
@@ -160,7 +160,7 @@ fn a_set_of_others_with_more_members_is_no_lock() {
     let held = acquire(&mut locks.conn, &["k", "EX", "600", "SHARED"]);
     let mut waiter = locks.wait(&[]);
     let others = fill(&mut locks.conn, "k", MOST, (600_000, 900_000));
-    let before = locks.conn.call(&["DUMP", "k"]);
+    let before = locks.conn.execute(&["DUMP", "k"]);
     for call in [
         &["LOCK.ACQUIRE", "k", "EX", "60", "SHARED"][..],
         &["LOCK.ACQUIRE", "k", "EX", "60"],
@@ -173,18 +173,18 @@ fn a_set_of_others_with_more_members_is_no_lock() {
         &["LOCK.INFO", "k", "FULL"],
     ] {
         assert_eq!(
-            locks.conn.call(call).error(),
+            locks.conn.execute(call).error(),
             "WRONGTYPE the sorted set has more than 4096 members, more than a lock can have holders",
             "{call:?}"
         );
     }
-    assert_eq!(locks.conn.call(&["DUMP", "k"]), before);
-    assert_eq!(locks.conn.call(&["LOCK.SCAN", "0"]).list()[1].list().len(), 0);
+    assert_eq!(locks.conn.execute(&["DUMP", "k"]), before);
+    assert_eq!(locks.conn.execute(&["LOCK.SCAN", "0"]).list()[1].list().len(), 0);
     waiter.assert_waits();
     // With one fewer it is a lock again.
     assert_eq!(locks.conn.int(&["ZREM", "k", &held]), 1);
     assert!(locks.conn.int(&["LOCK.CHECK", "k", &others[9]]) > 0);
-    assert_eq!(locks.conn.call(&["LOCK.SCAN", "0"]).list()[1].list()[0].field("holders").int(), 4_096);
+    assert_eq!(locks.conn.execute(&["LOCK.SCAN", "0"]).list()[1].list()[0].field("holders").int(), 4_096);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
     waiter.granted();
 }
@@ -210,7 +210,7 @@ fn keep_many(padding: &str) {
                  string.format('%016d', n * 3 + h)) end end",
                 from + 999
             );
-            assert!(conn.call(&["EVAL", &script, "1", padding]).is_nil());
+            assert!(conn.execute(&["EVAL", &script, "1", padding]).is_nil());
         }
         iterations.reset();
         for from in (0..SETS).step_by(100) {

@@ -36,18 +36,18 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
         let last = acquire(&mut conn, &["k", "EX", "600", "SHARED"]);
         assert!(conn.int(&["LOCK.CHECK", "k", &released]) > 0);
         for step in there {
-            conn.call(step);
+            conn.execute(step);
         }
         assert_eq!(conn.int(&["LOCK.RELEASE", "x", &released]), 1);
         let new = share(&mut conn, "x");
         for step in back {
-            conn.call(step);
+            conn.execute(step);
         }
         for holder in [&new, &stays, &last] {
             assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "it holds");
         }
         assert_eq!(conn.int(&["LOCK.CHECK", "k", &released]), 0, "it was released");
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three hold it");
+        assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three hold it");
         assert_eq!(conn.int(&["LOCK.EXTEND", "k", &new, "EX", "70"]), 1);
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", &released]), 0);
         assert_eq!(conn.int(&["ZCARD", "k"]), 3);
@@ -78,7 +78,7 @@ impl Account {
 
     /// The holders that the key's members describe, and the ends of their leases.
     fn holders(&mut self, key: &str) -> BTreeMap<String, i64> {
-        let members = self.conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        let members = self.conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
         #[allow(clippy::cast_possible_truncation)] // A time in microseconds.
         let us = |score: &Reply| -> i64 { (score.text().parse::<f64>().unwrap() * 1e6).round() as i64 };
         members.list().chunks(2).map(|pair| (pair[0].text()[..16].to_string(), us(&pair[1]))).collect()
@@ -120,7 +120,7 @@ impl Account {
         };
         // More than some would hide what is wrong with their number.
         let call = if known.len() > 5 { words(&["LOCK.RELEASE", key, &self.any(&known).unwrap()]) } else { call };
-        if let Reply::Int(token @ 1_000_000..) = self.conn.call(&call) {
+        if let Reply::Int(token @ 1_000_000..) = self.conn.execute(&call) {
             self.tokens.insert(token.to_string());
         }
         call
@@ -131,12 +131,12 @@ impl Account {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         if self.below(2) == 0 {
             let mut steps = vec![format!("RENAME {from} elsewhere")];
-            self.conn.call(&["RENAME", from, "elsewhere"]);
+            self.conn.execute(&["RENAME", from, "elsewhere"]);
             for _ in 0..=self.below(4) {
                 steps.push(self.lock_key("elsewhere").join(" "));
             }
             steps.push(format!("RENAME elsewhere {to}"));
-            self.conn.call(&["RENAME", "elsewhere", to]);
+            self.conn.execute(&["RENAME", "elsewhere", to]);
             return vec![steps.join(", ")];
         }
         let call: &[&str] = match self.below(16) {
@@ -145,7 +145,7 @@ impl Account {
             2 => &["SWAPDB", "0", "1"],
             _ => &["RENAME", from, to],
         };
-        self.conn.call(call);
+        self.conn.execute(call);
         call.iter().map(ToString::to_string).collect()
     }
 
@@ -153,7 +153,7 @@ impl Account {
     fn disturb(&mut self) -> Vec<String> {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         let members: Vec<String> =
-            self.conn.call(&["ZRANGE", from, "0", "-1"]).list().iter().map(Reply::text).collect();
+            self.conn.execute(&["ZRANGE", from, "0", "-1"]).list().iter().map(Reply::text).collect();
         let all: Vec<String> = self.tokens.iter().cloned().collect();
         let until =
             format!("{}", server_time_us(&mut self.conn) / 1_000_000 + 10 + i64::try_from(self.below(20)).unwrap());
@@ -162,17 +162,17 @@ impl Account {
             (1, Some(member), _) => vec!["ZADD".into(), from.into(), until, member],
             (2, _, Some(token)) => vec!["ZADD".into(), from.into(), until, token],
             (3, ..) => {
-                if let Reply::Text(dump) = self.conn.call(&["DUMP", from]) {
+                if let Reply::Text(dump) = self.conn.execute(&["DUMP", from]) {
                     if let Some(earlier) = self.dumps.insert(from.into(), dump) {
                         let restore: [&[u8]; 5] = [b"RESTORE", to.as_bytes(), b"0", &earlier, b"REPLACE"];
-                        assert_eq!(self.conn.call(&restore), Reply::Status("OK".into()));
+                        assert_eq!(self.conn.execute(&restore), Reply::Status("OK".into()));
                     }
                 }
                 return vec!["RESTORE".into(), from.into(), to.into()];
             }
             _ => vec!["COPY".into(), from.into(), to.into(), "REPLACE".into()],
         };
-        self.conn.call(&call);
+        self.conn.execute(&call);
         call
     }
 }

@@ -212,7 +212,7 @@ impl Storm {
             "FLUSHALL SYNC",
             "SCRIPT FLUSH SYNC",
         ] {
-            conn.call(&line.split(' ').collect::<Vec<_>>());
+            conn.execute(&line.split(' ').collect::<Vec<_>>());
         }
         for (section, field, count) in [
             ("lock", "lock_waiters", "0"),
@@ -222,7 +222,7 @@ impl Storm {
         ] {
             until(field, || (conn.info(section, field)? == count).then_some(()));
         }
-        conn.call(&["MEMORY", "PURGE"]);
+        conn.execute(&["MEMORY", "PURGE"]);
         // Buffers of the server shrink some time later.
         let mut used = i64::MAX;
         for _ in 0..15 {
@@ -299,7 +299,7 @@ impl Storm {
             assert!(self.replies.contains_key(way), "{way} never happened: {:#?}", self.replies);
         }
         let token = conn.int(&["LOCK.ACQUIRE", "after", "PX", "30000"]).to_string();
-        assert!(conn.call(&["LOCK.ACQUIRE", "after", "PX", "30000"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", "after", "PX", "30000"]).is_nil());
         assert_eq!(conn.int(&["LOCK.RELEASE", "after", &token]), 1);
     }
 }

@@ -10,7 +10,7 @@ use testkit::{until, Conn, Reply, Server};
 fn connect(server: &Server, resp3: bool) -> Conn {
     let mut conn = server.conn();
     if resp3 {
-        assert_eq!(conn.call(&["HELLO", "3"]).field("proto").int(), 3);
+        assert_eq!(conn.execute(&["HELLO", "3"]).field("proto").int(), 3);
     }
     conn
 }
@@ -79,7 +79,7 @@ fn several(locks: &mut Locks, resp3: bool) -> (Case, Waiter, Conn) {
         &["SET", "foreign", "true", "PX", "100000"],
         &["ZADD", "scores", &past, &over, "1", "player"],
     ] {
-        assert!(!matches!(locks.conn.call(command), Reply::Error(_)), "{command:?}");
+        assert!(!matches!(locks.conn.execute(command), Reply::Error(_)), "{command:?}");
     }
     let mut holder = locks.server.conn();
     let holder_id = holder.int(&["CLIENT", "ID"]).to_string();

@@ -16,7 +16,7 @@ fn client(server: &Server) -> (Conn, String) {
 
 /// client and addr of LOCK.INFO.
 fn shown(conn: &mut Conn, key: &str) -> (Reply, Reply) {
-    let info = conn.call(&["LOCK.INFO", key]);
+    let info = conn.execute(&["LOCK.INFO", key]);
     (info.field("client"), info.field("addr"))
 }
 
@@ -26,7 +26,7 @@ const NOBODY: (Reply, Reply) = (Reply::Nil, Reply::Nil);
 fn locks_of(conn: &mut Conn, id: &str) -> BTreeSet<String> {
     let (mut cursor, mut found) = ("0".to_string(), BTreeSet::new());
     loop {
-        let reply = conn.call(&["LOCK.SCAN", &cursor, "CLIENT", id, "COUNT", "100"]);
+        let reply = conn.execute(&["LOCK.SCAN", &cursor, "CLIENT", id, "COUNT", "100"]);
         found.extend(reply.list()[1].list().iter().map(|row| row.field("key").text()));
         cursor = reply.list()[0].text();
         if cursor == "0" {
@@ -48,7 +48,7 @@ fn the_client_of_a_holder_is_shown_while_connected() {
         let expected = (Reply::Int(id.parse().unwrap()), Reply::Text(address(&mut locks.conn, &id).into_bytes()));
         assert_eq!(shown(&mut locks.conn, "k"), expected, "{options:?}");
         let waiter = super::wait(&mut locks, "k");
-        let top = locks.conn.call(&["LOCK.TOP"]);
+        let top = locks.conn.execute(&["LOCK.TOP"]);
         assert_eq!((top.list()[0].field("client"), top.list()[0].field("addr")), expected, "{options:?}");
         assert_eq!(locks_of(&mut locks.conn, &id), set(["k"]), "{options:?}");
         drop((waiter, holder));
@@ -119,11 +119,11 @@ fn each_of_several_holders_has_its_own_client() {
     let (mut second, two) = client(&locks.server);
     let token = first.int(&["LOCK.ACQUIRE", "k", "EX", "30", "SHARED", "OWNER", "first"]);
     second.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "SESSION"]);
-    let holders = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("holders");
+    let holders = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("holders");
     let ids: Vec<String> = holders.list().iter().map(|holder| holder.field("client").int().to_string()).collect();
     assert_eq!(ids, [one.clone(), two]);
     // A row shows the grant of that client, not the one that ends last.
-    let row = locks.conn.call(&["LOCK.SCAN", "0", "CLIENT", &one]).list()[1].list()[0].clone();
+    let row = locks.conn.execute(&["LOCK.SCAN", "0", "CLIENT", &one]).list()[1].list()[0].clone();
     assert_eq!((row.field("token").int(), row.field("owner").text()), (token, "first".into()));
     assert_eq!(row.field("holders").int(), 2);
 }
@@ -150,7 +150,7 @@ fn only_the_last_ten_thousand_grants_without_session_are_remembered() {
     holder.int(&["LOCK.ACQUIRE", "session", "EX", "60", "SESSION"]);
     holder.int(&["LOCK.ACQUIRE", "plain", "EX", "60"]);
     let script = "for n = 1, 9999 do redis.call('LOCK.ACQUIRE', KEYS[1] .. n, 'EX', 60) end";
-    locks.conn.call(&["EVAL", script, "1", "many"]);
+    locks.conn.execute(&["EVAL", script, "1", "many"]);
     assert_eq!(locks_of(&mut holder, &id), set(["plain", "session"]));
     locks.conn.int(&["LOCK.ACQUIRE", "one more", "EX", "60"]);
     assert_eq!(locks_of(&mut holder, &id), set(["session"]));
@@ -168,7 +168,7 @@ fn a_scan_for_a_client_finds_only_its_locks() {
     let expected: BTreeSet<String> = (0..100).map(|n| format!("k{}", 3 * n)).collect();
     assert_eq!(locks_of(&mut locks.conn, &id), expected);
     for unknown in ["0", "999999", "18446744073709551615"] {
-        let reply = locks.conn.call(&["LOCK.SCAN", "0", "CLIENT", unknown]);
+        let reply = locks.conn.execute(&["LOCK.SCAN", "0", "CLIENT", unknown]);
         assert_eq!((reply.list()[0].text(), reply.list()[1].list().len()), ("0".into(), 0), "{unknown}");
     }
 }

@@ -9,7 +9,7 @@ use testkit::{bound, until, Iterations, Reply, Server};
 
 /// The keys of LOCK.TOP in their order.
 fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
-    let top = locks.conn.call(&[&["LOCK.TOP"], options].concat());
+    let top = locks.conn.execute(&[&["LOCK.TOP"], options].concat());
     top.list().iter().map(|row| row.field("key").text()).collect()
 }
 
@@ -61,7 +61,7 @@ fn a_change_by_others_shows_within_a_second() {
     assert_eq!(keys(&mut locks, &["BY", "held"]), ["a", "b"]);
     locks.conn.ok(&["SET", "a", "foreign"]);
     until("a comes last", || (keys(&mut locks, &["BY", "held", "COUNT", "1"]) == ["b"]).then_some(()));
-    let top = locks.conn.call(&["LOCK.TOP", "BY", "held"]);
+    let top = locks.conn.execute(&["LOCK.TOP", "BY", "held"]);
     assert_eq!(top.list()[1].field("held-ms"), Reply::Nil);
 }
 
@@ -80,7 +80,7 @@ fn top_of_100000_queues_is_fast_in_any_order() {
         let case = format!("names of {} bytes", name.len());
         for from in (0..lines).step_by(1_000) {
             let (first, last) = ((from + 1).to_string(), (from + 1_000).to_string());
-            assert_eq!(locks.conn.call(&["EVAL", script, "1", &name, &first, &last]), Reply::Nil);
+            assert_eq!(locks.conn.execute(&["EVAL", script, "1", &name, &first, &last]), Reply::Nil);
         }
         assert_eq!(locks.info("lock", "lock_waiters"), lines, "{case}");
         for command in [

@@ -19,7 +19,7 @@ fn keys(reply: &Reply) -> Vec<Vec<u8>> {
 fn scan(conn: &mut Conn, options: &[&str], mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
     let (mut cursor, mut found) = ("0".to_string(), Vec::new());
     for step in 0.. {
-        let reply = conn.call(&[&["LOCK.SCAN", &cursor], options].concat());
+        let reply = conn.execute(&[&["LOCK.SCAN", &cursor], options].concat());
         found.extend(keys(&reply));
         cursor = reply.list()[0].text();
         if cursor == "0" {
@@ -62,7 +62,7 @@ fn keys_are_bytes_and_patterns_are_those_of_scan() {
     let mut conn = server.conn();
     let names: [&[u8]; 5] = [b"", b"\0", b"a\r\nb", b"\xff\xfe", b"[x]*"];
     for name in names {
-        assert!(conn.call(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"600"]).int() > 0);
+        assert!(conn.execute(&[&b"LOCK.ACQUIRE"[..], name, b"EX", b"600"]).int() > 0);
     }
     let found: BTreeSet<Vec<u8>> = scan(&mut conn, &["COUNT", "1000"], |_| {}).into_iter().collect();
     assert_eq!(found, names.map(<[u8]>::to_vec).into());
@@ -83,19 +83,19 @@ fn it_works_in_transactions_scripts_and_on_replicas() {
     conn.ok(&["SELECT", "7"]);
     acquire(&mut conn, &["there", "EX", "600"]);
     let call = ["LOCK.SCAN", "0", "COUNT", "1000"];
-    assert_eq!(keys(&conn.call(&call)), [b"there"]);
+    assert_eq!(keys(&conn.execute(&call)), [b"there"]);
     conn.ok(&["MULTI"]);
-    conn.call(&call);
-    conn.call(&["SELECT", "0"]);
-    conn.call(&call);
-    let reply = conn.call(&["EXEC"]);
+    conn.execute(&call);
+    conn.execute(&["SELECT", "0"]);
+    conn.execute(&call);
+    let reply = conn.execute(&["EXEC"]);
     assert_eq!([0, 2].map(|at| keys(&reply.list()[at])), [[b"there".to_vec()], [b"here".to_vec()]]);
     let script = "redis.call('SELECT', 7) return redis.call('LOCK.SCAN', '0', 'COUNT', 1000)";
-    assert_eq!(keys(&conn.call(&["EVAL", script, "0"])), [b"there"]);
+    assert_eq!(keys(&conn.execute(&["EVAL", script, "0"])), [b"there"]);
     server.wait_offset(&replica);
     let mut read = replica.conn();
-    assert_eq!(keys(&read.call(&call)), [b"here"]);
-    let row = read.call(&call).list()[1].list()[0].clone();
+    assert_eq!(keys(&read.execute(&call)), [b"here"]);
+    let row = read.execute(&call).list()[1].list()[0].clone();
     assert_eq!(row.field("holders").int(), 1);
 }
 
@@ -108,7 +108,7 @@ fn state_and_match_filter_the_locks() {
     acquire(&mut conn, &["expired", "PX", "1"]);
     conn.ok(&["SET", "classic", "1000000000.5"]);
     conn.ok(&["SET", "foreign", "data"]);
-    conn.call(&["RPUSH", "list", "1"]);
+    conn.execute(&["RPUSH", "list", "1"]);
     std::thread::sleep(std::time::Duration::from_millis(10));
     for (options, expected) in [
         (&["COUNT", "2"][..], &["classic", "expired", "held", "shared"][..]),
@@ -130,7 +130,7 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
                   string.format('%010d%06d%019d owner-of-a-usual-length', t[1], n, n)) end end";
     for part in 0..locks.div_ceil(20) {
         let (locks, holders) = (20.to_string(), holders.to_string());
-        assert!(conn.call(&["EVAL", script, "1", &format!("k{part}-"), &locks, &holders]).is_nil());
+        assert!(conn.execute(&["EVAL", script, "1", &format!("k{part}-"), &locks, &holders]).is_nil());
     }
 }
 
@@ -145,7 +145,7 @@ fn long_names_that_do_not_match_shorten_the_page() {
                 let mut conn = server.conn();
                 let script = "for n = 1, ARGV[1] do \
                               redis.call('SET', KEYS[1] .. string.rep('x', ARGV[2]) .. n, '9999999999.0') end";
-                assert_eq!(conn.call(&["EVAL", script, "1", "k", &keys.to_string(), length]), Reply::Nil);
+                assert_eq!(conn.execute(&["EVAL", script, "1", "k", &keys.to_string(), length]), Reply::Nil);
                 iterations.reset();
                 let mut calls = 1;
                 let found = scan(&mut conn, &["MATCH", pattern, "COUNT", "1000"], |_| calls += 1);
@@ -167,19 +167,19 @@ fn top_lists_at_most_400_shared_locks() {
     fill(&mut conn, 420, 3);
     let wait = |conn: &mut Conn, key: &str| {
         let asks = ["LOCK.ACQUIRE", key, "PX", "600000", "WAIT", "600000", "NOTIFY", "c", "ID", "7"];
-        assert_eq!(conn.call(&asks), crate::notify::waiting());
+        assert_eq!(conn.execute(&asks), crate::notify::waiting());
     };
     for n in 0..420 {
         wait(&mut conn, &format!("k{}-{}", n / 20, n % 20 + 1));
     }
-    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "1000"]).list().len(), 400);
-    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "399"]).list().len(), 399);
+    assert_eq!(conn.execute(&["LOCK.TOP", "COUNT", "1000"]).list().len(), 400);
+    assert_eq!(conn.execute(&["LOCK.TOP", "COUNT", "399"]).list().len(), 399);
     conn.ok(&["FLUSHALL"]);
     for n in 0..900 {
         conn.int(&["LOCK.ACQUIRE", &format!("one{n}"), "PX", "600000"]);
         wait(&mut conn, &format!("one{n}"));
     }
-    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "900"]).list().len(), 900);
+    assert_eq!(conn.execute(&["LOCK.TOP", "COUNT", "900"]).list().len(), 900);
 }
 
 /// COUNT bounds the holders that are read, too, and all locks are still found.
@@ -207,7 +207,7 @@ fn a_page_of_large_locks_is_a_short_one() {
                                 holder.int(&["LOCK.ACQUIRE", &key, "PX", "600000", "SHARED", "SESSION"]);
                             }
                             let asks = ["PX", "600000", "WAIT", "600000", "NOTIFY", "c", "ID", "9000001"];
-                            let reply = conn.call(&[&["LOCK.ACQUIRE", &key], &asks[..]].concat());
+                            let reply = conn.execute(&[&["LOCK.ACQUIRE", &key], &asks[..]].concat());
                             assert_eq!(reply, crate::notify::waiting());
                         }
                     }
@@ -217,7 +217,7 @@ fn a_page_of_large_locks_is_a_short_one() {
                 let (iterations, conn) = (iterations.as_ref()?, &mut conns[0]);
                 if what == "TOP" {
                     iterations.reset();
-                    assert_eq!(conn.call(&["LOCK.TOP", "COUNT", "200"]).list().len(), locks.min(200));
+                    assert_eq!(conn.execute(&["LOCK.TOP", "COUNT", "200"]).list().len(), locks.min(200));
                     return Some(iterations.longest());
                 }
                 let id = conns[1].int(&["CLIENT", "ID"]).to_string();

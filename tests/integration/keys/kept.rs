@@ -27,7 +27,7 @@ fn for_each_name(conn: &mut Conn, script: &str) {
             "for n = {from}, {} do local key = KEYS[1] .. n .. string.rep('x', {LENGTH}) {script} end",
             from + 999
         );
-        assert_eq!(conn.call(&["EVAL", &script, "1", "k"]), Reply::Nil);
+        assert_eq!(conn.execute(&["EVAL", &script, "1", "k"]), Reply::Nil);
     }
 }
 
@@ -55,13 +55,13 @@ fn time_out(_: &Server, conn: &mut Conn) {
 /// They get a grant that nobody claims.
 fn leave_unclaimed(server: &Server, conn: &mut Conn) {
     let mut subscriber = server.conn();
-    subscriber.call(&["SUBSCRIBE", "c"]);
+    subscriber.execute(&["SUBSCRIBE", "c"]);
     let reader = std::thread::spawn(move || while subscriber.try_read().is_ok() {});
     conn.ok(&["CONFIG", "SET", "lock.claim-ms", "1"]);
     queue(conn, 600_000);
     for_each_name(conn, "redis.call('DEL', key)");
     until("nobody waits", || (conn.info("lock", "lock_queued")? == "0").then_some(()));
-    conn.call(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    conn.execute(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     reader.join().unwrap();
 }
 
@@ -167,7 +167,7 @@ fn cancelling_absent_attempts_evicts_no_keys() {
     let mut turns = 0;
     while evicted(&mut conn) == 0 {
         turns += 1;
-        assert_eq!(conn.call(&["EVAL", fill, "1", "foreign", &turns.to_string()]), Reply::Nil);
+        assert_eq!(conn.execute(&["EVAL", fill, "1", "foreign", &turns.to_string()]), Reply::Nil);
     }
     let (before, keys) = (evicted(&mut conn), conn.int(&["DBSIZE"]));
     let name = "k".repeat(1_000);

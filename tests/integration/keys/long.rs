@@ -43,14 +43,14 @@ fn names_that_are_too_long_together_are_refused() {
     let mut conn = server.conn();
     let mut longer = call("LOCK.MACQUIRE", &["EX", "600"]);
     longer[KEYS + 1].push('x');
-    assert_eq!(conn.call(&longer).error(), "ERR keys 1 to 1024 have more than 262144 bytes together");
+    assert_eq!(conn.execute(&longer).error(), "ERR keys 1 to 1024 have more than 262144 bytes together");
     assert_eq!(conn.int(&["DBSIZE"]), 0);
     // A release may name whatever keys there are.
     let token = take(&mut conn);
     longer[0] = "LOCK.MRELEASE".into();
     longer.truncate(KEYS + 2);
     longer.push(token);
-    assert_eq!(conn.call(&longer), Reply::Int(1_023));
+    assert_eq!(conn.execute(&longer), Reply::Int(1_023));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn waits_for_the_longest_names_are_served_in_short_turns() {
     assert_short("a wait for 256 kB of names of one's own session", |_, iterations, conn| {
         conn.int(&call("LOCK.MACQUIRE", &["EX", "600", "SESSION"]));
         iterations.reset();
-        conn.call(&call("LOCK.MACQUIRE", &["EX", "600", "WAIT", "1"]));
+        conn.execute(&call("LOCK.MACQUIRE", &["EX", "600", "WAIT", "1"]));
     });
     assert_short("LOCK.MRELEASE with a wait for 256 kB of names", |server, iterations, conn| {
         let token = take(conn);

@@ -3,7 +3,7 @@
 
 use crate::holders::most::cost;
 use crate::kinds::acquire;
-use crate::waiting::{is_silent, Locks};
+use crate::waiting::{no_reply_within, Locks};
 use std::time::Duration;
 use testkit::{bound, until, Conn, Iterations, Reply, Server};
 
@@ -53,14 +53,14 @@ fn a_free_key_of_blocked_wide_waits_goes_to_a_newcomer() {
     let mut waiting = wait_for_all(&mut locks, 200, &keys);
     for round in 0..3 {
         for key in keys.iter().filter(|key| **key != keys[50]) {
-            let token = locks.conn.call(&["LOCK.ACQUIRE", key, "EX", "600"]);
+            let token = locks.conn.execute(&["LOCK.ACQUIRE", key, "EX", "600"]);
             assert!(matches!(token, Reply::Int(_)), "round {round}, {key}: {token:?}");
             assert_eq!(locks.conn.int(&["LOCK.RELEASE", key, &token.int().to_string()]), 1);
         }
     }
     bound::cpu("an idle server with many waits, for 2 s", Duration::from_millis(100), || {
         iterations.reset();
-        assert!(is_silent(&mut waiting[0], Duration::from_secs(2)));
+        assert!(no_reply_within(&mut waiting[0], Duration::from_secs(2)));
         Some(iterations.sum())
     });
     // They get all of them, one after the other, each inside the release of the one before.
@@ -120,7 +120,7 @@ fn a_timeout_ahead_tries_those_parked_behind() {
     for command in [&["LOCK.CANCEL", "b", "7"][..], &["LOCK.RELEASE", "b", &b]] {
         assert_eq!(locks.conn.text(command), "QUEUED");
     }
-    assert_eq!(locks.conn.call(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
+    assert_eq!(locks.conn.execute(&["EXEC"]), Reply::List(vec![Reply::Int(1), Reply::Int(1)]));
     assert!(matches!(all[0].read(), Reply::Int(_)));
     drop(single);
     locks.assert_no_missed_wakeups();
@@ -159,7 +159,7 @@ fn places_for_several_keys_are_bounded_by_their_names() {
     let before = locks.info("memory", "used_memory");
     for attempt in 1..=640 {
         let id = attempt.to_string();
-        assert!(locks.conn.call(&acquire_all(&keys, &["EX", "600", "ID", &id])).is_nil());
+        assert!(locks.conn.execute(&acquire_all(&keys, &["EX", "600", "ID", &id])).is_nil());
     }
     // 64 MB, where all of them would take 160.
     assert_eq!(locks.info("lock", "lock_places"), 262);
@@ -175,7 +175,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
         let own = format!("own{number}");
         let all = [own.as_str(), "held"];
         // An attempt with the same ID that shares a key with an earlier one takes its place.
-        assert!(locks.conn.call(&[&["LOCK.MACQUIRE", "2"], &all[..], &["EX", "9", "ID", "7"]].concat()).is_nil());
+        assert!(locks.conn.execute(&[&["LOCK.MACQUIRE", "2"], &all[..], &["EX", "9", "ID", "7"]].concat()).is_nil());
     }
     assert_eq!(locks.info("lock", "lock_places"), 1);
     let pairs = names("h", 140);
@@ -188,7 +188,8 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
         let before = locks.info("lock", "lock_waiters");
         conn.send(&call);
         until("it waits or is refused", || {
-            (locks.info("lock", "lock_waiters") > before || !conn.silent_for(Duration::from_millis(1))).then_some(())
+            (locks.info("lock", "lock_waiters") > before || !conn.no_reply_within(Duration::from_millis(1)))
+                .then_some(())
         });
         if locks.info("lock", "lock_waiters") == before {
             assert!(conn.read().error().starts_with("BUSYLOCKS 64 waits for several keys"));
@@ -247,11 +248,11 @@ fn the_most_keys_of_a_command_are_one_grant() {
     let extend = command_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
     // One more is one too many; a last key that occurs twice is found.
-    let reply = locks.conn.call(&acquire_all(more, &["EX", "5"]));
+    let reply = locks.conn.execute(&acquire_all(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
     let mut twice = command_of("LOCK.MRELEASE", keys, &[&token]);
     twice[1_025] = keys[5].clone();
-    assert_eq!(locks.conn.call(&twice).error(), "ERR key 1024 is the same as key 6");
+    assert_eq!(locks.conn.execute(&twice).error(), "ERR key 1024 is the same as key 6");
     // Releasing one of them is enough to refuse all.
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", &keys[1_000], &token]), 1);
     assert_eq!(locks.conn.int(&extend), 0);

@@ -32,7 +32,7 @@ fn grant_with(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize, m
         let (names, id) = (names(attempt, padding), attempt.to_string());
         conn.ok(&["SET", &names[0], "x"]);
         let rest = [&["EX", "600", "WAIT", "600000", "ID", &id, "NOTIFY", "c"], more].concat();
-        assert_eq!(by.call(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
+        assert_eq!(by.execute(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
         assert_eq!(conn.int(&["DEL", &names[0]]), 1);
     }
     until_it(conn, "lock_hand_offs", attempts);
@@ -102,7 +102,7 @@ fn waits_for_long_keys_that_end_together_leave_in_pieces() {
             let (mut names, id) = (names(attempt, LONG), attempt.to_string());
             names[0] = "held".into();
             let rest = ["EX", "600", "WAIT", "600000", "ID", &id, "NOTIFY", "c"];
-            assert_eq!(by.call(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
+            assert_eq!(by.execute(&command_of("LOCK.MACQUIRE", &names, &rest)), Reply::Status("WAITING".into()));
         }
         until_it(&mut conn, "lock_queued", 50 * KEYS);
         iterations.reset();
@@ -154,7 +154,7 @@ fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
 fn long_key_waits_that_time_out_end_in_pieces() {
     time_out("97 waits for 1,024 keys of 256 bytes time out, notified on a channel", |server, call| {
         let call = [call, &["NOTIFY".to_string(), "c".to_string()]].concat();
-        assert_eq!(server.conn().call(&call), Reply::Status("WAITING".into()));
+        assert_eq!(server.conn().execute(&call), Reply::Status("WAITING".into()));
         None
     });
 }
@@ -274,7 +274,7 @@ fn many_unclaimed_grants_do_not_slow_an_id() {
         let script = "for n = 1, 20000 do local key = KEYS[1] .. n redis.call('SET', key, 'x') \
                       redis.call('LOCK.ACQUIRE', key, 'EX', 600, 'WAIT', 600000, 'ID', 7, 'NOTIFY', 'c') \
                       redis.call('DEL', key) end";
-        assert_eq!(conn.call(&["EVAL", script, "1", "k"]), Reply::Nil);
+        assert_eq!(conn.execute(&["EVAL", script, "1", "k"]), Reply::Nil);
         until_it(&mut conn, "lock_hand_offs", 20_000);
         let calls: Vec<u8> = (0..200)
             .flat_map(|number| encoded(&["LOCK.ACQUIRE", &format!("free{number}"), "EX", "60", "ID", "7"]))

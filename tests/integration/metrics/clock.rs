@@ -110,7 +110,7 @@ fn without_a_clock_nothing_is_granted_and_nothing_changes() {
         &["LOCK.ACQUIRE", "free", "EX", "5", "WAIT", "5000"],
         &["LOCK.EXTEND", "held", &token.to_string(), "EX", "5"],
     ] {
-        let reply = conn.call(args);
+        let reply = conn.execute(args);
         assert!(reply.error().starts_with("CLOCK "), "{args:?}: {reply:?}");
     }
     assert_eq!(conn.int(&["EXISTS", "free"]), 0);

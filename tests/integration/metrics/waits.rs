@@ -116,7 +116,7 @@ fn an_attempt_with_notify_counts_when_it_claims_or_ends() {
     assert_eq!(counts(&mut queue.locks.conn), [0, 0]);
     queue.claim("1");
     assert_eq!(counts(&mut queue.locks.conn), [1, 0]);
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "2"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "2"]).int(), 1);
     assert_eq!(counts(&mut queue.locks.conn), [1, 1]);
 }
 

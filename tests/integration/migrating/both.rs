@@ -43,7 +43,7 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     assert_eq!(both.hear(), "working");
     // The second works: neither the first nor the third does.
     assert_eq!(old.ask("try", "report:old", LEASE_S), "refused");
-    assert!(conn.call(&acquire).is_nil());
+    assert!(conn.execute(&acquire).is_nil());
     both.say("end");
     until("it releases both", || (conn.int(&["EXISTS", "report", "report:old"]) == 0).then_some(()));
 
@@ -55,5 +55,5 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     assert_eq!(conn.int(&["LOCK.RELEASE", "report", &token]), 1);
     assert_eq!(both.hear(), "working");
     assert_eq!(old.ask("try", "report:old", LEASE_S), "refused");
-    assert!(conn.call(&acquire).is_nil());
+    assert!(conn.execute(&acquire).is_nil());
 }

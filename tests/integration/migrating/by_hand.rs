@@ -15,13 +15,13 @@ fn redisson_and_lock_commands_refuse_each_others_keys() {
         &["LOCK.RELEASE", "theirs", "1"],
         &["LOCK.INFO", "theirs"],
     ] {
-        assert!(conn.call(command).error().starts_with("WRONGTYPE "), "{command:?}");
+        assert!(conn.execute(command).error().starts_with("WRONGTYPE "), "{command:?}");
     }
     assert_eq!(conn.text(&["HGET", "theirs", "2fd93dbd:42"]), "1");
 
     let token = conn.int(&["LOCK.ACQUIRE", "ours", "EX", "60"]).to_string();
     // The key exists, so both its lock and its unlock ask next whether it is theirs.
-    assert!(conn.call(&["HEXISTS", "ours", "2fd93dbd:42"]).error().starts_with("WRONGTYPE "));
+    assert!(conn.execute(&["HEXISTS", "ours", "2fd93dbd:42"]).error().starts_with("WRONGTYPE "));
     assert!(conn.int(&["LOCK.CHECK", "ours", &token]) > 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &token]), 1);
 }
@@ -63,15 +63,15 @@ fn redsync_setnx_extension_takes_only_a_free_lock() {
     assert_eq!(conn.int(&extend), 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     assert_eq!(conn.int(&extend), 1);
-    assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
 }
 
 #[test]
 fn info_shows_the_owner_and_counts_foreign_values() {
     let (_server, mut conn) = Server::connected();
     let seen = |conn: &mut testkit::Conn| {
-        assert!(conn.call(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
-        let info = conn.call(&["LOCK.INFO", "a"]);
+        assert!(conn.execute(&["LOCK.ACQUIRE", "a", "EX", "60"]).is_nil());
+        let info = conn.execute(&["LOCK.INFO", "a"]);
         (info.field("state").text(), info.field("token").is_nil(), number(conn, "foreign_values_met"))
     };
     conn.ok(&["SET", "a", "1e7f0b52c4c711f0a1", "NX", "PX", "60000"]);
@@ -92,8 +92,8 @@ fn a_late_getset_creates_a_lock_without_a_holder() {
     let end_us = server_time_us(&mut conn) + 1_000_000;
     let end = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
     // It is not what the client saw, so it believes that another was faster.
-    assert_ne!(conn.call(&["GETSET", "k", &end]), Reply::Text(seen.into_bytes()));
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_nil());
+    assert_ne!(conn.execute(&["GETSET", "k", &end]), Reply::Text(seen.into_bytes()));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);
     let next = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "20000"]);
     assert!(server_time_us(&mut conn) >= end_us);

@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Whether no answer comes within `time`.
-    pub fn silent_for(&self, time: Duration) -> bool {
-        self.0.is_silent_for(time)
+    pub fn no_answer_within(&self, time: Duration) -> bool {
+        self.0.no_line_within(time)
     }
 }

@@ -63,8 +63,8 @@ impl Case<'_> {
         assert_eq!(client.ask("try", name, LONG_S), "held", "{what}");
         let value = conn.text(&["GET", key]);
         let seen = (shape(&value, expire_at_ms(&mut conn, key) > 0), conn.state(key));
-        assert!(conn.call(&["LOCK.ACQUIRE", key, "EX", "60"]).is_nil(), "{what}");
-        assert!(conn.call(&["LOCK.RECOVER", key, "EX", "60"]).is_nil(), "{what}");
+        assert!(conn.execute(&["LOCK.ACQUIRE", key, "EX", "60"]).is_nil(), "{what}");
+        assert!(conn.execute(&["LOCK.RECOVER", key, "EX", "60"]).is_nil(), "{what}");
 
         let mut waiter = self.waiter(key);
         assert_eq!(conn.text(&["GET", key]), value, "{what}: nothing has changed");

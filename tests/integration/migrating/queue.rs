@@ -57,7 +57,7 @@ fn a_polling_library_starves_beside_a_full_queue() {
         queue.push_back(next);
         (conn.calls("set") > 15).then_some(())
     });
-    assert!(polls.silent_for(Duration::from_millis(1)), "it has the lock");
+    assert!(polls.no_answer_within(Duration::from_millis(1)), "it has the lock");
     for mut last in queue {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         token = last.read().int();
@@ -77,7 +77,7 @@ fn a_waiter_goes_before_pollers() {
     let mut waits = waiter(server, "a");
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
-    assert!(polls.silent_for(Duration::from_millis(300)), "it has the lock");
+    assert!(polls.no_answer_within(Duration::from_millis(300)), "it has the lock");
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     assert_eq!(polls.answer(), "held");
 }
@@ -99,7 +99,7 @@ fn python_redis_lock_waiters_need_their_signal() {
 
     assert_eq!(conn.int(&["LOCK.RELEASE", "lock:a", &token]), 1);
     assert_eq!(conn.int(&["EXISTS", "lock:a"]), 0);
-    assert!(blocks.silent_for(Duration::from_millis(500)), "it has the lock");
+    assert!(blocks.no_answer_within(Duration::from_millis(500)), "it has the lock");
     assert_eq!(conn.int(&["LPUSH", "lock-signal:a", "1"]), 1);
     assert_eq!(blocks.answer(), "held");
 }

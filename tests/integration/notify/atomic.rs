@@ -22,9 +22,9 @@ fn notify_queues_in_transactions_scripts_functions_and_pipelines() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     assert_eq!(wrapped(&mut queue, &ASK), [waiting()]);
-    assert_eq!(queue.call(&[&["EVAL", SCRIPT, "1", "k"], &ASK[..]].concat()), waiting());
-    assert_eq!(queue.call(&["FUNCTION", "LOAD", LIBRARY]).text(), "probe");
-    assert_eq!(queue.call(&[&["FCALL", "probe", "1", "k"], &ASK[..]].concat()), waiting());
+    assert_eq!(queue.execute(&[&["EVAL", SCRIPT, "1", "k"], &ASK[..]].concat()), waiting());
+    assert_eq!(queue.execute(&["FUNCTION", "LOAD", LIBRARY]).text(), "probe");
+    assert_eq!(queue.execute(&[&["FCALL", "probe", "1", "k"], &ASK[..]].concat()), waiting());
     let piped = queue.locks.in_one_turn(&[&ASK, &["PING"], &ASK]);
     assert_eq!(piped, [waiting(), Reply::Status("PONG".into()), waiting()]);
     assert_eq!(queue.locks.waiters(), 1);
@@ -35,17 +35,17 @@ fn notify_queues_in_transactions_scripts_functions_and_pipelines() {
 #[test]
 fn a_grant_made_within_is_announced_after_it() {
     let Some(mut queue) = Queue::start() else { return };
-    assert_eq!(queue.call(&["FUNCTION", "LOAD", LIBRARY]).text(), "probe");
+    assert_eq!(queue.execute(&["FUNCTION", "LOAD", LIBRARY]).text(), "probe");
     for resp3 in [false, true] {
         for way in ["MULTI", "EVAL", "FCALL", "plain"] {
             let what = format!("{way}, RESP3: {resp3}");
             let mut conn = queue.locks.server.conn();
             if resp3 {
-                conn.call(&["HELLO", "3"]);
-                conn.call(&["SUBSCRIBE", CHANNEL]);
+                conn.execute(&["HELLO", "3"]);
+                conn.execute(&["SUBSCRIBE", CHANNEL]);
             }
             let token = queue.locks.hold();
-            assert_eq!(queue.call(&ASK), waiting());
+            assert_eq!(queue.execute(&ASK), waiting());
             let release = ["LOCK.RELEASE", "k", &token];
             let (command, expected) = match way {
                 "MULTI" => {
@@ -105,7 +105,7 @@ fn grants_of_one_transaction_are_notified_after_it() {
     for n in 0..20 {
         queue.subscriber.gets(&format!("granted {n} k{n}"));
         let key = format!("k{n}");
-        assert!(queue.call(&["LOCK.ACQUIRE", &key, "PX", "30000", "ID", &n.to_string()]).int() > 0);
+        assert!(queue.execute(&["LOCK.ACQUIRE", &key, "PX", "30000", "ID", &n.to_string()]).int() > 0);
     }
 }
 

@@ -15,11 +15,11 @@ fn assert_barred(queue: &mut Queue) {
     assert_eq!(queue.locks.conn.raw(&[&ask[..], &["DETAILS"], &notify].concat()), b"*-1\r\n");
     let all = ["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
     assert_eq!(queue.locks.conn.raw(&all), b"$-1\r\n");
-    assert_eq!(queue.call(&["EXISTS", "l"]).int(), 0);
+    assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0);
     // Another key and another database are other attempts.
-    assert_eq!(queue.call(&["LOCK.CANCEL", "l", "8"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "l", "8"]).int(), 0);
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "l", "PX", "30000", "ID", "7"]).to_string();
-    assert_eq!(queue.call(&["LOCK.RELEASE", "l", &token]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &token]).int(), 1);
 }
 
 #[test]
@@ -30,11 +30,11 @@ fn a_cancelled_wait_is_answered_and_late_copies_get_nothing() {
         let token = queue.locks.hold();
         queue.ask_with(&kind.acquire(&[]), "7", &[]);
         queue.ask("8");
-        assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+        assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
         queue.subscriber.gets("cancelled 7 k");
         assert_eq!((queue.locks.waiters(), queue.info("lock_queued"), queue.info("lock_cancels")), (1, 1, 1));
         assert_barred(&mut queue);
-        assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0, "once");
+        assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0, "once");
         queue.locks.release(token);
         queue.takes_its_turn("8");
         // The same for a free lock.
@@ -53,18 +53,18 @@ fn an_unclaimed_grant_passes_on_before_a_late_claim() {
         queue.locks.release(token);
         queue.subscriber.gets("granted 7 k");
         if matches!(kind, Kind::Alone | Kind::Several) {
-            assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+            assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
             queue.subscriber.gets("cancelled 7 k");
             queue.subscriber.gets("granted 8 k");
         } else {
-            assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+            assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
             let received = [queue.subscriber.next(), queue.subscriber.next()];
             assert!(
                 received.contains(&"cancelled 7 k".into()) && received.contains(&"granted 8 k".into()),
                 "{received:?}"
             );
         }
-        assert_eq!(queue.call(&kind.acquire(&["PX", "30000", "ID", "7"])), Reply::Nil);
+        assert_eq!(queue.execute(&kind.acquire(&["PX", "30000", "ID", "7"])), Reply::Nil);
         let token = queue.claim("8");
         queue.locks.release(token);
         assert_eq!(kind.exist(&mut queue.locks.conn), 0);
@@ -80,45 +80,45 @@ fn a_grant_that_was_claimed_is_over_too() {
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
     let token = queue.claim("7").to_string();
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
     queue.subscriber.gets("granted 8 k");
     queue.claim("8");
-    assert_eq!(queue.call(&["LOCK.CHECK", "k", &token]).int(), 0);
-    assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
+    assert_eq!(queue.execute(&["LOCK.CHECK", "k", &token]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
 }
 
 #[test]
 fn a_later_command_gets_nothing_though_it_never_queued() {
     let Some(mut queue) = Queue::start() else { return };
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     assert_barred(&mut queue);
-    assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0);
+    assert_eq!(queue.execute(&["EXISTS", "k"]).int(), 0);
 }
 
 #[test]
 fn an_id_past_its_reserved_place_is_a_new_attempt() {
     let Some(mut queue) = Queue::with(&["place-ms", "100"]) else { return };
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
-    assert_eq!(queue.call(&ask), Reply::Nil);
+    assert_eq!(queue.execute(&ask), Reply::Nil);
     pass(&mut queue.locks.conn, 110);
-    assert!(queue.call(&ask).int() > 0);
+    assert!(queue.execute(&ask).int() > 0);
     assert_eq!(queue.info("lock_places"), 0);
     let Some(mut queue) = Queue::with(&["place-ms", "0"]) else { return };
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
-    assert!(queue.call(&ask).int() > 0, "without places nothing is barred");
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
+    assert!(queue.execute(&ask).int() > 0, "without places nothing is barred");
 }
 
 #[test]
 fn each_cancel_bars_its_id_anew() {
     let Some(mut queue) = Queue::with(&["place-ms", "300"]) else { return };
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut queue.locks.conn, 200);
     let begun = testkit::server_time_us(&mut queue.locks.conn);
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut queue.locks.conn, 200);
-    let reply = queue.call(&ask);
+    let reply = queue.execute(&ask);
     // A machine that was busy for longer shows nothing.
     if testkit::server_time_us(&mut queue.locks.conn) < begun + 300_000 {
         assert_eq!(reply, Reply::Nil);
@@ -142,10 +142,10 @@ fn cancel_channel_ends_and_counts_its_attempts() {
     let mut blocked = queue.locks.wait(&[]);
     queue.locks.release(token);
     queue.subscriber.gets("granted 1 k");
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "nobody"]).int(), 0);
-    assert_eq!(queue.call(&["LOCK.CANCEL", "absent", "channel", "c"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "nobody"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "absent", "channel", "c"]).int(), 0);
     // The unclaimed grant, two waiting attempts, and the one for several keys in this queue.
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 4);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 4);
     let mut received = [queue.subscriber.next(), queue.subscriber.next(), queue.subscriber.next()];
     received.sort_unstable();
     assert_eq!(received, ["cancelled 1 k", "cancelled 2 k", "cancelled 5 k"]);
@@ -153,13 +153,13 @@ fn cancel_channel_ends_and_counts_its_attempts() {
     other.gets("granted 4 k");
     let token = queue.claim("4");
     for id in ["1", "2", "3"] {
-        assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id]), Reply::Nil, "{id}");
+        assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id]), Reply::Nil, "{id}");
     }
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 0);
     queue.locks.release(token);
     blocked.granted();
     // Another key has its own queue.
-    assert_eq!(queue.call(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
     queue.subscriber.gets("granted 6 l");
 }
 
@@ -175,7 +175,7 @@ fn its_arguments_are_checked() {
         (&["LOCK.CANCEL", "k", "CHANNEL", ""], "ERR channel is not 1 to 256 bytes long"),
         (&["LOCK.CANCEL", "k", "CHANNEL", &long], "ERR channel is not 1 to 256 bytes long"),
     ] {
-        assert_eq!(queue.call(args).error(), error, "{args:?}");
+        assert_eq!(queue.execute(args).error(), error, "{args:?}");
     }
 }
 
@@ -186,7 +186,7 @@ fn a_writable_replica_cancels_nothing() {
     replica.replicate(&queue.locks.server);
     let mut conn = replica.conn();
     for args in [&["LOCK.CANCEL", "k", "7"][..], &["LOCK.CANCEL", "k", "CHANNEL", "c"]] {
-        let reply = conn.call(args);
+        let reply = conn.execute(args);
         assert!(reply.error().starts_with("READONLY "), "{args:?}: {reply:?}");
     }
 }
@@ -196,10 +196,10 @@ fn a_new_attempt_with_another_id_is_not_barred() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     queue.ask("7");
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
     queue.subscriber.gets("cancelled 7 k");
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "8", "NOTIFY", "c"];
-    assert_eq!(queue.call(&ask), waiting());
+    assert_eq!(queue.execute(&ask), waiting());
 }
 
 #[test]
@@ -210,14 +210,14 @@ fn a_cancel_ends_an_unclaimed_grant_within_its_transaction() {
         queue.ask("7");
         queue.locks.release(token);
         queue.subscriber.gets("granted 7 k");
-        let unclaimed = queue.call(&["LOCK.INFO", "k"]).list()[3].int().to_string();
-        queue.call(&["MULTI"]);
-        queue.call(how);
-        queue.call(&["EXISTS", "k"]);
-        queue.call(&["LOCK.CHECK", "k", &unclaimed]);
-        queue.call(&["LOCK.EXTEND", "k", &unclaimed, "PX", "30000"]);
-        queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
-        let replies = queue.call(&["EXEC"]);
+        let unclaimed = queue.execute(&["LOCK.INFO", "k"]).list()[3].int().to_string();
+        queue.execute(&["MULTI"]);
+        queue.execute(how);
+        queue.execute(&["EXISTS", "k"]);
+        queue.execute(&["LOCK.CHECK", "k", &unclaimed]);
+        queue.execute(&["LOCK.EXTEND", "k", &unclaimed, "PX", "30000"]);
+        queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
+        let replies = queue.execute(&["EXEC"]);
         let replies: Vec<i64> = replies.list().iter().map(Reply::int).collect();
         assert_eq!(replies[..4], [1, 0, 0, 0], "{how:?}");
         assert!(replies[4] > 0, "a newcomer has the lock");

@@ -25,14 +25,14 @@ fn a_lease_counts_from_the_claim() {
     super::pass(&mut queue.locks.conn, 50);
     let from = server_time_us(&mut queue.locks.conn);
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "OWNER", "alice", "NOTIFY", "c"];
-    assert_eq!(queue.call(&ask).int(), token);
+    assert_eq!(queue.execute(&ask).int(), token);
     let claimed = value(&mut queue.locks.conn, "k");
     assert_eq!((claimed.token, claimed.rest.as_str()), (token, "0000000000000000007 alice"));
     let start = claimed.timestamp_us - 30_000_000;
     assert!((from..=server_time_us(&mut queue.locks.conn)).contains(&start), "{start}");
     queue.locks.assert_holds(token);
     // Sending it again gets the same reply.
-    assert_eq!(queue.call(&ask).int(), token);
+    assert_eq!(queue.execute(&ask).int(), token);
     assert_eq!((queue.info("lock_claims"), queue.info("lock_unclaimed"), queue.locks.waiters()), (1, 0, 0));
     // Its time to claim is over, and the lock is still its own.
     queue.subscriber.gets_nothing();
@@ -46,7 +46,7 @@ fn any_command_with_its_id_is_a_claim() {
         let Some(mut queue) = Queue::start() else { return };
         let token = granted(&mut queue, &[]);
         let mut other = queue.locks.server.conn();
-        assert_eq!(other.call(&[&claim[..], more].concat()), Reply::Int(token), "{more:?}");
+        assert_eq!(other.execute(&[&claim[..], more].concat()), Reply::Int(token), "{more:?}");
         queue.locks.assert_holds(token);
     }
     let Some(mut queue) = Queue::start() else { return };
@@ -56,7 +56,7 @@ fn any_command_with_its_id_is_a_claim() {
     let Some(mut queue) = Queue::start() else { return };
     let token = granted(&mut queue, &[]);
     let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'ID', 7)";
-    assert_eq!(queue.call(&["EVAL", script, "1", "k"]), Reply::Int(token));
+    assert_eq!(queue.execute(&["EVAL", script, "1", "k"]), Reply::Int(token));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn its_details_name_the_predecessor_of_the_grant() {
     let dead = queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("7"));
     queue.subscriber.gets("granted 7 k");
     for _ in 0..2 {
-        let details = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "DETAILS"]);
+        let details = queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "DETAILS"]);
         let [token, overdue, previous, owner] = details.list() else { panic!("{details:?}") };
         assert!(token.int() > dead);
         assert!((0..5_000).contains(&overdue.int()), "{details:?}");
@@ -79,18 +79,18 @@ fn before_the_claim_nobody_holds_anything() {
     let Some(mut queue) = Queue::with(&["claim-ms", "20000"]) else { return };
     let token = granted(&mut queue, &["OWNER", "alice"]).to_string();
     let before = queue.value();
-    assert_eq!(queue.call(&["LOCK.CHECK", "k", &token]).int(), 0);
-    assert_eq!(queue.call(&["LOCK.EXTEND", "k", &token, "PX", "60000"]).int(), 0);
-    assert_eq!(queue.call(&["LOCK.MEXTEND", "1", "k", &token, "PX", "60000"]).int(), 0);
-    let info = queue.call(&["LOCK.INFO", "k"]);
+    assert_eq!(queue.execute(&["LOCK.CHECK", "k", &token]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.EXTEND", "k", &token, "PX", "60000"]).int(), 0);
+    assert_eq!(queue.execute(&["LOCK.MEXTEND", "1", "k", &token, "PX", "60000"]).int(), 0);
+    let info = queue.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("state").text(), "held");
     assert_eq!([info.field("id"), info.field("owner"), info.field("session")], [Reply::Nil, Reply::Nil, Reply::Nil]);
     assert_eq!(info.field("lease-ms").int(), 0);
     assert!((10_000..=20_000).contains(&info.field("free-in-ms").int()), "{info:?}");
     // A stranger, and a forged ID that no attempt has.
-    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
-    assert!(queue.call(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
+    assert!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
+    assert!(queue.execute(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
     assert_eq!(queue.value(), before);
     assert_eq!(queue.claim("7").to_string(), token);
 }
@@ -101,12 +101,12 @@ fn an_unclaimed_grant_can_be_released_by_its_token() {
         let Some(mut queue) = Queue::start() else { return };
         let token = granted(&mut queue, &[]).to_string();
         queue.ask("8");
-        assert_eq!(queue.call(&[command, &[&token]].concat()).int(), 1);
+        assert_eq!(queue.execute(&[command, &[&token]].concat()).int(), 1);
         queue.subscriber.gets("granted 8 k");
         queue.subscriber.gets("cancelled 7 k");
         let token = queue.claim("8");
         queue.locks.release(token);
-        assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0, "{command:?}");
+        assert_eq!(queue.execute(&["EXISTS", "k"]).int(), 0, "{command:?}");
     }
 }
 
@@ -133,7 +133,7 @@ fn a_changed_grant_is_over_and_its_attempt_keeps_its_place() {
         assert_eq!(queue.value(), "foreign", "{change:?}");
         queue.ask("8");
         queue.subscriber.gets_nothing();
-        assert_eq!(queue.call(&["DEL", "k"]).int(), 1);
+        assert_eq!(queue.execute(&["DEL", "k"]).int(), 1);
         queue.takes_its_turn("7");
         queue.takes_its_turn("8");
     }
@@ -161,7 +161,7 @@ fn a_claim_of_another_kind_is_an_error() {
     let token = granted(&mut queue, &[]);
     let before = queue.value();
     for share in [&["SHARED"][..], &["LIMIT", "3"]] {
-        let reply = queue.call(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], share].concat());
+        let reply = queue.execute(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], share].concat());
         assert!(reply.error().starts_with("ERR id holds this lock without SHARED and LIMIT"), "{reply:?}");
     }
     assert_eq!(queue.value(), before);

@@ -27,7 +27,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
     type Free = fn(&mut Queue, i64);
     let ways: [Free; 3] = [
         |queue, token| queue.locks.release(token),
-        |queue, _| assert_eq!(queue.call(&["DEL", "k"]).int(), 1),
+        |queue, _| assert_eq!(queue.execute(&["DEL", "k"]).int(), 1),
         |queue, token| {
             let token = token.to_string();
             let replies = queue.locks.in_one_turn(&[&["MULTI"], &["LOCK.RELEASE", "k", &token], &["EXEC"]]);
@@ -127,7 +127,7 @@ fn a_queue_of_dead_attempts_alone_leaves_a_free_lock() {
     pass(&mut queue.locks.conn, 30);
     queue.locks.release(token);
     until("all have left", || (queue.locks.waiters() == 0).then_some(()));
-    assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0);
+    assert_eq!(queue.execute(&["EXISTS", "k"]).int(), 0);
     queue.locks.hold();
     assert_eq!(queue.info("lock_places"), 2_000);
 }

@@ -16,15 +16,15 @@ fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     let mut subscriber = Subscriber::of(&locks.server, "c");
     let before = Snapshot::take(&mut locks.conn, "k");
     let ask = kind.acquire(&["PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"]);
-    assert_eq!(locks.conn.call(&ask), waiting());
+    assert_eq!(locks.conn.execute(&ask), waiting());
     assert_eq!(Snapshot::take(&mut locks.conn, "k"), before);
     subscriber.gets("granted 7 k");
     let claim = kind.acquire(&["PX", "30000", "ID", "7"]);
     if kind == Kind::Several {
-        assert!(locks.conn.call(&claim).int() > token);
+        assert!(locks.conn.execute(&claim).int() > token);
         return;
     }
-    let details = locks.conn.call(&[&claim[..], &["DETAILS"]].concat());
+    let details = locks.conn.execute(&[&claim[..], &["DETAILS"]].concat());
     assert!(details.list()[0].int() > token, "{details:?}");
     assert_eq!(details.list()[2], Reply::Int(token), "a predecessor that never released: {details:?}");
 }
@@ -49,10 +49,10 @@ fn after_a_restart_an_unclaimed_grant_ends_at_its_timestamp() {
         };
         let Some(mut queue) = Queue::on(start()) else { return };
         let token = unclaimed(&mut queue, kind);
-        let value = queue.call(&["DUMP", "k"]);
+        let value = queue.execute(&["DUMP", "k"]);
         drop(queue);
         let mut locks = Locks::on(start());
-        assert_eq!(locks.conn.call(&["DUMP", "k"]), value);
+        assert_eq!(locks.conn.execute(&["DUMP", "k"]), value);
         assert_eq!(locks.info("lock", "lock_queued"), 0);
         if locks.conn.state("k") == "held" {
             assert_not_claimed(&mut locks, kind, token);
@@ -97,9 +97,9 @@ fn a_demotion_ends_all_waits_and_says_so() {
     queue.subscriber.gets("unblocked 3 l");
     sharded.gets("unblocked 4 k");
     assert_eq!((queue.info("lock_queued"), queue.info("lock_waiters"), queue.info("lock_places")), (0, 0, 0));
-    let reply = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "9", "ID", "1", "NOTIFY", "c"]);
+    let reply = queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "9", "ID", "1", "NOTIFY", "c"]);
     assert!(reply.error().starts_with("READONLY "), "{reply:?}");
-    let info = queue.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = queue.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!([info.field("waiters"), info.field("queue")], [Reply::Nil, Reply::Nil]);
     // It is master again, and knows none of them.
     queue.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);

@@ -28,18 +28,18 @@ fn a_repeated_id_gets_no_longer_lease_at_the_new_master() {
         let (_old, mut new) = replaced(|old| {
             kind.take(&mut old.conn, &["PX", "1900", "ID", "7"]);
         });
-        let before: Vec<_> = kind.keys().iter().map(|key| new.conn.call(&["DUMP", key])).collect();
+        let before: Vec<_> = kind.keys().iter().map(|key| new.conn.execute(&["DUMP", key])).collect();
         assert!(new.info("lock", "lock_grace_left_ms") > 1_000);
         let again = |wait: &'static [&'static str]| kind.acquire(&[&["PX", "2000", "ID", "7"], wait].concat());
         for wait in [&[][..], &["WAIT", "60000"], &["SESSION"]] {
-            let reply = new.conn.call(&again(wait));
+            let reply = new.conn.execute(&again(wait));
             assert!(reply.error().starts_with("GRACE this server has just started"), "{wait:?}: {reply:?}");
         }
         if !new.conn.is_before_7() {
-            let reply = new.conn.call(&again(&["WAIT", "60000", "NOTIFY", "c"]));
+            let reply = new.conn.execute(&again(&["WAIT", "60000", "NOTIFY", "c"]));
             assert!(reply.error().starts_with("GRACE this server has just started"), "{reply:?}");
         }
-        let after: Vec<_> = kind.keys().iter().map(|key| new.conn.call(&["DUMP", key])).collect();
+        let after: Vec<_> = kind.keys().iter().map(|key| new.conn.execute(&["DUMP", key])).collect();
         assert_eq!(after, before, "its lease was extended");
         assert_eq!(new.info("lock", "lock_extends"), 0);
     }
@@ -56,9 +56,9 @@ fn a_grace_repeats_the_grants_of_this_server() {
     // A longer one: the server is in it again.
     locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "60000"]);
     assert!(locks.info("lock", "lock_grace_left_ms") > 10_000);
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
     let before = timestamp_us(&locks.conn.text(&["GET", "k"]));
-    let reply = locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
+    let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
     // A busy machine may be too late for it.
     if before > server_time_us(&mut locks.conn) {
         assert_eq!(reply, Reply::Int(token));
@@ -90,13 +90,13 @@ fn an_undelivered_grant_passes_on_only_if_unchanged() {
         ]);
         assert!(replies.iter().all(|reply| *reply == Reply::Int(1)), "{replies:?}");
         dead.closed();
-        let value = locks.conn.call(&["DUMP", "k"]);
+        let value = locks.conn.execute(&["DUMP", "k"]);
         if kind == Kind::Several {
             until("the other key is free", || (locks.conn.int(&["EXISTS", "l"]) == 0).then_some(()));
         }
         until("the grant is known to be lost", || (locks.info("lock", "lock_undelivered_grants") == 1).then_some(()));
         std::thread::sleep(crate::waiting::QUIET);
-        assert_eq!(locks.conn.call(&["DUMP", "k"]), value, "it is left alone");
+        assert_eq!(locks.conn.execute(&["DUMP", "k"]), value, "it is left alone");
         assert_eq!(locks.conn.state("k"), "held");
     }
 }
@@ -111,7 +111,7 @@ fn cancelling_an_unclaimed_grant_keeps_a_changed_value() {
     let mut value = queue.value();
     value.replace_range(..17, "9999999999.500000");
     queue.locks.conn.ok(&["SET", "k", &value]);
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
     queue.subscriber.gets("cancelled 7 k");
     assert_eq!(queue.value(), value);
 }

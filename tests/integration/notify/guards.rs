@@ -22,10 +22,10 @@ fn a_pause_stops_grants_and_waits_still_end() {
         assert_eq!(replies[0], super::waiting());
         queue.subscriber.gets("timeout 8 k");
         queue.subscriber.gets_nothing();
-        assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0);
+        assert_eq!(queue.execute(&["EXISTS", "k"]).int(), 0);
         queue.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
         queue.subscriber.gets("granted 7 k");
-        let token = queue.call(&kind.acquire(&["PX", "30000", "ID", "7"])).int().to_string();
+        let token = queue.execute(&kind.acquire(&["PX", "30000", "ID", "7"])).int().to_string();
         kind.release(&mut queue.locks.conn, &token);
     }
 }
@@ -40,7 +40,7 @@ fn an_unclaimed_grant_passes_on_after_a_pause() {
     queue.subscriber.gets("granted 7 k");
     let value = queue.value();
     pass(&mut queue.locks.conn, 150);
-    assert!(blocked.conn.silent_for(QUIET));
+    assert!(blocked.conn.no_reply_within(QUIET));
     assert_eq!(queue.value(), value);
     queue.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     blocked.granted();
@@ -56,15 +56,15 @@ fn without_memory_the_queue_does_not_move() {
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
         queue.locks.release(token);
         queue.subscriber.gets_nothing();
-        assert_eq!((queue.locks.waiters(), queue.call(&["EXISTS", "k"]).int()), (1, 0));
+        assert_eq!((queue.locks.waiters(), queue.execute(&["EXISTS", "k"]).int()), (1, 0));
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
         queue.subscriber.gets("granted 7 k");
         // A claim is refused by the server itself, and can be sent again.
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
         let claim = kind.acquire(&["PX", "30000", "ID", "7"]);
-        assert!(queue.call(&claim).error().starts_with("OOM "));
+        assert!(queue.execute(&claim).error().starts_with("OOM "));
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
-        let token = queue.call(&claim).int().to_string();
+        let token = queue.execute(&claim).int().to_string();
         kind.release(&mut queue.locks.conn, &token);
         assert_eq!(queue.info("lock_unheard"), 0);
     }
@@ -75,11 +75,11 @@ fn without_memory_a_wait_ends_when_its_time_is_over() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "300", "ID", "7", "NOTIFY", "c"];
-    assert_eq!(queue.call(&ask), super::waiting());
+    assert_eq!(queue.execute(&ask), super::waiting());
     queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert_eq!(queue.call(&["DEL", "k"]).int(), 1);
+    assert_eq!(queue.execute(&["DEL", "k"]).int(), 1);
     queue.subscriber.gets("timeout 7 k");
-    assert_eq!(queue.call(&["EXISTS", "k"]).int(), 0);
+    assert_eq!(queue.execute(&["EXISTS", "k"]).int(), 0);
 }
 
 #[test]
@@ -93,14 +93,14 @@ fn short_of_good_replicas_nothing_is_granted_or_claimed() {
     queue.subscriber.gets("granted 7 k");
     let value = queue.value();
     let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
-    assert!(queue.call(&claim).error().starts_with("NOREPLICAS "));
+    assert!(queue.execute(&claim).error().starts_with("NOREPLICAS "));
     assert_eq!(queue.value(), value);
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    let Reply::Int(token) = queue.call(&claim) else { panic!("no claim") };
+    let Reply::Int(token) = queue.execute(&claim) else { panic!("no claim") };
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     // Its lease runs out: nobody is granted it.
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    assert_eq!(queue.call(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]).int(), 1);
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     pass(&mut queue.locks.conn, 120);
     queue.subscriber.gets_nothing();
@@ -114,7 +114,7 @@ fn the_grace_applies_to_claims_too() {
     let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
     let token = queue.locks.hold();
     let ask = |lease: &'static str| ["LOCK.ACQUIRE", "k", "PX", lease, "WAIT", "60000", "ID", "7", "NOTIFY", "c"];
-    assert_eq!(queue.call(&ask("1000")), super::waiting());
+    assert_eq!(queue.execute(&ask("1000")), super::waiting());
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-max-lag", "1"]);
     queue.locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "5000"]);
     queue.locks.release(token);
@@ -123,8 +123,8 @@ fn the_grace_applies_to_claims_too() {
     // Never more than the grace allows.
     let left = queue.locks.conn.lock("k", "timestamp").text();
     assert!(queue.locks.conn.lock("k", "free-in-ms").int() <= 2_000, "{left}");
-    assert!(queue.call(&ask("30000")).error().starts_with("GRACE lease is longer than "));
-    let token = queue.call(&ask("1000")).int();
+    assert!(queue.execute(&ask("30000")).error().starts_with("GRACE lease is longer than "));
+    let token = queue.execute(&ask("1000")).int();
     queue.locks.assert_holds(token);
 }
 
@@ -139,7 +139,7 @@ fn several_keys_wait_for_memory_beside_other_waiters() {
     queue.subscriber.gets_nothing();
     queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
     queue.subscriber.gets("granted 7 k");
-    let token = queue.call(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int().to_string();
+    let token = queue.execute(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int().to_string();
     Kind::Several.release(&mut queue.locks.conn, &token);
     queue.takes_its_turn("8");
 }

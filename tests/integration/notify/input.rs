@@ -74,12 +74,12 @@ fn every_bad_argument_is_named_and_changes_nothing() {
     ] {
         for command in [&["LOCK.ACQUIRE", "k", "PX", "30000"][..], &["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000"]] {
             for resp in ["2", "3"] {
-                queue.call(&["HELLO", resp]);
+                queue.execute(&["HELLO", resp]);
                 let args = [command, options].concat();
                 let what =
                     args.iter().map(|arg| show(&arg.as_bytes()[..arg.len().min(40)])).collect::<Vec<_>>().join(" ");
                 assert_eq!(queue.locks.conn.raw(&args), format!("-{error}\r\n").into_bytes(), "{what}");
-                queue.call(&["HELLO", "2"]);
+                queue.execute(&["HELLO", "2"]);
                 still.assert(&mut queue.locks.conn, &what);
             }
         }
@@ -90,7 +90,7 @@ fn every_bad_argument_is_named_and_changes_nothing() {
         &["LOCK.EXTEND", "k", "7", "PX", "1", "NOTIFY", "c"],
         &["LOCK.INFO", "k", "NOTIFY"],
     ] {
-        assert!(queue.call(args).error().starts_with("ERR "), "{args:?}");
+        assert!(queue.execute(args).error().starts_with("ERR "), "{args:?}");
     }
     still.assert(&mut queue.locks.conn, "other commands");
 }
@@ -100,13 +100,13 @@ fn channels_of_any_bytes_up_to_256_are_accepted() {
     let Some(mut queue) = Queue::start() else { return };
     for (n, channel) in [&b"\0"[..], b" ", b"\xff\xfe\r\n", &[b'c'; 256], b"*", b"{}"].into_iter().enumerate() {
         let mut subscriber = queue.locks.server.conn();
-        subscriber.call(&[b"SUBSCRIBE", channel]);
+        subscriber.execute(&[b"SUBSCRIBE", channel]);
         let token = queue.locks.hold();
         let id = n.to_string();
         let ask =
             [b"LOCK.ACQUIRE", &b"k"[..], b"PX", b"9000", b"WAIT", b"9000", b"ID", id.as_bytes(), b"NOTIFY", channel];
-        assert_eq!(queue.locks.conn.call(&ask), super::waiting());
-        let rows = queue.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+        assert_eq!(queue.locks.conn.execute(&ask), super::waiting());
+        let rows = queue.execute(&["LOCK.INFO", "k", "FULL"]).field("queue");
         assert_eq!(rows.list()[0].field("channel"), testkit::Reply::Text(channel.to_vec()));
         queue.locks.release(token);
         let message = subscriber.read();
@@ -136,7 +136,7 @@ fn notify_names_the_version_that_it_needs() {
     let mut still = Still::of(&server, &mut conn);
     for command in [&["LOCK.ACQUIRE", "k"][..], &["LOCK.ACQUIRE", "free"], &["LOCK.MACQUIRE", "2", "k", "l"]] {
         for option in ["NOTIFY", "SNOTIFY"] {
-            let reply = conn.call(&[command, &["PX", "30000", "WAIT", "30000", "ID", "7", option, "c"]].concat());
+            let reply = conn.execute(&[command, &["PX", "30000", "WAIT", "30000", "ID", "7", option, "c"]].concat());
             assert_eq!(reply.error(), "ERR NOTIFY and SNOTIFY need Redis 7.0 or later, or any version of Valkey");
             still.assert(&mut conn, option);
         }

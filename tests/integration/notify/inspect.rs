@@ -12,7 +12,7 @@ fn a_queue_shows_both_kinds_of_waiters() {
     queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["OWNER", "alice"]);
     let blocked = queue.locks.wait(&["ID", "8", "OWNER", "bob"]);
     queue.ask_with(&["LOCK.MACQUIRE", "2", "l", "k"], "9", &["SNOTIFY", "two words"]);
-    let info = queue.call(&["LOCK.INFO", "k", "FULL"]);
+    let info = queue.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!(info.field("waiters"), Reply::Int(3));
     let rows = info.field("queue");
     for row in rows.list() {
@@ -30,7 +30,7 @@ fn a_queue_shows_both_kinds_of_waiters() {
     assert_eq!(text(1, "client").int().to_string(), blocked.id);
     assert!(text(1, "addr").text().starts_with("127.0.0.1:"));
     assert_eq!((text(1, "owner").text(), text(1, "channel")), ("bob".into(), Reply::Nil));
-    let top = queue.call(&["LOCK.TOP"]);
+    let top = queue.execute(&["LOCK.TOP"]);
     assert_eq!((top.list().len(), top.list()[0].field("waiters").int()), (1, 3));
 }
 
@@ -74,7 +74,7 @@ fn a_cancelled_grant_that_cannot_pass_on_shows_no_lease() {
     let token = queue.locks.hold();
     let mut caller = queue.locks.server.conn();
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", super::CHANNEL, "SESSION"];
-    assert_eq!(caller.call(&ask), super::waiting());
+    assert_eq!(caller.execute(&ask), super::waiting());
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
     queue.locks.conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]);

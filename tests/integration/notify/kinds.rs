@@ -22,14 +22,14 @@ fn blocked_clients_and_attempts_are_served_in_one_order() {
             queue.subscriber.gets_nothing();
             queue.locks.release(token);
             queue.subscriber.gets("granted 2 k");
-            let token = queue.call(&first.acquire(&["PX", "30000", "ID", "2"])).int().to_string();
+            let token = queue.execute(&first.acquire(&["PX", "30000", "ID", "2"])).int().to_string();
             three.assert_waits();
             first.release(&mut queue.locks.conn, &token);
             let token = three.granted();
             assert!(!queue.subscriber.conn.has_reply());
             queue.locks.release(token);
             queue.subscriber.gets("granted 4 k");
-            let token = queue.call(&second.acquire(&["PX", "30000", "ID", "4"])).int().to_string();
+            let token = queue.execute(&second.acquire(&["PX", "30000", "ID", "4"])).int().to_string();
             assert!(!five.conn.has_reply());
             second.release(&mut queue.locks.conn, &token);
             let token = five.granted();
@@ -58,11 +58,11 @@ fn sharing_neighbours_are_granted_together() {
         queue.locks.conn.int(&[&ask[..], share].concat())
     };
     // Before a claim neither ID nor owner is in the member.
-    let members = queue.call(&["ZRANGE", "k", "0", "-1"]);
+    let members = queue.execute(&["ZRANGE", "k", "0", "-1"]);
     assert!(members.list().iter().all(|member| member.text().len() == 16), "{members:?}");
     let first = claim(&mut queue, "1", &["SHARED"]);
     let third = claim(&mut queue, "3", &["LIMIT", "3"]);
-    let members = queue.call(&["ZRANGE", "k", "0", "-1"]);
+    let members = queue.execute(&["ZRANGE", "k", "0", "-1"]);
     let named: Vec<String> = members.list().iter().map(Reply::text).filter(|member| member.len() > 16).collect();
     assert_eq!(named.len(), 2, "{members:?}");
     assert!(named.iter().all(|member| member.ends_with(" alice")), "{named:?}");
@@ -90,7 +90,7 @@ fn an_unclaimed_shared_grant_makes_room() {
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8", "LIMIT", "2"]);
     queue.locks.assert_holds(token);
     queue.locks.assert_holds(first.parse().unwrap());
-    assert_eq!(queue.call(&["ZCARD", "k"]).int(), 2);
+    assert_eq!(queue.execute(&["ZCARD", "k"]).int(), 2);
 }
 
 #[test]
@@ -103,19 +103,19 @@ fn several_keys_are_granted_and_claimed_as_one() {
     queue.subscriber.gets_nothing();
     // The free key goes to any client that asks.
     let taken = queue.locks.hold();
-    assert_eq!(queue.call(&["LOCK.RELEASE", "l", &second]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &second]).int(), 1);
     queue.subscriber.gets_nothing();
     queue.locks.release(taken);
     queue.subscriber.gets("granted 7 l");
     let unclaimed = ["k", "l"].map(|key| queue.locks.conn.text(&["GET", key]));
     assert!(unclaimed.iter().all(|value| value.len() == 33), "{unclaimed:?}");
     // In another order, and by one of the keys alone.
-    let token = queue.call(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "OWNER", "alice"]).int();
+    let token = queue.execute(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "OWNER", "alice"]).int();
     for key in ["k", "l"] {
         assert!(queue.locks.conn.text(&["GET", key]).ends_with("0000000000000000007 alice"));
-        assert!(queue.call(&["LOCK.CHECK", key, &token.to_string()]).int() > 0);
+        assert!(queue.execute(&["LOCK.CHECK", key, &token.to_string()]).int() > 0);
     }
-    assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).int(), token, "one grant");
+    assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).int(), token, "one grant");
     Kind::Several.release(&mut queue.locks.conn, &token.to_string());
 }
 
@@ -130,15 +130,15 @@ fn a_claim_that_lacks_a_key_releases_the_others() {
     queue.locks.conn.ok(&["SET", "l", "foreign"]);
     let mut behind = queue.locks.wait(&[]);
     let ask = ["LOCK.MACQUIRE", "3", "j", "k", "l", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
-    assert_eq!(queue.call(&ask), super::waiting());
+    assert_eq!(queue.execute(&ask), super::waiting());
     let token = behind.granted();
-    until("the third is free", || (queue.call(&["EXISTS", "j"]).int() == 0).then_some(()));
+    until("the third is free", || (queue.execute(&["EXISTS", "j"]).int() == 0).then_some(()));
     assert_eq!(queue.locks.conn.text(&["GET", "l"]), "foreign");
     queue.locks.release(token);
     queue.subscriber.gets_nothing();
-    assert_eq!(queue.call(&["DEL", "l"]).int(), 1);
+    assert_eq!(queue.execute(&["DEL", "l"]).int(), 1);
     queue.subscriber.gets("granted 7 j");
-    assert!(queue.call(&ask).int() > token);
+    assert!(queue.execute(&ask).int() > token);
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn a_claim_for_other_keys_gives_the_grant_back() {
     queue.subscriber.gets("granted 7 k");
     // Nobody else waits: it has the one key at once.
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
-    assert!(queue.call(&ask).int() > 0);
-    assert_eq!(queue.call(&["EXISTS", "l"]).int(), 0, "the other key is free");
+    assert!(queue.execute(&ask).int() > 0);
+    assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0, "the other key is free");
 }
 
 #[test]

@@ -17,12 +17,12 @@ fn message(kind: &str, text: &[u8]) -> Vec<u8> {
 fn messages_end_with_the_key_in_both_protocols() {
     let Some(mut queue) = Queue::start() else { return };
     let mut subscriber = queue.locks.server.conn();
-    subscriber.call(&["HELLO", "3"]);
-    subscriber.call(&["SUBSCRIBE", "c"]);
+    subscriber.execute(&["HELLO", "3"]);
+    subscriber.execute(&["SUBSCRIBE", "c"]);
     let keys: [&[u8]; 6] =
         [b"k", b"two words  and more ", b"", b"\0\xff\xfe\r\n$4\r\n", "\u{540d}".as_bytes(), &[b'k'; 4096]];
     for key in keys {
-        let mut call = |args: &[&[u8]]| queue.locks.conn.call(args);
+        let mut call = |args: &[&[u8]]| queue.locks.conn.execute(args);
         let token = call(&[b"LOCK.ACQUIRE", key, b"PX", b"30000"]).int().to_string();
         let ask = [b"LOCK.ACQUIRE", key, b"PX", b"30000", b"WAIT", b"30000", b"ID", b"0042", b"NOTIFY", b"c"];
         assert_eq!(call(&ask), super::waiting());
@@ -30,7 +30,7 @@ fn messages_end_with_the_key_in_both_protocols() {
         let expected = [&b"granted 42 "[..], key].concat();
         assert_eq!(queue.subscriber.conn.raw_reply(), message("*", &expected));
         assert_eq!(subscriber.raw_reply(), message(">", &expected));
-        let mut call = |args: &[&[u8]]| queue.locks.conn.call(args);
+        let mut call = |args: &[&[u8]]| queue.locks.conn.execute(args);
         let token = call(&[b"LOCK.ACQUIRE", key, b"PX", b"30000", b"ID", b"42"]).int().to_string();
         assert_eq!(call(&[b"LOCK.RELEASE", key, token.as_bytes()]).int(), 1);
     }
@@ -41,11 +41,11 @@ type Free = (&'static str, fn(&mut Queue, &str));
 
 const WAYS: [Free; 10] = [
     ("LOCK.RELEASE", |queue, token| queue.locks.release(token)),
-    ("the lease", |queue, token| assert_eq!(queue.call(&["LOCK.EXTEND", "k", token, "PX", "20"]).int(), 1)),
-    ("DEL", |queue, _| assert_eq!(queue.call(&["DEL", "k"]).int(), 1)),
-    ("UNLINK", |queue, _| assert_eq!(queue.call(&["UNLINK", "k"]).int(), 1)),
+    ("the lease", |queue, token| assert_eq!(queue.execute(&["LOCK.EXTEND", "k", token, "PX", "20"]).int(), 1)),
+    ("DEL", |queue, _| assert_eq!(queue.execute(&["DEL", "k"]).int(), 1)),
+    ("UNLINK", |queue, _| assert_eq!(queue.execute(&["UNLINK", "k"]).int(), 1)),
     ("RENAME", |queue, _| queue.locks.conn.ok(&["RENAME", "k", "elsewhere"])),
-    ("MOVE", |queue, _| assert_eq!(queue.call(&["MOVE", "k", "1"]).int(), 1)),
+    ("MOVE", |queue, _| assert_eq!(queue.execute(&["MOVE", "k", "1"]).int(), 1)),
     ("FLUSHDB", |queue, _| queue.locks.conn.ok(&["FLUSHDB"])),
     ("FLUSHALL", |queue, _| queue.locks.conn.ok(&["FLUSHALL"])),
     ("SWAPDB", |queue, _| queue.locks.conn.ok(&["SWAPDB", "0", "1"])),
@@ -102,8 +102,8 @@ fn a_message_is_not_sent_to_subscribers_of_a_replica() {
     queue.locks.release(token);
     queue.takes_its_turn("7");
     queue.locks.server.wait_offset(&replica);
-    assert!(there.conn.silent_for(QUIET));
+    assert!(there.conn.no_reply_within(QUIET));
     // PUBLISH is, so they are subscribed.
-    queue.call(&["PUBLISH", "c", "hello"]);
+    queue.execute(&["PUBLISH", "c", "hello"]);
     there.gets("hello");
 }

@@ -34,7 +34,7 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
             [("nobody", "c"), ("nobody", "jobs:1"), ("some", "c"), ("some", "jobs"), ("some", "onex")]
         {
             for command in [&["LOCK.ACQUIRE", "k"][..], &["LOCK.ACQUIRE", "free"], &["LOCK.MACQUIRE", "2", "k", "l"]] {
-                let reply = users.get_mut(user).unwrap().call(&ask(command, id, option, channel));
+                let reply = users.get_mut(user).unwrap().execute(&ask(command, id, option, channel));
                 let expected = "NOPERM this user has no permission to access the channel";
                 assert_eq!(reply.error(), expected, "{user} {command:?} {option} {channel}");
             }
@@ -44,7 +44,7 @@ fn a_user_asks_with_the_channels_that_it_may_use() {
     }
     for (option, id) in [("NOTIFY", "7"), ("SNOTIFY", "8")] {
         for (user, channel) in [("some", "jobs:1"), ("some", "one"), ("all", "anything")] {
-            let reply = users.get_mut(user).unwrap().call(&ask(&["LOCK.ACQUIRE", "k"], id, option, channel));
+            let reply = users.get_mut(user).unwrap().execute(&ask(&["LOCK.ACQUIRE", "k"], id, option, channel));
             assert_eq!(reply, waiting(), "{user} {option} {channel}");
         }
     }
@@ -62,14 +62,14 @@ fn a_refused_channel_is_in_the_acl_log() {
         let reply = match call {
             ["EVAL"] => {
                 let script = "return redis.pcall(unpack(ARGV))";
-                some.call(
+                some.execute(
                     &[&["EVAL", script, "1", "k"], &ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", &channel)[..]].concat(),
                 )
             }
-            call => some.call(&ask(call, "7", "SNOTIFY", &channel)),
+            call => some.execute(&ask(call, "7", "SNOTIFY", &channel)),
         };
         assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
-        let log = queue.locks.conn.call(&["ACL", "LOG"]);
+        let log = queue.locks.conn.execute(&["ACL", "LOG"]);
         let [entry] = log.list() else { panic!("{log:?}") };
         let field = |name: &str| entry.field(name).text();
         assert_eq!(["reason", "object", "username"].map(field), ["channel", &channel, "some"], "{call:?}");
@@ -77,7 +77,7 @@ fn a_refused_channel_is_in_the_acl_log() {
     // The log has no entry for what is allowed.
     queue.locks.conn.ok(&["ACL", "LOG", "RESET"]);
     some.int(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "jobs:1"));
-    assert_eq!(queue.locks.conn.call(&["ACL", "LOG"]).list().len(), 0);
+    assert_eq!(queue.locks.conn.execute(&["ACL", "LOG"]).list().len(), 0);
 }
 
 #[test]
@@ -89,9 +89,11 @@ fn the_same_holds_in_transactions_and_scripts() {
     for (channel, may) in [("c", false), ("jobs:1", true)] {
         let command = ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", channel);
         some.ok(&["MULTI"]);
-        assert_eq!(some.call(&command), Reply::Status("QUEUED".into()));
-        let replies =
-            [some.call(&["EXEC"]).list()[0].clone(), some.call(&[&["EVAL", script, "1", "k"], &command[..]].concat())];
+        assert_eq!(some.execute(&command), Reply::Status("QUEUED".into()));
+        let replies = [
+            some.execute(&["EXEC"]).list()[0].clone(),
+            some.execute(&[&["EVAL", script, "1", "k"], &command[..]].concat()),
+        ];
         for reply in replies {
             match reply {
                 Reply::Error(text) => assert!(!may && text.starts_with("NOPERM "), "{text}"),
@@ -109,7 +111,7 @@ fn a_claim_without_a_channel_needs_no_right_to_one() {
     let mut nobody = user(&mut queue, "nobody", &["resetchannels"]);
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
-    let reply = nobody.call(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "c"));
+    let reply = nobody.execute(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "c"));
     assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
     assert!(nobody.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]) > 0);
 }

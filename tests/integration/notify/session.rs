@@ -9,7 +9,7 @@ use testkit::{until, Conn, Reply};
 fn ask(queue: &mut Queue, command: &[&str]) -> Conn {
     let mut conn = queue.locks.server.conn();
     let more = ["PX", "30000", "WAIT", "30000", "ID", "7", "SESSION", "NOTIFY", "c"];
-    assert_eq!(conn.call(&[command, &more].concat()), waiting());
+    assert_eq!(conn.execute(&[command, &more].concat()), waiting());
     conn
 }
 
@@ -103,7 +103,7 @@ fn in_a_script_it_is_an_error() {
     queue.locks.hold();
     let script =
         "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'WAIT', 9, 'ID', 7, 'SESSION', 'NOTIFY', 'c')";
-    let reply = queue.call(&["EVAL", script, "1", "k"]);
+    let reply = queue.execute(&["EVAL", script, "1", "k"]);
     assert!(reply.error().contains("SESSION needs a connection"), "{reply:?}");
     assert_eq!(queue.locks.waiters(), 0);
 }

@@ -39,7 +39,7 @@ fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     let mut conn = queue.locks.server.conn();
     conn.set_patience(Duration::from_secs(60));
     let begun = Instant::now();
-    assert_eq!(conn.call(&["EVAL", SLOW_SCRIPT, "0", &FEW_TURNS.to_string()]), Reply::Nil);
+    assert_eq!(conn.execute(&["EVAL", SLOW_SCRIPT, "0", &FEW_TURNS.to_string()]), Reply::Nil);
     let turns = f64::from(FEW_TURNS) * STANDSTILL.as_secs_f64() / begun.elapsed().as_secs_f64();
     conn.send(&["EVAL", SLOW_SCRIPT, "0", &format!("{turns:.0}")]);
     meanwhile();
@@ -111,7 +111,7 @@ fn a_claim_counts_after_its_timestamp() {
     let granted = queue.locks.conn.lock("k", "token").int();
     clocks.set(0, &[10_000_000]);
     until("its timestamp has passed", || (queue.locks.conn.state("k") == "expired").then_some(()));
-    assert!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     assert_eq!(queue.claim("7"), granted);
     queue.locks.release(granted);
     queue.locks.release(blocked.granted());

@@ -17,7 +17,7 @@ fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
 
 /// The only member of a set, with its score.
 fn member_of(conn: &mut Conn, key: &str) -> (String, String) {
-    let reply = conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+    let reply = conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
     (reply.list()[1].text(), reply.list()[0].text())
 }
 
@@ -36,10 +36,10 @@ fn asking_and_leaving_the_queue_replicate_nothing() {
     queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "8", &["OWNER", "bob"]);
     queue.ask_with(&["LOCK.ACQUIRE", "k"], "9", &["NOTIFY", "nobody"]);
     let short = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20", "ID", "10", "NOTIFY", "c"];
-    assert_eq!(queue.call(&short), waiting());
+    assert_eq!(queue.execute(&short), waiting());
     queue.subscriber.gets("timeout 10 k");
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 1);
     assert_eq!(stream.take(), Vec::<Vec<String>>::new());
     // Its channel has no subscriber: only the release happens.
     super::pass(&mut queue.locks.conn, 30);
@@ -73,7 +73,7 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
     queue.ask("7");
     queue.locks.release(token);
     let granted = set_of(&mut queue.locks.conn, "k");
-    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    until("it is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
     assert_eq!(stream.take(), [granted, del("k")]);
     // The predecessor that never released.
     queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("8"));
@@ -88,7 +88,7 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
     assert_eq!((held[2].len(), granted[2].len()), (37, 33), "{commands:?}");
     // And the grant to the next in the queue, in one change.
     let mut other = Subscriber::of(&queue.locks.server, "d");
-    assert_eq!(queue.call(&["DEL", "k"]).int(), 1);
+    assert_eq!(queue.execute(&["DEL", "k"]).int(), 1);
     let token = queue.locks.hold();
     stream.take();
     queue.ask("9");
@@ -108,8 +108,8 @@ fn cancelling_a_grant_is_what_releasing_it_is() {
     let mut stream = Stream::of(&queue.locks.server);
     queue.locks.release(token);
     let granted = set_of(&mut queue.locks.conn, "k");
-    assert_eq!(queue.call(&["LOCK.CANCEL", "k", "7"]).int(), 1);
-    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 1);
+    until("it is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
     assert_eq!(stream.take(), [granted, del("k")]);
 }
 
@@ -129,7 +129,7 @@ fn an_owner_replaces_a_member_without_one() {
     let scores = [&granted[2][2], &score].map(|score| score.parse::<f64>().unwrap());
     assert!((scores[0] - scores[1]).abs() < 1e-5, "{scores:?}");
     let claim = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7", "SHARED", "OWNER", "alice"];
-    queue.call(&claim).int();
+    queue.execute(&claim).int();
     let (_, named) = member_of(&mut queue.locks.conn, "k");
     assert_eq!(named, format!("{member}0000000000000000007 alice"));
     let claimed = stream.take();
@@ -164,7 +164,7 @@ fn several_keys_are_granted_and_claimed_in_transactions() {
     let names: Vec<&str> = commands.iter().map(|command| command[0].as_str()).collect();
     assert_eq!(names, ["MULTI", "DEL", "SET", "SET", "EXEC"], "{commands:?}");
     assert_eq!(sets(commands), granted);
-    queue.call(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int();
+    queue.execute(&Kind::Several.acquire(&["PX", "30000", "ID", "7"])).int();
     let claimed = both(&mut queue);
     let commands = stream.take();
     assert_eq!((&commands[0][0], &commands[3][0]), (&"MULTI".to_string(), &"EXEC".to_string()), "{commands:?}");
@@ -192,7 +192,7 @@ fn replicas_without_the_module_and_the_aof_agree() {
     queue.ask("8");
     queue.locks.release(token);
     expected.push(set_of(&mut queue.locks.conn, "k"));
-    until("it is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+    until("it is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
     expected.push(del("k"));
     queue.locks.server.wait_offset(&replica);
     let digest = queue.locks.conn.text(&["DEBUG", "DIGEST"]);

@@ -22,7 +22,7 @@ fn without_other_waiters_the_lock_is_free() {
         assert_eq!(["lock_unclaimed", "lock_claims", "lock_waiters"].map(|field| queue.info(field)), [1, 0, 0]);
         queue.subscriber.gets_nothing();
         // The next caller has no predecessor.
-        let next = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "DETAILS"]);
+        let next = queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "DETAILS"]);
         assert_eq!(next.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
     }
 }
@@ -60,7 +60,7 @@ fn the_predecessor_that_never_released_is_there_again() {
         until("its time is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
         until("the predecessor is back", || (queue.locks.conn.state("k") == "expired").then_some(()));
         assert_eq!(queue.value()[17..33], format!("{dead:016}"));
-        let details = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "DETAILS"]);
+        let details = queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "DETAILS"]);
         assert_eq!(details.list()[2..], [Reply::Int(dead), Reply::Text(b"bob".into())]);
     }
 }
@@ -74,7 +74,7 @@ fn the_next_waiter_sees_its_predecessor() {
         queue.ask_with(&["LOCK.ACQUIRE", "k"], "8", &["NOTIFY", "d"]);
     });
     other.gets("granted 8 k");
-    let details = queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8", "DETAILS"]);
+    let details = queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8", "DETAILS"]);
     assert!(details.list()[1].int() >= 140, "{details:?}");
     assert_eq!(details.list()[2..], [Reply::Int(dead), Reply::Text(b"bob".into())]);
 }
@@ -92,7 +92,7 @@ fn an_unclaimed_attempt_keeps_its_place() {
     other.gets("granted 8 k");
     let token = queue.claim("8");
     // Too late: another client has it. A command without WAIT is refused.
-    assert_eq!(queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
+    assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
     queue.ask("7");
     queue.subscriber.gets("granted 7 k");
     queue.locks.assert_holds(token);
@@ -121,9 +121,9 @@ fn its_channel_is_skipped_until_an_attempt_is_repeated() {
     assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (1, 2));
     assert_eq!(queue.locks.waiters(), 0);
     // Its attempt for another key is skipped too.
-    assert_eq!(queue.call(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
+    assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
     queue.subscriber.gets_nothing();
-    assert_eq!(queue.call(&["EXISTS", "l"]).int(), 0);
+    assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0);
     // Sending one attempt again revives its channel: all its attempts are notified again.
     queue.ask("2");
     queue.ask("3");
@@ -147,28 +147,28 @@ fn a_last_moment_claim_wins_or_finds_the_next() {
         until("its time is nearly over", || {
             (server_time_us(&mut queue.locks.conn) > granted + 19_000 + round * 100).then_some(())
         });
-        match queue.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id]) {
+        match queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id]) {
             Reply::Int(token) => {
                 // It is the grant that it was notified of; or that grant has ended, the lock was free, and this is a
                 // new one.
                 won += i32::from(token == granted);
                 let earlier = if token == granted { 1 } else { granted };
-                assert_eq!(queue.call(&["LOCK.CHECK", "k", &earlier.to_string()]).int(), 0);
+                assert_eq!(queue.execute(&["LOCK.CHECK", "k", &earlier.to_string()]).int(), 0);
                 pass(&mut queue.locks.conn, 5);
                 queue.locks.assert_holds(token);
                 queue.locks.release(token);
-                queue.call(&["LOCK.CANCEL", "k", &next]);
+                queue.execute(&["LOCK.CANCEL", "k", &next]);
             }
             reply => {
                 // Channel d has no subscriber: its attempt was sent a moment ago, or is skipped.
                 assert_eq!(reply, Reply::Nil);
-                until("the lock is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
-                assert_eq!(queue.call(&["LOCK.CHECK", "k", &granted.to_string()]).int(), 0);
+                until("the lock is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
+                assert_eq!(queue.execute(&["LOCK.CHECK", "k", &granted.to_string()]).int(), 0);
             }
         }
-        queue.call(&["LOCK.CANCEL", "k", &id]);
-        queue.call(&["LOCK.CANCEL", "k", &next]);
-        until("the lock is free", || (queue.call(&["EXISTS", "k"]).int() == 0).then_some(()));
+        queue.execute(&["LOCK.CANCEL", "k", &id]);
+        queue.execute(&["LOCK.CANCEL", "k", &next]);
+        until("the lock is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
         while queue.subscriber.conn.has_reply() {
             queue.subscriber.next();
         }
@@ -185,7 +185,7 @@ fn waiters_behind_are_served_without_a_restart() {
     queue.subscriber.gets("granted 7 k");
     // A newcomer waits for the unclaimed grant as for any other.
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "8", "NOTIFY", "d"];
-    assert_eq!(queue.call(&ask), waiting());
+    assert_eq!(queue.execute(&ask), waiting());
     let mut blocked = queue.locks.wait(&[]);
     let mut other = Subscriber::of(&queue.locks.server, "d");
     other.gets("granted 8 k");

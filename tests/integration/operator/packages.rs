@@ -63,7 +63,7 @@ fn with_user() -> Option<(Server, Conn, Program)> {
     }
     conn.ok(&page_user("app").iter().map(String::as_str).collect::<Vec<_>>());
     // Where the server knows it, redis-py reports its name and version: a row of the page has this right.
-    if !conn.call(&["COMMAND", "INFO", "CLIENT|SETINFO"]).list()[0].is_nil() {
+    if !conn.execute(&["COMMAND", "INFO", "CLIENT|SETINFO"]).list()[0].is_nil() {
         conn.ok(&["ACL", "SETUSER", "app", "+client|setinfo"]);
     }
     Some((server, conn, program))
@@ -71,7 +71,7 @@ fn with_user() -> Option<(Server, Conn, Program)> {
 
 /// What ACL LOG has: commands, keys and channels that were denied.
 fn denied(conn: &mut Conn) -> Vec<String> {
-    conn.call(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
+    conn.execute(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
 }
 
 /// The commands that were used since CONFIG RESETSTAT.
@@ -135,17 +135,17 @@ fn fifty_waits_share_a_few_connections() {
 fn client_kill_frees_no_renewed_lock_and_erases_its_address() {
     let Some((_server, mut conn, [mut program])) = machines(APPLICATION) else { return };
     assert_eq!(program.ask("holds 6 report"), "done");
-    let before = conn.call(&["LOCK.INFO", "report"]);
+    let before = conn.execute(&["LOCK.INFO", "report"]);
     let (client, token) = (before.field("client").int().to_string(), before.field("token").int());
     assert!(before.field("addr").text().starts_with("127.0.0.1:"), "{before:?}");
     assert_eq!(conn.int(&["CLIENT", "KILL", "ID", &client]), 1);
-    let now = conn.call(&["LOCK.INFO", "report"]);
+    let now = conn.execute(&["LOCK.INFO", "report"]);
     assert!(now.field("client").is_nil() && now.field("addr").is_nil(), "{now:?}");
     // It is renewed over another connection.
     let extends = |conn: &mut Conn| conn.info("lock", "lock_extends").unwrap().parse::<u64>().unwrap();
     let first = extends(&mut conn);
     until("it is renewed", || (extends(&mut conn) > first + 1).then_some(()));
-    let now = conn.call(&["LOCK.INFO", "report"]);
+    let now = conn.execute(&["LOCK.INFO", "report"]);
     assert_eq!((now.field("state").text(), now.field("token").int()), ("held".into(), token), "{now:?}");
     assert_eq!(now.field("owner").text(), "reports:3");
 }
@@ -158,12 +158,12 @@ fn notify_waits_find_and_show_no_cycle() {
     one.say("");
     other.say("");
     let mut waits = || {
-        let mut wait = |key: &str| conn.call(&["LOCK.INFO", key, "FULL"]).field("queue").list().first().cloned();
+        let mut wait = |key: &str| conn.execute(&["LOCK.INFO", key, "FULL"]).field("queue").list().first().cloned();
         Some((wait("left")?, wait("right")?))
     };
     let (left, right) = until("both wait", &mut waits);
     // A waiter may use another connection than the holder, or none at all: only the owner links the two.
-    let mut holder = |key: &str| conn.call(&["LOCK.INFO", key]).field("client");
+    let mut holder = |key: &str| conn.execute(&["LOCK.INFO", key]).field("client");
     assert_ne!(holder("left"), right.field("client"));
     assert_ne!(holder("right"), left.field("client"));
     assert_eq!((left.field("owner").text(), right.field("owner").text()), ("other".into(), "one".into()));
@@ -186,7 +186,7 @@ fn the_documented_program_finds_only_leaked_locks() {
     assert_eq!(program.ask("holds 60 report"), "done");
     conn.int(&["LOCK.ACQUIRE", "shared", "EX", "600", "SHARED", "OWNER", "second"]);
     for n in 0..3000 {
-        conn.call(&["SET", &format!("other:{n}"), "something"]);
+        conn.execute(&["SET", &format!("other:{n}"), "something"]);
     }
     assert_eq!(find(&text), "", "none is an hour old");
     let young = text.replace("3600", "0");

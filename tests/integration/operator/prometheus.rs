@@ -202,7 +202,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     // Refused, not served in time, handed over, extended, released.
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     for _ in 0..20 {
-        assert!(conn.call(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
+        assert!(conn.execute(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
     }
     let mut next = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000"]);
     conn.int(&["LOCK.RELEASE", "report", &token]);
@@ -231,17 +231,28 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     other.int(&["LOCK.ACQUIRE", "right", "EX", "600", "SESSION"]);
     one.send(&["LOCK.ACQUIRE", "right", "EX", "60", "WAIT", "600000", "SESSION"]);
     conn.until_waiters("right", 1);
-    let refused = other.call(&["LOCK.ACQUIRE", "left", "EX", "60", "WAIT", "600000", "SESSION"]);
+    let refused = other.execute(&["LOCK.ACQUIRE", "left", "EX", "60", "WAIT", "600000", "SESSION"]);
     assert!(refused.error().starts_with("DEADLOCK "), "{refused:?}");
 
     // Many waiters, and a key of another program.
     let blocked = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "600000"]);
     for id in 1..=101 {
-        conn.call(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "600000", "ID", &id.to_string(), "NOTIFY", "turns"]);
+        conn.execute(&[
+            "LOCK.ACQUIRE",
+            "report",
+            "EX",
+            "60",
+            "WAIT",
+            "600000",
+            "ID",
+            &id.to_string(),
+            "NOTIFY",
+            "turns",
+        ]);
     }
     assert_eq!((number(conn, "blocked"), number(conn, "queued")), (2, 101));
-    conn.call(&["SET", "theirs", "something"]);
-    conn.call(&["LOCK.ACQUIRE", "theirs", "EX", "60"]);
+    conn.execute(&["SET", "theirs", "something"]);
+    conn.execute(&["LOCK.ACQUIRE", "theirs", "EX", "60"]);
 
     conn.ok(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "600000"]);

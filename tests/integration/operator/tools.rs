@@ -20,7 +20,7 @@ fn waiter(server: &Server, name: &str, wait_ms: u64) -> (Conn, i64) {
 
 /// The entries of the slow log of a command: duration in microseconds, arguments.
 fn slow(conn: &mut Conn, command: &str) -> Vec<(i64, Vec<String>)> {
-    let log = conn.call(&["SLOWLOG", "GET", "128"]);
+    let log = conn.execute(&["SLOWLOG", "GET", "128"]);
     let entries = log.list().iter().map(|entry| {
         let entry = entry.list();
         (entry[2].int(), entry[3].list().iter().map(Reply::text).collect::<Vec<_>>())
@@ -58,7 +58,7 @@ fn command_statistics_and_latency_leave_the_wait_out() {
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
     let (mut waits, _) = waiter(&server, "waits", WAIT_MS);
     assert!(waits.read().is_nil());
-    assert!(conn.call(&["LOCK.RELEASE", "k", "x"]).error().starts_with("ERR "));
+    assert!(conn.execute(&["LOCK.RELEASE", "k", "x"]).error().starts_with("ERR "));
 
     let text = conn.text(&["INFO", "commandstats"]);
     let part = |command: &str, name: &str| -> u64 {
@@ -71,11 +71,11 @@ fn command_statistics_and_latency_leave_the_wait_out() {
     bound::wall("LOCK.ACQUIRE", Duration::from_millis(WAIT_MS / 2), took);
     assert_eq!(part("lock.release", "failed_calls"), 1);
     // Nothing blocked the server: it has no latency to report.
-    let latest = conn.call(&["LATENCY", "LATEST"]);
+    let latest = conn.execute(&["LATENCY", "LATEST"]);
     let ours = latest.list().iter().filter(|event| event.list()[0].text().contains("command"));
     assert_eq!(ours.count(), 0, "{latest:?}");
 
-    match conn.call(&["LATENCY", "HISTOGRAM", "lock.acquire"]) {
+    match conn.execute(&["LATENCY", "HISTOGRAM", "lock.acquire"]) {
         Reply::Error(text) => eprintln!("skipped: LATENCY HISTOGRAM: {text}"),
         reply => assert_eq!(reply.field("lock.acquire").field("calls").int(), 2),
     }
@@ -147,7 +147,7 @@ fn debug_object_and_memory_usage_show_an_ordinary_short_string() {
         assert!(text.contains(&format!("encoding:{encoding}")) && text.contains("refcount:1 "), "{text}");
         assert!(conn.int(&["OBJECT", "IDLETIME", key]) <= 2);
     }
-    assert!(conn.call(&["MEMORY", "DOCTOR"]).text().len() > 10);
+    assert!(conn.execute(&["MEMORY", "DOCTOR"]).text().len() > 10);
 }
 
 #[test]

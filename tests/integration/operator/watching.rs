@@ -34,7 +34,7 @@ fn pattern(name: &str) -> String {
 
 /// The metrics that the exporter gets from the script: names and values.
 pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
-    let reply = conn.call(&["EVAL", &project_file("packaging/grafana/redis_exporter.lua"), "0"]);
+    let reply = conn.execute(&["EVAL", &project_file("packaging/grafana/redis_exporter.lua"), "0"]);
     reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
@@ -134,7 +134,7 @@ fn documented_users_work_and_the_exporter_reads() {
     let mut exporter = server.conn();
     exporter.ok(&["AUTH", "exporter", "secret"]);
     assert!(!exported(&mut exporter).is_empty());
-    assert!(exporter.call(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
+    assert!(exporter.execute(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
 }
 
 /// The commands in backticks in a text of the runbook, with real values for K, T and C.
@@ -183,7 +183,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
             if matches!(args[..], ["CLIENT", "KILL", "ID"]) {
                 args.push("4711");
             }
-            let reply = person.call(&args);
+            let reply = person.execute(&args);
             assert!(
                 !matches!(&reply, Reply::Error(text) if !text.starts_with("ERR No such client")),
                 "{user} {args:?}: {reply:?}"
@@ -196,6 +196,6 @@ fn watcher_and_janitor_may_follow_the_runbook() {
     for command in
         [&["LOCK.RELEASE", "K", &token][..], &["DEL", "K"], &["CLIENT", "KILL", "ID", "1"], &["CONFIG", "GET", "*"]]
     {
-        assert!(watcher.call(command).error().starts_with("NOPERM "), "{command:?}");
+        assert!(watcher.execute(command).error().starts_with("NOPERM "), "{command:?}");
     }
 }

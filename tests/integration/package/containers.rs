@@ -96,7 +96,7 @@ fn servers_start_with_the_configurations_for_kubernetes() {
         let (server, mut conn) = Options::default().without_module().config(&file).dir(&dir).connected();
         for line in text.lines().filter(|line| line.starts_with("lock.") || line.starts_with("min-replicas-")) {
             let (name, value) = line.split_once(' ').unwrap();
-            assert_eq!(conn.call(&["CONFIG", "GET", name]).field(name).text(), value);
+            assert_eq!(conn.execute(&["CONFIG", "GET", name]).field(name).text(), value);
         }
         assert_eq!(conn.state("k"), "free");
         drop(server);

@@ -31,7 +31,7 @@ fn code(reply: &Reply) -> String {
 type Trouble = (&'static str, fn(&Server, &mut Conn), fn(&Server, &mut Conn));
 
 fn is_busy(conn: &mut Conn) -> bool {
-    matches!(conn.call(&["PING"]), Reply::Error(text) if text.starts_with("BUSY "))
+    matches!(conn.execute(&["PING"]), Reply::Error(text) if text.starts_with("BUSY "))
 }
 
 const TROUBLES: [Trouble; 3] = [
@@ -53,7 +53,7 @@ const TROUBLES: [Trouble; 3] = [
             let folder = temp_dir();
             conn.ok(&["CONFIG", "SET", "save", "3600 1", "dir", folder.to_str().unwrap()]);
             fs::remove_dir_all(&folder).unwrap();
-            conn.call(&["BGSAVE"]);
+            conn.execute(&["BGSAVE"]);
             let failed = |conn: &mut Conn| conn.info("persistence", "rdb_last_bgsave_status").as_deref() == Some("err");
             until("it could not save", || failed(conn).then_some(()));
         },
@@ -78,8 +78,8 @@ fn a_retryable_error_changes_nothing_and_a_retry_succeeds() {
         assert_eq!(codes.get(code_word), Some(&true), "{code_word}");
         let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "600"]).to_string();
         begin(&server, &mut conn);
-        assert_eq!(code(&conn.call(&ACQUIRE)), code_word);
-        assert_eq!(code(&conn.call(&["LOCK.RELEASE", "held", &token])), code_word);
+        assert_eq!(code(&conn.execute(&ACQUIRE)), code_word);
+        assert_eq!(code(&conn.execute(&["LOCK.RELEASE", "held", &token])), code_word);
         end(&server, &mut conn);
         assert_eq!(conn.int(&["EXISTS", "door"]), 0, "{code_word}");
         assert_eq!(conn.int(&["LOCK.RELEASE", "held", &token]), 1, "{code_word}: it was still held");
@@ -92,9 +92,9 @@ fn a_replica_without_master_replies_the_documented_code() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    let reply = conn.call(&["LOCK.CHECK", "door", "1"]);
+    let reply = conn.execute(&["LOCK.CHECK", "door", "1"]);
     assert_eq!((code(&reply).as_str(), codes().get("MASTERDOWN")), ("MASTERDOWN", Some(&true)));
-    assert_eq!(code(&conn.call(&ACQUIRE)), "READONLY");
+    assert_eq!(code(&conn.execute(&ACQUIRE)), "READONLY");
 }
 
 #[test]
@@ -103,11 +103,14 @@ fn wrong_logins_get_the_documented_codes() {
     let (server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "requirepass", "secret"]);
     let mut stranger = server.conn();
-    assert_eq!((code(&stranger.call(&ACQUIRE)).as_str(), codes.get("NOAUTH")), ("NOAUTH", Some(&false)));
-    assert_eq!((code(&stranger.call(&["AUTH", "no"])).as_str(), codes.get("WRONGPASS")), ("WRONGPASS", Some(&false)));
+    assert_eq!((code(&stranger.execute(&ACQUIRE)).as_str(), codes.get("NOAUTH")), ("NOAUTH", Some(&false)));
+    assert_eq!(
+        (code(&stranger.execute(&["AUTH", "no"])).as_str(), codes.get("WRONGPASS")),
+        ("WRONGPASS", Some(&false))
+    );
     conn.ok(&["ACL", "SETUSER", "poor", "on", ">secret", "~other", "+lock.acquire"]);
     stranger.ok(&["AUTH", "poor", "secret"]);
-    assert_eq!((code(&stranger.call(&ACQUIRE)).as_str(), codes.get("NOPERM")), ("NOPERM", Some(&false)));
+    assert_eq!((code(&stranger.execute(&ACQUIRE)).as_str(), codes.get("NOPERM")), ("NOPERM", Some(&false)));
 }
 
 /// The codes of a cluster, of MULTI, of EVALSHA and of a start are tested in `cluster::`, `guards::`, `portable::` and

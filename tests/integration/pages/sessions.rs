@@ -205,7 +205,7 @@ impl Session {
         if let Some(comment) = step.line.strip_prefix("# ") {
             self.comment(comment);
         } else if let Some(command) = step.line.strip_prefix("$ redis-cli ") {
-            let reply = self.server.conn().call(&words(&self.numbers.in_this_run(command)));
+            let reply = self.server.conn().execute(&words(&self.numbers.in_this_run(command)));
             self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
         } else if let Some((name, _)) = received(step.line) {
             assert!(self.waiting.remove(&name) || self.subscribed.contains(&name), "{what}: {name} does not wait");

@@ -29,7 +29,7 @@ fn set_up(conn: &mut Conn, case: &Case, setup: &[&Words]) {
             Some(at) => (&args[..at], Some(&args[at + 1])),
             None => (&args[..], None),
         };
-        let reply = conn.call(set);
+        let reply = conn.execute(set);
         assert!(!matches!(reply, testkit::Reply::Error(_)), "{set:?}: {reply:?}");
         if let Some(expiry) = expiry {
             assert_eq!(conn.int(&["PEXPIREAT", &args[1], expiry]), 1);

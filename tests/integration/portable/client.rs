@@ -39,7 +39,7 @@ pub enum Way {
 /// Loads it in all ways that the server has.
 pub fn load(conn: &mut Conn) -> Vec<Way> {
     let mut ways = vec![Way::Script(conn.text(&["SCRIPT", "LOAD", &script()]))];
-    match conn.call(&["FUNCTION", "LOAD", "REPLACE", &library()]) {
+    match conn.execute(&["FUNCTION", "LOAD", "REPLACE", &library()]) {
         Reply::Text(name) => {
             assert_eq!(name, b"redis_lock");
             ways.push(Way::Function);
@@ -99,7 +99,7 @@ impl Way {
     }
 
     /// Sends a command, cut at single spaces, with the usual margin and retention.
-    pub fn call(&self, conn: &mut Conn, command: &str) -> Reply {
-        conn.call(&self.usual(&command.split(' ').collect::<Vec<_>>()))
+    pub fn execute(&self, conn: &mut Conn, command: &str) -> Reply {
+        conn.execute(&self.usual(&command.split(' ').collect::<Vec<_>>()))
     }
 }

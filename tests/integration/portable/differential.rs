@@ -29,9 +29,9 @@ struct Twins {
 /// What a key holds: a string, or the members of a sorted set.
 fn contents(conn: &mut Conn, key: &str) -> Reply {
     if conn.text(&["TYPE", key]) == "zset" {
-        conn.call(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
+        conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
     } else {
-        conn.call(&["GET", key])
+        conn.execute(&["GET", key])
     }
 }
 
@@ -75,14 +75,14 @@ impl Twins {
 
     /// A command that both servers have: the same reply.
     fn both(&mut self, args: &[String]) -> Reply {
-        let replies = [self.module.call(args), self.script.call(args)];
+        let replies = [self.module.execute(args), self.script.execute(args)];
         assert_eq!(replies[0], replies[1], "{args:?}");
         replies[0].clone()
     }
 
     /// A command of the lock: the reply of the module, after both were compared, with what they left in the key.
     fn lock(&mut self, args: &[String], way: &Way, history: &[String]) -> Reply {
-        let reply = match self.module.call(args) {
+        let reply = match self.module.execute(args) {
             // Before 7.0 the server names the command as it was typed.
             Reply::Error(text) if text.contains("wrong number") => {
                 Reply::Error(text.replace(&args[0], &args[0].to_lowercase()))
@@ -92,7 +92,7 @@ impl Twins {
         let [margin, retention] = &self.terms;
         let words =
             if self.is_queued { way.queued_args(args, margin, retention) } else { way.args(args, margin, retention) };
-        let other = self.script.call(&words);
+        let other = self.script.execute(&words);
         let is_needed = |name: &str| matches!(&other, Reply::Error(text) if text.starts_with(&format!("ERR {name} needs the lock module")));
         assert!(
             reply == other
@@ -373,9 +373,9 @@ fn timestamps_of_all_forms_pass_in_the_same_microsecond() {
                 twins.pass(0);
                 twins.both(&["SET".into(), KEY.into(), text.clone()]);
                 let acquire = ["LOCK.ACQUIRE", KEY, "PX", "1000"];
-                let other = twins.script.call(&way.usual(&acquire));
+                let other = twins.script.execute(&way.usual(&acquire));
                 assert_eq!(!other.is_nil(), is_over && timestamp_us < i64::MAX, "{text} at {}", twins.now_us);
-                assert_eq!(other.is_nil(), twins.module.call(&acquire).is_nil(), "{text} at {}", twins.now_us);
+                assert_eq!(other.is_nil(), twins.module.execute(&acquire).is_nil(), "{text} at {}", twins.now_us);
             }
         }
     }

@@ -50,10 +50,10 @@ impl Kind {
             other => panic!("{other:?}"),
         };
         match self {
-            Self::Module => by_token(conn.call(&["LOCK.ACQUIRE", key, "PX", &lease])),
+            Self::Module => by_token(conn.execute(&["LOCK.ACQUIRE", key, "PX", &lease])),
             Self::Portable(way) => {
                 let acquire = ["LOCK.ACQUIRE", key, "PX", &lease, "DETAILS"];
-                by_token(conn.call(&way.args(&acquire, &MARGIN.as_millis().to_string(), "0")))
+                by_token(conn.execute(&way.args(&acquire, &MARGIN.as_millis().to_string(), "0")))
             }
             Self::Classic => {
                 let now_us = server_time_us(conn);
@@ -63,15 +63,15 @@ impl Kind {
                 if conn.int(&["SETNX", key, &value]) == 1 {
                     return granted();
                 }
-                let seen = conn.call(&["GET", key]);
+                let seen = conn.execute(&["GET", key]);
                 if end_us(&seen).is_none_or(|end_us| end_us > now_us) {
                     return None;
                 }
-                (conn.call(&["GETSET", key, &value]) == seen).then(granted)?
+                (conn.execute(&["GETSET", key, &value]) == seen).then(granted)?
             }
             Self::Secret => {
                 let set = ["SET", key, name, "NX", "PX", &(LEASE + MARGIN).as_millis().to_string()];
-                (conn.call(&set) == Reply::Status("OK".into())).then(|| Grant { token: None, value: name.into() })
+                (conn.execute(&set) == Reply::Status("OK".into())).then(|| Grant { token: None, value: name.into() })
             }
         }
     }

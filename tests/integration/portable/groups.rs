@@ -18,18 +18,18 @@ fn a_cluster_command_follows_its_key_through_a_failover() {
     let acquire = format!("LOCK.ACQUIRE {key} PX 600000");
     load(&mut wrong);
     for way in load(&mut right) {
-        assert!(way.call(&mut wrong, &acquire).error().starts_with("MOVED "), "{way:?}");
-        let token = way.call(&mut right, &acquire).int();
-        assert!(way.call(&mut right, &format!("LOCK.CHECK {key} {token}")).int() > 500_000);
-        assert_eq!(way.call(&mut right, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
+        assert!(way.execute(&mut wrong, &acquire).error().starts_with("MOVED "), "{way:?}");
+        let token = way.execute(&mut right, &acquire).int();
+        assert!(way.execute(&mut right, &format!("LOCK.CHECK {key} {token}")).int() > 500_000);
+        assert_eq!(way.execute(&mut right, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
     }
-    let token = script(&mut right).call(&mut right, &acquire).int();
+    let token = script(&mut right).execute(&mut right, &acquire).int();
     assert!(right.int(&["WAIT", "1", "20000"]) >= 1);
     let (_, new) = cluster.fail_over(key, &[]);
     let mut conn = new.conn();
     let way = script(&mut conn);
-    assert!(way.call(&mut conn, &acquire).is_nil(), "it is held");
-    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
+    assert!(way.execute(&mut conn, &acquire).is_nil(), "it is held");
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE {key} {token}")), Reply::Int(1));
     cluster.until_well();
 }
 
@@ -40,9 +40,9 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
     let mut conn = cluster.master_of(key).conn();
     let way = script(&mut conn);
     let ask = |id: u32, notify: &str| format!("LOCK.ACQUIRE {key} PX 60000 WAIT 60000 ID {id} {notify}");
-    let reply = conn.call(&way.queued(&ask(1, "SNOTIFY elsewhere")));
+    let reply = conn.execute(&way.queued(&ask(1, "SNOTIFY elsewhere")));
     let token = reply.int();
-    let reply = conn.call(&way.queued(&ask(2, "SNOTIFY elsewhere")));
+    let reply = conn.execute(&way.queued(&ask(2, "SNOTIFY elsewhere")));
     let (error, from) = if conn.is_before_7() {
         skipped("a sharded channel", "this server has none");
         ("ERR SNOTIFY needs Redis 7.0 or later, or any version of Valkey", 1)
@@ -51,14 +51,14 @@ fn in_a_cluster_only_a_sharded_channel_shows_that_a_process_is_gone() {
     };
     assert_eq!(reply.error(), error);
     for (id, notify) in &[(2, "SNOTIFY {queued}:gone"), (3, "NOTIFY gone"), (4, "NOTIFY gone")][from..] {
-        assert_eq!(conn.call(&way.queued(&ask(*id, notify))).list()[0].text(), "WAITING");
+        assert_eq!(conn.execute(&way.queued(&ask(*id, notify))).list()[0].text(), "WAITING");
     }
-    assert_eq!(conn.call(&way.queued(&format!("LOCK.RELEASE {key} {token}"))), Reply::Int(1));
-    let queue = conn.call(&["ZRANGE", "{queued}:queue", "0", "-1"]);
+    assert_eq!(conn.execute(&way.queued(&format!("LOCK.RELEASE {key} {token}"))), Reply::Int(1));
+    let queue = conn.execute(&["ZRANGE", "{queued}:queue", "0", "-1"]);
     let ids: Vec<String> = queue.list().iter().map(|member| member.text()[18..19].to_string()).collect();
     assert_eq!(ids, ["3", "4"], "a subscriber of 3 could be on any node");
     assert!(conn.int(&way.queued(&ask(3, "NOTIFY gone"))) > token);
-    conn.call(&["DEL", key, "{queued}:queue"]);
+    conn.execute(&["DEL", key, "{queued}:queue"]);
 }
 
 #[test]
@@ -68,15 +68,15 @@ fn a_sentinel_failover_keeps_holders_and_functions() {
     group.until_whole();
     let mut conn = group.conn(old);
     let ways = load(&mut conn);
-    let token = ways[0].call(&mut conn, "LOCK.ACQUIRE portable PX 600000 OWNER alice").int();
+    let token = ways[0].execute(&mut conn, "LOCK.ACQUIRE portable PX 600000 OWNER alice").int();
     assert_eq!(conn.int(&["WAIT", "2", "20000"]), 2);
     group.ask_for_failover();
     let mut conn = group.conn(group.until_replaced(old));
     if let Some(function) = ways.iter().find(|way| matches!(way, Way::Function)) {
-        assert!(function.call(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "nobody loaded it here");
+        assert!(function.execute(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "nobody loaded it here");
     }
     let way = script(&mut conn);
-    assert!(way.call(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "it is held");
-    assert!(way.call(&mut conn, &format!("LOCK.CHECK portable {token}")).int() > 500_000);
-    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE portable {token}")), Reply::Int(1));
+    assert!(way.execute(&mut conn, "LOCK.ACQUIRE portable PX 1000").is_nil(), "it is held");
+    assert!(way.execute(&mut conn, &format!("LOCK.CHECK portable {token}")).int() > 500_000);
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE portable {token}")), Reply::Int(1));
 }

@@ -16,12 +16,12 @@ fn scripts_bypass_the_grace_unless_acls_forbid() {
     let mut conn = server.conn();
     let ways = load(&mut conn);
     for way in ways {
-        let reply = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000");
+        let reply = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000");
         match way {
             Way::Function => assert!(reply.error().starts_with("GRACE "), "{reply:?}"),
             Way::Script(_) => assert!(reply.int() > 0, "granted in the grace"),
         }
-        conn.call(&["DEL", "k"]);
+        conn.execute(&["DEL", "k"]);
     }
     let way = script(&mut conn);
     conn.ok(&["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-eval", "-evalsha"]);
@@ -29,9 +29,9 @@ fn scripts_bypass_the_grace_unless_acls_forbid() {
         conn.ok(&["ACL", "SETUSER", "app", "-fcall"]);
     }
     conn.ok(&["AUTH", "app", "secret"]);
-    let reply = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000");
+    let reply = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000");
     assert!(reply.error().starts_with("NOPERM "), "{reply:?}");
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).error().starts_with("GRACE "));
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000"]).error().starts_with("GRACE "));
 }
 
 #[test]
@@ -40,9 +40,9 @@ fn an_extended_session_still_ends_with_its_connection() {
     let way = script(&mut conn);
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "60000", "SESSION", "ID", "7"]);
-    assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 600000")), Reply::Int(1));
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 600000")), Reply::Int(1));
     // The ID gives its token to the script too, and the session stays that of the first connection.
-    assert_eq!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 ID 7"), Reply::Int(token));
+    assert_eq!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 ID 7"), Reply::Int(token));
     drop(holder);
     let now_us = testkit::server_time_us(&mut conn);
     until("the session has ended", || (timestamp_us(&conn.text(&["GET", "k"])) < now_us + 10_000_000).then_some(()));
@@ -55,11 +55,11 @@ fn a_writable_replica_grants_what_its_master_granted_too() {
     replica.replicate(&master);
     let (mut conn, mut there) = (master.conn(), replica.conn());
     let (way, other) = (script(&mut conn), script(&mut there));
-    let first = other.call(&mut there, "LOCK.ACQUIRE k PX 60000").int();
-    let second = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    let first = other.execute(&mut there, "LOCK.ACQUIRE k PX 60000").int();
+    let second = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
     master.wait_offset(&replica);
     assert_ne!(first, second, "both hold it");
-    assert_eq!(other.call(&mut there, &format!("LOCK.RELEASE k {first}")), Reply::Int(0), "and one loses it");
+    assert_eq!(other.execute(&mut there, &format!("LOCK.RELEASE k {first}")), Reply::Int(0), "and one loses it");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn keys_with_several_holders_belong_to_the_module() {
             format!("LOCK.RELEASE k {token}"),
             format!("LOCK.CHECK k {token}"),
         ] {
-            assert!(way.call(&mut conn, &command).error().starts_with("WRONGTYPE "), "{command}");
+            assert!(way.execute(&mut conn, &command).error().starts_with("WRONGTYPE "), "{command}");
         }
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
     }
@@ -100,11 +100,11 @@ fn a_volatile_policy_evicts_no_lock() {
         conn.ok(&["CONFIG", "SET", "maxmemory", &(used + 200_000).to_string()]);
         let filler = "x".repeat(20_000);
         let filled = (0..100)
-            .any(|number| conn.call(&["SET", &format!("filler:{number}"), &filler]) != Reply::Status("OK".into()));
+            .any(|number| conn.execute(&["SET", &format!("filler:{number}"), &filler]) != Reply::Status("OK".into()));
         assert!(filled, "the server has no memory left");
         let survivors = (0..50).filter(|number| conn.int(&["EXISTS", &format!("evicted:{number}")]) == 1).count();
         assert!(survivors < 5, "locks with a native expiry go first: {survivors} are left");
-        assert!(way.call(&mut conn, &format!("LOCK.CHECK kept {kept}")).int() > 500_000);
+        assert!(way.execute(&mut conn, &format!("LOCK.CHECK kept {kept}")).int() > 500_000);
         conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
         conn.ok(&["FLUSHALL"]);
     }
@@ -118,7 +118,7 @@ fn a_script_cannot_queue_and_starves() {
     for _ in 0..20 {
         let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "20000"]);
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token.to_string()]), 1);
-        assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "the waiter has it");
+        assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "the waiter has it");
         token = waiter.read().int();
     }
     // In the iteration of a DEL it comes first, although another waits.
@@ -129,11 +129,11 @@ fn a_script_cannot_queue_and_starves() {
     conn.send(&acquire);
     let replies = (conn.read(), conn.read(), conn.read());
     assert!(matches!(replies.0, Reply::Status(_)), "{replies:?}");
-    let done = conn.call(&["EXEC"]);
+    let done = conn.execute(&["EXEC"]);
     let token = done.list()[1].int();
-    assert!(waiter.silent_for(Duration::from_millis(50)), "the waiter waits on");
+    assert!(waiter.no_reply_within(Duration::from_millis(50)), "the waiter waits on");
     // RELEASE by a script is a DEL: the head of the queue gets it.
-    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     server.allow_silent_changes();
     assert!(waiter.read().int() > token);
 }
@@ -145,16 +145,16 @@ fn a_transaction_with_a_stopped_clock_repeats_a_token() {
     let ways = load(&mut conn);
     for way in &ways {
         // The usual case: two grants of a key with a release in between.
-        let first = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").int();
-        way.call(&mut conn, &format!("LOCK.RELEASE k {first}"));
-        assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").int() > first);
-        conn.call(&["DEL", "k"]);
+        let first = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").int();
+        way.execute(&mut conn, &format!("LOCK.RELEASE k {first}"));
+        assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").int() > first);
+        conn.execute(&["DEL", "k"]);
         conn.ok(&["MULTI"]);
         for _ in 0..2 {
-            conn.call(&way.usual(&["LOCK.ACQUIRE", "k", "PX", "1000"]));
-            conn.call(&["DEL", "k"]);
+            conn.execute(&way.usual(&["LOCK.ACQUIRE", "k", "PX", "1000"]));
+            conn.execute(&["DEL", "k"]);
         }
-        let done = conn.call(&["EXEC"]);
+        let done = conn.execute(&["EXEC"]);
         let [first, second] = [0, 2].map(|at| done.list()[at].int());
         if is_frozen {
             assert_eq!(first, second);
@@ -175,8 +175,8 @@ fn script_tokens_fall_behind_a_module_token_from_the_future() {
     // A day ahead, in the key: the next one is larger there. Then the key is gone.
     let ahead = now_us + 86_400_000_000;
     conn.ok(&["SET", "k", &format!("1763710031.000000{ahead}")]);
-    assert_eq!(way.call(&mut conn, "LOCK.ACQUIRE k PX 60000"), Reply::Int(ahead + 1));
-    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {}", ahead + 1)), Reply::Int(1));
-    let behind = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    assert_eq!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000"), Reply::Int(ahead + 1));
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {}", ahead + 1)), Reply::Int(1));
+    let behind = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
     assert!(behind < ahead, "{behind}");
 }

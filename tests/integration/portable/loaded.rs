@@ -14,20 +14,20 @@ fn a_function_calls_the_command_of_the_module() {
     let server = Server::with().module_args(&["margin-ms", "5000"]).start();
     let mut conn = server.conn();
     let Some(way) = functions(&mut conn) else { return };
-    let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 10000 ID 7 OWNER alice").int();
+    let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 10000 ID 7 OWNER alice").int();
     // The margin of the module, not of the call.
     assert_eq!(testkit::timestamp_us(&conn.text(&["GET", "k"])), token + 15_000_000);
-    let left = way.call(&mut conn, &format!("LOCK.CHECK k {token}")).int();
+    let left = way.execute(&mut conn, &format!("LOCK.CHECK k {token}")).int();
     assert!((5_000..=10_000).contains(&left), "{left}");
-    assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 20000")), Reply::Int(1));
-    assert!(way.call(&mut conn, "LOCK.RECOVER k PX 1000").is_nil());
-    assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS").is_nil());
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 20000")), Reply::Int(1));
+    assert!(way.execute(&mut conn, "LOCK.RECOVER k PX 1000").is_nil());
+    assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS").is_nil());
     // It queues: a released lock goes to the waiting client.
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "10000", "WAIT", "20000"]);
-    assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     let next = waiter.read().int();
     assert!(next > token);
-    assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil());
+    assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil());
     for (command, calls) in [("acquire", 3), ("recover", 1), ("extend", 1), ("release", 1), ("check", 1)] {
         // Its own is the first of acquire's, the waiter's another.
         let expected = if command == "acquire" { calls + 1 } else { calls };
@@ -35,33 +35,33 @@ fn a_function_calls_the_command_of_the_module() {
     }
     // Errors are those of the command, bad numbers of arguments too.
     for command in ["LOCK.ACQUIRE k PX 0", "LOCK.ACQUIRE k PX 5 BOGUS", "LOCK.CHECK k x"] {
-        let own = conn.call(&command.split(' ').collect::<Vec<_>>());
-        assert_eq!(way.call(&mut conn, command), own, "{command}");
+        let own = conn.execute(&command.split(' ').collect::<Vec<_>>());
+        assert_eq!(way.execute(&mut conn, command), own, "{command}");
     }
     let arity = "ERR wrong number of arguments for 'lock.release' command";
-    assert_eq!(way.call(&mut conn, "LOCK.RELEASE k").error(), arity);
+    assert_eq!(way.execute(&mut conn, "LOCK.RELEASE k").error(), arity);
     let options = "LOCK.ACQUIRE k PX 5".to_string() + &" DETAILS".repeat(20_000);
-    assert_eq!(way.call(&mut conn, &options).error(), "ERR syntax error: DETAILS is given twice");
+    assert_eq!(way.execute(&mut conn, &options).error(), "ERR syntax error: DETAILS is given twice");
 }
 
 #[test]
 fn a_function_finds_a_later_module_within_a_second() {
     let (server, mut conn) = Server::with().without_module().connected();
     let Some(way) = functions(&mut conn) else { return };
-    let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
     conn.ok(&["MODULE", "LOAD", module().to_str().unwrap()]);
     let loaded = Instant::now();
     until("the command is called", || {
-        assert!(way.call(&mut conn, &format!("LOCK.CHECK k {token}")).int() > 50_000);
+        assert!(way.execute(&mut conn, &format!("LOCK.CHECK k {token}")).int() > 50_000);
         (conn.calls("lock.check") > 0).then_some(())
     });
     bound::wall("a module that is loaded later is found", Duration::from_secs(10), loaded.elapsed());
     // The lock of the function goes on under the module, and back.
-    assert_eq!(way.call(&mut conn, &format!("LOCK.EXTEND k {token} PX 60000")), Reply::Int(1));
+    assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 60000")), Reply::Int(1));
     assert_eq!(conn.calls("lock.extend"), 1);
-    assert_eq!(conn.call(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));
+    assert_eq!(conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));
     assert_eq!(
-        until("the function decides again", || match way.call(&mut conn, &format!("LOCK.RELEASE k {token}")) {
+        until("the function decides again", || match way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")) {
             Reply::Int(released) => Some(released),
             _ => None,
         }),
@@ -74,11 +74,11 @@ fn a_function_finds_a_later_module_within_a_second() {
 fn detection_without_the_module_counts_no_errors() {
     let (_server, mut conn) = Server::with().without_module().connected();
     let Some(way) = functions(&mut conn) else { return };
-    let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
+    let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
     let errors = conn.info("stats", "total_error_replies");
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1_100) {
-        way.call(&mut conn, &format!("LOCK.CHECK k {token}")).int();
+        way.execute(&mut conn, &format!("LOCK.CHECK k {token}")).int();
     }
     assert_eq!(conn.info("stats", "total_error_replies"), errors);
 }

@@ -23,13 +23,13 @@ struct Place {
 
 impl Place {
     /// Sends a command, cut at spaces, with the lock and its queue as keys.
-    fn call(&mut self, command: &str) -> Reply {
-        self.conn.call(&self.way.queued(command))
+    fn execute(&mut self, command: &str) -> Reply {
+        self.conn.execute(&self.way.queued(command))
     }
 
     /// An attempt asks for `k` for a minute, and may wait as long.
     fn ask(&mut self, id: u32, channel: &str, more: &str) -> Reply {
-        self.call(format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY {channel} {more}").trim_end())
+        self.execute(format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY {channel} {more}").trim_end())
     }
 
     /// The attempt has to wait, and to ask again after this many milliseconds.
@@ -49,12 +49,12 @@ impl Place {
 
     #[track_caller]
     fn release(&mut self, token: i64) {
-        assert_eq!(self.call(&format!("LOCK.RELEASE k {token}")), Reply::Int(1));
+        assert_eq!(self.execute(&format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     }
 
     /// The IDs in the queue, in order; those that were notified have a `!`.
     fn queue(&mut self) -> Vec<String> {
-        let reply = self.conn.call(&["ZRANGEBYSCORE", QUEUE, "(-inf", "+inf", "WITHSCORES"]);
+        let reply = self.conn.execute(&["ZRANGEBYSCORE", QUEUE, "(-inf", "+inf", "WITHSCORES"]);
         let words: Vec<String> = reply.list().iter().map(Reply::text).collect();
         words
             .chunks(2)
@@ -71,13 +71,13 @@ impl Place {
 
     /// The skipped channels.
     fn skipped(&mut self) -> Vec<String> {
-        let reply = self.conn.call(&["ZRANGEBYSCORE", QUEUE, "-inf", "-inf"]);
+        let reply = self.conn.execute(&["ZRANGEBYSCORE", QUEUE, "-inf", "-inf"]);
         reply.list().iter().map(|member| member.text()[1..].to_string()).collect()
     }
 
     fn subscriber(&self, channel: &str) -> Subscriber {
         let mut conn = self.server.conn();
-        assert_eq!(conn.call(&["SUBSCRIBE", channel]).list()[2], Reply::Int(1));
+        assert_eq!(conn.execute(&["SUBSCRIBE", channel]).list()[2], Reply::Int(1));
         Subscriber(conn)
     }
 }

@@ -10,7 +10,7 @@ use testkit::{until, Conn, Reply};
 const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000 };
 
 fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
-    conn.call(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())
+    conn.execute(&[&["LOCK.ACQUIRE", key, "PX", "8000"], more].concat())
 }
 
 fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
@@ -19,7 +19,7 @@ fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
     ask(&mut conn);
     until("it waits", || {
         // A replica that was late for a moment.
-        if !conn.silent_for(Duration::from_millis(20)) {
+        if !conn.no_reply_within(Duration::from_millis(20)) {
             let reply = conn.read();
             assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
             ask(&mut conn);
@@ -31,7 +31,7 @@ fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
 
 /// Sends a command until its reply is not NOREPLICAS: the old master has to come back first.
 fn when_there_are_replicas(conn: &mut Conn, command: &[&str]) -> Reply {
-    until_long("there are replicas", || match conn.call(command) {
+    until_long("there are replicas", || match conn.execute(command) {
         Reply::Error(text) if text.starts_with("NOREPLICAS") => None,
         reply => Some(reply),
     })
@@ -102,7 +102,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
         begin.elapsed()
     );
     subscriber.gets("granted 77 told");
-    let claimed = until_long("the claim", || match conn.call(&ask) {
+    let claimed = until_long("the claim", || match conn.execute(&ask) {
         Reply::Int(token) => Some(token),
         _ => None,
     });

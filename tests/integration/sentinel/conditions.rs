@@ -42,7 +42,7 @@ impl Pair {
         self.replica.conn().ok(&["REPLICAOF", "127.0.0.1", &self.relay.port().to_string()]);
         let mut conn = self.master.conn();
         until_long("the master grants locks", || {
-            matches!(conn.call(&["LOCK.ACQUIRE", "before", "PX", "1"]), Reply::Int(_)).then_some(())
+            matches!(conn.execute(&["LOCK.ACQUIRE", "before", "PX", "1"]), Reply::Int(_)).then_some(())
         });
     }
 
@@ -83,7 +83,7 @@ impl Pair {
 
 /// A client that waits for a lock: the token, or the other reply.
 fn acquire(conn: &mut Conn, lease_ms: u64) -> Result<u64, Reply> {
-    match conn.call(&["LOCK.ACQUIRE", "door", "PX", &lease_ms.to_string(), "WAIT", "60000"]) {
+    match conn.execute(&["LOCK.ACQUIRE", "door", "PX", &lease_ms.to_string(), "WAIT", "60000"]) {
         Reply::Int(token) => Ok(token.try_into().unwrap()),
         other => Err(other),
     }
@@ -161,7 +161,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
     let mut held_until = 0;
     let mut token = String::new();
     let granted = until_long("the second gets it", || {
-        if !second.silent_for(Duration::from_millis(20)) {
+        if !second.no_reply_within(Duration::from_millis(20)) {
             match second.read() {
                 Reply::Int(granted) => return Some(u64::try_from(granted).unwrap()),
                 // Its own replica reconnects, or it stalled.
@@ -170,11 +170,11 @@ fn with_min_replicas_below_their_number_both_have_it() {
             acquire(&mut second);
         }
         let sent = now_us();
-        match first.call(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
+        match first.execute(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
             Reply::Int(1) => held_until = sent + 1_000_000,
             // Not yet, or no longer, on a busy machine.
             _ => {
-                if let Reply::Int(granted) = first.call(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {
+                if let Reply::Int(granted) = first.execute(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {
                     token = granted.to_string();
                 }
             }
@@ -191,7 +191,7 @@ fn an_unreplicated_session_end_is_undone_by_a_failover() {
     let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);
     let (token, second) = pair.without_replication(|pair| {
         let mut session = pair.master.conn();
-        let token = match session.call(&["LOCK.ACQUIRE", "door", "PX", "6000", "SESSION", "WAIT", "20000"]) {
+        let token = match session.execute(&["LOCK.ACQUIRE", "door", "PX", "6000", "SESSION", "WAIT", "20000"]) {
             Reply::Int(token) => token.to_string(),
             other => return Err(other),
         };
@@ -204,7 +204,7 @@ fn an_unreplicated_session_end_is_undone_by_a_failover() {
     let (new, _back) = pair.fail_over();
     let mut conn = new.conn();
     let extended = until("the new master has its replica's answer", || {
-        let reply = conn.call(&["LOCK.EXTEND", "door", &token, "PX", "1000"]);
+        let reply = conn.execute(&["LOCK.EXTEND", "door", &token, "PX", "1000"]);
         (!matches!(reply, Reply::Error(_))).then(|| reply.int())
     });
     if now_us() >= second + 6_000_000 {

@@ -16,7 +16,7 @@ const LAST_GRANT: Duration = Duration::from_secs(4);
 const GRACE_MS: u64 = 4_500;
 
 fn acquire(conn: &mut Conn) -> Reply {
-    conn.call(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
+    conn.execute(&["LOCK.ACQUIRE", "door", "PX", "1", "ID", "7"])
 }
 
 fn is_grant(reply: &Reply) -> bool {
@@ -52,7 +52,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let load = thread::spawn(move || {
         while !stopped.load(Ordering::SeqCst) {
             // Far from a stall, and counts ten seconds apart.
-            busy.call(&["DEBUG", "SLEEP", "0.1"]);
+            busy.execute(&["DEBUG", "SLEEP", "0.1"]);
         }
     });
     let cut = replace(&replica, &relay);
@@ -73,14 +73,14 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
 fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
-    until("it is held", || is_grant(&conn.call(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
+    until("it is held", || is_grant(&conn.execute(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
     // All that follows is read in one iteration of the event loop: each a short sleep, and a request for a lock.
     let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
     for client in &mut clients {
-        client.call(&["PING"]);
+        client.execute(&["PING"]);
     }
     let mut last = master.conn();
-    last.call(&["PING"]);
+    last.execute(&["PING"]);
     master.signal("STOP");
     for client in &mut clients {
         client.send(&["DEBUG", "SLEEP", "0.4"]);
@@ -134,8 +134,8 @@ fn a_max_lag_of_zero_still_needs_replicas() {
         Server::with().args(&replicas).args(&quick).module_args(&["failover-grace-ms", "14000"]).connected();
     conn.ok(&["SET", "held", "9999999999.0000001763710000482913"]);
     let extend = ["LOCK.EXTEND", "held", "1763710000482913", "PX", "1000"];
-    assert!(conn.call(&extend).error().starts_with("NOREPLICAS"));
+    assert!(conn.execute(&extend).error().starts_with("NOREPLICAS"));
     let replica = Server::start();
     replica.replicate(&server);
-    until("the replica has answered", || (conn.call(&extend) == Reply::Int(1)).then_some(()));
+    until("the replica has answered", || (conn.execute(&extend) == Reply::Int(1)).then_some(()));
 }

@@ -183,7 +183,7 @@ impl Client<'_> {
 
     /// The reply; nothing when there is none, or one that says that another server is the master.
     fn ask(&self, conn: &mut Conn, command: &[&str], patience: Duration) -> Option<Reply> {
-        match conn.try_call_for(command, patience) {
+        match conn.try_execute_for(command, patience) {
             Ok(Reply::Error(text)) => {
                 let word = text.split(' ').next().unwrap().to_string();
                 self.record.count(&word);

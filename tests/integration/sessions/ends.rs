@@ -14,7 +14,7 @@ const WAYS: [(&str, Way); 15] = [
     ("reset", |_, mut holder| {
         // Closed with a reply unread.
         holder.conn.send(&["PING"]);
-        assert!(!holder.conn.silent_for(DEADLINE));
+        assert!(!holder.conn.no_reply_within(DEADLINE));
     }),
     ("half a command", |_, mut holder| holder.conn.send_bytes(b"*3\r\n$3\r\nSET\r\n$1\r\n")),
     ("not the protocol", |_, mut holder| {
@@ -33,7 +33,7 @@ const WAYS: [(&str, Way); 15] = [
     }),
     ("in MULTI", |_, mut holder| {
         holder.conn.ok(&["MULTI"]);
-        holder.conn.call(&["SET", "never", "1"]);
+        holder.conn.execute(&["SET", "never", "1"]);
     }),
     ("CLIENT KILL in MULTI", |scene, mut holder| {
         holder.conn.ok(&["MULTI"]);
@@ -41,8 +41,8 @@ const WAYS: [(&str, Way); 15] = [
     }),
     ("CLIENT KILL of itself in EXEC", |_, mut holder| {
         holder.conn.ok(&["MULTI"]);
-        holder.conn.call(&["CLIENT", "KILL", "ID", &holder.id, "SKIPME", "no"]);
-        holder.conn.call(&["PING"]);
+        holder.conn.execute(&["CLIENT", "KILL", "ID", &holder.id, "SKIPME", "no"]);
+        holder.conn.execute(&["PING"]);
         holder.conn.send(&["EXEC"]);
         while holder.conn.try_read().is_ok() {}
     }),
@@ -176,7 +176,7 @@ fn a_connection_ends_its_locks_in_every_database() {
     for (db, key) in &keys {
         scene.locks.conn.ok(&["SELECT", db]);
         until("the lock has expired", || {
-            let info = scene.locks.conn.call(&["LOCK.INFO", key]);
+            let info = scene.locks.conn.execute(&["LOCK.INFO", key]);
             (info.field("state").text() == "expired").then_some(())
         });
     }
@@ -188,12 +188,12 @@ fn locks_from_transactions_and_recover_end_too() {
     let takes: [fn(&mut Conn) -> i64; 2] = [
         |conn| {
             conn.ok(&["MULTI"]);
-            conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
-            conn.call(&["EXEC"]).list()[0].int()
+            conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+            conn.execute(&["EXEC"]).list()[0].int()
         },
         |conn| {
             conn.ok(&["SET", "k", "1700000000"]);
-            conn.call(&["LOCK.RECOVER", "k", "PX", "30000", "SESSION"]).list()[0].int()
+            conn.execute(&["LOCK.RECOVER", "k", "PX", "30000", "SESSION"]).list()[0].int()
         },
     ];
     for take in takes {
@@ -210,7 +210,7 @@ fn locks_from_transactions_and_recover_end_too() {
 /// When a grant ends, in microseconds, as a double says it to within one.
 #[allow(clippy::cast_possible_truncation)]
 fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
-    let seconds = match conn.call(&["ZSCORE", key, token]) {
+    let seconds = match conn.execute(&["ZSCORE", key, token]) {
         Reply::Text(score) => String::from_utf8(score).unwrap(),
         _ => conn.lock(key, "timestamp").text(),
     };

@@ -41,7 +41,7 @@ const CHANGES: [(&str, Change); 11] = [
     ("expired and recovered by another", |scene, _, _| {
         let value = scene.value("k");
         scene.locks.conn.ok(&["SET", "k", &format!("1700000000.000000{}", &value[17..])]);
-        scene.locks.conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]).list();
+        scene.locks.conn.execute(&["LOCK.RECOVER", "k", "PX", "30000"]).list();
     }),
     ("cancelled and taken by another", |scene, _, _| {
         assert_eq!(scene.locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
@@ -91,7 +91,7 @@ fn a_lock_that_is_moved_is_bounded_by_its_lease() {
     for (command, db, key) in moves {
         let holder = scene.hold();
         let before = scene.value("k");
-        scene.locks.conn.call(command);
+        scene.locks.conn.execute(command);
         scene.locks.conn.ok(&["SELECT", db]);
         let session = scene.session(key);
         scene.locks.conn.ok(&["SELECT", "0"]);

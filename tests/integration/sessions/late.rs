@@ -18,7 +18,7 @@ fn end_while_paused(contended: bool) {
     scene.until_gone(&holder.id);
     let to = scene.now_us();
     // Longer than the margin: still nothing may be written.
-    assert!(scene.locks.server.conn().silent_for(QUIET * 2));
+    assert!(scene.locks.server.conn().no_reply_within(QUIET * 2));
     assert_eq!(scene.value("k"), before);
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     let timestamp = scene.until_ended(holder.token, from);
@@ -91,7 +91,7 @@ fn a_server_that_is_loading_ends_it_afterwards() {
         let waiter = contended.then(|| scene.wait());
         let mut watcher = scene.locks.server.conn();
         scene.locks.conn.send(&["DEBUG", "RELOAD"]);
-        until("the server is loading", || match watcher.call(&["PING"]) {
+        until("the server is loading", || match watcher.execute(&["PING"]) {
             Reply::Error(text) if text.starts_with("LOADING") => Some(()),
             _ => None,
         });
@@ -130,11 +130,11 @@ fn a_demoted_server_leaves_a_session_to_its_lease() {
             drop(holder.conn);
             scene.until_gone(&holder.id);
         }
-        assert!(scene.locks.server.conn().silent_for(QUIET));
+        assert!(scene.locks.server.conn().no_reply_within(QUIET));
         assert_eq!(scene.value("k"), before, "a replica writes nothing");
         scene.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(scene.session("k"), None);
-        assert!(scene.locks.server.conn().silent_for(QUIET));
+        assert!(scene.locks.server.conn().no_reply_within(QUIET));
         assert_eq!(scene.value("k"), before, "what ended before it was a replica is forgotten");
         // The next session works as usual.
         scene.locks.conn.int(&["DEL", "k"]);
@@ -157,7 +157,7 @@ fn a_session_ends_once_there_are_good_replicas() {
     drop(holder.conn);
     scene.until_gone(&holder.id);
     // Before 7.0 the module learns about the setting within a second; it asks as soon as it writes.
-    let kept = scene.locks.server.conn().silent_for(QUIET) && scene.value("k") == before;
+    let kept = scene.locks.server.conn().no_reply_within(QUIET) && scene.value("k") == before;
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until("the lock has ended", || (scene.value("k") != before).then_some(()));
     assert!(kept || scene.locks.conn.is_before_7(), "written without a good replica");

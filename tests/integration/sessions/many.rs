@@ -142,7 +142,7 @@ fn locks_of_an_ended_connection_have_no_session() {
     for key in &names {
         assert_eq!(locks.conn.text(&["LOCK.INFO", key]), "QUEUED");
     }
-    let replies = locks.conn.call(&["EXEC"]);
+    let replies = locks.conn.execute(&["EXEC"]);
     assert_eq!(replies.list()[1].int(), 1);
     assert!(replies.list()[2..].iter().all(|info| info.field("session").is_nil() && info.field("lease-ms").int() > 0));
     until("all but the one that was extended have expired", || {

@@ -45,7 +45,7 @@ fn a_newer_connection_owns_shared_and_several_locks_too() {
         }
         drop(holder.conn);
         scene.until_gone(&holder.id);
-        scene.locks.conn.call(&["PING"]);
+        scene.locks.conn.execute(&["PING"]);
         let token = holder.token.to_string();
         for key in kind.keys() {
             assert!(scene.locks.conn.int(&["LOCK.CHECK", key, &token]) > 500_000, "{key}");
@@ -57,7 +57,7 @@ fn a_newer_connection_owns_shared_and_several_locks_too() {
         }
         drop(newer);
         scene.until_gone(&id);
-        scene.locks.conn.call(&["PING"]);
+        scene.locks.conn.execute(&["PING"]);
         let has_ended = |scene: &mut Scene| scene.locks.conn.int(&["LOCK.CHECK", "k", &token]) == 0;
         if kind == Kind::Several {
             assert!(!has_ended(&mut scene));
@@ -149,7 +149,7 @@ fn a_holder_that_returns_during_a_pause_keeps_its_lease() {
     scene.until_gone(&holder.id);
     let mut back = scene.locks.server.conn();
     back.send(&AGAIN);
-    assert!(back.silent_for(crate::waiting::QUIET), "the pause holds it");
+    assert!(back.no_reply_within(crate::waiting::QUIET), "the pause holds it");
     let from = scene.now_us();
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     assert_eq!(back.read().int(), holder.token);

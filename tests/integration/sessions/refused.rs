@@ -14,10 +14,10 @@ fn a_script_gets_an_error_and_changes_nothing() {
         for call in ["call", "pcall"] {
             let script = format!("return redis.{call}('{command}', KEYS[1], 'PX', 30000, 'SESSION')");
             scene.forget();
-            let reply = scene.locks.conn.call(&["EVAL", &script, "1", key]);
+            let reply = scene.locks.conn.execute(&["EVAL", &script, "1", key]);
             assert!(reply.error().contains("SESSION needs a connection"), "{reply:?}");
             let hash = scene.locks.conn.text(&["SCRIPT", "LOAD", &script]);
-            let reply = scene.locks.conn.call(&["EVALSHA", &hash, "1", key]);
+            let reply = scene.locks.conn.execute(&["EVALSHA", &hash, "1", key]);
             assert!(reply.error().contains("SESSION needs a connection"), "{reply:?}");
             if call == "pcall" {
                 assert_eq!(reply.error(), TEXT);
@@ -35,7 +35,7 @@ fn a_script_gets_an_error_for_every_kind_of_lock() {
     for kind in KINDS {
         let call = kind.acquire(&["PX", "30000", "SESSION"]);
         let script = "return redis.pcall(unpack(ARGV))";
-        assert_eq!(scene.locks.conn.call(&[&["EVAL", script, "0"], &call[..]].concat()).error(), TEXT, "{kind:?}");
+        assert_eq!(scene.locks.conn.execute(&[&["EVAL", script, "0"], &call[..]].concat()).error(), TEXT, "{kind:?}");
         assert_eq!(kind.exist(&mut scene.locks.conn), 0, "{kind:?}");
     }
 }
@@ -45,9 +45,9 @@ fn only_a_script_in_a_transaction_gets_an_error() {
     let mut scene = Scene::start();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 30000, 'SESSION')";
     scene.locks.conn.ok(&["MULTI"]);
-    scene.locks.conn.call(&["EVAL", script, "1", "k"]);
-    scene.locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
-    let replies = scene.locks.conn.call(&["EXEC"]);
+    scene.locks.conn.execute(&["EVAL", script, "1", "k"]);
+    scene.locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+    let replies = scene.locks.conn.execute(&["EXEC"]);
     assert_eq!(replies.list()[0].error(), TEXT);
     let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
     assert!(replies.list()[1].int() > 0);
@@ -64,7 +64,7 @@ fn a_function_gets_an_error_and_changes_nothing() {
         redis.register_function('take', function(keys) \
         return redis.pcall('LOCK.ACQUIRE', keys[1], 'PX', 30000, 'SESSION') end)";
     assert_eq!(scene.locks.conn.text(&["FUNCTION", "LOAD", library]), "locks");
-    let reply = scene.locks.conn.call(&["FCALL", "take", "1", "k"]);
+    let reply = scene.locks.conn.execute(&["FCALL", "take", "1", "k"]);
     assert_eq!(reply, Reply::Error(TEXT.into()));
     assert_eq!(scene.locks.conn.int(&["EXISTS", "k"]), 0);
 }

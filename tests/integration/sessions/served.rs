@@ -103,7 +103,7 @@ fn an_undelivered_grant_is_kept_by_its_id() {
     let replies = scene.locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &again]);
     let kept = replies[2].int();
     let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
-    assert!(scene.locks.server.conn().silent_for(crate::waiting::QUIET * 2));
+    assert!(scene.locks.server.conn().no_reply_within(crate::waiting::QUIET * 2));
     assert_eq!(scene.session("k"), Some(own));
     scene.locks.assert_holds(kept);
 }

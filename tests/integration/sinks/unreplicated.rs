@@ -34,7 +34,7 @@ fn dirt(conn: &mut Conn) -> Vec<i64> {
     let mut change = |command: &[&str]| {
         let before = dirty(conn);
         let command: Vec<&str> = command.iter().map(|word| if *word == "TOKEN" { &token } else { *word }).collect();
-        match conn.call(&command) {
+        match conn.execute(&command) {
             Reply::Int(number) if number > 1 => token = number.to_string(),
             Reply::Error(text) => panic!("{command:?}: {text}"),
             _ => {}
@@ -70,7 +70,7 @@ fn every_sink_gets_every_write() {
             conn.ok(&[&["CLUSTER", "ADDSLOTS"][..], &slots().iter().map(String::as_str).collect::<Vec<_>>()].concat());
             until("the cluster serves", || (conn.info("cluster", "cluster_enabled")? == "1").then_some(()));
             until("the slots are served", || {
-                matches!(conn.call(&["LOCK.ACQUIRE", "up", "PX", "1"]), Reply::Int(_)).then_some(())
+                matches!(conn.execute(&["LOCK.ACQUIRE", "up", "PX", "1"]), Reply::Int(_)).then_some(())
             });
         }
         for _ in 0..30 {
@@ -154,7 +154,7 @@ fn an_aof_that_is_turned_on_has_every_write() {
     conn.send_bytes(&late.iter().flat_map(|command| encoded(command)).collect::<Vec<u8>>());
     let replies: Vec<Reply> = late.iter().map(|_| conn.read()).collect();
     until("the AOF is written", || {
-        let info = conn.call(&["INFO", "persistence"]);
+        let info = conn.execute(&["INFO", "persistence"]);
         let is = |name: &str, value: &str| info.line(name).as_deref() == Some(value);
         (is("aof_enabled", "1") && is("aof_rewrite_in_progress", "0") && is("aof_rewrite_scheduled", "0")).then_some(())
     });
@@ -180,8 +180,8 @@ fn writes_of_transactions_and_scripts_are_always_replicated() {
     }
     let before = unreplicated(&mut conn);
     conn.ok(&["MULTI"]);
-    conn.call(&["LOCK.ACQUIRE", "a", "PX", "60000"]);
-    assert!(conn.call(&["EXEC"]).list()[0].int() > 0);
+    conn.execute(&["LOCK.ACQUIRE", "a", "PX", "60000"]);
+    assert!(conn.execute(&["EXEC"]).list()[0].int() > 0);
     conn.int(&["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 60000)", "1", "b"]);
     assert_eq!(unreplicated(&mut conn), before);
     conn.int(&["LOCK.ACQUIRE", "c", "PX", "60000"]);
@@ -200,7 +200,7 @@ fn an_idle_server_is_not_asked_about_sinks() {
         let before = unreplicated(&mut conn);
         conn.int(&["LOCK.ACQUIRE", "idle", "PX", "1"]);
         let is_replicated = unreplicated(&mut conn) == before;
-        conn.call(&["DEL", "idle"]);
+        conn.execute(&["DEL", "idle"]);
         is_replicated.then_some(())
     });
     assert!(until_no_sink(&mut conn), "writes in a row are unreplicated again");

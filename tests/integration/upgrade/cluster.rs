@@ -37,7 +37,7 @@ impl Load {
             return None;
         }
         let lease = LEASE_MS.to_string();
-        let Ok(Reply::Int(token)) = conn.try_call(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "400"]) else {
+        let Ok(Reply::Int(token)) = conn.try_execute(&["LOCK.ACQUIRE", key, "PX", &lease, "WAIT", "400"]) else {
             return None;
         };
         let from = u64::try_from(token).unwrap();
@@ -45,7 +45,7 @@ impl Load {
         // The grant is its token; it is over when the release is sent.
         let to = (from + LEASE_MS * 1_000).min(crate::sentinel::holders::now_us());
         self.holds.lock().unwrap().push(Hold { client, lock, from, to, server: usize::from(port) });
-        conn.try_call(&["LOCK.RELEASE", key, &token.to_string()]).ok().map(|_| ())
+        conn.try_execute(&["LOCK.RELEASE", key, &token.to_string()]).ok().map(|_| ())
     }
 
     fn grants(&self) -> usize {
@@ -118,7 +118,7 @@ fn while_away(cluster: &Cluster, replica: &Node, key: &str) -> Reply {
     let mut master = cluster.master_of(key).conn();
     replica.signal("TERM");
     until("it is gone", || (master.info("replication", "connected_slaves").as_deref() == Some("0")).then_some(()));
-    let reply = master.call(&["LOCK.ACQUIRE", key, "PX", "1"]);
+    let reply = master.execute(&["LOCK.ACQUIRE", key, "PX", "1"]);
     replica.start_again();
     let link = || replica.conn().info("replication", "master_link_status");
     until("it is in sync again", || (link().as_deref() == Some("up")).then_some(()));
@@ -144,7 +144,7 @@ fn a_replica_restarts_without_refusals_as_documented() {
     no_failover("yes");
     needs(&mut conn, "0");
     assert!(matches!(while_away(&cluster, replica, key), Reply::Int(_)));
-    let setting = replica.conn().call(&["CONFIG", "GET", "cluster-replica-no-failover"]);
+    let setting = replica.conn().execute(&["CONFIG", "GET", "cluster-replica-no-failover"]);
     assert_eq!(setting.list()[1].text(), "yes", "no failover became possible by the restart");
     needs(&mut conn, "1");
     no_failover("no");
@@ -152,6 +152,6 @@ fn a_replica_restarts_without_refusals_as_documented() {
     assert_eq!(new.port, replica.port);
     cluster.until_well();
     until("the new master grants", || {
-        matches!(new.conn().call(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
+        matches!(new.conn().execute(&["LOCK.ACQUIRE", key, "PX", "1"]), Reply::Int(_)).then_some(())
     });
 }

@@ -17,9 +17,9 @@ struct Upgrade<'a> {
 
 /// Asks for a lock of its own at that server.
 fn probe(conn: &mut Conn) -> Reply {
-    let reply = conn.call(&["LOCK.ACQUIRE", "probe", "PX", "500"]);
+    let reply = conn.execute(&["LOCK.ACQUIRE", "probe", "PX", "500"]);
     if let Reply::Int(token) = reply {
-        conn.call(&["LOCK.RELEASE", "probe", &token.to_string()]);
+        conn.execute(&["LOCK.RELEASE", "probe", &token.to_string()]);
     }
     reply
 }
@@ -29,7 +29,7 @@ fn replicas(conn: &mut Conn) -> usize {
 }
 
 fn needed(master: &mut Conn) -> usize {
-    master.call(&["CONFIG", "GET", "min-replicas-to-write"]).list()[1].text().parse().unwrap()
+    master.execute(&["CONFIG", "GET", "min-replicas-to-write"]).list()[1].text().parse().unwrap()
 }
 
 impl Upgrade<'_> {
@@ -47,7 +47,7 @@ impl Upgrade<'_> {
     }
 
     fn priority(&self, server: usize) -> String {
-        self.group.conn(server).call(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
+        self.group.conn(server).execute(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
     }
 
     /// No sentinel promotes a replica of priority 0. It keeps that when it is restarted.
@@ -106,7 +106,7 @@ impl Upgrade<'_> {
         let next = self.group.until_replaced(old);
         // Sentinel does so too, usually ten seconds later; until then the new master has a replica too few.
         let port = self.group.fronts[next].port().to_string();
-        let reply = self.group.conn(old).call(&["REPLICAOF", "127.0.0.1", &port]).text();
+        let reply = self.group.conn(old).execute(&["REPLICAOF", "127.0.0.1", &port]).text();
         assert!(reply == "OK" || reply == "OK Already connected to specified master", "{reply}");
         self.group.until_whole();
         let mut new = self.group.conn(self.master());
@@ -147,14 +147,14 @@ fn a_plain_replica_restart_refuses_grants_meanwhile() {
     let reply = upgrade.restart(upgrade.replicas()[0]);
     assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
     // The server refuses whatever could write, even for a lock that is held.
-    let token = until_long("it grants again", || match master.call(&["LOCK.ACQUIRE", "held", "PX", "2000"]) {
+    let token = until_long("it grants again", || match master.execute(&["LOCK.ACQUIRE", "held", "PX", "2000"]) {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,
     });
     group.signal(upgrade.replicas()[0], "KILL");
     until("it is gone", || (replicas(&mut master) == 1).then_some(()));
     for call in [&["LOCK.EXTEND", "held", &token, "PX", "2000"][..], &["LOCK.RELEASE", "held", &token]] {
-        let reply = master.call(call);
+        let reply = master.execute(call);
         assert!(reply.error().starts_with("NOREPLICAS"), "{call:?}: {reply:?}");
     }
 }

@@ -22,7 +22,7 @@ fn held_locks_survive_a_start_without_the_module() {
     // The portable lock reads and extends what the module wrote, and takes over what has expired.
     let library = std::fs::read_to_string("portable/lock.lua").unwrap();
     conn.text(&["FUNCTION", "LOAD", &library]);
-    assert!(conn.call(&["FCALL", "lock_acquire", "1", "kept", "1000", "60000", "PX", "1000"]).is_nil());
+    assert!(conn.execute(&["FCALL", "lock_acquire", "1", "kept", "1000", "60000", "PX", "1000"]).is_nil());
     assert_eq!(conn.int(&["FCALL", "lock_extend", "1", "kept", "1000", "60000", &token, "PX", "60000"]), 1);
     assert!(conn.int(&["FCALL", "lock_acquire", "1", "over", "1000", "60000", "PX", "60000"]) > over);
     assert_ne!(conn.text(&["GET", "kept"]), value);

@@ -9,7 +9,7 @@ const WAIT: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"];
 
 fn resp3(locks: &Locks) -> Conn {
     let mut conn = locks.server.conn();
-    assert_eq!(conn.call(&["HELLO", "3"]).field("proto"), Reply::Int(3));
+    assert_eq!(conn.execute(&["HELLO", "3"]).field("proto"), Reply::Int(3));
     conn
 }
 
@@ -52,7 +52,7 @@ fn a_grant_after_an_expired_lease_names_its_predecessor() {
     for resp in [2, 3] {
         let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "50", "OWNER", "alice"]);
         let mut conn = if resp == 3 { resp3(&locks) } else { locks.server.conn() };
-        let reply = conn.call(&[&WAIT[..], &["DETAILS"]].concat());
+        let reply = conn.execute(&[&WAIT[..], &["DETAILS"]].concat());
         assert!(reply.list()[0].int() > token);
         assert!((0..10_000).contains(&reply.list()[1].int()), "{reply:?}");
         assert_eq!(reply.list()[2..], [Reply::Int(token), Reply::Text(b"alice".into())]);
@@ -136,20 +136,20 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
         }),
     ];
     // It alone is too much; nobody waits.
-    let refused = locks.conn.call(&with(&long(&names(20), "k"), &["30000"]));
+    let refused = locks.conn.execute(&with(&long(&names(20), "k"), &["30000"]));
     assert_eq!(refused.error(), "BUSYLOCKS lock.max-waiters would be exceeded by this wait");
     assert_eq!(locks.info("lock", "lock_blocked"), 0);
     for (id, (name, wait, end)) in ["6", "7", "8", "9"].into_iter().zip(ends) {
         let _row = Row::of(name);
         // All there is room for, so nothing is left of the one before.
         let last = locks.wait_with(&with(&three, &["30000"]));
-        assert!(locks.conn.call(&other).error().starts_with("BUSYLOCKS "));
+        assert!(locks.conn.execute(&other).error().starts_with("BUSYLOCKS "));
         drop(last);
         until("it has left", || (locks.info("lock", "lock_blocked") == 0).then_some(()));
         let waiter = locks.wait_with(&with(&two, &[wait, "ID", id]));
         let one = locks.wait_with(&other);
-        assert!(locks.conn.call(&other).error().starts_with("BUSYLOCKS "));
-        assert!(locks.conn.call(&with(&two, &["30000"])).error().starts_with("BUSYLOCKS "));
+        assert!(locks.conn.execute(&other).error().starts_with("BUSYLOCKS "));
+        assert!(locks.conn.execute(&with(&two, &["30000"])).error().starts_with("BUSYLOCKS "));
         assert_eq!(locks.info("lock", "lock_blocked"), 2, "it counts clients");
         drop(one);
         end(&mut locks, waiter, &mut token);
@@ -164,7 +164,7 @@ fn one_waiter_too_many_is_refused() {
     locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
     let (mut first, second) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
     let refuses = |locks: &mut Locks, call: &[&str]| {
-        let reply = locks.conn.call(call);
+        let reply = locks.conn.execute(call);
         assert!(reply.error().starts_with("BUSYLOCKS "), "{call:?}: {reply:?}");
     };
     refuses(&mut locks, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000"]);
@@ -174,7 +174,7 @@ fn one_waiter_too_many_is_refused() {
     // An immediate grant does not wait.
     acquire_all(&mut locks.conn, &["x", "y"], &["PX", "30000", "WAIT", "1000"]);
     // A client that does not wait is refused as usual, and a waiting one may send again.
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
     let mut again = locks.wait(&["ID", "7"]);
     first.failed("UNBLOCKED");
     // One that left makes room.

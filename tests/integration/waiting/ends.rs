@@ -1,7 +1,7 @@
 //! Every way a wait ends, exactly once: after it the connection answers the next command, or is closed, and the rest of
 //! the queue is served.
 
-use super::{is_silent, Locks, Waiter, QUIET};
+use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Kind, Row, KINDS};
 use std::time::{Duration, Instant};
 use testkit::{encoded, module, until, Reply};
@@ -117,7 +117,7 @@ fn time_outs_come_in_the_order_of_their_deadlines() {
         assert!(conn.read().is_nil());
         conn.read().int();
     }
-    let ends: Vec<String> = locks.conn.call(&["LRANGE", "ends", "0", "-1"]).list().iter().map(Reply::text).collect();
+    let ends: Vec<String> = locks.conn.execute(&["LRANGE", "ends", "0", "-1"]).list().iter().map(Reply::text).collect();
     assert_eq!(ends, ["200", "1000", "1800"]);
     assert_eq!(locks.waiters(), 0);
 }
@@ -138,7 +138,7 @@ fn a_newer_attempt_without_wait_keeps_the_place() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut earlier, other) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil());
     earlier.failed("UNBLOCKED");
     assert_eq!(locks.waiters(), 1);
     let newer = locks.wait(&["ID", "7"]);
@@ -199,7 +199,7 @@ fn the_module_is_not_unloaded_while_somebody_waits() {
     let mut locks = Locks::with(&["place-ms", "300"]);
     let token = locks.hold();
     let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];
-    let reply = locks.conn.call(&["MODULE", "UNLOAD", "lock"]);
+    let reply = locks.conn.execute(&["MODULE", "UNLOAD", "lock"]);
     assert!(reply.error().starts_with("ERR Error unloading module"), "{reply:?}");
     locks.release(token);
     let first = waiters[0].granted();
@@ -217,14 +217,14 @@ fn the_module_unloads_after_the_last_waiter() {
     let mut waiter = locks.wait(&[]);
     locks.release(token);
     waiter.granted();
-    assert_eq!(locks.conn.call(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));
+    assert_eq!(locks.conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));
 }
 
 #[test]
 fn the_module_unloads_after_the_last_reserved_place() {
     let mut locks = Locks::with(&["place-ms", "300"]);
     locks.hold();
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil());
     let waited = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "50", "ID", "8"]).answer();
     assert!(waited.is_nil());
     unload(&mut locks);
@@ -238,7 +238,7 @@ fn the_module_unloads_after_the_last_reserved_place() {
 
 /// Unloads the module as soon as the server allows it, and checks that nothing of it still runs.
 fn unload(locks: &mut Locks) {
-    until("the module is unloaded", || match locks.conn.call(&["MODULE", "UNLOAD", "lock"]) {
+    until("the module is unloaded", || match locks.conn.execute(&["MODULE", "UNLOAD", "lock"]) {
         Reply::Status(_) => Some(()),
         reply => {
             assert!(reply.error().starts_with("ERR Error unloading module"), "{reply:?}");
@@ -246,10 +246,10 @@ fn unload(locks: &mut Locks) {
         }
     });
     // Past every timer that it had, and some turns of the server's cron.
-    assert!(is_silent(&mut locks.server.conn(), Duration::from_millis(300) + QUIET));
+    assert!(no_reply_within(&mut locks.server.conn(), Duration::from_millis(300) + QUIET));
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 1);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
-    assert!(locks.conn.call(&["LOCK.INFO", "k"]).error().starts_with("ERR unknown command"));
+    assert!(locks.conn.execute(&["LOCK.INFO", "k"]).error().starts_with("ERR unknown command"));
 }
 
 #[test]
@@ -263,17 +263,17 @@ fn a_transaction_a_script_and_a_function_do_not_wait() {
         let by_script = [&["EVAL", call, "0"][..], &acquire].concat();
         let in_transaction = locks.in_one_turn(&[&["MULTI"], &acquire, &["EXEC"]])[2].list()[0].clone();
         assert!(in_transaction.is_nil(), "{in_transaction:?}");
-        assert!(locks.conn.call(&by_script).is_nil());
+        assert!(locks.conn.execute(&by_script).is_nil());
         let (valkey, major, _) = locks.conn.version();
         if valkey || major >= 7 {
             let library = "#!lua name=waiting\nredis.register_function('call', function(keys, args) return \
                            redis.call(unpack(args)) end)";
             assert_eq!(locks.conn.text(&["FUNCTION", "LOAD", library]), "waiting");
-            assert!(locks.conn.call(&[&["FCALL", "call", "0"][..], &acquire].concat()).is_nil());
+            assert!(locks.conn.execute(&[&["FCALL", "call", "0"][..], &acquire].concat()).is_nil());
         }
         assert_eq!(locks.info("lock", "lock_waiters"), 0);
         // With an ID they keep a place, like attempts that do not wait.
-        assert!(locks.conn.call(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
+        assert!(locks.conn.execute(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
         // They take and release free locks.
         locks.release(token);

@@ -1,7 +1,7 @@
 //! Every way to free a lock wakes the first in the queue, in the same event-loop iteration: plain, in a transaction and
 //! in a script. No other waiter is woken.
 
-use super::{is_silent, Locks};
+use super::{no_reply_within, Locks};
 use crate::kinds::{Kind, Row, KINDS};
 use std::time::{Duration, Instant};
 use testkit::{bound, server_time_us, timestamp_us, until, Reply, Server};
@@ -21,13 +21,13 @@ const HOWS: [How; 3] = [How::Plain, How::Transaction, How::Script];
 
 fn run(locks: &mut Locks, how: How, command: &[&str]) -> Reply {
     match how {
-        How::Plain => locks.conn.call(command),
+        How::Plain => locks.conn.execute(command),
         How::Transaction => {
             locks.conn.ok(&["MULTI"]);
             assert_eq!(locks.conn.text(command), "QUEUED");
-            locks.conn.call(&["EXEC"]).list()[0].clone()
+            locks.conn.execute(&["EXEC"]).list()[0].clone()
         }
-        How::Script => locks.conn.call(&[&["EVAL", "return redis.call(unpack(ARGV))", "0"], command].concat()),
+        How::Script => locks.conn.execute(&[&["EVAL", "return redis.call(unpack(ARGV))", "0"], command].concat()),
     }
 }
 
@@ -186,7 +186,7 @@ fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
                     for command in change {
                         assert_eq!(locks.conn.text(command), "QUEUED");
                     }
-                    locks.conn.call(&["EXEC"]);
+                    locks.conn.execute(&["EXEC"]);
                     let end = Instant::now() + Duration::from_millis(100);
                     let granted = waiter.granted();
                     late += Instant::now().saturating_duration_since(end);
@@ -243,7 +243,7 @@ fn evicting() -> Locks {
 fn evict(locks: &mut Locks) {
     locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || {
-        let _ = locks.conn.call(&["SET", "filler", "1"]);
+        let _ = locks.conn.execute(&["SET", "filler", "1"]);
         (locks.conn.int(&["DBSIZE"]) == 0).then_some(())
     });
     locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -258,7 +258,7 @@ fn an_evicted_lock_is_waited_for_until_its_timestamp() {
     evict(&mut locks);
     assert!(server_time_us(&mut locks.conn) < timestamp, "evicted in time");
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil(), "a newcomer does not overtake");
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil(), "a newcomer does not overtake");
     let granted = waiter.granted();
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
 }
@@ -276,7 +276,7 @@ fn an_evicted_set_stays_taken_by_its_last_holders() {
         assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "in time");
         evict(&mut locks);
         waiters[0].assert_waits();
-        if !is_silent(&mut waiters[0].conn, Duration::from_secs(5)) {
+        if !no_reply_within(&mut waiters[0].conn, Duration::from_secs(5)) {
             let token = waiters[0].granted();
             if second.is_empty() {
                 locks.release(token);

@@ -2,7 +2,7 @@
 //! the queue, or the lock is free; an attempt with an ID keeps its place, and a grant that it took up on another
 //! connection meanwhile stays its own.
 
-use super::{is_silent, Locks, Waiter, QUIET};
+use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
 use testkit::{server_time_us, until, Reply, Server};
 
@@ -108,7 +108,7 @@ fn an_attempt_that_was_cancelled_has_no_place_again() {
     let granted = next.granted();
     let mut later = locks.wait(&[]);
     // Nor does a late copy of its command join the queue.
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
     locks.release(granted);
     let granted = later.granted();
     locks.release(granted);
@@ -138,7 +138,7 @@ fn a_lone_attempt_gets_it_when_it_asks_again() {
     let mut dead = locks.wait(&["ID", "7"]);
     lose(&mut locks, &token, &mut dead, &[]);
     let granted = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]);
-    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    assert!(no_reply_within(&mut locks.server.conn(), QUIET));
     locks.assert_holds(granted);
 }
 
@@ -151,7 +151,7 @@ fn asks_again_in_the_same_turn(others: usize, options: &[&str]) {
     let again = [&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"], options].concat();
     let granted = lose(&mut locks, &token, &mut dead, &[&again])[0].int();
     // Another client with the grant would hold it at the same time.
-    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    assert!(no_reply_within(&mut locks.server.conn(), QUIET));
     locks.assert_holds(granted);
     for waiter in &mut rest {
         waiter.assert_waits();
@@ -195,7 +195,7 @@ fn a_lock_retaken_by_others_is_left_alone() {
     let mut dead = locks.wait(&[]);
     let far = (server_time_us(&mut locks.conn) / 1_000_000 + 1000).to_string();
     lose(&mut locks, &token, &mut dead, &[&["SET", "k", &far]]);
-    assert!(is_silent(&mut locks.server.conn(), QUIET));
+    assert!(no_reply_within(&mut locks.server.conn(), QUIET));
     assert_eq!(locks.conn.text(&["GET", "k"]), far);
 }
 

@@ -44,7 +44,7 @@ const HOLDERS: [Way; 3] = [
 const WAITERS: [Way; 2] = [
     ("a cancel", plain_waiter, |locks| assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1)),
     ("a kill", plain_waiter, |locks| {
-        let queue = locks.conn.call(&["LOCK.INFO", "k", "FULL"]).field("queue");
+        let queue = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("queue");
         let first = queue.list()[0].field("client").int().to_string();
         assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &first]), 1);
     }),

@@ -1,7 +1,7 @@
 //! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT for `lock.place-ms`, and
 //! then it ends.
 
-use super::{is_silent, Locks, Waiter};
+use super::{no_reply_within, Locks, Waiter};
 use crate::kinds::{acquire_all, Kind, Row};
 use std::time::Duration;
 use testkit::{server_time_us, until};
@@ -34,7 +34,7 @@ type Leave = (&'static str, fn(&mut Locks));
 
 const LEAVES: [Leave; 4] = [
     ("its time", |locks| time_out(locks, "7")),
-    ("no wait at all", |locks| assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil())),
+    ("no wait at all", |locks| assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]).is_nil())),
     ("a disconnect", |locks| drop(locks.wait(&["ID", "7"]))),
     ("a kill", |locks| {
         let mut killed = locks.wait(&["ID", "7"]);
@@ -66,9 +66,9 @@ fn a_poller_needs_a_place_ahead_of_the_queue() {
     let mut locks = Locks::start();
     locks.hold();
     let poll = |id: &'static str| ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id];
-    assert!(locks.conn.call(&poll("1")).is_nil());
+    assert!(locks.conn.execute(&poll("1")).is_nil());
     let mut waiter = locks.wait(&[]);
-    assert!(locks.conn.call(&poll("2")).is_nil());
+    assert!(locks.conn.execute(&poll("2")).is_nil());
     // In the same iteration as the release, before the lock is passed on.
     let replies = locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &poll("2"), &poll("1"), &["EXEC"]]);
     let replies = replies[4].list();
@@ -118,7 +118,7 @@ fn it_is_given_up_after_its_time() {
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} is over");
     }
     // CANCEL refuses late copies of the command for as long.
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
     pass(&mut locks, 100);
     let third = locks.wait(&["ID", "7"]);
     assert_order(&mut locks, token, &mut [("second", second), ("too late", third)]);
@@ -130,16 +130,16 @@ fn each_command_keeps_it_anew() {
     let token = locks.hold();
     let poll = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     let begin = server_time_us(&mut locks.conn);
-    assert!(locks.conn.call(&poll).is_nil());
+    assert!(locks.conn.execute(&poll).is_nil());
     let second = locks.wait(&[]);
     let mut kept = true;
     let mut last = begin;
     while server_time_us(&mut locks.conn) < begin + 1_000_000 {
-        assert!(locks.conn.call(&poll).is_nil());
+        assert!(locks.conn.execute(&poll).is_nil());
         let now = server_time_us(&mut locks.conn);
         kept &= now - last < 300_000;
         last = now;
-        assert!(is_silent(&mut locks.conn, Duration::from_millis(50)));
+        assert!(no_reply_within(&mut locks.conn, Duration::from_millis(50)));
     }
     let first = locks.wait(&["ID", "7"]);
     // A machine that was busy for longer than a place is kept shows nothing.
@@ -152,7 +152,7 @@ fn each_command_keeps_it_anew() {
 fn with_a_time_of_zero_there_is_none() {
     let mut locks = Locks::with(&["place-ms", "0"]);
     let token = locks.hold();
-    assert!(locks.conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "6"]).is_nil());
+    assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "6"]).is_nil());
     time_out(&mut locks, "7");
     let gone = locks.wait(&["ID", "8"]);
     drop(gone);

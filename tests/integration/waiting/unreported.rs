@@ -17,7 +17,7 @@ fn assert_found_soon(value: &str, command: &[&str]) {
     let mut waiter = locks.wait(&[]);
     waiter.assert_waits();
     let begin = Instant::now();
-    let _ = locks.conn.call(command);
+    let _ = locks.conn.execute(command);
     let granted = waiter.granted();
     bound::wall("a change that nobody reports is found", SOON, begin.elapsed());
     locks.assert_holds(granted);

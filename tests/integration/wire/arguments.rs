@@ -38,7 +38,7 @@ fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
 #[test]
 fn options_come_in_any_order() {
     let (_server, mut conn) = Server::connected();
-    let own = conn.call(&["CLIENT", "ID"]);
+    let own = conn.execute(&["CLIENT", "ID"]);
     for (command, options) in [
         ("LOCK.ACQUIRE", &[PX, ID, OWNER][..]),
         ("LOCK.ACQUIRE", &[EX, ID, OWNER]),
@@ -51,11 +51,11 @@ fn options_come_in_any_order() {
     ] {
         let has = |option| options.contains(&option);
         for order in orders(options) {
-            conn.call(&["DEL", "k"]);
+            conn.execute(&["DEL", "k"]);
             if command == "LOCK.RECOVER" {
                 conn.ok(&["SET", "k", "1763710031"]);
             }
-            let reply = conn.call(&[&[command, "k"], &order[..]].concat());
+            let reply = conn.execute(&[&[command, "k"], &order[..]].concat());
             let token = if command == "LOCK.RECOVER" || has(DETAILS) { reply.list()[0].int() } else { reply.int() };
             if has(DETAILS) {
                 assert_eq!(reply.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil], "{order:?}");
@@ -71,18 +71,18 @@ fn options_come_in_any_order() {
 fn wait_session_full_and_count_are_read_in_any_case() {
     let server = Server::start();
     let (mut conn, mut waiter) = (server.conn(), server.conn());
-    let own = conn.call(&["CLIENT", "ID"]);
+    let own = conn.execute(&["CLIENT", "ID"]);
     for (wait, (session, (full, count))) in
         cases("wait").into_iter().zip(cases("session").into_iter().zip(cases("full").into_iter().zip(cases("count"))))
     {
-        conn.call(&["DEL", "k"]);
+        conn.execute(&["DEL", "k"]);
         conn.int(&["LOCK.ACQUIRE", "k", &session, &wait, "5000", "PX", "5000"]);
-        let info = conn.call(&["LOCK.INFO", "k", &full]);
+        let info = conn.execute(&["LOCK.INFO", "k", &full]);
         assert_eq!(info.field("session"), own, "{session}");
         assert_eq!(info.field("queue"), Reply::List(Vec::new()), "{full}");
-        assert_eq!(conn.call(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
+        assert_eq!(conn.execute(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
         // It waits for its whole time.
-        assert!(waiter.call(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
+        assert!(waiter.execute(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
     }
 }
 
@@ -103,11 +103,11 @@ fn option_names_ignore_case_and_values_do_not() {
         cases("px").into_iter().zip(cases("id").into_iter().zip(cases("owner").into_iter().zip(cases("details"))))
     {
         let options = [&px, "5000", &id, "42", &owner, "Alice", &details];
-        conn.call(&["DEL", "k"]);
-        conn.call(&[&["LOCK.ACQUIRE", "k"], &options[..]].concat()).list();
+        conn.execute(&["DEL", "k"]);
+        conn.execute(&[&["LOCK.ACQUIRE", "k"], &options[..]].concat()).list();
         assert_eq!(value(&mut conn, "k").rest, "0000000000000000042 Alice", "{options:?}");
         conn.ok(&["SET", "k", "1763710031"]);
-        conn.call(&[&["LOCK.RECOVER", "k"], &options[..6]].concat()).list();
+        conn.execute(&[&["LOCK.RECOVER", "k"], &options[..6]].concat()).list();
         assert_eq!(value(&mut conn, "k").rest, "0000000000000000042 Alice", "{options:?}");
     }
     for (ex, name) in cases("ex").into_iter().zip(cases("lock.extend")) {
@@ -183,7 +183,7 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
         Kind::Count | Kind::Cursor | Kind::Client => assert_eq!(raw, b"*0\r\n", "{what}"),
         // The members of a set that it has alone, and of no other type.
         Kind::Limit => {
-            let members = conn.call(&["ZRANGE", "k", "0", "-1"]);
+            let members = conn.execute(&["ZRANGE", "k", "0", "-1"]);
             assert_eq!(raw, format!(":{}\r\n", members.list()[0].text()).into_bytes(), "{what}");
             assert_eq!(members.list().len(), 1, "{what}");
         }

@@ -8,7 +8,7 @@ use testkit::{Conn, Server};
 fn clients_of_the_pattern_read_the_timestamp_as_a_number() {
     let (_server, mut conn) = Server::connected();
     for id in [&[][..], &["ID", "42"]] {
-        conn.call(&["DEL", "k"]);
+        conn.execute(&["DEL", "k"]);
         conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], id].concat());
         let text = conn.text(&["GET", "k"]);
         let us = value(&mut conn, "k").timestamp_us;
@@ -55,9 +55,9 @@ fn a_classic_client_waits_and_takes_over_an_expired_lock() {
     ]);
     assert!(classic_takeover(&mut conn, "k"));
     // GETSET took the native expiry away, so its timestamp counts.
-    let info = conn.call(&["LOCK.INFO", "k"]);
+    let info = conn.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("state").text(), "held");
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &(now - 40_000_000).to_string()]), 0, "that grant is over");
 }
 
@@ -66,16 +66,16 @@ fn a_late_getset_over_a_grant_ends_it() {
     let (_server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]).to_string();
     let seconds = now_us(&mut conn) / 1_000_000;
-    conn.call(&["GETSET", "k", &(seconds + 31).to_string()]);
+    conn.execute(&["GETSET", "k", &(seconds + 31).to_string()]);
     let before = Snapshot::take(&mut conn, "k");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);
     assert_eq!(conn.int(&["LOCK.EXTEND", "k", &token, "PX", "30000"]), 0);
     assert_eq!(conn.int(&["LOCK.CHECK", "k", &token]), 0);
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]).is_nil(), "nobody knows that ID");
-    assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]).is_nil(), "nobody knows that ID");
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     assert_eq!(Snapshot::take(&mut conn, "k"), before);
 
-    conn.call(&["GETSET", "k", &(seconds - 1).to_string()]);
+    conn.execute(&["GETSET", "k", &(seconds - 1).to_string()]);
     let next = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     assert!(next > token.parse().unwrap());
 }

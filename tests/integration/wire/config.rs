@@ -32,7 +32,7 @@ fn a_takeover_writes_the_expiry_of_its_own_timestamp() {
         if native {
             assert_eq!(conn.int(&["PEXPIRE", "k", "55000"]), 1);
         }
-        assert!(!conn.call(&[command, "k", "PX", "30000"]).is_nil());
+        assert!(!conn.execute(&[command, "k", "PX", "30000"]).is_nil());
         let timestamp_us = value(&mut conn, "k").timestamp_us;
         assert_eq!(expires_at_ms(&mut conn, "k"), retained_ms(timestamp_us, 60_000), "{command}, {native}");
     }
@@ -44,6 +44,6 @@ fn a_retention_of_zero_ends_the_key_with_its_timestamp() {
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]);
     testkit::until("the key is gone", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     // Nothing is left to recover; SET NX PX clients can have it.
-    assert!(conn.call(&["LOCK.RECOVER", "k", "PX", "30000"]).is_nil());
-    assert_eq!(conn.call(&["SET", "k", "token", "NX", "PX", "1000"]), Reply::Status("OK".into()));
+    assert!(conn.execute(&["LOCK.RECOVER", "k", "PX", "30000"]).is_nil());
+    assert_eq!(conn.execute(&["SET", "k", "token", "NX", "PX", "1000"]), Reply::Status("OK".into()));
 }

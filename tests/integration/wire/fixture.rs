@@ -262,7 +262,7 @@ impl Case {
     /// Runs the commands that create a state; none of them may fail.
     pub fn set_up(&self, conn: &mut Conn, setup: &[&Words]) {
         for words in setup {
-            let reply = conn.call(&self.args(words));
+            let reply = conn.execute(&self.args(words));
             assert!(!matches!(reply, Reply::Error(_)), "{:?}: {reply:?}", words.words());
         }
     }
@@ -421,7 +421,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub fn take(conn: &mut Conn, key: &str) -> Self {
         Snapshot {
-            dump: conn.call(&["DUMP", key]),
+            dump: conn.execute(&["DUMP", key]),
             expires_at_ms: expires_at_ms(conn, key),
             digest: conn.text(&["DEBUG", "DIGEST"]),
         }
@@ -431,7 +431,7 @@ impl Snapshot {
 /// Whether a module can reply with a map (7.0); if not, it replies with a flat array in RESP3 too.
 pub fn knows_maps(conn: &mut Conn) -> bool {
     // Such a server also describes a command in ten parts.
-    match &conn.call(&["COMMAND", "INFO", "lock.info"]).list()[0] {
+    match &conn.execute(&["COMMAND", "INFO", "lock.info"]).list()[0] {
         Reply::List(items) => items.len() >= 10,
         // A server without the module.
         _ => false,

@@ -32,13 +32,13 @@ fn another_id_and_none_are_refused() {
         (&[], &["0"]),
         (&["ID", "0"], &["1"]),
     ] {
-        conn.call(&["DEL", "k"]);
+        conn.execute(&["DEL", "k"]);
         conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], holder].concat());
         let before = Snapshot::take(&mut conn, "k");
         for other in others {
-            assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", other]).is_nil(), "{holder:?}, {other}");
+            assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "90000", "ID", other]).is_nil(), "{holder:?}, {other}");
         }
-        assert!(conn.call(&["LOCK.ACQUIRE", "k", "PX", "90000"]).is_nil(), "{holder:?}");
+        assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "90000"]).is_nil(), "{holder:?}");
         assert_eq!(Snapshot::take(&mut conn, "k"), before, "{holder:?}");
     }
 }
@@ -61,7 +61,7 @@ fn a_repeated_id_with_details_has_no_predecessor() {
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
     assert_eq!(String::from_utf8(reply).unwrap(), format!("*4\r\n:{token}\r\n$-1\r\n$-1\r\n$-1\r\n"));
-    conn.call(&["HELLO", "3"]);
+    conn.execute(&["HELLO", "3"]);
     let reply = conn.raw(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42", "DETAILS"]);
     assert_eq!(String::from_utf8(reply).unwrap(), format!("*4\r\n:{token}\r\n_\r\n_\r\n_\r\n"));
 }
@@ -84,7 +84,7 @@ fn a_repeated_id_on_an_expired_lock_is_a_new_grant() {
         conn.ok(&["SET", "k", &value]);
         let mut args = vec![command, "k", "PX", "30000", "ID", "42"];
         args.extend((command == "LOCK.ACQUIRE").then_some("DETAILS"));
-        let reply = conn.call(&args);
+        let reply = conn.execute(&args);
         assert!(reply.list()[0].int() > old, "{command}");
         assert!((5000..15_000).contains(&reply.list()[1].int()), "{command}: {reply:?}");
         assert_eq!(reply.list()[2..], [Reply::Int(old), Reply::Text(b"alice".into())], "{command}");
@@ -96,7 +96,7 @@ fn recover_never_answers_with_a_held_lock() {
     let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let before = Snapshot::take(&mut conn, "k");
-    assert!(conn.call(&["LOCK.RECOVER", "k", "PX", "90000", "ID", "42"]).is_nil());
+    assert!(conn.execute(&["LOCK.RECOVER", "k", "PX", "90000", "ID", "42"]).is_nil());
     assert_eq!(Snapshot::take(&mut conn, "k"), before);
 }
 
@@ -114,7 +114,7 @@ fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
     // Within one script they may come faster than the clock moves.
     let script =
         "local out = {} for i = 1, 50 do out[i] = redis.call('LOCK.ACQUIRE', KEYS[1] .. i, 'PX', 30000) end return out";
-    for token in conn.call(&["EVAL", script, "1", "s"]).list() {
+    for token in conn.execute(&["EVAL", script, "1", "s"]).list() {
         assert!(token.int() > last, "{token:?} after {last}");
         last = token.int();
     }
@@ -127,7 +127,7 @@ fn tokens_pass_one_that_is_ahead_of_the_clock() {
         let ahead = now_us(&mut conn) + 86_400_000_000;
         let value = expired(&mut conn, ahead, "");
         conn.ok(&["SET", key, &value]);
-        let reply = conn.call(&[command, key, "PX", "30000"]);
+        let reply = conn.execute(&[command, key, "PX", "30000"]);
         let token = if command == "LOCK.ACQUIRE" { reply.int() } else { reply.list()[0].int() };
         assert!(token > ahead, "{command}: {token} after {ahead}");
         // The lease counts from the clock, not from the token.

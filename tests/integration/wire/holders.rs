@@ -14,7 +14,7 @@ impl Holders {
         if conn.text(&["TYPE", key]) != "zset" {
             return Self(BTreeMap::new());
         }
-        let members = conn.call(&["ZRANGE", key, "0", "-1"]);
+        let members = conn.execute(&["ZRANGE", key, "0", "-1"]);
         let score = |member: &Reply, conn: &mut Conn| micros(&conn.text(&["ZSCORE", key, &member.text()]));
         Self(members.list().iter().map(|member| (member.text(), score(member, conn))).collect())
     }

@@ -10,7 +10,7 @@ use testkit::{show, Conn, Server};
 fn subscriber(server: &Server, resp3: bool) -> Conn {
     let mut conn = connect(server, resp3);
     for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
-        conn.call(&[subscribe, "c"]);
+        conn.execute(&[subscribe, "c"]);
     }
     conn
 }

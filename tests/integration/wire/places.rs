@@ -19,7 +19,7 @@ fn a_script_writes_only_while_the_lock_is_held() {
 #[test]
 fn only_check_and_info_are_reads_to_scripts() {
     let (_server, mut conn) = Server::connected();
-    if matches!(conn.call(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
+    if matches!(conn.execute(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
         eprintln!("skipped: reads in scripts: this server has no EVAL_RO");
         return;
     }
@@ -35,7 +35,7 @@ fn only_check_and_info_are_reads_to_scripts() {
         "'LOCK.RELEASE', KEYS[1], ARGV[1]",
         "'LOCK.EXTEND', KEYS[1], ARGV[1], 'PX', 1000",
     ] {
-        let reply = conn.call(&["EVAL_RO", &format!("return redis.call({call})"), "1", "k", &token]);
+        let reply = conn.execute(&["EVAL_RO", &format!("return redis.call({call})"), "1", "k", &token]);
         assert!(reply.error().contains("read-only"), "{call}: {reply:?}");
     }
     assert_eq!(Snapshot::take(&mut conn, "k"), before);
@@ -46,12 +46,12 @@ fn an_error_in_a_script_keeps_its_code_word() {
     let (_server, mut conn) = Server::connected();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 0)";
     assert_eq!(
-        conn.call(&["EVAL", script, "1", "k"]).error(),
+        conn.execute(&["EVAL", script, "1", "k"]).error(),
         "ERR lease is not a whole number between 1 ms and 10 years"
     );
     conn.int(&["RPUSH", "l", "1"]);
     let script = "return redis.pcall('LOCK.CHECK', KEYS[1], 7)";
-    assert!(conn.call(&["EVAL", script, "1", "l"]).error().starts_with("WRONGTYPE "));
+    assert!(conn.execute(&["EVAL", script, "1", "l"]).error().starts_with("WRONGTYPE "));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn keys_over_4096_bytes_are_only_read_and_released() {
     assert_eq!(conn.state(&longer), "held");
     assert_eq!(conn.int(&["LOCK.EXTEND", &longer, token, "EX", "30"]), 1);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "1", &longer, token, "EX", "30"]), 1);
-    assert_eq!(conn.call(&["LOCK.CANCEL", &longer, "8"]).error(), "ERR key is longer than 4096 bytes");
+    assert_eq!(conn.execute(&["LOCK.CANCEL", &longer, "8"]).error(), "ERR key is longer than 4096 bytes");
     assert_eq!(conn.int(&["LOCK.RELEASE", &longer, token]), 1);
     assert_eq!(conn.int(&["LOCK.MRELEASE", "1", &longer, token]), 0);
 }

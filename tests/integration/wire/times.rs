@@ -9,7 +9,7 @@ const MARGIN_US: i64 = 1_000_000;
 /// Runs a command between two readings of the clock.
 fn timed(conn: &mut Conn, args: &[&str]) -> (i64, Reply, i64) {
     let before = now_us(conn);
-    let reply = conn.call(args);
+    let reply = conn.execute(args);
     (before, reply, now_us(conn))
 }
 
@@ -74,7 +74,7 @@ fn a_grant_has_the_time_of_its_decision() {
         ("EX", "1", 1_000_000),
         ("EX", "315360000", 315_360_000_000_000),
     ] {
-        conn.call(&["DEL", "k"]);
+        conn.execute(&["DEL", "k"]);
         let (before, token, after) = timed(&mut conn, &["LOCK.ACQUIRE", "k", unit, lease]);
         assert!((before..=after).contains(&token.int()), "{unit} {lease}: {token:?}");
         assert_eq!(value(&mut conn, "k").timestamp_us, token.int() + us + MARGIN_US, "{unit} {lease}");
@@ -94,13 +94,13 @@ fn a_natively_expired_key_is_free_before_its_deletion() {
 
     let free = [Reply::Nil, Reply::Nil, Reply::Nil];
     for key in ["foreign", "ours"] {
-        let details = conn.call(&["LOCK.ACQUIRE", key, "PX", "30000", "DETAILS"]);
+        let details = conn.execute(&["LOCK.ACQUIRE", key, "PX", "30000", "DETAILS"]);
         assert_eq!(details.list()[1..], free, "{key}");
         let timestamp_us = value(&mut conn, key).timestamp_us;
         assert_eq!(expires_at_ms(&mut conn, key), retained_ms(timestamp_us, 60_000), "{key}");
     }
     assert_eq!(conn.state("info"), "free");
-    assert!(conn.call(&["LOCK.RECOVER", "recover", "PX", "30000"]).is_nil());
+    assert!(conn.execute(&["LOCK.RECOVER", "recover", "PX", "30000"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "release", "1763710000482913"]), 0);
     assert_eq!(conn.int(&["LOCK.CHECK", "check", "1763710000482913"]), 0);
 }

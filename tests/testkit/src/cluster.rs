@@ -122,7 +122,7 @@ impl Cluster {
             // The other masters vote for a replica of the same master only once in a while, so it is asked again.
             if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
                 asked = Some(Instant::now());
-                new.conn().call(&[&["CLUSTER", "FAILOVER"], way].concat());
+                new.conn().execute(&[&["CLUSTER", "FAILOVER"], way].concat());
             }
             (new.is_master() && !old.is_master()).then_some(())
         });

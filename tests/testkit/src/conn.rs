@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// The time of the server's clock, in microseconds.
 pub fn server_time_us(conn: &mut Conn) -> i64 {
-    let reply = conn.call(&["TIME"]);
+    let reply = conn.execute(&["TIME"]);
     let part = |n: usize| reply.list()[n].text().parse::<i64>().unwrap();
     part(0) * 1_000_000 + part(1)
 }
 
 /// When a key ends, in Unix milliseconds, on every version; -1: never, -2: there is no such key.
 pub fn expire_at_ms(conn: &mut Conn, key: &str) -> i64 {
-    if let Reply::Int(at) = conn.call(&["PEXPIRETIME", key]) {
+    if let Reply::Int(at) = conn.execute(&["PEXPIRETIME", key]) {
         return at;
     }
     // Before 7.0: what is left, asked for within one millisecond of the clock.
@@ -80,21 +80,21 @@ impl Conn {
     }
 
     /// Sends a command and returns its reply, parsed.
-    pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
+    pub fn execute(&mut self, args: &[impl AsRef<[u8]>]) -> Reply {
         self.send(args);
         self.read()
     }
 
     /// Sends a command and returns its reply; an error when the server is gone or does not answer.
-    pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
+    pub fn try_execute(&mut self, args: &[impl AsRef<[u8]>]) -> std::io::Result<Reply> {
         self.try_send(args)?;
         self.try_read()
     }
 
-    /// As [`Conn::try_call`], with a time-out of its own.
-    pub fn try_call_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
+    /// As [`Conn::try_execute`], with a time-out of its own.
+    pub fn try_execute_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
         self.reader.get_ref().set_read_timeout(Some(time))?;
-        let reply = self.try_call(args);
+        let reply = self.try_execute(args);
         self.reader.get_ref().set_read_timeout(Some(DEADLINE))?;
         reply
     }
@@ -113,13 +113,13 @@ impl Conn {
 
     /// Sends a command that must answer +OK.
     pub fn ok(&mut self, args: &[impl AsRef<[u8]>]) {
-        let reply = self.call(args);
+        let reply = self.execute(args);
         assert_eq!(reply, Reply::Status("OK".into()));
     }
 
     /// Sends a command and returns its reply as text.
     pub fn text(&mut self, args: &[impl AsRef<[u8]>]) -> String {
-        match self.call(args) {
+        match self.execute(args) {
             Reply::Other(text) => text,
             other => other.text(),
         }
@@ -127,17 +127,17 @@ impl Conn {
 
     /// Sends a command and returns its integer reply.
     pub fn int(&mut self, args: &[impl AsRef<[u8]>]) -> i64 {
-        self.call(args).int()
+        self.execute(args).int()
     }
 
     /// A field of a section of INFO; nothing where the section has none of that name.
     pub fn info(&mut self, section: &str, field: &str) -> Option<String> {
-        self.call(&["INFO", section]).line(field)
+        self.execute(&["INFO", section]).line(field)
     }
 
     /// Whether the server is Valkey, and its major and minor version.
     pub fn version(&mut self) -> (bool, u32, u32) {
-        self.call(&["INFO", "server"]).version().expect("a version")
+        self.execute(&["INFO", "server"]).version().expect("a version")
     }
 
     /// Whether modules have no settings in CONFIG, and commands no documentation: Redis before 7.0.
@@ -161,7 +161,7 @@ impl Conn {
 
     /// A field of LOCK.INFO.
     pub fn lock(&mut self, key: &str, field: &str) -> Reply {
-        self.call(&["LOCK.INFO", key]).field(field)
+        self.execute(&["LOCK.INFO", key]).field(field)
     }
 
     /// Whether a lock is free, held, expired or foreign.
@@ -180,7 +180,7 @@ impl Conn {
 
     /// Sends this LOCK.ACQUIRE until it is granted. Returns the token.
     pub fn until_granted(&mut self, acquire: &[&str]) -> i64 {
-        until("a grant", || match self.call(acquire) {
+        until("a grant", || match self.execute(acquire) {
             Reply::Int(token) => Some(token),
             _ => None,
         })
@@ -205,14 +205,14 @@ impl Conn {
     }
 
     /// Whether no reply comes within `time`.
-    pub fn silent_for(&mut self, time: Duration) -> bool {
+    pub fn no_reply_within(&mut self, time: Duration) -> bool {
         self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
-        let silent = match self.reader.fill_buf() {
+        let timed_out = match self.reader.fill_buf() {
             Ok(_) => false,
             Err(error) => matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
         };
         self.reader.get_ref().set_read_timeout(Some(DEADLINE)).unwrap();
-        silent
+        timed_out
     }
 
     /// Whether something has arrived that was not read.

@@ -58,7 +58,7 @@ impl Program {
     }
 
     /// Whether it keeps running and prints nothing for that long.
-    pub fn is_silent_for(&self, time: Duration) -> bool {
+    pub fn no_line_within(&self, time: Duration) -> bool {
         match self.said.recv_timeout(time) {
             Ok(_) => false,
             Err(RecvTimeoutError::Timeout) => true,

@@ -114,7 +114,7 @@ impl Group {
     /// The master according to a sentinel: its index among the servers.
     pub fn master_of(&self, sentinel: usize) -> Option<usize> {
         let mut conn = Conn::to(self.sentinel_port(sentinel)).ok()?;
-        let reply = conn.try_call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
+        let reply = conn.try_execute(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"]).ok()?;
         let Reply::List(address) = reply else { return None };
         let port: u16 = address.get(1)?.text().parse().ok()?;
         self.fronts.iter().position(|front| front.port() == port)
@@ -129,7 +129,7 @@ impl Group {
     /// A sentinel's view of a replica.
     pub fn replica_of_sentinel(&self, sentinel: usize, server: usize, field: &str) -> Option<String> {
         let mut conn = Conn::to(self.sentinels[sentinel]).ok()?;
-        let reply = conn.try_call(&["SENTINEL", "REPLICAS", "locks"]).ok()?;
+        let reply = conn.try_execute(&["SENTINEL", "REPLICAS", "locks"]).ok()?;
         let port = self.fronts[server].port().to_string();
         let words = |replica: &Reply| replica.list().iter().map(Reply::text).collect::<Vec<_>>();
         let of =
@@ -150,7 +150,7 @@ impl Group {
     }
 
     fn replication(&self, server: usize) -> Option<String> {
-        match self.try_conn(server)?.try_call(&["INFO", "replication"]) {
+        match self.try_conn(server)?.try_execute(&["INFO", "replication"]) {
             Ok(Reply::Text(info)) => Some(String::from_utf8_lossy(&info).into_owned()),
             _ => None,
         }
@@ -172,7 +172,7 @@ impl Group {
         until_long("a sentinel takes the order", || {
             (0..3).find(|sentinel| {
                 let mut conn = Conn::to(self.sentinel_port(*sentinel)).unwrap();
-                conn.call(&["SENTINEL", "FAILOVER", "locks"]) == Reply::Status("OK".into())
+                conn.execute(&["SENTINEL", "FAILOVER", "locks"]) == Reply::Status("OK".into())
             })
         });
     }

@@ -254,8 +254,8 @@ impl Server {
         let mut conn = self.try_conn()?;
         // A server that is busy, stopped or wants a password does not report it.
         conn.set_patience(Duration::from_millis(500));
-        let is_reported = has_key_events(conn.try_call(&["INFO", "server"]).ok()?.version()?);
-        let missed = conn.try_call(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
+        let is_reported = has_key_events(conn.try_execute(&["INFO", "server"]).ok()?.version()?);
+        let missed = conn.try_execute(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
         missed.parse().ok().filter(|_| is_reported)
     }
 

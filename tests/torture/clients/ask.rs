@@ -68,7 +68,7 @@ impl Attempt<'_> {
             if !sent_again {
                 from = sent;
             }
-            let reply = client.link.call(&command);
+            let reply = client.link.execute(&command);
             let outcome = outcome(action(sent_again), reply.as_ref());
             let may_be_lost = outcome == Outcome::Unknown || (sent_again && matches!(outcome, Outcome::Error(_)));
             if may_be_lost && self.with_id && !client.world.is_over() && client.dice.percent(75) {

@@ -42,20 +42,20 @@ fn take(client: &mut Client<'_>, key: &str, pattern: Pattern) -> Option<i64> {
         Outcome::Refused => {}
         _ => return None,
     }
-    let Some(Reply::Text(value)) = client.link.call(&["GET", key]) else { return None };
+    let Some(Reply::Text(value)) = client.link.execute(&["GET", key]) else { return None };
     let (read_at, unix) = client.world.unix();
     if !is_expired(&value, unix) {
         return None;
     }
     let stamp = text(unix + lease + beyond);
     if pattern.is_wrong {
-        client.link.call(&["DEL", key])?;
+        client.link.execute(&["DEL", key])?;
         let action = Action::ClassicTake { lease, read_at, is_getset: false };
         let outcome = client.run(key, action, &["SETNX", key, &stamp]);
         return matches!(outcome, Outcome::Granted(_)).then_some(read_at + lease);
     }
     let from = client.world.now();
-    let outcome = match client.link.call(&["GETSET", key, &stamp]) {
+    let outcome = match client.link.execute(&["GETSET", key, &stamp]) {
         None => Outcome::Unknown,
         Some(Reply::Nil) => Outcome::Granted(0),
         Some(Reply::Text(before)) if is_expired(&before, unix) => Outcome::Granted(0),

@@ -27,7 +27,7 @@ pub fn work(client: &mut Client<'_>, keys: &[&str]) {
 /// The IDs of the holders, and those in the queue.
 fn by_command(client: &mut Client<'_>, key: &str) -> Option<(Vec<i64>, Vec<i64>)> {
     // A replica knows no queue, and errors come and go.
-    let info = client.link.call(&["LOCK.INFO", key, "FULL"]).filter(|reply| matches!(reply, Reply::List(_)))?;
+    let info = client.link.execute(&["LOCK.INFO", key, "FULL"]).filter(|reply| matches!(reply, Reply::List(_)))?;
     let Reply::List(queue) = info.field("queue") else { return None };
     Some((holders(&info), queue.iter().map(id).collect()))
 }
@@ -38,7 +38,7 @@ const BOTH: &str = "local value = redis.pcall('GET', KEYS[1]) \
     return { type(value) == 'table' and value or { value or nil }, redis.call('ZRANGE', KEYS[2], 0, -1) }";
 
 fn by_script(client: &mut Client<'_>, key: &str) -> Option<(Vec<i64>, Vec<i64>)> {
-    let reply = client.link.call(&["EVAL", BOTH, "2", key, &queue_of(key)]);
+    let reply = client.link.execute(&["EVAL", BOTH, "2", key, &queue_of(key)]);
     let Some(Reply::List(lists)) = reply else { return None };
     let ids =
         |list: &Reply, id: fn(&str) -> Option<i64>| list.list().iter().filter_map(|text| id(&text.text())).collect();

@@ -33,7 +33,7 @@ impl<'a> Link<'a> {
     }
 
     /// Sends a command and returns the reply; nothing if the connection ended without one.
-    pub fn call(&mut self, command: &[&str]) -> Option<Reply> {
+    pub fn execute(&mut self, command: &[&str]) -> Option<Reply> {
         let Some(mut words) = self.script.as_ref().and_then(|script| script.words(command)) else {
             return self.send(command);
         };
@@ -54,7 +54,7 @@ impl<'a> Link<'a> {
         let command: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let (mut port, mut asking) = (self.server()?, false);
         for _ in 0..16 {
-            let reply = self.call_at(port, asking, &command)?;
+            let reply = self.execute_at(port, asking, &command)?;
             let Reply::Error(text) = &reply else { return Some(reply) };
             let mut words = text.split(' ');
             let (code, address) = (words.next()?, words.nth(1));
@@ -110,7 +110,7 @@ impl<'a> Link<'a> {
         let Ok(mut conn) = Conn::to(port) else { return false };
         // An accepted connection may have no server behind it.
         conn.set_patience(Duration::from_millis(500));
-        if !matches!(conn.try_call(&["PING"]), Ok(Reply::Status(_))) {
+        if !matches!(conn.try_execute(&["PING"]), Ok(Reply::Status(_))) {
             return false;
         }
         conn.set_patience(PATIENCE);
@@ -123,15 +123,15 @@ impl<'a> Link<'a> {
         self.moves += 1;
     }
 
-    fn call_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
+    fn execute_at(&mut self, port: u16, asking: bool, command: &[&str]) -> Option<Reply> {
         if !self.connect(port) {
             self.leave();
             // Nothing was sent.
             return Some(Reply::Error("CLUSTERDOWN the server does not accept".into()));
         }
         let conn = self.conns.get_mut(&port)?;
-        let asked = if asking { conn.try_call(&["ASKING"]).map(|_| ()) } else { Ok(()) };
-        let reply = asked.and_then(|()| conn.try_call(command));
+        let asked = if asking { conn.try_execute(&["ASKING"]).map(|_| ()) } else { Ok(()) };
+        let reply = asked.and_then(|()| conn.try_execute(command));
         if reply.is_err() {
             self.conns.remove(&port);
             self.leave();

@@ -59,7 +59,7 @@ impl<'a> Client<'a> {
     /// The same for several keys.
     pub fn run_all(&mut self, keys: &[&str], action: Action, command: &[&str]) -> Outcome {
         let from = self.world.now();
-        let reply = self.link.call(command);
+        let reply = self.link.execute(command);
         let outcome = outcome_of_all(action, reply.as_ref(), keys.len());
         self.note_all(keys, action, 0, outcome, (from, from));
         outcome

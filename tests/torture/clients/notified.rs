@@ -14,7 +14,7 @@ struct Subscriber(Option<Conn>);
 impl Subscriber {
     fn of(port: u16, channel: &str) -> Self {
         let conn =
-            Conn::to(port).ok().and_then(|mut conn| conn.try_call(&["SUBSCRIBE", channel]).is_ok().then_some(conn));
+            Conn::to(port).ok().and_then(|mut conn| conn.try_execute(&["SUBSCRIBE", channel]).is_ok().then_some(conn));
         Self(conn)
     }
 
@@ -22,7 +22,7 @@ impl Subscriber {
     fn wait(&mut self, client: &Client<'_>, time: Duration) {
         let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
         // A message of an earlier attempt will do: asking too early does no harm.
-        if !conn.silent_for(time) && conn.try_read().is_err() {
+        if !conn.no_reply_within(time) && conn.try_read().is_err() {
             self.0 = None;
         }
     }
@@ -73,7 +73,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         let mut command = attempt.command(id, u64::try_from(left / 1_000).unwrap());
         command.extend(["NOTIFY".into(), channel.clone()]);
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        match client.link.call(&command) {
+        match client.link.execute(&command) {
             Some(Reply::Status(status)) if status == "WAITING" => {
                 has_waited = true;
                 if client.dice.percent(disappears) {

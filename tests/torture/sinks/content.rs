@@ -23,11 +23,11 @@ impl Content {
         let mut keys = BTreeMap::new();
         for db in DATABASES {
             conn.ok(&["SELECT", db]);
-            for key in conn.call(&["KEYS", "*"]).list() {
+            for key in conn.execute(&["KEYS", "*"]).list() {
                 let key = key.text();
                 let value = match conn.text(&["TYPE", &key]).as_str() {
-                    "zset" => conn.call(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
-                    _ => conn.call(&["GET", &key]),
+                    "zset" => conn.execute(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
+                    _ => conn.execute(&["GET", &key]),
                 };
                 let end = conn.int(&["PEXPIRETIME", &key]);
                 keys.insert((db.to_string(), key), (value, end));
@@ -99,7 +99,7 @@ pub fn reloaded(aof: &Path) -> Server {
 /// Waits until no child runs and the AOF, if there is one, is complete.
 pub fn until_aof_is_complete(conn: &mut Conn) {
     until("the AOF is complete", || {
-        let info = conn.call(&["INFO", "persistence"]);
+        let info = conn.execute(&["INFO", "persistence"]);
         let fields = ["aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress"];
         fields.iter().all(|name| info.line(name).as_deref() == Some("0")).then_some(())
     });

@@ -100,7 +100,7 @@ impl Scene<'_> {
             }
             Way::DuringRewrite => {
                 set(&mut conn, "rdb-key-save-delay", "1000");
-                conn.call(&["BGREWRITEAOF"]);
+                conn.execute(&["BGREWRITEAOF"]);
                 self.attach();
                 set(&mut conn, "rdb-key-save-delay", "0");
             }
@@ -115,7 +115,7 @@ impl Scene<'_> {
             Way::Continues => {
                 self.attach();
                 self.until_in_sync();
-                conn.call(&["CLIENT", "KILL", "TYPE", "replica"]);
+                conn.execute(&["CLIENT", "KILL", "TYPE", "replica"]);
                 self.wait_a_little();
             }
             Way::Failover => {
@@ -129,7 +129,7 @@ impl Scene<'_> {
                 let mut replica = self.replicas[0].conn();
                 replica.ok(&["REPLICAOF", "NO", "ONE"]);
                 // It has writes of its own, which are lost when it follows again.
-                replica.call(&["LOCK.ACQUIRE", "own", "PX", "60000"]);
+                replica.execute(&["LOCK.ACQUIRE", "own", "PX", "60000"]);
                 self.wait_a_little();
                 self.follow(&self.replicas[0]);
             }
@@ -156,9 +156,9 @@ impl Scene<'_> {
     fn two_channels(&self, conn: &mut Conn, are_on: bool) {
         let value = if are_on { "yes" } else { "no" };
         for name in TWO_CHANNELS {
-            conn.call(&["CONFIG", "SET", name, value]);
+            conn.execute(&["CONFIG", "SET", name, value]);
             for replica in &self.replicas {
-                replica.conn().call(&["CONFIG", "SET", name, value]);
+                replica.conn().execute(&["CONFIG", "SET", name, value]);
             }
         }
     }
@@ -170,7 +170,7 @@ impl Scene<'_> {
         let mut conn = self.master.conn();
         let are_two = TWO_CHANNELS
             .iter()
-            .any(|name| matches!(conn.call(&["CONFIG", "GET", name]).list(), [_, value] if value.text() == "yes"));
+            .any(|name| matches!(conn.execute(&["CONFIG", "GET", name]).list(), [_, value] if value.text() == "yes"));
         self.two_channels(&mut conn, are_two);
         if let Some(replica) = self.replicas.last() {
             self.follow(replica);
@@ -186,7 +186,7 @@ impl Scene<'_> {
         for replica in &self.replicas {
             let mut conn = replica.conn();
             until("the replica is in sync", || {
-                let info = conn.call(&["INFO", "replication"]);
+                let info = conn.execute(&["INFO", "replication"]);
                 let is_up = info.line("master_link_status")? == "up" && info.line("role")? == "slave";
                 is_up.then_some(())
             });
@@ -196,7 +196,7 @@ impl Scene<'_> {
     /// The way was really gone, by the log of the master.
     pub fn assert_it_was(&self, way: Way) {
         let mut conn = self.master.conn();
-        let has_two = TWO_CHANNELS.iter().any(|name| !conn.call(&["CONFIG", "GET", name]).list().is_empty());
+        let has_two = TWO_CHANNELS.iter().any(|name| !conn.execute(&["CONFIG", "GET", name]).list().is_empty());
         let said = match way {
             Way::Disk => "target: disk",
             Way::Diskless => "sockets",
@@ -248,7 +248,7 @@ impl Scene<'_> {
 /// A BGSAVE that takes some time.
 fn save_slowly(conn: &mut Conn) {
     set(conn, "rdb-key-save-delay", "2000");
-    conn.call(&["BGSAVE"]);
+    conn.execute(&["BGSAVE"]);
     set(conn, "rdb-key-save-delay", "0");
 }
 

@@ -74,7 +74,7 @@ const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal 
 pub fn execute(port: u16, command: &[&str]) -> Option<Reply> {
     let mut conn = Conn::to(port).ok()?;
     conn.set_patience(Duration::from_millis(2_500));
-    conn.try_call(command).ok()
+    conn.try_execute(command).ok()
 }
 
 /// A field of INFO.
@@ -103,8 +103,8 @@ pub fn assert_work_goes_on(world: &World, keys: &[String]) {
             }
         };
         let token = granted.unwrap_or_else(|| {
-            panic!("{key} can no longer be granted: {:?}", client.link.call(&["GET", key.as_str()]))
+            panic!("{key} can no longer be granted: {:?}", client.link.execute(&["GET", key.as_str()]))
         });
-        client.link.call(&["LOCK.RELEASE", key, &token.to_string()]);
+        client.link.execute(&["LOCK.RELEASE", key, &token.to_string()]);
     }
 }

@@ -91,18 +91,18 @@ fn margin_and_retention_have_bounds_too() {
                 let terms = if text == "margin" { [n, "60000"] } else { ["1000", n] };
                 for command in ["LOCK.ACQUIRE k PX 1000", "LOCK.RECOVER k PX 1000", "LOCK.EXTEND k 7 PX 1000"] {
                     let words: Vec<&str> = command.split(' ').collect();
-                    let reply = conn.call(&way.args(&words, terms[0], terms[1]));
+                    let reply = conn.execute(&way.args(&words, terms[0], terms[1]));
                     assert_eq!(reply, Reply::Error(error.into()), "{command}, {text} {n:?}");
                 }
                 if text == "margin" {
-                    let reply = conn.call(&way.args(&["LOCK.CHECK", "k", "7"], n, "60000"));
+                    let reply = conn.execute(&way.args(&["LOCK.CHECK", "k", "7"], n, "60000"));
                     assert_eq!(reply, Reply::Error(error.into()), "LOCK.CHECK, margin {n:?}");
                 }
             }
             for n in ["0".to_string(), "00060000".into(), most.to_string()] {
                 let n = if text == "margin" && n == "00060000" { "0001000".into() } else { n };
                 let terms = if text == "margin" { [&*n, "60000"] } else { ["1000", &*n] };
-                conn.call(&["DEL", "k"]);
+                conn.execute(&["DEL", "k"]);
                 let token = conn.int(&way.args(&["LOCK.ACQUIRE", "k", "PX", "1000"], terms[0], terms[1]));
                 assert_eq!(conn.int(&way.usual(&["LOCK.RELEASE", "k", &token.to_string()])), 1, "{text} {n}");
             }
@@ -138,19 +138,19 @@ fn module_features_need_the_module_and_wait_0_does_not_wait() {
             ("SHARED", "LOCK.ACQUIRE k PX 1000 Shared"),
             ("LIMIT", "LOCK.ACQUIRE k LIMIT 3 PX 1000"),
         ] {
-            let reply = way.call(&mut conn, command);
+            let reply = way.execute(&mut conn, command);
             assert!(reply.error().starts_with(&format!("ERR {name} needs the lock module")), "{command}: {reply:?}");
         }
-        let reply = conn.call(&way.raw("lock_release", &["k", "k:queue:{k}", "other"], &["7"]));
+        let reply = conn.execute(&way.raw("lock_release", &["k", "k:queue:{k}", "other"], &["7"]));
         assert!(reply.error().starts_with("ERR this function takes a lock and its queue"), "{reply:?}");
         assert_eq!(conn.int(&["DBSIZE"]), 0);
-        let token = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 WAIT 0").int();
-        assert!(way.call(&mut conn, "LOCK.ACQUIRE k wait 0 PX 1000").is_nil());
-        assert_eq!(way.call(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
+        let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 WAIT 0").int();
+        assert!(way.execute(&mut conn, "LOCK.ACQUIRE k wait 0 PX 1000").is_nil());
+        assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     }
     let client::Way::Script(sha) = &ways[0] else { panic!("the script is always there") };
     for args in [&[][..], &["lock_steal"], &["LOCK.RELEASE", "1000", "60000", "7"], &["lock_"]] {
-        let reply = conn.call(&[&["EVALSHA", sha, "1", "k"], args].concat());
+        let reply = conn.execute(&[&["EVALSHA", sha, "1", "k"], args].concat());
         assert!(reply.error().starts_with("ERR function is not lock_acquire"), "{args:?}: {reply:?}");
     }
 }

@@ -17,9 +17,9 @@ fn writes(token: i64) -> [String; 5] {
 
 /// Two locks, one of them expired; the token of the other.
 fn two_locks(conn: &mut Conn, way: &Way) -> i64 {
-    conn.call(&["DEL", "held", "over", "free"]);
+    conn.execute(&["DEL", "held", "over", "free"]);
     conn.ok(&["SET", "over", "1763710031.4829131763710000482913 alice"]);
-    way.call(conn, "LOCK.ACQUIRE held PX 60000").int()
+    way.execute(conn, "LOCK.ACQUIRE held PX 60000").int()
 }
 
 fn begins_with(reply: &Reply, word: &str) -> bool {
@@ -34,11 +34,11 @@ fn a_replica_refuses_to_write_and_checks() {
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
         let before = Snapshot::take(&mut conn, "held");
         for command in writes(token) {
-            let reply = way.call(&mut conn, &command);
+            let reply = way.execute(&mut conn, &command);
             assert!(begins_with(&reply, "READONLY"), "{command}, {way:?}: {reply:?}");
         }
         assert_eq!(Snapshot::take(&mut conn, "held"), before);
-        let left = way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int();
+        let left = way.execute(&mut conn, &format!("LOCK.CHECK held {token}")).int();
         assert!((50_000..=60_000).contains(&left), "{left}");
         conn.ok(&["REPLICAOF", "NO", "ONE"]);
     }
@@ -53,18 +53,18 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
         let before = Snapshot::take(&mut conn, "over");
         let [free, over, recover, extend, release] = writes(token);
         for command in [free, over, recover] {
-            let reply = way.call(&mut conn, &command);
+            let reply = way.execute(&mut conn, &command);
             assert!(begins_with(&reply, "OOM"), "{command}, {way:?}: {reply:?}");
         }
         assert_eq!(Snapshot::take(&mut conn, "over"), before);
-        let extended = way.call(&mut conn, &extend);
+        let extended = way.execute(&mut conn, &extend);
         match way {
             Way::Function => assert_eq!(extended, Reply::Int(1)),
             // It has no way to ask for memory.
             Way::Script(_) => assert!(begins_with(&extended, "OOM"), "{extended:?}"),
         }
-        assert!(way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
-        assert_eq!(way.call(&mut conn, &release), Reply::Int(1));
+        assert!(way.execute(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
+        assert_eq!(way.execute(&mut conn, &release), Reply::Int(1));
         conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 }
@@ -81,11 +81,11 @@ fn a_master_that_misses_replicas_refuses_all_writes() {
         conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
         let before = Snapshot::take(&mut conn, "held");
         for command in writes(token) {
-            let reply = way.call(&mut conn, &command);
+            let reply = way.execute(&mut conn, &command);
             assert!(begins_with(&reply, "NOREPLICAS"), "{command}, {way:?}: {reply:?}");
         }
         assert_eq!(Snapshot::take(&mut conn, "held"), before);
-        assert!(way.call(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
+        assert!(way.execute(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
         conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     }
 }
@@ -103,12 +103,12 @@ fn wrongtype_comes_after_bad_input() {
             "LOCK.RELEASE list 7",
             "LOCK.CHECK list 1763710000482913",
         ] {
-            assert_eq!(way.call(&mut conn, command).error(), wrong_type, "{command}, {way:?}");
+            assert_eq!(way.execute(&mut conn, command).error(), wrong_type, "{command}, {way:?}");
         }
         for command in
             ["LOCK.ACQUIRE list PX 0", "LOCK.EXTEND list x PX 1000", "LOCK.RELEASE list x", "LOCK.CHECK list x"]
         {
-            assert!(way.call(&mut conn, command).error().starts_with("ERR "), "{command}, {way:?}");
+            assert!(way.execute(&mut conn, command).error().starts_with("ERR "), "{command}, {way:?}");
         }
     }
 }

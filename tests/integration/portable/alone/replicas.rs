@@ -7,13 +7,13 @@ use testkit::{skipped, Conn, Reply, Server};
 
 /// Every kind of write, in one way: taken, extended, taken over, released.
 fn writes(conn: &mut Conn, way: &Way) {
-    let token = way.call(conn, "LOCK.ACQUIRE a PX 60000 ID 7 OWNER alice").int();
-    assert!(way.call(conn, "LOCK.ACQUIRE a PX 60000").is_nil());
-    assert_eq!(way.call(conn, &format!("LOCK.EXTEND a {token} EX 600")), Reply::Int(1));
+    let token = way.execute(conn, "LOCK.ACQUIRE a PX 60000 ID 7 OWNER alice").int();
+    assert!(way.execute(conn, "LOCK.ACQUIRE a PX 60000").is_nil());
+    assert_eq!(way.execute(conn, &format!("LOCK.EXTEND a {token} EX 600")), Reply::Int(1));
     conn.ok(&["SET", "b", "1763710031.482913"]);
-    assert_eq!(way.call(conn, "LOCK.RECOVER b PX 60000").list().len(), 4);
-    let token = way.call(conn, "LOCK.ACQUIRE c PX 60000").int();
-    assert_eq!(way.call(conn, &format!("LOCK.RELEASE c {token}")), Reply::Int(1));
+    assert_eq!(way.execute(conn, "LOCK.RECOVER b PX 60000").list().len(), 4);
+    let token = way.execute(conn, "LOCK.ACQUIRE c PX 60000").int();
+    assert_eq!(way.execute(conn, &format!("LOCK.RELEASE c {token}")), Reply::Int(1));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn only_effects_of_writes_are_replicated() {
         let is_plain = |words: &[String]| words.iter().all(|word| !["NX", "XX", "GET"].contains(&&**word));
         assert!(commands.iter().all(|words| is_plain(words)), "no condition of the master's: {commands:?}");
         for command in ["LOCK.ACQUIRE a PX 1", "LOCK.RECOVER a PX 1", "LOCK.EXTEND a 7 PX 1", "LOCK.RELEASE a 7"] {
-            way.call(&mut conn, command);
+            way.execute(&mut conn, command);
         }
         assert_eq!(stream.take(), Vec::<Vec<String>>::new(), "{way:?}");
         conn.ok(&["FLUSHALL"]);
@@ -69,22 +69,22 @@ fn a_new_master_knows_the_holder_and_has_the_library() {
     let (mut conn, mut there) = (master.conn(), replica.conn());
     let ways = load(&mut conn);
     let tokens: Vec<i64> =
-        ways.iter().map(|way| way.call(&mut conn, &format!("LOCK.ACQUIRE {} PX 60000", key(way))).int()).collect();
+        ways.iter().map(|way| way.execute(&mut conn, &format!("LOCK.ACQUIRE {} PX 60000", key(way))).int()).collect();
     master.wait_offset(&replica);
     if !conn.is_before_7() {
         // From 7.0 on each server has its own scripts; a client loads the script when it gets NOSCRIPT.
-        assert!(ways[0].call(&mut there, "LOCK.CHECK script 7").error().starts_with("NOSCRIPT"));
+        assert!(ways[0].execute(&mut there, "LOCK.CHECK script 7").error().starts_with("NOSCRIPT"));
         there.text(&["SCRIPT", "LOAD", &client::script()]);
     }
     for (way, token) in ways.iter().zip(&tokens) {
-        let left = way.call(&mut there, &format!("LOCK.CHECK {} {token}", key(way))).int();
+        let left = way.execute(&mut there, &format!("LOCK.CHECK {} {token}", key(way))).int();
         assert!((50_000..=60_000).contains(&left), "{way:?}: {left}");
     }
     there.ok(&["REPLICAOF", "NO", "ONE"]);
     for (way, token) in ways.iter().zip(&tokens) {
-        assert!(way.call(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).is_nil());
-        assert_eq!(way.call(&mut there, &format!("LOCK.RELEASE {} {token}", key(way))), Reply::Int(1));
-        assert!(way.call(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).int() > *token);
+        assert!(way.execute(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).is_nil());
+        assert_eq!(way.execute(&mut there, &format!("LOCK.RELEASE {} {token}", key(way))), Reply::Int(1));
+        assert!(way.execute(&mut there, &format!("LOCK.ACQUIRE {} PX 1000", key(way))).int() > *token);
     }
 }
 

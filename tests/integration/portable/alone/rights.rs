@@ -24,7 +24,7 @@ fn signed_in(server: &Server, name: &str) -> Conn {
 fn errors(conn: &mut Conn, way: &Way) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |command: &str| {
-        let reply = way.call(conn, command);
+        let reply = way.execute(conn, command);
         if let Reply::Error(text) = &reply {
             errors.push(text.clone());
         }
@@ -60,7 +60,7 @@ fn the_documented_rights_are_minimal() {
         let mut user = signed_in(&server, &rule[2]);
         let errors_of_all = errors(&mut user, &way);
         assert!(errors_of_all.is_empty(), "{errors_of_all:?}");
-        assert_eq!(conn.call(&["EXISTS", "lock:free", "lock:held"]), Reply::Int(0));
+        assert_eq!(conn.execute(&["EXISTS", "lock:free", "lock:held"]), Reply::Int(0));
         let needed: Vec<_> = rule.iter().filter(|word| word.starts_with('+') && *word != "+pexpireat").collect();
         assert_eq!(needed.len(), 6, "{rule:?}");
         for right in needed {
@@ -71,7 +71,7 @@ fn the_documented_rights_are_minimal() {
             assert!(refused.iter().all(|text| text.starts_with("NOPERM ")), "{way:?} without {right}: {refused:?}");
             conn.ok(&["ACL", "SETUSER", &rule[2], right]);
         }
-        let reply = way.call(&mut user, "LOCK.ACQUIRE other PX 1000");
+        let reply = way.execute(&mut user, "LOCK.ACQUIRE other PX 1000");
         assert!(reply.error().starts_with("NOPERM "), "{way:?}: {reply:?}");
         assert_eq!(conn.int(&["EXISTS", "other"]), 0);
     }

@@ -38,7 +38,7 @@ fn every_state_decides_as_the_table_says_in_resp3() {
 fn run_table(resp3: bool) {
     let (_server, mut conn) = Server::with().without_module().connected();
     if resp3 {
-        conn.call(&["HELLO", "3"]).field("proto");
+        conn.execute(&["HELLO", "3"]).field("proto");
     }
     let (fixture, mut cells) = (Fixture::load(), 0);
     let ways = load(&mut conn);
@@ -80,7 +80,7 @@ fn a_value_is_read_as_the_fixture_says() {
             for expiry in [false, true] {
                 set(&mut conn, &case.text, expiry);
                 let is_over = case.timestamp_us <= now_us(&mut conn);
-                let reply = way.call(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS");
+                let reply = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS");
                 let Some(details) = details(&reply, is_over, &case.text) else { continue };
                 assert_eq!(details[2], Reply::Int(case.token), "{}", case.text);
                 let owner = case.owner.as_ref().map_or(Reply::Nil, |owner| Reply::Text(owner.clone().into()));
@@ -91,22 +91,22 @@ fn a_value_is_read_as_the_fixture_says() {
         for (text, timestamp_us) in &fixture.others {
             set(&mut conn, text, false);
             let now = now_us(&mut conn);
-            let reply = way.call(&mut conn, "LOCK.RECOVER k PX 1000");
+            let reply = way.execute(&mut conn, "LOCK.RECOVER k PX 1000");
             if let Some(details) = details(&reply, *timestamp_us <= now, text) {
                 let overdue_us = details[1].int() * 1000;
                 assert!((now - timestamp_us - 1000..now - timestamp_us + 10_000_000).contains(&overdue_us), "{text}");
                 assert_eq!(details[2..], [Reply::Nil, Reply::Nil], "{text}");
             }
             set(&mut conn, text, true);
-            assert!(way.call(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "{text} with a native expiry");
+            assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "{text} with a native expiry");
         }
         for (texts, expiry) in [(&fixture.foreign.always, false), (&fixture.foreign.with_native_expiry, true)] {
             for text in texts {
                 set(&mut conn, text, expiry);
                 for command in ["LOCK.ACQUIRE k PX 1000", "LOCK.ACQUIRE k PX 1000 ID 0", "LOCK.RECOVER k PX 1000"] {
-                    assert!(way.call(&mut conn, command).is_nil(), "{command}: {text:?}");
+                    assert!(way.execute(&mut conn, command).is_nil(), "{command}: {text:?}");
                 }
-                assert_eq!(conn.call(&["GET", "k"]), Reply::Text(text.clone().into()), "nobody changes it");
+                assert_eq!(conn.execute(&["GET", "k"]), Reply::Text(text.clone().into()), "nobody changes it");
             }
         }
     }

@@ -114,7 +114,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_queue() {
 fn an_unclaimed_grant_leaves_its_predecessor_to_the_next() {
     with_a_clock(|clocked| {
         let (_hung, _live) = (clocked.place.subscriber("hung"), clocked.place.subscriber("live"));
-        let held = clocked.place.call("LOCK.ACQUIRE k PX 1000 OWNER alice").int();
+        let held = clocked.place.execute("LOCK.ACQUIRE k PX 1000 OWNER alice").int();
         clocked.place.waits(2, "hung", "");
         clocked.place.waits(3, "live", "");
         clocked.pass(2_000_000);

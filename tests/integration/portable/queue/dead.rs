@@ -58,7 +58,7 @@ fn a_caller_that_may_not_publish_notifies_nobody_and_is_not_refused() {
         let mut mute = place.server.conn();
         mute.ok(&["AUTH", "mute", "secret"]);
         let command = place.way.queued(&format!("LOCK.RELEASE k {token}"));
-        assert_eq!(mute.call(&command), Reply::Int(1));
+        assert_eq!(mute.execute(&command), Reply::Int(1));
         assert_eq!(place.queue(), ["2"]);
         live.received_nothing(&mut place.conn, "live");
         place.is_granted(2, "live", "");

@@ -25,15 +25,15 @@ fn a_wrong_queue_is_refused_and_changes_nothing() {
                 ("lock_cancel", &["ID", "7", "NOTIFY", "c"]),
                 ("lock_info", &[]),
             ] {
-                let reply = place.conn.call(&place.way.raw(name, keys, rest));
+                let reply = place.conn.execute(&place.way.raw(name, keys, rest));
                 assert!(reply.error().starts_with(error), "{name} {keys:?}: {reply:?}");
             }
         }
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
-        assert!(place.call("LOCK.ACQUIRE a{x}b PX 1000").int() > 0, "the queue of a key with a hash tag");
+        assert!(place.execute("LOCK.ACQUIRE a{x}b PX 1000").int() > 0, "the queue of a key with a hash tag");
         place.conn.int(&["RPUSH", QUEUE, "x"]);
         for command in ["LOCK.ACQUIRE k PX 1000", "LOCK.ACQUIRE k PX 1000 ID 7 WAIT 9 NOTIFY c", "LOCK.RELEASE k 7"] {
-            assert!(place.call(command).error().starts_with("WRONGTYPE "), "{command}");
+            assert!(place.execute(command).error().starts_with("WRONGTYPE "), "{command}");
         }
         assert_eq!(place.conn.int(&["EXISTS", "k"]), 0);
     });
@@ -45,7 +45,7 @@ fn its_names_and_members_are_those_of_the_fixture() {
     in_each_way(|place| {
         for (lock, queue) in &format.name {
             let keys = [lock.as_str(), if queue.is_empty() { "k" } else { queue }];
-            let reply = place.conn.call(&place.way.raw("lock_acquire", &keys, &["PX", "1000"]));
+            let reply = place.conn.execute(&place.way.raw("lock_acquire", &keys, &["PX", "1000"]));
             if queue.is_empty() {
                 assert!(reply.error().starts_with("ERR key has a brace but no hash tag"), "{lock}: {reply:?}");
             } else {
@@ -54,12 +54,12 @@ fn its_names_and_members_are_those_of_the_fixture() {
         }
         for (options, member) in &format.member {
             place.conn.ok(&["SET", "k", "secret"]);
-            let reply = place.call(&format!("LOCK.ACQUIRE k PX 1000 WAIT 9000 {options}"));
+            let reply = place.execute(&format!("LOCK.ACQUIRE k PX 1000 WAIT 9000 {options}"));
             if options.contains("SNOTIFY") && place.conn.is_before_7() {
                 assert!(reply.error().starts_with("ERR SNOTIFY needs Redis 7.0"), "{reply:?}");
                 continue;
             }
-            let members = place.conn.call(&["ZRANGE", QUEUE, "0", "-1"]);
+            let members = place.conn.execute(&["ZRANGE", QUEUE, "0", "-1"]);
             assert_eq!(members, Reply::List(vec![Reply::Text(member.clone().into_bytes())]), "{options}: {reply:?}");
             place.conn.int(&["DEL", QUEUE]);
         }
@@ -87,13 +87,13 @@ fn bad_options_are_named() {
             ("LOCK.CANCEL k ID 7 OWNER bob", "ERR syntax error"),
             ("LOCK.CANCEL k NOTIFY c", "ERR syntax error: NOTIFY needs ID"),
         ] {
-            let reply = place.call(command);
+            let reply = place.execute(command);
             assert!(reply.error().starts_with(error), "{command}: {reply:?}");
         }
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
         // Without the queue these options are those of the module.
         for name in ["SHARED", "LIMIT 3", "NOTIFY c"] {
-            let reply = place.way.call(&mut place.conn, &format!("LOCK.ACQUIRE k PX 1000 {name}"));
+            let reply = place.way.execute(&mut place.conn, &format!("LOCK.ACQUIRE k PX 1000 {name}"));
             assert!(reply.error().contains("needs the lock module, or the queue as a second key"), "{reply:?}");
         }
     });
@@ -113,12 +113,12 @@ fn a_queue_has_at_most_100000_attempts_and_64_skipped_channels() {
         let reply = place.ask(2, "c", "");
         assert_eq!(reply.error(), "BUSYLOCKS 100000 attempts already wait in the queue of this lock");
         place.waits(100, "c", "");
-        assert_eq!(place.call("LOCK.CANCEL k ID 100 NOTIFY c"), Reply::Int(1));
+        assert_eq!(place.execute("LOCK.CANCEL k ID 100 NOTIFY c"), Reply::Int(1));
         place.waits(2, "c", "");
         for channel in 0..70 {
             place.conn.int(&["ZADD", QUEUE, "-inf", &format!(" skipped-{channel}")]);
         }
-        assert_eq!(place.call("LOCK.CANCEL k ID 101 NOTIFY c"), Reply::Int(1));
+        assert_eq!(place.execute("LOCK.CANCEL k ID 101 NOTIFY c"), Reply::Int(1));
         assert_eq!(place.skipped().len(), 64);
     });
 }
@@ -128,10 +128,10 @@ fn the_queue_lives_as_long_as_its_longest_wait() {
     with_a_clock(|clocked| {
         clocked.place.is_granted(1, "c", "");
         let ttl = |clocked: &mut super::Clocked| clocked.place.conn.int(&["PTTL", QUEUE]);
-        clocked.place.call("LOCK.ACQUIRE k PX 1000 WAIT 30000 ID 2 NOTIFY c");
+        clocked.place.execute("LOCK.ACQUIRE k PX 1000 WAIT 30000 ID 2 NOTIFY c");
         assert_eq!(ttl(clocked), 30_000);
-        clocked.place.call("LOCK.ACQUIRE k PX 1000 WAIT 3600000 ID 3 NOTIFY c");
-        clocked.place.call("LOCK.ACQUIRE k PX 1000 WAIT 5 ID 4 NOTIFY c");
+        clocked.place.execute("LOCK.ACQUIRE k PX 1000 WAIT 3600000 ID 3 NOTIFY c");
+        clocked.place.execute("LOCK.ACQUIRE k PX 1000 WAIT 5 ID 4 NOTIFY c");
         assert_eq!(ttl(clocked), 3_600_000);
         clocked.pass(4_000_000_000);
         assert_eq!(clocked.place.conn.int(&["EXISTS", QUEUE]), 0);
@@ -156,7 +156,7 @@ fn the_documented_rights_are_minimal() {
         assert!(needed.len() > 12, "{line}");
         let errors = |taken: Option<&str>, conn: &mut testkit::Conn| {
             conn.ok(&["FLUSHALL"]);
-            conn.call(&["ACL", "DELUSER", rule[2]]);
+            conn.execute(&["ACL", "DELUSER", rule[2]]);
             conn.ok(&rule);
             if let Some(right) = taken {
                 conn.ok(&["ACL", "SETUSER", rule[2], &right.replace('+', "-")]);
@@ -182,7 +182,7 @@ fn the_documented_rights_are_minimal() {
 fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |args: Vec<String>| {
-        let reply = user.call(&args);
+        let reply = user.execute(&args);
         if let Reply::Error(text) = &reply {
             errors.push(text.clone());
         }
@@ -191,26 +191,26 @@ fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> 
     let token = |reply: &Reply| if let Reply::Int(token) = reply { *token } else { 7 };
     for how in ["", " SHARED"] {
         let acquire = |id: u32| format!("LOCK.ACQUIRE lock:k PX 60000 WAIT 60000 ID {id} NOTIFY serverlock:c{how}");
-        conn.call(&["SET", "lock:k", "1763710031"]);
+        conn.execute(&["SET", "lock:k", "1763710031"]);
         let first = token(&send(way.queued(&acquire(1))));
         send(way.queued(&format!("LOCK.EXTEND lock:k {first} PX 30000")));
-        conn.call(&["PERSIST", "lock:k"]);
+        conn.execute(&["PERSIST", "lock:k"]);
         let mut forever = way.queued(&format!("LOCK.EXTEND lock:k {first} PX 30000"));
         let at = forever.iter().position(|word| word == "60000").unwrap();
         forever[at] = "-1".into();
-        conn.call(&["PEXPIRE", "lock:k", "100000"]);
+        conn.execute(&["PEXPIRE", "lock:k", "100000"]);
         send(forever);
         send(way.queued(&format!("LOCK.CHECK lock:k {first}")));
         send(way.queued("LOCK.ACQUIRE lock:k PX 60000 WAIT 60000 ID 2 NOTIFY serverlock:c"));
         send(way.queued("LOCK.ACQUIRE lock:k PX 60000 WAIT 60000 ID 3 NOTIFY serverlock:d"));
         send(way.queued("LOCK.INFO lock:k"));
         for channel in 0..70 {
-            conn.call(&["ZADD", "lock:k:queue:{lock:k}", "-inf", &format!(" {channel}")]);
+            conn.execute(&["ZADD", "lock:k:queue:{lock:k}", "-inf", &format!(" {channel}")]);
         }
         send(way.queued("LOCK.CANCEL lock:k ID 2 NOTIFY serverlock:c"));
         send(way.queued(&format!("LOCK.RELEASE lock:k {first}")));
         send(way.queued("LOCK.CANCEL lock:k ID 3 NOTIFY serverlock:d"));
-        conn.call(&["DEL", "lock:k"]);
+        conn.execute(&["DEL", "lock:k"]);
     }
     errors
 }
@@ -221,25 +221,25 @@ fn a_function_uses_the_loaded_modules_commands_and_not_its_own_queue() {
     let Some(way) = load(&mut conn).into_iter().find(|way| matches!(way, Way::Function)) else { return };
     let acquire = |id: u32| format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY c");
     let mut subscriber = server.conn();
-    subscriber.call(&["SUBSCRIBE", "c"]);
+    subscriber.execute(&["SUBSCRIBE", "c"]);
     let first = conn.int(&way.queued(&acquire(1)));
-    conn.call(&way.queued(&acquire(2)));
-    let queue = conn.call(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
+    conn.execute(&way.queued(&acquire(2)));
+    let queue = conn.execute(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
     conn.ok(&["MODULE", "LOAD", testkit::module().to_str().unwrap()]);
     // The attempt that waited in the key moves to the queue of the module with its next copy.
     until("the functions find the module", || {
-        (conn.call(&way.queued(&acquire(2))) == Reply::Status("WAITING".into())).then_some(())
+        (conn.execute(&way.queued(&acquire(2))) == Reply::Status("WAITING".into())).then_some(())
     });
-    assert_eq!(conn.call(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]), queue);
-    assert_eq!(conn.call(&way.queued("LOCK.INFO k")).field("waiters"), Reply::Int(1));
-    assert_eq!(conn.call(&way.queued(&format!("LOCK.RELEASE k {first}"))), Reply::Int(1));
+    assert_eq!(conn.execute(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]), queue);
+    assert_eq!(conn.execute(&way.queued("LOCK.INFO k")).field("waiters"), Reply::Int(1));
+    assert_eq!(conn.execute(&way.queued(&format!("LOCK.RELEASE k {first}"))), Reply::Int(1));
     assert_eq!(subscriber.read().list()[2].text(), "granted 2 k");
     let second = conn.int(&way.queued(&acquire(2)));
-    assert_eq!(conn.call(&way.queued("LOCK.CANCEL k ID 2 NOTIFY c")), Reply::Int(1));
-    assert_eq!(conn.call(&way.queued(&format!("LOCK.CHECK k {second}"))), Reply::Int(0));
+    assert_eq!(conn.execute(&way.queued("LOCK.CANCEL k ID 2 NOTIFY c")), Reply::Int(1));
+    assert_eq!(conn.execute(&way.queued(&format!("LOCK.CHECK k {second}"))), Reply::Int(0));
     let token = conn.int(&way.all("ACQUIRE", &["{x}a", "{x}b"], "PX 60000"));
-    assert_eq!(conn.call(&way.all("EXTEND", &["{x}a", "{x}b"], &format!("{token} PX 60000"))), Reply::Int(1));
-    assert_eq!(conn.call(&way.all("RELEASE", &["{x}a", "{x}b"], &token.to_string())), Reply::Int(2));
+    assert_eq!(conn.execute(&way.all("EXTEND", &["{x}a", "{x}b"], &format!("{token} PX 60000"))), Reply::Int(1));
+    assert_eq!(conn.execute(&way.all("RELEASE", &["{x}a", "{x}b"], &token.to_string())), Reply::Int(2));
     for (command, calls) in [("cancel", 1), ("info", 1), ("macquire", 1), ("mextend", 1), ("mrelease", 1)] {
         assert_eq!(conn.calls(&format!("lock.{command}")), calls, "LOCK.{command}");
     }

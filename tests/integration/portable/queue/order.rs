@@ -36,9 +36,9 @@ fn nobody_overtakes_a_notified_attempt_or_the_queue() {
         place.release(token);
         subscriber.receives("granted 2 k");
         // The lock is free, and only attempt 2 gets it.
-        assert!(place.call("LOCK.ACQUIRE k PX 1000").is_nil());
-        assert!(place.call("LOCK.ACQUIRE k PX 1000 ID 9").is_nil());
-        assert!(place.call("LOCK.RECOVER k PX 1000").is_nil());
+        assert!(place.execute("LOCK.ACQUIRE k PX 1000").is_nil());
+        assert!(place.execute("LOCK.ACQUIRE k PX 1000 ID 9").is_nil());
+        assert!(place.execute("LOCK.RECOVER k PX 1000").is_nil());
         place.waits(3, "c", "");
         place.waits(4, "c", "");
         assert_eq!(place.queue(), ["2!", "3", "4"]);
@@ -67,7 +67,7 @@ fn an_attempt_that_asks_again_keeps_its_place_and_its_grant() {
 fn an_expired_lock_goes_to_the_first_with_its_predecessor() {
     with_a_clock(|clocked| {
         let _subscriber = clocked.place.subscriber("c");
-        let held = clocked.place.call("LOCK.ACQUIRE k PX 3000 OWNER alice").int();
+        let held = clocked.place.execute("LOCK.ACQUIRE k PX 3000 OWNER alice").int();
         // Lease and margin: it can come free by itself in four seconds, and then in one.
         assert_eq!(clocked.place.waits(1, "c", "DETAILS"), 4_000);
         assert_eq!(clocked.place.waits(2, "c", ""), 2_000, "the second looks after the first");
@@ -95,7 +95,7 @@ fn a_lock_deleted_by_others_goes_to_the_first_waiter() {
         place.waits(4, "c", "");
         subscriber.receives("granted 3 k");
         assert_eq!(place.queue(), ["3!", "4"]);
-        assert_eq!(place.call(&format!("LOCK.RELEASE k {token}")), Reply::Int(0));
+        assert_eq!(place.execute(&format!("LOCK.RELEASE k {token}")), Reply::Int(0));
         place.is_granted(3, "c", "");
     });
 }
@@ -109,17 +109,17 @@ fn cancel_ends_a_wait_a_notified_attempt_and_a_hold() {
             place.waits(id, "c", "");
         }
         let cancel = |id: u32| format!("LOCK.CANCEL k ID {id} NOTIFY c");
-        assert_eq!(place.call(&cancel(9)), Reply::Int(0));
-        assert_eq!(place.call(&cancel(2)), Reply::Int(1));
+        assert_eq!(place.execute(&cancel(9)), Reply::Int(0));
+        assert_eq!(place.execute(&cancel(2)), Reply::Int(1));
         subscriber.receives("cancelled 2 k");
-        assert_eq!(place.call(&cancel(2)), Reply::Int(0));
+        assert_eq!(place.execute(&cancel(2)), Reply::Int(0));
         // The holder: the next is notified. Then that one, and the last.
-        assert_eq!(place.call(&cancel(1)), Reply::Int(1));
+        assert_eq!(place.execute(&cancel(1)), Reply::Int(1));
         subscriber.receives("granted 3 k");
-        assert_eq!(place.call(&cancel(3)), Reply::Int(1));
+        assert_eq!(place.execute(&cancel(3)), Reply::Int(1));
         subscriber.receives("cancelled 3 k");
         subscriber.receives("granted 4 k");
-        assert_eq!(place.call(&cancel(4)), Reply::Int(1));
+        assert_eq!(place.execute(&cancel(4)), Reply::Int(1));
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
     });
 }
@@ -128,10 +128,10 @@ fn cancel_ends_a_wait_a_notified_attempt_and_a_hold() {
 fn wait_0_and_commands_without_notify_never_join_the_queue() {
     in_each_way(|place| {
         place.is_granted(1, "c", "");
-        assert!(place.call("LOCK.ACQUIRE k PX 1000 WAIT 0 ID 2 NOTIFY c").is_nil());
-        assert!(place.call("LOCK.ACQUIRE k PX 1000 WAIT 0").is_nil());
+        assert!(place.execute("LOCK.ACQUIRE k PX 1000 WAIT 0 ID 2 NOTIFY c").is_nil());
+        assert!(place.execute("LOCK.ACQUIRE k PX 1000 WAIT 0").is_nil());
         assert_eq!(place.conn.int(&["EXISTS", QUEUE]), 0);
-        let reply = place.call("LOCK.ACQUIRE k PX 1000 WAIT 1 ID 2");
+        let reply = place.execute("LOCK.ACQUIRE k PX 1000 WAIT 1 ID 2");
         assert_eq!(reply.error(), "ERR WAIT needs the lock module, or NOTIFY");
     });
 }
@@ -156,7 +156,7 @@ fn info_has_the_fields_of_the_command() {
             "oldest-wait-ms",
         ];
         let _subscriber = clocked.place.subscriber("c");
-        let reply = clocked.place.call("LOCK.INFO k");
+        let reply = clocked.place.execute("LOCK.INFO k");
         let found: Vec<String> = reply.list().iter().step_by(2).map(Reply::text).collect();
         assert_eq!(found, names);
         let nil_but = |expected: &[(&str, Reply)], reply: &Reply| {
@@ -168,11 +168,11 @@ fn info_has_the_fields_of_the_command() {
         let text = |text: &str| Reply::Text(text.as_bytes().to_vec());
         nil_but(&[("state", text("free")), ("free-in-ms", Reply::Int(0)), ("waiters", Reply::Int(0))], &reply);
 
-        let token = clocked.place.call("LOCK.ACQUIRE k PX 3000 ID 7 OWNER alice").int();
+        let token = clocked.place.execute("LOCK.ACQUIRE k PX 3000 ID 7 OWNER alice").int();
         clocked.place.waits(8, "c", "");
         clocked.pass(1_500_000);
         clocked.place.waits(9, "c", "");
-        let held = clocked.place.call("LOCK.INFO k");
+        let held = clocked.place.execute("LOCK.INFO k");
         let timestamp = text("1790000004.123457");
         let holder =
             [("token", Reply::Int(token)), ("id", text("7")), ("owner", text("alice")), ("timestamp", timestamp)];
@@ -196,10 +196,10 @@ fn info_has_the_fields_of_the_command() {
             ("waiters", Reply::Int(2)),
             ("oldest-wait-ms", Reply::Int(4_500)),
         ]);
-        nil_but(&expected, &clocked.place.call("LOCK.INFO k"));
+        nil_but(&expected, &clocked.place.execute("LOCK.INFO k"));
 
         clocked.place.conn.ok(&["SET", "k", "secret", "PX", "9000"]);
-        let foreign = clocked.place.call("LOCK.INFO k");
+        let foreign = clocked.place.execute("LOCK.INFO k");
         assert_eq!((foreign.field("state"), foreign.field("free-in-ms")), (text("foreign"), Reply::Int(9_000)));
     });
 }

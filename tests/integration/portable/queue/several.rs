@@ -6,7 +6,7 @@ use testkit::{expire_at_ms, Reply};
 /// Sends a command for these locks, with their queues.
 fn all(place: &mut Place, name: &str, locks: &[&str], rest: &str) -> Reply {
     let args = place.way.all(name, locks, rest);
-    place.conn.call(&args)
+    place.conn.execute(&args)
 }
 
 #[test]
@@ -77,33 +77,33 @@ fn at_most_sixteen_are_notified_at_once_and_each_claim_notifies_more() {
 fn each_holder_has_its_token_and_lease() {
     with_a_clock(|clocked| {
         let place = &mut clocked.place;
-        let one = place.call("LOCK.ACQUIRE k PX 10000 LIMIT 2 ID 1 OWNER alice").int();
-        let two = place.call("LOCK.ACQUIRE k PX 20000 LIMIT 2 ID 2 DETAILS").list()[0].int();
-        assert!(place.call("LOCK.ACQUIRE k PX 10000 LIMIT 2").is_nil());
-        assert!(place.call("LOCK.ACQUIRE k PX 10000").is_nil());
-        assert_eq!(place.call(&format!("LOCK.CHECK k {one}")), Reply::Int(10_000));
-        assert_eq!(place.call(&format!("LOCK.EXTEND k {one} PX 90000")), Reply::Int(1));
-        assert_eq!(place.call(&format!("LOCK.CHECK k {one}")), Reply::Int(90_000));
-        assert_eq!(place.call("LOCK.CHECK k 7"), Reply::Int(0));
+        let one = place.execute("LOCK.ACQUIRE k PX 10000 LIMIT 2 ID 1 OWNER alice").int();
+        let two = place.execute("LOCK.ACQUIRE k PX 20000 LIMIT 2 ID 2 DETAILS").list()[0].int();
+        assert!(place.execute("LOCK.ACQUIRE k PX 10000 LIMIT 2").is_nil());
+        assert!(place.execute("LOCK.ACQUIRE k PX 10000").is_nil());
+        assert_eq!(place.execute(&format!("LOCK.CHECK k {one}")), Reply::Int(10_000));
+        assert_eq!(place.execute(&format!("LOCK.EXTEND k {one} PX 90000")), Reply::Int(1));
+        assert_eq!(place.execute(&format!("LOCK.CHECK k {one}")), Reply::Int(90_000));
+        assert_eq!(place.execute("LOCK.CHECK k 7"), Reply::Int(0));
         // The key ends with its last holder: lease, margin, retention.
         assert_eq!(expire_at_ms(&mut place.conn, "k"), (clocked.now_us + 999) / 1_000 + 151_000);
         for (command, error) in [
             ("LOCK.ACQUIRE k PX 1000 ID 1", "with SHARED or LIMIT: send it again with one of them"),
             ("LOCK.EXTEND k x PX 1000", "token is not"),
         ] {
-            let reply = clocked.place.call(command);
+            let reply = clocked.place.execute(command);
             assert!(reply.error().contains(error), "{reply:?}");
         }
-        assert_eq!(clocked.place.call("LOCK.ACQUIRE k PX 1000 LIMIT 2 ID 1").int(), one, "sent again");
+        assert_eq!(clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 ID 1").int(), one, "sent again");
         // The second expires: it can still be given back late, and a third gets its slot and its story.
         clocked.pass(21_000_000);
-        assert_eq!(clocked.place.call(&format!("LOCK.EXTEND k {two} PX 1000")), Reply::Int(0));
-        let details = clocked.place.call("LOCK.ACQUIRE k PX 1000 LIMIT 2 DETAILS");
+        assert_eq!(clocked.place.execute(&format!("LOCK.EXTEND k {two} PX 1000")), Reply::Int(0));
+        let details = clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 DETAILS");
         assert_eq!(details.list()[1..], [Reply::Int(0), Reply::Int(two), Reply::Nil]);
-        assert_eq!(clocked.place.call(&format!("LOCK.RELEASE k {two}")), Reply::Int(0), "another took its slot");
+        assert_eq!(clocked.place.execute(&format!("LOCK.RELEASE k {two}")), Reply::Int(0), "another took its slot");
         clocked.pass(2_000_000);
         let three = details.list()[0].int();
-        assert_eq!(clocked.place.call(&format!("LOCK.RELEASE k {three}")), Reply::Int(-1));
+        assert_eq!(clocked.place.execute(&format!("LOCK.RELEASE k {three}")), Reply::Int(-1));
         clocked.place.release(one);
         assert_eq!(clocked.place.conn.int(&["DBSIZE"]), 0);
     });
@@ -120,9 +120,9 @@ fn several_locks_are_taken_extended_and_given_back_under_one_token() {
         assert!(all(place, "ACQUIRE", &a, "PX 60000 ID 8").is_nil());
         assert_eq!(all(place, "EXTEND", &both, &format!("{token} PX 90000")), Reply::Int(1));
         assert_eq!(all(place, "EXTEND", &["{x}a", "{x}c"], &format!("{token} PX 5000")), Reply::Int(0));
-        let left = place.call(&format!("LOCK.CHECK {{x}}a {token}")).int();
+        let left = place.execute(&format!("LOCK.CHECK {{x}}a {token}")).int();
         assert!(left > 60_000, "not changed by half an extension: {left}");
-        let waits = place.call("LOCK.ACQUIRE {x}b PX 60000 WAIT 60000 ID 9 NOTIFY c");
+        let waits = place.execute("LOCK.ACQUIRE {x}b PX 60000 WAIT 60000 ID 9 NOTIFY c");
         assert_eq!(waits.list()[0].text(), "WAITING");
         assert_eq!(all(place, "RELEASE", &["{x}a", "{x}b", "{x}c"], &token.to_string()), Reply::Int(2));
         subscriber.receives("granted 9 {x}b");
@@ -153,7 +153,7 @@ fn commands_for_several_locks_name_the_wrong_argument() {
         let count = odd.iter().position(|word| word == "4").unwrap();
         odd[count] = "3".into();
         odd.remove(count + 4);
-        let reply = place.conn.call(&odd);
+        let reply = place.conn.execute(&odd);
         assert!(reply.error().starts_with("ERR the keys are not 1 to 1024 locks and as many queues"), "{reply:?}");
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
         let token = all(place, "ACQUIRE", &names[1..], "PX 1000").int();

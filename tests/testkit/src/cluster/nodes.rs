@@ -21,7 +21,7 @@ impl Node {
 
     /// A field of INFO or CLUSTER INFO; nothing if there is none, or the node is dead.
     pub fn field(&self, question: &[&str], field: &str) -> Option<String> {
-        Conn::to(self.port).ok()?.try_call(question).ok()?.line(field)
+        Conn::to(self.port).ok()?.try_execute(question).ok()?.line(field)
     }
 
     pub fn number(&self, question: &[&str], field: &str) -> Option<i64> {
@@ -30,7 +30,7 @@ impl Node {
 
     /// Whether it serves the slot of a key: a replica sends its client on.
     pub fn serves(&self, key: &str) -> bool {
-        Conn::to(self.port).is_ok_and(|mut conn| matches!(conn.try_call(&["EXISTS", key]), Ok(Reply::Int(_))))
+        Conn::to(self.port).is_ok_and(|mut conn| matches!(conn.try_execute(&["EXISTS", key]), Ok(Reply::Int(_))))
     }
 
     pub fn is_master(&self) -> bool {
@@ -149,7 +149,7 @@ impl<'a> Move<'a> {
     pub fn migrate(&self) {
         let mut conn = self.from.conn();
         loop {
-            let keys = conn.call(&["CLUSTER", "GETKEYSINSLOT", &self.slot.to_string(), "100"]);
+            let keys = conn.execute(&["CLUSTER", "GETKEYSINSLOT", &self.slot.to_string(), "100"]);
             let keys: Vec<String> = keys.list().iter().map(Reply::text).collect();
             if keys.is_empty() {
                 return;
@@ -157,7 +157,7 @@ impl<'a> Move<'a> {
             let port = self.to.port.to_string();
             let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"].map(String::from);
             let reply = until("the target has a replica that answers", || {
-                let reply = conn.call(&[&command[..], &keys].concat());
+                let reply = conn.execute(&[&command[..], &keys].concat());
                 Some(reply).filter(|reply| !matches!(reply, Reply::Error(text) if text.contains("NOREPLICAS")))
             });
             // Somebody deleted them meanwhile.

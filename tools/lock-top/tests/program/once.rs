@@ -61,7 +61,7 @@ fn a_wait_that_may_be_a_piece_is_marked() {
     let _whole = server.waiter(&[&wait[..], &["OWNER", "whole"]].concat());
     let _piece = server.waiter(&[&wait[..], &["OWNER", "pieces", "ID", "4711"]].concat());
     if !holder.is_before_7() {
-        holder.call(&[&wait[..], &["OWNER", "notified", "ID", "4712", "NOTIFY", "turns"]].concat());
+        holder.execute(&[&wait[..], &["OWNER", "notified", "ID", "4712", "NOTIFY", "turns"]].concat());
     }
     let text = once(&[&address(&server)]);
     let marked = |owner: &str| {
@@ -161,7 +161,7 @@ fn attempts_without_a_connection_are_shown_with_their_channel() {
 fn client_bytes_are_escaped_on_the_terminal() {
     let (server, mut holder) = Server::connected();
     let key: &[u8] = b"a\x1b[2J\xff\nb";
-    holder.call(&[b"LOCK.ACQUIRE", key, b"EX", b"60"]);
+    holder.execute(&[b"LOCK.ACQUIRE", key, b"EX", b"60"]);
     let mut waiter = server.conn();
     waiter.send(&[b"LOCK.ACQUIRE", key, b"EX", b"60", b"WAIT", b"60000"]);
     let mut watcher = server.conn();

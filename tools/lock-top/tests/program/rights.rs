@@ -31,7 +31,7 @@ fn without_info_and_lock_top_locks_and_queues_are_seen() {
     assert!(text.contains("may not run INFO") && text.contains("may not run LOCK.TOP"), "{text}");
     assert!(document["servers"][0]["error"].is_null());
     // Each of two runs met each of a few commands once, however many steps it took.
-    let denied = holder.call(&["ACL", "LOG"]).list().len();
+    let denied = holder.execute(&["ACL", "LOG"]).list().len();
     assert!(denied <= 8, "{denied} entries");
 }
 
@@ -115,7 +115,7 @@ fn the_watcher_sees_everything_and_can_do_nothing() {
     }
     assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
     // CONFIG GET, once for each connection: it would show passwords too. And the release.
-    let log = holder.call(&["ACL", "LOG"]);
+    let log = holder.execute(&["ACL", "LOG"]);
     let denied: std::collections::BTreeSet<_> = log.list().iter().map(|entry| entry.field("object").text()).collect();
     assert!(denied.iter().all(|what| ["config|get", "lock.release"].contains(&what.as_str())), "{denied:?}");
     let mut watcher = server.conn();
@@ -129,7 +129,7 @@ fn the_watcher_sees_everything_and_can_do_nothing() {
         &["LOCK.CANCEL", "report", "1"],
         &["CLUSTER", "FAILOVER"],
     ] {
-        assert!(watcher.call(command).error().starts_with("NOPERM "), "{command:?}");
+        assert!(watcher.execute(command).error().starts_with("NOPERM "), "{command:?}");
     }
 }
 

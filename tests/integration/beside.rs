@@ -24,7 +24,7 @@ mod tally;
 
 /// The fake server and the steps are those of the simulator.
 #[path = "../../core/tests/model"]
-#[allow(clippy::struct_excessive_bools, clippy::redundant_closure_for_method_calls, dead_code)]
+#[allow(clippy::struct_excessive_bools, clippy::redundant_closure_for_method_calls, dead_code, unused_imports)]
 mod model {
     pub mod fake;
     #[path = "simulator/steps.rs"]

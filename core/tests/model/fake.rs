@@ -8,22 +8,20 @@
 
 mod edge;
 mod key;
+mod world;
 
 pub use edge::FakeEdge;
 use key::FakeKey;
-use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Span, WriteRefused, Writer};
-use redis_lock_core::engine::grant::Event;
+use redis_lock_core::driver::{Canonical, Driver, Entry, Key as _, Writer};
 use redis_lock_core::engine::outbox::Answer;
-use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::{KeyChange, KeyName, Limits};
-use redis_lock_core::lock::change::Primitive;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::retention::Retention;
 use redis_lock_core::lock::state::State;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+pub use world::{Changed, World};
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,74 +94,6 @@ pub struct Blocked(pub u64);
 
 /// A database and the name of a key in it.
 pub type Place = (i32, Vec<u8>);
-
-/// Everything except the module.
-#[derive(Clone, Debug, Default)]
-pub struct World {
-    pub wall: UnixMicros,
-    pub monotonic: MonotonicMicros,
-    pub settings: Settings,
-    pub keys: BTreeMap<Place, Stored>,
-    /// Clients that are blocked.
-    pub blocked: Vec<Blocked>,
-    /// Answers that have been sent and not arrived.
-    pub letters: Vec<(Blocked, Answer)>,
-    /// The timer: its number and when it fires, on the wall clock in milliseconds, as in a server.
-    pub timer: Option<(u64, u64)>,
-    pub timers: u64,
-    pub has_key_events: bool,
-    pub has_client_events: bool,
-    /// It reports no keyspace events, even if they are on.
-    pub is_mute: bool,
-    /// The server does not let a module write outside of commands.
-    pub is_paused: bool,
-    /// It has fewer good replicas than it wants.
-    pub is_short_of_replicas: bool,
-    pub is_replica: bool,
-    /// Keys whose slots are no longer served here; none: the server is not in a cluster.
-    pub lost_slots: Option<BTreeSet<Vec<u8>>>,
-    /// The changes of keys, in order, if a test keeps them.
-    pub journal: Option<Vec<Changed>>,
-    /// How often a key was opened.
-    pub opened: usize,
-    /// What was logged.
-    pub log: Vec<String>,
-    /// The keyspace events of locks.
-    pub events: Vec<(Place, Event)>,
-    /// The channels with a subscriber.
-    pub subscribed: BTreeSet<Channel>,
-    /// What was published, in this order.
-    pub messages: Vec<(Channel, Vec<u8>)>,
-    /// How long publishing a message takes.
-    pub publish_takes: Micros,
-    /// It uses more memory than it may.
-    pub is_out_of_memory: bool,
-    /// What was recorded.
-    pub spans: Vec<(Span, Micros)>,
-    /// Commands run in a script, which cannot block.
-    pub is_script: bool,
-    pub is_transaction: bool,
-    /// Keys that the server does not let the module write, and why.
-    pub refused: BTreeMap<Vec<u8>, WriteRefused>,
-    /// The offset of a master, and what its replicas have answered; `None`: the server does not report it.
-    pub replication: Option<(u64, Vec<grace::Answer>)>,
-    /// How long the machine was suspended.
-    pub suspended: Micros,
-    /// The events that the module has subscribed to.
-    pub subscriptions: Vec<&'static str>,
-    /// How many keys are open that may still be read.
-    pub open_keys: Rc<Cell<usize>>,
-}
-
-/// A key that was changed.
-#[derive(Clone, Debug)]
-pub struct Changed {
-    pub place: Place,
-    pub before: Option<Stored>,
-    pub after: Option<Stored>,
-    /// The module did it, not another command or the passing of time.
-    pub by_module: bool,
-}
 
 /// A server as it is compared: without settings, the log and published events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -379,56 +309,5 @@ impl Node {
         };
         let key = FakeKey::read(place.clone(), stored, now, now).expect("a lock");
         body(key.lock())
-    }
-}
-
-impl World {
-    /// Records what has become of a key.
-    fn note(&mut self, place: &Place, before: Option<Stored>, by_module: bool) {
-        let after = self.keys.get(place).cloned();
-        if let Some(journal) = &mut self.journal {
-            journal.push(Changed { place: place.clone(), before, after, by_module });
-        }
-    }
-
-    /// Changes a key, and records the change.
-    fn change(
-        &mut self,
-        place: &Place,
-        change: impl FnOnce(&mut Self) -> Result<(), WriteRefused>,
-    ) -> Result<(), WriteRefused> {
-        let before = self.journal.is_some().then(|| self.keys.get(place).cloned()).flatten();
-        change(self)?;
-        self.note(place, before, true);
-        Ok(())
-    }
-
-    /// Executes a command of the server, which knows nothing about locks.
-    fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
-        match primitive {
-            Primitive::Set { value, expire_at_ms } => {
-                let content = Content::String(value.as_bytes().to_vec());
-                self.keys.insert(place.clone(), Stored { content, expire_at_ms: *expire_at_ms });
-            }
-            Primitive::Del => {
-                self.keys.remove(place).expect("a key that is deleted is there");
-            }
-            Primitive::Zadd(value) => {
-                let empty = Stored { content: Content::Set(BTreeMap::new()), expire_at_ms: None };
-                let stored = self.keys.entry(place.clone()).or_insert(empty);
-                let Content::Set(set) = &mut stored.content else { panic!("WRONGTYPE ZADD") };
-                set.insert(value.member().to_vec(), value.timestamp().0);
-            }
-            Primitive::Zrem(holder) => {
-                let stored = self.keys.get_mut(place).expect("a set");
-                let Content::Set(set) = &mut stored.content else { panic!("WRONGTYPE ZREM") };
-                set.remove(holder.record().encode().member()).expect("a holder that is removed is there");
-                if set.is_empty() {
-                    self.keys.remove(place);
-                }
-            }
-            Primitive::PexpireAt(ms) => self.keys.get_mut(place).expect("a key").expire_at_ms = Some(*ms),
-            Primitive::Persist => self.keys.get_mut(place).expect("a key").expire_at_ms = None,
-        }
     }
 }

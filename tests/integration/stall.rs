@@ -1,4 +1,4 @@
-//! A master that stood still and was replaced meanwhile grants nothing, with a failover grace. And the limits that the
+//! A master that stalled and was replaced meanwhile grants nothing, with a failover grace. And the limits that the
 //! grace sets for a new master and for leases.
 
 use crate::kinds::{Kind, Row, KINDS};

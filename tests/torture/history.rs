@@ -171,7 +171,7 @@ impl KeyHistory {
 /// Something that happened during the run and that the promises depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The server, or its network, stood still, so that nothing could arrive.
+    /// The server, or its network, stalled, so that nothing could arrive.
     Stall,
     /// The servers may have lost what they knew about locks, as their settings permit.
     Loss,

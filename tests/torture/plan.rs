@@ -95,7 +95,7 @@ pub enum Fault {
     Failover,
     /// The replica is promoted while the network to its master is cut, and clients still reach that.
     CutAndPromote { for_ms: u64 },
-    /// The replica is promoted while its master stands still, which then runs on.
+    /// The replica is promoted while its master stalls, which then runs on.
     StopAndPromote { for_ms: u64 },
     /// The master dies, the replica is promoted.
     KillAndPromote,

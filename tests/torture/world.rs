@@ -21,7 +21,7 @@ pub struct World {
     faults: Mutex<BTreeMap<&'static str, usize>>,
     /// How many attempts that waited without a connection had to wait, and claimed their grant.
     pub claims: AtomicUsize,
-    /// How late this process got its turn at the worst, other than standing still, in microseconds.
+    /// How late this process got its turn at the worst, other than stalling, in microseconds.
     pub latest: AtomicI64,
 }
 

@@ -91,7 +91,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Runs in every tick: notices that the server stood still, and whether its replicas have answered since.
+    /// Runs in every tick: notices that the server stalled, and whether its replicas have answered since.
     pub(super) fn maintain_gate(&mut self, now: MonotonicMicros) {
         self.log_grace(now);
         let settings = self.edge.grace();

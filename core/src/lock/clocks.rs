@@ -138,7 +138,7 @@ mod tests {
     fn time_between_two_readings_may_hide_a_suspend_once_and_never_fakes_one() {
         let mut clocks = Clocks::default();
         clocks.compare(&START);
-        // The process stood still for two seconds before it read the last clock.
+        // The process stalled for two seconds before it read the last clock.
         let late = later(START, [SECOND, SECOND, 3 * SECOND]);
         assert!(clocks.compare(&late).is_none());
         let next = later(START, [4 * SECOND; 3]);

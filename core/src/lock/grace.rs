@@ -1,7 +1,7 @@
 //! Safety across failover: when a server may grant locks.
 //!
 //! A server that has just started or become master may not know about locks that were granted before. It grants none
-//! for as long as such a lock can last. A master that stood still, or whose clock was set, may have been replaced in
+//! for as long as such a lock can last. A master that stalled, or whose clock was set, may have been replaced in
 //! the meantime. It grants none until its replicas have answered again.
 
 mod settings;
@@ -19,7 +19,7 @@ pub const INSPECT_EVERY: Micros = Micros(50_000);
 enum Doubt {
     #[default]
     None,
-    /// It stood still, or its clock was set, and its replicas have not been checked since.
+    /// It stalled, or its clock was set, and its replicas have not been checked since.
     New,
     /// As above; its replication offset at the first check since.
     Since(u64),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_grants_nothing_after_a_standstill_until_its_replicas_answer() {
+    fn a_master_grants_nothing_after_a_stall_until_its_replicas_answer() {
         let settings = Settings { grace: Micros(1), wanted: 2, ..SETTINGS };
         let mut reign = followed(&settings);
         assert_eq!(reign.may_grant(&settings, START.after(Micros(1))), Ok(()));

@@ -32,18 +32,18 @@ struct Condition {
     grace_set_at: u8,
     replicas: u8,
     min_replicas: u8,
-    /// The master notices that it stood still.
+    /// The master notices that it stalled.
     notices_stalls: bool,
     /// The master notices that its clock was set.
     notices_clock: bool,
-    /// Acknowledgements from before it stood still do not count.
+    /// Acknowledgements from before it stalled do not count.
     only_new_answers: bool,
     /// How often the master may be stopped, and its clock be set back.
     stalls: u8,
     clock_steps: u8,
     /// By how much its clock is set back.
     clock_step_s: i8,
-    /// Between two reads of what has arrived, the loop of the server can stand still several times.
+    /// Between two reads of what has arrived, the loop of the server can stall several times.
     slow_turns: bool,
     /// A turn of the loop may take as long as the margin.
     long_turns: bool,
@@ -83,7 +83,7 @@ struct Master {
     /// How much its wall clock is behind, in seconds.
     behind: i8,
     stands_still: bool,
-    /// What it has not done since it last stood still.
+    /// What it has not done since it last stalled.
     is_behind_with_reading: bool,
     clock_was_set: bool,
 }

@@ -231,7 +231,7 @@ fn a_holders_id_gets_no_reply_while_good_replicas_are_missing() {
 }
 
 #[test]
-fn after_a_standstill_nothing_is_granted_until_the_replicas_answer() {
+fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
     let node = after_grace();
     node.pass(Micros(500_000));
     assert!(acquire(&node, 1, b"a", &ask(5, 0)).is_ok(), "no longer than the margin makes up for");

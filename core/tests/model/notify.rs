@@ -10,7 +10,7 @@ mod limits;
 mod newer;
 mod predecessors;
 mod refused;
-mod standstill;
+mod stall;
 
 use crate::asks::{acquire, alone, id, named, place, seconds, settle, START};
 use crate::fake::{Node, Settings};

@@ -48,7 +48,7 @@ fn no_two_owners_after_a_failover() {
         }
         match second.execute(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]]) {
             Reply::Int(_) => break,
-            // On a busy machine it can also have stood still.
+            // On a busy machine it can also have stalled.
             reply => {
                 assert!(reply.error().starts_with("GRACE ") || reply.error().starts_with("NOREPLICAS "), "{reply:?}");
             }

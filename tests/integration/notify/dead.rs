@@ -73,7 +73,7 @@ fn a_vanished_host_costs_one_claim_per_channel() {
     assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (2, 198));
 }
 
-/// A server that ticks rarely does not stand still between two ticks.
+/// A server that ticks rarely does not stall between two ticks.
 #[test]
 fn a_slow_tick_changes_nothing() {
     let rare = Server::with().args(&["--hz", "1", "--dynamic-hz", "no"]);

@@ -1,4 +1,4 @@
-//! A server that stands still for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
+//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
 //! could not be read in time is not passed over afterwards.
 
 use super::{Queue, Subscriber};
@@ -17,7 +17,7 @@ const SLOW_SCRIPT: &str = "for n = 1, tonumber(ARGV[1]) do end";
 /// This many turns take a few milliseconds.
 const FEW_TURNS: u32 = 5_000_000;
 
-/// A server that stands still, and does not answer that it is busy.
+/// A server that stalls, and does not answer that it is busy.
 fn patient(retention_ms: &str) -> Options {
     let settings = [&SETTINGS[..], &["margin-ms", "0", "retention-ms", retention_ms]].concat();
     Server::with().args(&["--lua-time-limit", "600000"]).module_args(&settings)

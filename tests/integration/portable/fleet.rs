@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::dice::Dice;
 use testkit::{env_number, server_time_us, Conn, Reply, Server};
 
-/// Longer than this machine stands still; the margin covers it too.
+/// Longer than this machine stalls; the margin covers it too.
 const LEASE: Duration = Duration::from_millis(250);
 const MARGIN: Duration = Duration::from_millis(250);
 const KEYS: [&str; 2] = ["first", "second"];
@@ -159,7 +159,7 @@ fn run(server: &Server, kinds: &[Kind]) {
     }
 }
 
-/// The module and scripts, together with both kinds of hand-made locks.
+/// The module and scripts, together with both kinds of home-made locks.
 #[test]
 fn the_module_scripts_and_classic_locks_never_overlap() {
     let margin = MARGIN.as_millis().to_string();

@@ -47,7 +47,7 @@ impl Pair {
     }
 
     /// Runs an action that must not reach the replica. A busy machine can prevent it: the replica is cut off for too
-    /// long, or the master stands still. Then it reconnects them and tries again.
+    /// long, or the master stalls. Then it reconnects them and tries again.
     fn without_replication<T>(&mut self, mut done: impl FnMut(&Self) -> Result<T, Reply>) -> T {
         for _ in 0..5 {
             match done(self) {

@@ -20,7 +20,7 @@ pub enum Kind {
     Asked,
     /// It is killed, and comes back with nothing.
     Killed,
-    /// It stands still, and continues after it has been replaced.
+    /// It stalls, and continues after it has been replaced.
     Stopped,
     /// Only the clients on its side reach it; later it comes back.
     CutOff,

@@ -151,7 +151,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             self.print_logs();
         }
-        // Its input ends. A server that stands still would not.
+        // Its input ends. A server that stalls would not.
         drop(self.script.stdin.take());
         let _ = self.script.wait();
     }

@@ -259,7 +259,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
             cut(hold, event.from, event.until);
         }
     }
-    // A classic client that writes late, because it or its server stood still, or that deletes a lock which it does not
+    // A classic client that writes late, because it or its server stalled, or that deletes a lock which it does not
     // know to be lost, harms the current holder, which can then harm the next.
     let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.action.is_blind()).collect();
     writes.sort_by_key(|op| op.from);

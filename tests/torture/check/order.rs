@@ -110,7 +110,7 @@ fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>,
 }
 
 /// The least time that a client which shares waited on after the one right ahead of it, which shares too, had got the
-/// lock; `None` if another can have come between, or the server stood still.
+/// lock; `None` if another can have come between, or the server stalled.
 fn delay(
     history: &KeyHistory,
     inspection: &Inspection,

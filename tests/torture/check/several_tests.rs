@@ -281,7 +281,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
     assert_eq!(in_queue(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
     // Another is in between.
     assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
-    // The server stood still.
+    // The server stalled.
     let stall = [(Effect::Stall, 300_000, 310_000)];
     assert_eq!(in_queue_beside(&script(SHARED, 900), at, &[1, 2], &[], &stall), []);
     // Its time was over long after the other had the lock.

@@ -275,7 +275,7 @@ fn classic_clients_hold_by_their_own_clock() {
     let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
     assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
     assert_eq!(held().grant(2, 1_011).pass(Company::Mixed, &[]), []);
-    // A client deletes in time, and its DEL arrives late because the server stood still.
+    // A client deletes in time, and its DEL arrives late because the server stalled.
     let late = |until_ms| {
         let drop = Action::ClassicDrop { end: 1_010_000 };
         held()

@@ -11,7 +11,7 @@ pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
     world.with(&[Effect::Stall], || {
         site.send_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
         world.sleep(ms(for_ms));
-        // A server that stood still may have begun later; a dead one has no pause.
+        // A server that stalled may have begun later; a dead one has no pause.
         for port in site.ports() {
             let _ = (0..3).find(|_| execute(port, &["CLIENT", "UNPAUSE"]).is_some());
         }

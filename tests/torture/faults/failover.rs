@@ -1,5 +1,5 @@
 //! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master is cut
-//! off, stands still or is dead, which loses what was not replicated. The new master has no replica then and needs none
+//! off, stalls or is dead, which loses what was not replicated. The new master has no replica then and needs none
 //! to write, so its grace alone keeps it from granting; the old master follows it when the grace may be over.
 
 use super::ms;

@@ -1,4 +1,4 @@
-//! Masters of a cluster change, asked to in three ways, or because one dies or stands still; slots move.
+//! Masters of a cluster change, asked to in three ways, or because one dies or stalls; slots move.
 
 use super::ms;
 use crate::history::Effect;

@@ -25,7 +25,7 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
     });
 }
 
-/// SIGSTOP and SIGCONT: it stands still, and runs on as if nothing had happened. Every second time its clocks show a
+/// SIGSTOP and SIGCONT: it stalls, and runs on as if nothing had happened. Every second time its clocks show a
 /// suspended machine.
 pub fn stop(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Stall], || {

@@ -1,4 +1,4 @@
-//! Standstills of the server: a claim that waits in a socket meanwhile is in time.
+//! Stalls of the server: a claim that waits in a socket meanwhile is in time.
 
 use super::Claims;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -12,20 +12,20 @@ pub(super) struct Turns {
     pub(super) last: [MonotonicMicros; 2],
     /// When the server was last known to run.
     seen: MonotonicMicros,
-    /// When it was last noticed that the server had stood still.
+    /// When it was last noticed that the server had stalled.
     stood_still: MonotonicMicros,
 }
 
-/// Turns that are shorter than this are not a standstill: most servers tick every 100 ms.
-const SHORTEST_STANDSTILL: Micros = Micros(300_000);
+/// Turns that are shorter than this are not a stall: most servers tick every 100 ms.
+const SHORTEST_STALL: Micros = Micros(300_000);
 
-/// The longest turn that is not a standstill: a third of the time for a claim, and one and a half ticks of the server.
+/// The longest turn that is not a stall: a third of the time for a claim, and one and a half ticks of the server.
 fn longest_turn(claim: Micros, tick: Micros) -> Micros {
-    Micros(claim.0 / 3).max(Micros(tick.0.saturating_mul(3) / 2)).max(SHORTEST_STANDSTILL)
+    Micros(claim.0 / 3).max(Micros(tick.0.saturating_mul(3) / 2)).max(SHORTEST_STALL)
 }
 
 impl Claims {
-    /// The server runs at `now`, and ticks once in each `tick`: notes whether it stood still before.
+    /// The server runs at `now`, and ticks once in each `tick`: notes whether it stalled before.
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
@@ -43,7 +43,7 @@ impl Claims {
         before
     }
 
-    /// Whether the server stood still before it could read a claim that was sent by `deadline`.
+    /// Whether the server stalled before it could read a claim that was sent by `deadline`.
     #[must_use]
     pub fn stood_still_after(&self, deadline: MonotonicMicros) -> bool {
         self.turns.stood_still >= deadline
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_of_the_server_is_no_standstill_however_rare_it_is() {
+    fn a_tick_of_the_server_is_not_a_stall_however_rare_it_is() {
         const CLAIM: Micros = Micros(600_000);
-        for (tick_ms, gap_ms, is_standstill) in [
+        for (tick_ms, gap_ms, is_stall) in [
             (100, 300, false),
             (100, 301, true),
             (200, 300, false),
@@ -74,7 +74,7 @@ mod tests {
             claims.begin_turn(begun, CLAIM, tick);
             assert!(!claims.stood_still_after(MonotonicMicros(1)), "{tick_ms}");
             claims.seen(begun.after(gap), CLAIM, tick);
-            assert_eq!(claims.stood_still_after(begun), is_standstill, "{tick_ms} {gap_ms}");
+            assert_eq!(claims.stood_still_after(begun), is_stall, "{tick_ms} {gap_ms}");
         }
         // If a claim has much time, a third of it counts.
         assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));

@@ -7,7 +7,7 @@ use crate::lock::time::{Micros, UnixMicros};
 /// checks of the replicas, and the rest for turns of the server's loop.
 const RESERVE: Micros = Micros(2_000_000);
 const RESERVE_FOR_TURNS: Micros = Micros(900_000);
-/// The shortest margin that is safe: the event loop of a healthy server never stands still for longer.
+/// The shortest margin that is safe: the event loop of a healthy server never stalls for longer.
 pub const LEAST_MARGIN: Micros = Micros(500_000);
 
 /// Settings of the module and of the server.

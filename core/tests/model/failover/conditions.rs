@@ -69,7 +69,7 @@ fn a_replica_that_need_not_answer_lets_a_failover_grant_twice() {
 }
 
 #[test]
-fn an_unnoticed_standstill_of_the_master_lets_a_failover_grant_twice() {
+fn an_unnoticed_stall_of_the_master_lets_a_failover_grant_twice() {
     finds("stalls not noticed", Condition { notices_stalls: false, ..FULL });
 }
 
@@ -86,7 +86,7 @@ fn an_unnoticed_clock_step_of_the_master_lets_a_failover_grant_twice() {
     );
 }
 
-/// One turn of the loop is long because it stands still several times, never for longer than a turn may take, with
+/// One turn of the loop is long because it stalls several times, never for longer than a turn may take, with
 /// commands for locks in between.
 const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
 

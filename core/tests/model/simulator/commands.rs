@@ -10,7 +10,7 @@ impl Run {
         (!is_blocked && self.takes_writes(site)).then_some((conn, site))
     }
 
-    /// When a server that stood still goes on, it first reads what was sent in the meantime.
+    /// When a server that stalled goes on, it first reads what was sent in the meantime.
     fn send_later(&mut self, command: &Acquire, several: bool) {
         let Client { conn, site } = self.clients[usize::from(command.client % CLIENTS)];
         let site = &mut self.sites[site];

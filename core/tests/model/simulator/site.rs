@@ -41,7 +41,7 @@ pub struct Link {
     pub cut_at: Option<u64>,
 }
 
-/// A server that stands still.
+/// A server that stalls.
 #[derive(Clone, Copy, Debug)]
 struct Stopped {
     since: u64,
@@ -179,12 +179,12 @@ impl Site {
         !self.is_dead && self.stopped.is_none_or(|stopped| now >= stopped.until)
     }
 
-    /// It stands still.
+    /// It stalls.
     pub fn stop(&mut self, now: u64, time: Ms, is_suspended: bool) {
         self.stopped.get_or_insert(Stopped { since: now, until: now + u64::from(time) * 1_000, is_suspended });
     }
 
-    /// Goes on, if it stood still. Returns whether it did.
+    /// Goes on, if it stalled. Returns whether it did.
     pub fn resume(&mut self, now: u64) -> bool {
         let stopped = self.stopped.take();
         if let Some(Stopped { since, is_suspended: true, .. }) = stopped {

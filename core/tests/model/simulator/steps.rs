@@ -72,7 +72,7 @@ pub enum Time {
 pub enum Fate {
     /// It does not reach its replicas, and some of its clients do not leave it.
     CutOff,
-    /// It stands still for this time.
+    /// It stalls for this time.
     Stopped(Ms),
     /// Its machine is suspended for this time.
     Suspended(Ms),
@@ -181,7 +181,7 @@ pub enum Step {
         server: Number,
         by: i32,
     },
-    /// A server stands still.
+    /// A server stalls.
     Stop {
         server: Number,
         time: Ms,

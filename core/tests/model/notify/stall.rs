@@ -1,4 +1,4 @@
-//! A server that stands still for longer than a claim may take: the claim that waits in its socket counts, even where
+//! A server that stalls for longer than a claim may take: the claim that waits in its socket counts, even where
 //! a lock goes with its timestamp.
 
 use super::{attempt, claim, pass, place, queue, received, release, subscribe, value, CHANNEL, K, K_AND_X};
@@ -25,7 +25,7 @@ fn notified(retention: Retention, names: &[&[u8]]) -> (Node, Token) {
 }
 
 #[test]
-fn a_claim_counts_after_a_standstill_whatever_the_retention() {
+fn a_claim_counts_after_a_stall_whatever_the_retention() {
     for retention in RETENTIONS {
         for names in [K, K_AND_X] {
             for has_waiter in [false, true] {
@@ -59,7 +59,7 @@ fn a_grant_that_others_deleted_is_not_claimed() {
 }
 
 #[test]
-fn a_grant_unclaimed_after_a_standstill_leaves_nothing_behind() {
+fn a_grant_unclaimed_after_a_stall_leaves_nothing_behind() {
     for retention in RETENTIONS {
         let (node, _) = notified(retention, K_AND_X);
         pass(&node, 5_000);

@@ -1,5 +1,5 @@
 //! Paths in backticks in the documents exist: each names a test, a module of tests (`stall::`) or a function of a type
-//! (`Value::read`).
+//! (`Value::read`). So do the source files that the documents name (`lock/grace.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,14 @@ fn paths(text: &str) -> Vec<&str> {
         }
     }
     found
+}
+
+/// The source files that a text has in backticks.
+fn source_files(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|code| {
+        code.ends_with(".rs")
+            && code.chars().all(|at| at.is_ascii_lowercase() || at.is_ascii_digit() || "_./-".contains(at))
+    })
 }
 
 /// The file of a module of tests, which can be one `tests` within another.
@@ -71,6 +79,19 @@ fn each_test_that_they_name_is_there() {
         let paths = paths(&text);
         assert!(!paths.is_empty(), "{document} names no test");
         missing.extend(paths.into_iter().filter(|path| !is_there(path)).map(|path| format!("{document}: {path}")));
+    }
+    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn each_source_file_that_they_name_is_there() {
+    let folders = ["core", "src", "tests", "benches", "examples", "fuzz", "tools", "xtask", "clients/rust/src"];
+    let files: Vec<PathBuf> = folders.into_iter().flat_map(|folder| sources_below(&root().join(folder))).collect();
+    let mut missing = Vec::new();
+    for document in ["CONTRIBUTING.md", "docs/DESIGN.md", "docs/TESTING.md", "docs/TRACK_RECORD.md"] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let is_missing = |name: &&str| !files.iter().any(|file| file.ends_with(name));
+        missing.extend(source_files(&text).filter(is_missing).map(|name| format!("{document}: {name}")));
     }
     assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The story that the documentation of SETNX tells, on a server of its own: how the hand-made lock
+//! The story that the documentation of SETNX tells, on a server of its own: how the home-made lock
 //! ends with two holders, and how LOCK.* does not. Every claim it prints it has also asserted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects)]

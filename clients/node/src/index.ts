@@ -3,7 +3,7 @@
  *
  *     const locks = new Locks(client);
  *     await locks.lock('report', 30_000, { wait: 60_000 }).run(async (signal, held) => {
- *       held.token; // the fencing token: give it to the storage that is written to
+ *       held.token; // the fencing token: pass it to the storage with each write
  *     });
  */
 

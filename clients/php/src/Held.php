@@ -23,7 +23,7 @@ final class Held
 {
     /** The key, or the keys, quoted. */
     public readonly string $key;
-    /** The fencing token. It grows with each grant of the key: give it to the storage that is written to. */
+    /** The fencing token. It grows with each grant of the key: pass it to the storage with each write. */
     public readonly int $token;
     /** The holder that did not release the lock before, if it was asked for with details, or by recover. */
     public readonly ?Predecessor $predecessor;

@@ -106,7 +106,7 @@ macro_rules! held_methods {
             &self.hold.request.name
         }
 
-        /// The fencing token. It grows with each grant of the key: give it to the storage that is written to.
+        /// The fencing token. It grows with each grant of the key: pass it to the storage with each write.
         #[must_use]
         pub fn token(&self) -> i64 {
             self.hold.token

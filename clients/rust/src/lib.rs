@@ -10,7 +10,7 @@
 //! let locks = serverlock::Locks::new(redis::Client::open("redis://localhost")?);
 //! let report = locks.lock("report", Duration::from_secs(30)).wait(Duration::from_secs(60));
 //! let held = report.acquire()?; // its drop gives the lock back
-//! println!("working, token {}", held.token()); // give the token to the storage that is written to
+//! println!("working, token {}", held.token()); // pass the token to the storage with each write
 //! for _ in 0..3 {
 //!     held.check()?; // before each step: is the lock held for certain?
 //! }

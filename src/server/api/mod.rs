@@ -19,7 +19,7 @@ macro_rules! api {
         pub struct Api { $(pub $name: $kind,)* $(pub $opt: Option<$opt_kind>,)* }
 
         impl Api {
-            /// Reads the table that the server filled in; otherwise the name of a missing function.
+            /// Reads the table that the server filled in, or returns the name of a missing function.
             ///
             /// # Safety
             /// `Export_RedisModule_Init` has succeeded.
@@ -154,7 +154,7 @@ unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Fills in the table; otherwise the name of the function that the server lacks.
+/// Fills in the table, or returns the name of the function that the server lacks.
 ///
 /// # Safety
 /// Called by the load of the module, after `Export_RedisModule_Init` has succeeded, before

@@ -31,7 +31,7 @@ fn for_each_name(conn: &mut Conn, script: &str) {
     }
 }
 
-/// They are cancelled, and there was nothing to cancel.
+/// They send LOCK.CANCEL, with nothing to cancel.
 fn cancel(_: &Server, conn: &mut Conn) {
     for_each_name(conn, "redis.call('LOCK.CANCEL', key, n)");
 }
@@ -153,7 +153,7 @@ fn cancel_without_memory_keeps_only_known_attempts() {
     assert_eq!(places(&mut conn), 2);
 }
 
-/// Nothing that the server evicts gives back the memory of a module.
+/// Evicting keys frees none of the memory of a module.
 #[test]
 fn cancelling_absent_attempts_evicts_no_keys() {
     let args = ["--maxmemory-policy", "allkeys-lru"];
@@ -178,7 +178,7 @@ fn cancelling_absent_attempts_evicts_no_keys() {
     println!("{gone} of {keys} keys were evicted, {} places", places(&mut conn));
     // The server evicts some for its own buffers.
     assert!(gone < 1_000, "{gone} of {keys} keys were evicted");
-    // With room for it, it is remembered.
+    // Once there is room, the cancellation is remembered.
     conn.ok(&["CONFIG", "SET", "maxmemory", &(2 * full).to_string()]);
     let before = places(&mut conn);
     assert_eq!(conn.int(&["LOCK.CANCEL", "absent", "1"]), 0);

@@ -7,7 +7,7 @@ use testkit::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Se
 const LONG_S: u64 = 60;
 /// Longer than what follows a grant, and much shorter than a deadline.
 const SOME_S: u64 = 5;
-/// Libraries that count in whole seconds know no shorter lease than this that does not end at once.
+/// Libraries that count in whole seconds have no shorter lease than this: it would end at once.
 const SHORT_S: u64 = 2;
 
 /// A row of the table: what was seen.
@@ -45,7 +45,7 @@ impl Case<'_> {
         Ok(row)
     }
 
-    /// The lock as the library calls it, and the key that it uses then.
+    /// The library's name for the lock, and the key that it uses for it.
     fn names(&self, case: &str) -> (String, String) {
         let name = format!("{}/{case}", self.library.name.replace(' ', "_"));
         (name.clone(), format!("{}{name}", self.library.prefix))
@@ -87,7 +87,7 @@ impl Case<'_> {
         let details = waiter.read();
         assert!(server_time_us(&mut conn) >= end_us, "{what}: granted too early");
         let token = granted(&details);
-        // A key that has ended natively tells nothing of its holder.
+        // A key that expired natively says nothing about its holder.
         assert_eq!(details.list()[1].is_nil(), expiry_ms > 0, "{what}: {details:?}");
 
         let extended = client.ask("extend", name, LONG_S);
@@ -169,7 +169,7 @@ impl Case<'_> {
         let mut conn = self.ends.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
         let end_us = timestamp_us(&conn.text(&["GET", key]));
-        // One that takes over by GETSET can take it in the very moment in which the key ends, and not know: see
+        // A library that takes over by GETSET can do so at the very moment when the key expires, and not know it: see
         // by_hand.
         until("the library has it", || (client.ask("try", name, SOME_S) == "held").then_some(()));
         if !steals {

@@ -2,7 +2,7 @@
 
     locks = Locks(redis.Redis())
     with locks.lock("report", lease=30, wait=60) as held:
-        held.token    # the fencing token: give it to the storage that is written to
+        held.token    # the fencing token: pass it to the storage with each write
         held.check()  # before each step that must not be done without the lock
 
 `serverlock.aio` has the same for asyncio.

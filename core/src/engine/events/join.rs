@@ -23,7 +23,7 @@ pub struct Blocked {
 }
 
 /// When a refused lock comes free by itself, as far as its key shows: when its holders end, or when its key expires,
-/// which others can make earlier.
+/// whose expiry others can shorten.
 pub fn due(
     lock: State<'_>,
     share: Share,
@@ -97,7 +97,7 @@ impl<H> Engine<H> {
         self.replaced(earlier);
     }
 
-    /// Whether late copies of an attempt get nothing: it was cancelled a moment ago.
+    /// Whether late copies of an attempt are refused, because it was cancelled a moment ago.
     #[must_use]
     pub fn is_barred(&self, keys: KeyNames<'_>, id: Option<Id>) -> bool {
         let is_cancelled = |key, id| self.claims.is_cancelled(key, id, self.queues.marks());

@@ -2,7 +2,7 @@
 
     locks = Locks(redis.asyncio.Redis())
     async with locks.lock("report", lease=30, wait=60) as held:
-        held.token  # the fencing token: give it to the storage that is written to
+        held.token  # the fencing token: pass it to the storage with each write
 
 If the lock is lost, the task that entered the block is cancelled there, and the block ends with LockLost.
 """

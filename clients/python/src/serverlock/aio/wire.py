@@ -170,7 +170,7 @@ class Wire:
                 await self._pool.release(connection)
 
     async def _talk(self, connection: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
-        # `_exchange` has the time-out: that of the library would cost a task for each call.
+        # The time-out is in `_exchange`: the one of the library would cost a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
             if len(calls) == 1:

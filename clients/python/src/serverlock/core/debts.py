@@ -39,7 +39,7 @@ class Debts:
         return len(self._debts) + self._settling
 
     def owe(self, until: float, debt: Debt, after: float = 0.0) -> None:
-        """Runs `debt` until it succeeds, or until that time. after: so many seconds from now."""
+        """Runs `debt` until it succeeds or `until` has passed, first in `after` seconds."""
         with self._mutex:
             self._debts.append(Owed(now() + after, until, debt))
         self._worker.start()

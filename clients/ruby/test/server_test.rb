@@ -71,7 +71,7 @@ class ServerTest < Minitest::Test
 end
 
 # What is given back in the background, and when.
-class SettlementTest < Minitest::Test
+class DebtsTest < Minitest::Test
   class Bench
     attr_reader :cancelled
 
@@ -96,7 +96,7 @@ class SettlementTest < Minitest::Test
 
   def cancelled(missing, unanswered)
     bench = Bench.new(missing)
-    Serverlock::Settlement.new(bench).cancel(Serverlock::Request.new("report", lease: 30), 7, unanswered:)
+    Serverlock::Debts.new(bench).cancel(Serverlock::Request.new("report", lease: 30), 7, unanswered:)
     sleep(2.5)
     Waiting.until("it is cancelled", 10) { bench.cancelled.size > (missing && unanswered ? 1 : 0) }
     bench.cancelled

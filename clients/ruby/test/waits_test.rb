@@ -16,7 +16,7 @@ class WaitsTest < Minitest::Test
     end
 
     def renewals = self
-    def settlement = self
+    def debts = self
     def timer = self
     def push(copies) = @copies.concat(copies)
     def cancel(_request, id, unanswered: false) = @cancelled << (unanswered ? [id, :again] : id)

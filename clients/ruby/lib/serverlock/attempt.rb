@@ -33,7 +33,7 @@ module Serverlock
       hold = @request.wait.zero? ? at_once : waiting
     ensure
       unless hold
-        @engine.settlement.cancel(@request, @id, unanswered: @unanswered) if @open
+        @engine.debts.cancel(@request, @id, unanswered: @unanswered) if @open
         @connection&.close
       end
     end

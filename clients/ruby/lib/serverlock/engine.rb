@@ -5,7 +5,7 @@ module Serverlock
   # of a fork begins with a new one.
   # @private
   class Engine
-    attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :settlement, :subscription, :blocking, :lone,
+    attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
                 :callbacks, :watcher, :random
 
     def initialize(client, logger, hooks, portable:, warn:)
@@ -18,7 +18,7 @@ module Serverlock
       @closed = false
       @callbacks = Callbacks.new(self)
       @renewals = Renewals.new(self)
-      @settlement = Settlement.new(self)
+      @debts = Debts.new(self)
       @timer = Timer.new(self)
       @subscription = Subscription.new(self)
       @blocking = Blocking.new(self)
@@ -73,7 +73,7 @@ module Serverlock
     end
 
     def census
-      { "debts" => @settlement.size, "waits" => @subscription.size, "slots" => @client.slots_in_use,
+      { "debts" => @debts.size, "waits" => @subscription.size, "slots" => @client.slots_in_use,
         "blocking" => @blocking.in_use, "renewals" => @renewals.size }
     end
   end

@@ -288,7 +288,7 @@ module Serverlock
     end
 
     def settle
-      @engine.settlement.release(self)
+      @engine.debts.release(self)
       true
     end
 
@@ -318,7 +318,7 @@ module Serverlock
 
     # Until `at_least` is over; if this process ends before, the lock ends with it.
     def keep(rest)
-      @engine.settlement.release(self, Clock.now + rest)
+      @engine.debts.release(self, Clock.now + rest)
       reply = @engine.server.call(@request.extend(@token, [(rest * 1000).ceil, 1].max))
       reply == 1
     rescue ConnectionLost

@@ -126,7 +126,7 @@ module Serverlock
       locked do
         wait.asks = false
         if wait.gone
-          @engine.settlement.cancel(wait.request, wait.id, unanswered: reply.is_a?(ConnectionLost))
+          @engine.debts.cancel(wait.request, wait.id, unanswered: reply.is_a?(ConnectionLost))
         elsif (pause = Wait.pause(reply))
           wait.resend_at = next_copy(Clock.now, pause)
           @engine.timer.schedule(wait) if pause < NO_NEWS

@@ -3,7 +3,7 @@
 module Serverlock
   # Gives back what callers could not: over a connection of its own, until it is answered or the lease would be over.
   # @private
-  class Settlement
+  class Debts
     include Locking
 
     # `command`: what gives it back. Nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
@@ -40,7 +40,7 @@ module Serverlock
     def add(debt)
       locked do
         @debts << debt
-        @thread ||= @engine.thread("settlement") { work }
+        @thread ||= @engine.thread("debts") { work }
         @changed.signal
       end
     end

@@ -50,7 +50,7 @@ export function read(error: unknown): ReplyError | ConnectionLost {
   return new ConnectionLost(error);
 }
 
-/** States of a server that pass. */
+/** Temporary states of a server. */
 const PASSING = new Set([
   'ASK',
   'BUSY',
@@ -67,7 +67,7 @@ const PASSING = new Set([
   'TRYAGAIN',
   'UNBLOCKED',
 ]);
-/** The same call would get these again. */
+/** Errors that the same call would get again. */
 const LASTING = /^(GRACE lease|BUSYLOCKS 64 waits)/;
 
 /** Whether to try again while wait time remains. */

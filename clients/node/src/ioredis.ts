@@ -1,6 +1,6 @@
 /**
- * Redis (also with Sentinel) and Cluster of ioredis. It sends commands again that had no reply when it reconnects: the
- * epoch tells.
+ * Redis (also with Sentinel) and Cluster of ioredis. When it reconnects, it sends commands without a reply again: the
+ * epoch shows that.
  */
 
 import { ConnectionLost, ReplyError, read } from './failures.js';
@@ -122,12 +122,12 @@ class Ioredis implements Wire {
   }
 }
 
-/** The command that `call` of this library makes of the words, with that prefix in front of the keys that it knows. */
+/** The command that the library's `call` builds from the words, with that prefix before the keys that it knows. */
 function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string): Any {
   return client.call.call({ options: { keyPrefix }, sendCommand: (command: Any) => command }, ...words);
 }
 
-/** The keys have their prefix already. The library would put it in front of those of EVAL once more. */
+/** The keys already have their prefix. The library would add it again to those of EVAL. */
 function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
   if (!client.options?.keyPrefix) return asked(() => client.call(...words));
   return asked(() => client.sendCommand(commandOf(client, words, '')));
@@ -166,7 +166,7 @@ class IoredisConnection implements Connection {
   }
 
   close(): void {
-    // Whenever it disconnects, even again, the library keeps the process for two seconds if the server says nothing.
+    // After every disconnect the library keeps the process alive for two seconds if the server sends nothing.
     if (!this.#isOpen) return;
     this.#client.disconnect();
     this.#end();

@@ -1,7 +1,7 @@
 /**
  * How many calls use connections of the application's pool at a time. 1,000 callers of a pool without such a bound open
  * all 100 connections that it allows, and take twice as long and 1.2 times the CPU time of this process (medians of
- * nine alternating rounds on two busy cores). Callers hand each other nothing but the right to go.
+ * nine alternating rounds on two busy cores). Callers hand on nothing but the right to go.
  */
 
 const AT_ONCE = 4;

@@ -1,5 +1,5 @@
-//! LOCK.* as calls of portable/lock.lua, for a server without the module. Every second client uses its functions, where
-//! the server has these, and the others the script.
+//! LOCK.* as calls of portable/lock.lua, for a server without the module. Every second client uses its functions, if
+//! the server has them; the others use the script.
 
 use testkit::{project_file, Reply};
 

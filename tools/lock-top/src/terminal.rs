@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 
-/// Shows the view until somebody leaves it. The terminal is as before afterwards, also after a panic or a signal.
+/// Shows the view until the user leaves it. Restores the terminal at the end, even after a panic or a signal.
 pub fn run(options: &Options) -> io::Result<()> {
     // Before the terminal is changed: a signal that comes right then must find it.
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT])?;
@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let outcome = show(options, &mut terminal, signals);
     give_back(&mut terminal);
     match outcome? {
-        // Whoever sent it sees that it ended by it.
+        // Its sender sees that the signal ended this process.
         Some(signal) => emulate_default_handler(signal),
         None => Ok(()),
     }
@@ -67,7 +67,7 @@ fn take(terminal: &mut DefaultTerminal) -> io::Result<()> {
     disable_raw_mode()?;
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
-    // A new one knows of an empty screen. The old one would ask where the cursor is, and the answer comes as keys do.
+    // A new one assumes an empty screen. The old one would ask for the cursor, and the reply arrives like key presses.
     *terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     Ok(())
 }
@@ -83,12 +83,12 @@ fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
 }
 
 /// Whether a shell with job control started it: such a shell gives each job a process group of its own. Without one
-/// nobody would wake it.
+/// nothing would continue it.
 fn is_job() -> bool {
     getsid(None).is_ok_and(|session| session != getpgrp())
 }
 
-/// Waits for something to happen, and carries it out with all that has happened by then.
+/// Waits for an event, and handles it together with all others that have arrived by then.
 fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
     let Ok(first) = events.recv() else { return ControlFlow::Break(None) };
     let mut has_poll = false;
@@ -132,7 +132,7 @@ fn next(events: &Receiver<Event>, app: &mut App, fleet: &mut Fleet) -> ControlFl
 fn carry_out(effect: Effect, app: &mut App, fleet: &mut Fleet) -> ControlFlow<Option<i32>> {
     match effect {
         Effect::Quit => return ControlFlow::Break(None),
-        // All of the job stops, also a script that started it; this process hears of it as of any signal.
+        // The whole job stops, including a script that started it; this process gets the signal like any other.
         Effect::Suspend => drop(is_job().then(|| kill_current_process_group(Signal::TSTP))),
         Effect::Select(lock) => fleet.select(lock.as_ref()),
         Effect::Sort(by) => fleet.sort(by),

@@ -15,9 +15,9 @@ use Serverlock\Wire\Connection;
 final class Grant
 {
     /**
-     * @param float $sent when the request was sent that it answers
+     * @param float $sent when the request that it answers was sent
      * @param Calls $calls how the lock is extended and released
-     * @param Connection|null $connection that of its session
+     * @param Connection|null $connection the connection of its session
      */
     public function __construct(
         public readonly int $token,

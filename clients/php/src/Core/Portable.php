@@ -15,7 +15,7 @@ final class Portable implements Calls
 {
     private const MARGIN = 1000;
     private const RETENTION = 60_000;
-    /** How long a reply about the eviction policy counts: after a failover the server is another. */
+    /** How long a reply about the eviction policy counts: after a failover it is a different server. */
     private const POLICY_COUNTS = 60.0;
     /** How long a queue that was denied is not asked for again. */
     private const DENIAL_COUNTS = 60.0;

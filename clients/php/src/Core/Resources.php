@@ -46,7 +46,7 @@ final class Resources
     public function client(): Client
     {
         if ($this->pid !== getmypid()) {
-            // Kept, so that nobody closes them here: TLS would say good-bye in the parent's name.
+            // Kept, so that nobody closes them here: TLS would send its closing alert in the parent's name.
             array_push($this->inherited, $this->client, $this->connection, $this->subscription, $this->debts);
             $this->client = new DedicatedClient(
                 $this->client->known(),

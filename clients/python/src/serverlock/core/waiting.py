@@ -53,7 +53,7 @@ class Waiter:
                 self._subscription.unregister(asker.id)
 
     async def _channel(self, way: Way) -> str | None:
-        """The channel on which the attempt is notified, once that is subscribed. None: it cannot be notified."""
+        """The channel on which the attempt is notified, once it has a subscription. None: it cannot be notified."""
         asker, resources, subscription = self._asker, self._resources, self._subscription
         if not way.queues(asker.request) or (way.is_module and not resources.notifies):
             return None

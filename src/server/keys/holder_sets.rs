@@ -151,15 +151,18 @@ fn find(zset: &Zset<'_>, binding: &Binding) -> Option<Holder> {
 
 /// Keeps a set in memory for the next command, if it is or was large.
 pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
-    let place = set.take_place();
+    let hashed_key = set.take_key();
     let Members { holders, ended } = &set.members;
-    if holders.is_empty() || !ended.is_empty() || (place.is_none() && (holders.len() <= FEW || context.is_replica())) {
+    if holders.is_empty()
+        || !ended.is_empty()
+        || (hashed_key.is_none() && (holders.len() <= FEW || context.is_replica()))
+    {
         return;
     }
     let key_name = KeyName::new(context.selected_db(), name.as_bytes());
     let mut sets = module().sets.borrow_mut();
-    let place = place.unwrap_or_else(|| sets.place(key_name));
-    sets.put(place, set);
+    let hashed_key = hashed_key.unwrap_or_else(|| sets.hashed_key(key_name));
+    sets.put(hashed_key, set);
 }
 
 /// Whether a holder is in the key with the timestamp that is known here.

@@ -33,7 +33,7 @@ pub struct Set {
     /// Whether the server has it in the form for many members, in which a change costs O(log n): see `keys/write.rs`.
     pub is_tree: bool,
     /// The database and name of its key, if it is in the cache or came from it.
-    place: Option<Place>,
+    hashed_key: Option<HashedKey>,
     /// The tick of its last use.
     used: u64,
     /// How often it was used.
@@ -53,23 +53,23 @@ impl Set {
     /// Whether it came from the cache, and was not read from the key by this command.
     #[must_use]
     pub const fn was_kept(&self) -> bool {
-        self.place.is_some()
+        self.hashed_key.is_some()
     }
 
-    /// Its place in the cache.
-    pub const fn take_place(&mut self) -> Option<Place> {
-        self.place.take()
+    /// The key under which it is cached.
+    pub const fn take_key(&mut self) -> Option<HashedKey> {
+        self.hashed_key.take()
     }
 
     /// How many holders it counts for: its own, and those for its name.
     fn size(&self) -> usize {
-        let bytes = self.place.as_ref().map_or(0, |place| place.name.len());
+        let bytes = self.hashed_key.as_ref().map_or(0, |hashed_key| hashed_key.name.len());
         self.members.holders.len().saturating_add(bytes / BYTES)
     }
 }
 
 /// The database and the name of a key.
-pub struct Place {
+pub struct HashedKey {
     /// The hash of both.
     hash: u64,
     db: i32,
@@ -92,7 +92,7 @@ struct Sets {
     /// By the hashes of their places; of two with the same, the newer is kept. `None` before the first set, since an
     /// empty cache has memory of its own.
     by_hash: Option<LruCache<u64, Box<Set>, FxBuildHasher>>,
-    /// The hash of the place of each set, by the token of its last holder to end.
+    /// The hash of the key of each set, by the token of its last holder to end.
     by_last: FxHashMap<Token, u64>,
     /// What they count for.
     size: usize,
@@ -129,24 +129,24 @@ impl Kept {
 
     /// Where the set of a key belongs.
     #[must_use]
-    pub fn place(&self, key: KeyName<'_>) -> Place {
-        Place { hash: self.hash(key), db: key.db, name: key.name.into() }
+    pub fn hashed_key(&self, key: KeyName<'_>) -> HashedKey {
+        HashedKey { hash: self.hash(key), db: key.db, name: key.name.into() }
     }
 
     fn hash(&self, key: KeyName<'_>) -> u64 {
         self.hasher.hash_one((key.db, key.name))
     }
 
-    /// Removes and returns the set of a key, which then remembers its place.
+    /// Removes and returns the set of a key, which then remembers it.
     pub fn take(&mut self, key: KeyName<'_>) -> Option<Box<Set>> {
         self.current.by_hash.as_ref()?;
         let hash = self.hash(key);
-        self.current.take_if(hash, |place| place.db == key.db && *place.name == *key.name)
+        self.current.take_if(hash, |hashed_key| hashed_key.db == key.db && *hashed_key.name == *key.name)
     }
 
-    pub fn put(&mut self, place: Place, mut set: Box<Set>) {
+    pub fn put(&mut self, hashed_key: HashedKey, mut set: Box<Set>) {
         set.used = self.tick;
-        self.current.put(place, set);
+        self.current.put(hashed_key, set);
         while self.current.size > MOST {
             if self.current.pop_last().is_none() {
                 return;
@@ -180,17 +180,17 @@ impl Sets {
         Some(set.size())
     }
 
-    fn take_if(&mut self, hash: u64, is_it: impl Fn(&Place) -> bool) -> Option<Box<Set>> {
+    fn take_if(&mut self, hash: u64, is_it: impl Fn(&HashedKey) -> bool) -> Option<Box<Set>> {
         let sets = self.by_hash.as_mut()?;
-        sets.peek(&hash).filter(|set| set.place.as_ref().is_some_and(is_it))?;
+        sets.peek(&hash).filter(|set| set.hashed_key.as_ref().is_some_and(is_it))?;
         let set = sets.pop(&hash)?;
         self.taken(hash, &set);
         Some(set)
     }
 
-    fn put(&mut self, place: Place, mut set: Box<Set>) {
-        let hash = place.hash;
-        set.place = Some(place);
+    fn put(&mut self, hashed_key: HashedKey, mut set: Box<Set>) {
+        let hash = hashed_key.hash;
+        set.hashed_key = Some(hashed_key);
         self.size = self.size.saturating_add(set.size());
         let last = set.members.holders.last_to_end().map(|last| last.token);
         let by_hash = self.by_hash.get_or_insert_with(|| LruCache::unbounded_with_hasher(FxBuildHasher));
@@ -238,13 +238,13 @@ mod tests {
     }
 
     fn put(kept: &mut Kept, key: KeyName<'_>, set: Box<Set>) {
-        let place = kept.place(key);
-        kept.put(place, set);
+        let hashed_key = kept.hashed_key(key);
+        kept.put(hashed_key, set);
     }
 
     fn put_back(kept: &mut Kept, mut set: Box<Set>) {
-        let place = set.place.take().unwrap();
-        kept.put(place, set);
+        let hashed_key = set.hashed_key.take().unwrap();
+        kept.put(hashed_key, set);
     }
 
     #[test]
@@ -309,12 +309,12 @@ mod tests {
     #[test]
     fn colliding_hashes_keep_the_newer_set() {
         let mut kept = Kept::default();
-        let at = |name: &[u8]| Place { hash: 7, db: 0, name: name.into() };
+        let at = |name: &[u8]| HashedKey { hash: 7, db: 0, name: name.into() };
         kept.put(at(b"a"), set(0..3));
         kept.put(at(b"b"), set(10..13));
         assert_eq!((kept.len(), kept.current.size, kept.current.by_last.len()), (1, 3, 1));
-        assert!(kept.current.take_if(7, |place| *place.name == *b"a").is_none());
-        assert!(kept.current.take_if(7, |place| *place.name == *b"b").is_some());
+        assert!(kept.current.take_if(7, |hashed_key| *hashed_key.name == *b"a").is_none());
+        assert!(kept.current.take_if(7, |hashed_key| *hashed_key.name == *b"b").is_some());
         assert!(kept.current.size == 0 && kept.current.by_last.is_empty());
     }
 

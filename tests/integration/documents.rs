@@ -29,7 +29,7 @@ fn paths(text: &str) -> Vec<&str> {
 /// The source files that a text has in backticks.
 fn source_files(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|code| {
-        code.ends_with(".rs")
+        Path::new(code).extension().is_some_and(|kind| kind == "rs")
             && code.chars().all(|at| at.is_ascii_lowercase() || at.is_ascii_digit() || "_./-".contains(at))
     })
 }

@@ -52,9 +52,10 @@ type attempt struct {
 }
 
 func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
-	id := strconv.FormatUint(rand.Uint64N(999_999_999_999_999_999)+1, 10)
-	return &attempt{engine: e, request: r, ctx: ctx, id: id, began: now(), needsConn: r.needsConnection()}
+	return &attempt{engine: e, request: r, ctx: ctx, id: newID(), began: now(), needsConn: r.needsConnection()}
 }
+
+func newID() string { return strconv.FormatUint(rand.Uint64N(999_999_999_999_999_999)+1, 10) }
 
 // run returns the grant, or the error that the user gets.
 func (a *attempt) run() (*grant, error) {
@@ -331,6 +332,17 @@ func (a *attempt) giveBackConnection() {
 		conn.close()
 	}
 	a.isPooled = false
+}
+
+// leaveQueue gives up the place in the queue of the script, in the background. A late cancel must not release what the
+// attempt gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+func (a *attempt) leaveQueue() {
+	if !a.isPortable || !a.mayBeQueued {
+		return
+	}
+	a.engine.cancel(a.request, a.id, true, false, a.mayRun)
+	a.id = newID()
+	a.mayBeQueued, a.wasQueued, a.mayRun = false, false, false
 }
 
 // abandon leaves the queue, and releases a grant whose reply did not arrive.

@@ -22,12 +22,14 @@ func (a *attempt) byNotify() (*grant, error) {
 	a.engine.blocking.end()
 	update := subscription.register(a.id, a.request.key())
 	defer subscription.unregister(a.id)
-	if _, isRefused := subscription.ready(a.ctx, update, min(resendDown, a.left())); isRefused {
-		a.engine.notifies.Store(false)
-		return nil, errNoNotify
-	}
+	subscription.ready(a.ctx, update, min(resendDown, a.left()))
 	message := ""
 	for {
+		if _, isRefused := subscription.state(); isRefused { // from the start, or since the user lost the right
+			a.engine.notifies.Store(false)
+			a.leaveQueue()
+			return nil, errNoNotify
+		}
 		left := a.left()
 		if left <= 0 {
 			return nil, a.timedOut()
@@ -61,7 +63,11 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 			return "", err
 		}
 		span := a.asksAgain
-		if isUp, _ := a.engine.subscription.state(); !isUp {
+		isUp, isRefused := a.engine.subscription.state()
+		if isRefused {
+			return "", nil
+		}
+		if !isUp {
 			span = min(span, resendDown)
 		}
 		at := now()

@@ -27,8 +27,10 @@ function placeOf(reply: unknown): number | undefined {
   return String(first) === 'WAITING' ? Number(ms) : undefined;
 }
 
+const newId = (): string => String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
+
 export class Attempt implements Asking {
-  readonly id = String(randomInt(1, 2 ** 47) * 1000 + randomInt(0, 1000));
+  id = newId();
   readonly began = now();
   connection: Connection | undefined;
   usesConnection: boolean;
@@ -310,6 +312,17 @@ export class Attempt implements Asking {
     if (connection && this.#isPooled) this.resources.connections.giveBack(connection);
     else if (!this.isAlone) connection?.close();
     this.#isPooled = false;
+  }
+
+  /**
+   * Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
+   * gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+   */
+  leaveQueue(): void {
+    if (!this.isPortable || !this.mayBeQueued) return;
+    void this.resources.cancel(this.request, this.id, this.form, false, this.#mayStillRun);
+    this.id = newId();
+    this.mayBeQueued = this.wasQueued = this.#mayStillRun = false;
   }
 
   /** Leaves the queue, and gives back what was granted without its being known. */

@@ -65,6 +65,10 @@ export class Subscription {
     this.channel = `${reach.wire.prefix}serverlock:${randomBytes(8).toString('hex')}`;
   }
 
+  get isRefused(): boolean {
+    return !this.isUp && this.refusal !== undefined;
+  }
+
   get size(): number {
     return this.#byId.size;
   }

@@ -55,6 +55,7 @@ export interface Asking {
   pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined>;
   takeConnection(): Promise<void>;
   giveBackConnection(): void;
+  leaveQueue(): void;
 }
 
 export class Waiting {
@@ -76,16 +77,20 @@ export class Waiting {
     const attempt = this.#attempt;
     const { subscription, blocking, portable } = this.#resources;
     if (!attempt.isPortable) blocking.end();
-    const news = subscription.register(attempt.id, this.#request.key);
+    const { id } = attempt;
+    const news = subscription.register(id, this.#request.key);
     attempt.news = news;
     let message: string | undefined;
     try {
-      if (!(await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left))) && subscription.refusal) {
-        if (!attempt.isPortable) this.#resources.notifies = false;
-        return undefined;
-      }
+      await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left));
       for (let left = attempt.left; left > 0; left = attempt.left) {
         attempt.throwIfGivenUp();
+        // From the start, or since the user lost the right.
+        if (subscription.isRefused) {
+          if (!attempt.isPortable) this.#resources.notifies = false;
+          attempt.leaveQueue();
+          return undefined;
+        }
         const goesOn = message === 'granted' || !this.#resources.mayBeLoaded;
         if (attempt.isPortable && !(goesOn && portable.queues(this.#request))) return undefined;
         news.forget();
@@ -104,7 +109,7 @@ export class Waiting {
       }
       throw attempt.timedOut();
     } finally {
-      subscription.unregister(attempt.id);
+      subscription.unregister(id);
     }
   }
 
@@ -114,6 +119,7 @@ export class Waiting {
     const asked = now();
     for (;;) {
       attempt.throwIfGivenUp();
+      if (this.#resources.subscription.isRefused) return undefined;
       const after = this.#resources.subscription.isUp ? resend : Math.min(resend, RESEND_DOWN);
       const pause = Math.min(asked + after - now(), news.againAt - now(), attempt.left);
       if (pause <= 0) return undefined;

@@ -71,6 +71,10 @@ pub(crate) enum Asked {
     Moved,
 }
 
+fn new_id() -> u64 {
+    random().checked_rem(LARGEST_ID).unwrap_or(0).saturating_add(1)
+}
+
 impl Attempt {
     pub(crate) fn new(resources: Arc<Resources>, request: Arc<Request>, cancel: Arc<Signal>) -> Self {
         let uses_connection = request.needs_connection();
@@ -78,7 +82,7 @@ impl Attempt {
             resources,
             request,
             cancel,
-            id: random().checked_rem(LARGEST_ID).unwrap_or(0).saturating_add(1),
+            id: new_id(),
             began: now(),
             tries: 0,
             connection: None,
@@ -342,6 +346,20 @@ impl Attempt {
         } else if !self.is_alone {
             connection.close().await;
         }
+    }
+
+    /// Gives up the place in the queue of the script, in the background. A late cancel must not release what the
+    /// attempt gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+    pub(crate) async fn leave_queue(&mut self) {
+        if !self.is_portable || !self.may_be_queued {
+            return;
+        }
+        let (resources, id) = (Arc::clone(&self.resources), std::mem::replace(&mut self.id, new_id()));
+        for late in self.overdue.drain(..).chain(self.late.take()) {
+            resources.settle_late(&self.request, late, id, true, || false);
+        }
+        resources.cancel(&self.request, id, true, false, self.may_run).await;
+        (self.may_be_queued, self.was_queued, self.may_run) = (false, false, false);
     }
 
     /// Leaves the queue, and gives back a grant whose reply was lost.

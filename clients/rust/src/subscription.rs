@@ -81,8 +81,12 @@ impl Subscription {
         locked(&self.state).is_up
     }
 
-    /// Waits until the connection is subscribed, or it is clear that it cannot be. Returns whether it is refused.
-    pub(crate) async fn ready(&self, updates: &Updates, timeout: Duration, cancel: &Signal, closed: &Signal) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
+        locked(&self.state).is_refused
+    }
+
+    /// Waits until the connection is subscribed, or it is clear that it cannot be.
+    pub(crate) async fn ready(&self, updates: &Updates, timeout: Duration, cancel: &Signal, closed: &Signal) {
         let end = now().saturating_add(timeout);
         loop {
             let (is_up, is_refused) = {
@@ -91,7 +95,7 @@ impl Subscription {
             };
             let left = end.saturating_sub(now());
             if is_up || is_refused || left.is_zero() || cancel.is_fired() || closed.is_fired() {
-                return is_refused;
+                return;
             }
             updates.next(left, cancel, closed).await;
         }

@@ -69,14 +69,15 @@ impl Attempt {
         let registered = Registered::new(&resources.subscription, self.id, &self.request);
         let updates = &registered.updates;
         let subscription = &resources.subscription;
-        let is_refused =
-            subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
-        if is_refused {
-            resources.notifies.store(false, Ordering::SeqCst);
-            return Ok(None);
-        }
+        subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
         let mut message = String::new();
         loop {
+            // From the start, or since the user lost the right.
+            if subscription.is_refused() {
+                resources.notifies.store(false, Ordering::SeqCst);
+                self.leave_queue().await;
+                return Ok(None);
+            }
             let left = self.left();
             if left.is_zero() {
                 return Err(self.timed_out());
@@ -107,6 +108,9 @@ impl Attempt {
         let asked = now();
         loop {
             self.over()?;
+            if self.resources.subscription.is_refused() {
+                return Ok(String::new());
+            }
             let is_up = self.resources.subscription.is_up();
             let asks_again = self.asks_again.unwrap_or(RESEND);
             let span = if is_up { asks_again } else { asks_again.min(RESEND_DOWN) };

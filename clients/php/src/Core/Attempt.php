@@ -32,7 +32,7 @@ final class Attempt
     private const STILL_RUNS = 2.0;
 
     public readonly float $began;
-    private readonly string $id;
+    private string $id;
     private readonly float $deadline;
     private int $tries = 0;
     private ?Connection $connection = null;
@@ -54,11 +54,16 @@ final class Attempt
         private readonly ?\Closure $while = null,
         private readonly bool $wereAsync = false,
     ) {
-        $this->id = (string) random_int(1, 999_999_999_999_999_999);
+        $this->id = self::newId();
         $this->began = Clock::now();
         $this->deadline = $this->began + $request->options->wait;
         $this->usesConnection = $request->needsConnection();
         $this->calls = $resources->module->commands;
+    }
+
+    private static function newId(): string
+    {
+        return (string) random_int(1, 999_999_999_999_999_999);
     }
 
     /** @throws LockException|GivenUp */
@@ -323,6 +328,10 @@ final class Attempt
                 return null;
             }
             $news->open();
+            if (!$module->portable->maySubscribe()) { // from the start, or since the user lost the right
+                $this->leaveQueue();
+                return null;
+            }
             if (!$module->portable->queues($this->request)) {
                 return null;
             }
@@ -380,6 +389,19 @@ final class Attempt
             $this->resources->giveBackConnection($this->connection);
         }
         $this->connection = null;
+    }
+
+    /**
+     * Gives up the place in the queue of the script. A late cancel must not release what the attempt gets by polling,
+     * so it goes on with a new ID.
+     */
+    private function leaveQueue(): void
+    {
+        if ($this->mayStand) {
+            $this->cancel();
+            $this->id = self::newId();
+            $this->mayStand = $this->stood = $this->isUnsure = false;
+        }
     }
 
     /** Leaves the queue, and gives back a grant whose reply was lost. */

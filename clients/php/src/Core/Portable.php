@@ -34,6 +34,11 @@ final class Portable implements Calls
         return $this->maySubscribe && $request->form === Form::One && !$this->isAlone($request);
     }
 
+    public function maySubscribe(): bool
+    {
+        return $this->maySubscribe;
+    }
+
     /** The server refuses to subscribe this user: nobody can notify it. */
     public function withoutSubscription(): void
     {

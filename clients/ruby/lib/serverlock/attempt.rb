@@ -175,12 +175,23 @@ module Serverlock
         raise_if_closed
         refuse(Refused, "the wait was cancelled") if outcome == :cancelled
         return answered(outcome) if outcome.is_a?(Wait::Reply)
+        return leave_queue(wait) if outcome == :subscription_refused && by_script?
 
         timed_out if Clock.now >= @deadline
         subscription.send_again(wait) # it timed out, by the server's clock, or was unblocked
       end
     ensure
-      subscription.forget(@id)
+      subscription.forget(wait.id) if wait
+    end
+
+    # Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
+    # gets by polling, so it goes on with a new ID.
+    def leave_queue(wait)
+      @engine.subscription.forget(wait.id)
+      @engine.debts.cancel(@request, @id, unanswered: @unanswered)
+      @id = @engine.id
+      @queued = @open = @unanswered = false
+      nil
     end
 
     # The call that joins the queue, and keeps its place there.

@@ -51,7 +51,10 @@ module Serverlock
     def register(request, id, ends, &call)
       wait = Wait.new(self, request, id, ends, call)
       wait.resend_at = next_copy(Clock.now)
-      locked { @waits[id] = wait }
+      locked do
+        @waits[id] = wait
+        wait.finish(:subscription_refused) if refused?
+      end
       wait
     end
 
@@ -223,6 +226,7 @@ module Serverlock
       @mutex.synchronize do
         @state = :none
         @thread = nil
+        @waits.each_value { |wait| wait.finish(:subscription_refused) } if refused?
         spread
         @changed.broadcast
       end

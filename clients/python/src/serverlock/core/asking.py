@@ -1,7 +1,11 @@
-"""The ACQUIREs of one attempt: each is sent, and sent again after errors that are retried, with the same ID."""
+"""The ACQUIREs of one attempt: each is sent, and sent again after errors that are retried, with the same ID.
+
+Also how the attempt is cancelled, at once or in the background.
+"""
 
 import random
 import secrets
+from collections.abc import Callable, Coroutine
 
 from ..errors import LockMisuse, LockTimeout
 from . import kinds
@@ -11,11 +15,18 @@ from .resources import Resources
 from .way import Answer, No, Place, Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
+# How long the server may still run a copy whose connection was closed.
+LATE_COPY = 2.0
+
+
+def _new_id() -> str:
+    return str(secrets.randbits(59) + 1)
+
 
 class Asker:
     def __init__(self, resources: Resources, request: Request) -> None:
         self.resources, self.request = resources, request
-        self.id = str(secrets.randbits(59) + 1)
+        self.id = _new_id()
         self.began = now()
         self.deadline = self.began + request.wait
         self.connection: Connection | None = None
@@ -147,3 +158,57 @@ class Asker:
             await self.resources.connections.give_back(self, connection)
         elif connection is not None and not self.is_alone:
             await connection.close()
+
+    async def cancel(self, is_reachable: bool) -> None:
+        """Cancels the attempt on the server: at once if possible, else in the background."""
+        debts, settle, until = self.resources.debts, self._settle(), self._until()
+        is_settled = False
+        try:
+            self._owe_once_more()
+            if is_reachable:
+                await settle()
+                is_settled = True
+        except (ReplyError, ConnectionLost):
+            pass
+        finally:  # the caller may be interrupted again
+            if not is_settled:
+                debts.owe(until, settle)
+
+    def leave_queue(self) -> None:
+        """Gives up the place in the queue of the script, in the background.
+
+        A late cancel must not release what the attempt gets by polling, so it goes on with a new ID.
+        """
+        self._owe_once_more()
+        self.resources.debts.owe(self._until(), self._settle())
+        self.id, self._unanswered = _new_id(), 0
+        self.is_known = self.waited = False
+
+    def _owe_once_more(self) -> None:
+        """The script cannot bar the ID: a late copy may come after the cancel."""
+        if not self.way.is_module and self.has_lost_copies:
+            self.resources.debts.owe(self._until(), self._settle(), after=LATE_COPY)
+
+    def _until(self) -> float:
+        return now() + max(self.request.lease + LATE_COPY, self.resources.timeout)
+
+    def _settle(self) -> Callable[[], Coroutine[None, None, None]]:
+        """What cancels the ID that the attempt has now."""
+        resources, request, id_, is_module = self.resources, self.request, self.id, self.way.is_module
+
+        async def call(words: Words) -> Reply:
+            return await resources.wire.call(request.key, words, resources.timeout)
+
+        async def settle() -> None:
+            module = resources.module
+            way: Way = module.commands if is_module else module.script(request)
+            while True:
+                try:
+                    return await way.cancel(request, id_, resources.subscription.channel, call)
+                except ReplyError as error:
+                    instead = module.instead(request, way, error)
+                    if instead is None:
+                        raise
+                    way = instead
+
+        return settle

@@ -12,18 +12,13 @@ The module can be loaded and unloaded at any time, so each copy of the question 
 from ..errors import LockError
 from . import kinds
 from .asking import Asker
-from .clock import now
 from .hold import Grant
 from .pieces import wait_alone, wait_in_pieces
 from .replicas import confirm
 from .request import Request
 from .resources import Resources
 from .waiting import Waiter
-from .way import Way
-from .wire import ConnectionLost, Reply, ReplyError, Words
-
-# How long the server may still run a copy whose connection was closed.
-LATE_COPY = 2.0
+from .wire import ConnectionLost
 
 
 class Attempt:
@@ -89,39 +84,4 @@ class Attempt:
         finally:  # the caller may be interrupted again
             if asker.is_known:
                 is_reachable = not isinstance(error.__cause__, (ConnectionLost, OSError))
-                await self._cancel(is_reachable)
-
-    async def _cancel(self, is_reachable: bool) -> None:
-        """Cancels the attempt on the server: at once if possible, else in the background."""
-        asker, resources, request = self._asker, self._resources, self._request
-        id_, is_module = asker.id, asker.way.is_module
-        until = now() + max(request.lease + 2, resources.timeout)
-
-        async def call(words: Words) -> Reply:
-            return await resources.wire.call(request.key, words, resources.timeout)
-
-        async def settle() -> None:
-            module = resources.module
-            way: Way = module.commands if is_module else module.script(request)
-            while True:
-                try:
-                    return await way.cancel(request, id_, resources.subscription.channel, call)
-                except ReplyError as error:
-                    instead = module.instead(request, way, error)
-                    if instead is None:
-                        raise
-                    way = instead
-
-        is_settled = False
-        try:
-            if not is_module and asker.has_lost_copies:
-                # The script cannot bar the ID: a late copy may come after this.
-                resources.debts.owe(until, settle, after=LATE_COPY)
-            if is_reachable:
-                await settle()
-                is_settled = True
-        except (ReplyError, ConnectionLost):
-            pass
-        finally:  # the caller may be interrupted again
-            if not is_settled:
-                resources.debts.owe(until, settle)
+                await asker.cancel(is_reachable)

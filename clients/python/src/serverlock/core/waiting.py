@@ -65,6 +65,9 @@ class Waiter:
         if subscription.is_up or subscription.refusal is None:
             return subscription.channel
         resources.notifies = False
+        if asker.is_known and not asker.way.is_module:  # since the user lost the right to subscribe
+            subscription.unregister(asker.id)
+            asker.leave_queue()
         return None
 
     async def _message(self, again: float) -> str | None:

@@ -41,8 +41,8 @@ final class Sender {
     private final Context context;
     private final Resources resources;
     final Request request;
-    final String id;
-    final byte[] idBytes;
+    String id;
+    byte[] idBytes;
     final long began;
 
     Connection connection;
@@ -65,9 +65,13 @@ final class Sender {
         context = resources.context();
         this.request = request;
         began = context.now();
+        renew();
+        usesConnection = request.needsConnection();
+    }
+
+    private void renew() {
         id = Long.toString(ThreadLocalRandom.current().nextLong(1, 1_000_000_000_000_000_000L));
         idBytes = Words.bytes(id);
-        usesConnection = request.needsConnection();
     }
 
     long left() {
@@ -195,10 +199,11 @@ final class Sender {
 
     /** Once an overdue copy gets its reply or fails, cancels the attempt if it is unwanted. */
     void settleOverdue(BooleanSupplier isUnwanted) {
+        byte[] id = idBytes;
         for (CompletableFuture<Object> late : overdue) {
             late.whenComplete((reply, error) -> {
                 if (isUnwanted.getAsBoolean()) {
-                    cancel(isPortable, false, error != null);
+                    cancel(id, isPortable, false, error != null);
                 }
             });
         }
@@ -248,7 +253,7 @@ final class Sender {
             return;
         }
         settleOverdue(() -> true);
-        Runnable cancel = () -> cancel(isPortable, isReachable, mayStillRun);
+        Runnable cancel = () -> cancel(idBytes, isPortable, isReachable, mayStillRun);
         if (!isInterrupted) {
             cancel.run();
             return;
@@ -263,18 +268,35 @@ final class Sender {
         }
     }
 
+    /**
+     * Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
+     * gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+     */
+    void leaveQueue() {
+        if (!isPortable || !wasQueued && !isUnsure) {
+            return;
+        }
+        settleOverdue(() -> true);
+        overdue.clear();
+        cancel(idBytes, true, false, isUnsure);
+        renew();
+        mayBeKnown = false;
+        wasQueued = false;
+        isUnsure = false;
+    }
+
     /** Cancels at once if the server is reachable, otherwise in the background. */
-    private void cancel(boolean isPortable, boolean isReachable, boolean mayStillRun) {
+    private void cancel(byte[] id, boolean isPortable, boolean isReachable, boolean mayStillRun) {
         Debts.Debt debt = () -> {
             if (isPortable) {
                 resources
                         .portable()
-                        .cancel(request, idBytes, resources.subscription().channel());
+                        .cancel(request, id, resources.subscription().channel());
                 return;
             }
             for (byte[] key : request.keys()) {
                 byte[][] words =
-                        new Words(3).add("LOCK.CANCEL").add(key).add(idBytes).done();
+                        new Words(3).add("LOCK.CANCEL").add(key).add(id).done();
                 resources.router().call(key, words, resources.debts().patience());
             }
         };

@@ -41,22 +41,24 @@ final class Waiting {
     Grant byNotify() throws InterruptedException {
         Subscription subscription = resources.subscription();
         resources.blocking().end();
-        Updates updates = subscription.register(sender.id, request.key());
+        String id = sender.id;
+        Updates updates = subscription.register(id, request.key());
         try {
             subscription.awaitReady(updates, Math.min(RESEND_DOWN, sender.left()));
-            if (subscription.isRefused()) {
-                resources.subscription().giveUp();
-                return Grant.NO_NOTIFY;
-            }
             return byNotify(subscription, updates);
         } finally {
-            subscription.unregister(sender.id);
+            subscription.unregister(id);
         }
     }
 
     private Grant byNotify(Subscription subscription, Updates updates) throws InterruptedException {
         String message = null;
         while (true) {
+            if (subscription.isRefused()) { // from the start, or since the user lost the right
+                subscription.giveUp();
+                sender.leaveQueue();
+                return Grant.NO_NOTIFY;
+            }
             long left = sender.left();
             if (left <= 0) {
                 throw sender.timedOut();
@@ -87,6 +89,9 @@ final class Waiting {
         long asked = context.now();
         while (true) {
             sender.over();
+            if (subscription.isRefused()) {
+                return null;
+            }
             long span = subscription.isUp() ? sender.span : Math.min(sender.span, RESEND_DOWN);
             long now = context.now();
             long left = Math.min(Math.min(asked + span - now, updates.againAt() - now), sender.left());

@@ -67,9 +67,10 @@ impl Decision {
             Acquire::Grant { record, succeeds: None, holds } => {
                 (record, None, *holds, &[Event::Acquire], &[Counter::Grants])
             }
-            Acquire::Grant { record, succeeds, holds } => {
+            Acquire::Grant { record, succeeds: Some(before), holds } => {
                 let counts = &[Counter::Grants, Counter::Recoveries];
-                (record, *succeeds, *holds, &[Event::Lapse, Event::Acquire], counts)
+                let before = Before { held_a_slot: holds.replaces().is_some(), ..Before::of(*before) };
+                (record, Some(before), *holds, &[Event::Lapse, Event::Acquire], counts)
             }
             Acquire::Prolong(record) => (record, None, Holds::AsBefore, &[Event::Extend], &[Counter::Extends]),
             Acquire::Keep(record) => {
@@ -165,6 +166,12 @@ impl Decision {
         }
     }
 
+    /// Whether it adds a holder to those that a key may have.
+    #[must_use]
+    pub(crate) const fn adds_holder(&self) -> bool {
+        matches!(self.what, What::Value(_, Holds::Among { .. }))
+    }
+
     /// The events to publish once it is written.
     #[must_use]
     pub const fn events(&self) -> &'static [Event] {
@@ -198,8 +205,8 @@ pub struct Granted {
 }
 
 impl Granted {
-    fn of(record: &Record<'_>, succeeds: Option<Predecessor<'_>>) -> Self {
-        let succeeds = succeeds.map(|before| (0, Before::of(before))).into_iter().collect();
+    fn of(record: &Record<'_>, succeeds: Option<Before>) -> Self {
+        let succeeds = succeeds.map(|before| (0, before)).into_iter().collect();
         Self { token: record.token, until: record.timestamp, succeeds }
     }
 
@@ -215,7 +222,7 @@ impl Granted {
         Self { until, ..self }
     }
 
-    /// Adds the remembered predecessor in the lock with that index.
+    /// Adds the predecessor in the lock with that index, which did not follow from the key.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
         let at = self.succeeds.partition_point(|(at, _)| *at < lock);
         self.succeeds.insert(at, (lock, before));
@@ -256,6 +263,7 @@ pub struct Before {
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
+    held_a_slot: bool,
 }
 
 impl Before {
@@ -267,6 +275,7 @@ impl Before {
             overdue_ms: predecessor.overdue.as_ms(),
             token: predecessor.token,
             owner: predecessor.owner.map(Owner::to_boxed),
+            held_a_slot: false,
         }
     }
 
@@ -274,6 +283,13 @@ impl Before {
     #[must_use]
     pub fn owner(&self) -> Option<Owner<'_>> {
         self.owner.as_ref().map(OwnerBuf::as_owner)
+    }
+
+    /// Whether it was one of several holders, and the grant took its slot. Otherwise whoever holds the lock first is
+    /// its successor, also beside that grant.
+    #[must_use]
+    pub const fn held_a_slot(&self) -> bool {
+        self.held_a_slot
     }
 
     /// The expired lock as it was; `token` stands in for a client of the classic pattern, which had none.

@@ -5,7 +5,7 @@
 //! A run that fails prints its seed and the fewest steps that fail in the same way. With `SIMULATE_TRACE=1` it also
 //! prints the servers after each of these steps.
 //!
-//!     SIMULATE_SEED=7 SIMULATE_SECONDS=60 cargo test -p redis-lock-core --test model simulator::fresh -- --nocapture
+//!     make simulate SEED=7 SECONDS=60
 
 mod findings;
 mod judge;
@@ -118,8 +118,11 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn fixed_seeds_are_without_a_finding() {
-    // The last one is of a claim that ends in the same millisecond as the grant did: its set keeps the native expiry.
-    let sum = simulate_all((0..600).chain([784_921_784_289]), || true);
+    // Then those of old findings: a claim that ends in the same millisecond as its grant, so that the set keeps the
+    // native expiry; a set whose last holder is not the one that has to claim its grant; two grants at once that nobody
+    // claims.
+    let found = [784_921_784_289, 901_109_689_152, 595_617_627_183];
+    let sum = simulate_all((0..1_000).chain(found), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
     let Tally { cancelled, notified, claims, passed_over, .. } = sum;
     let counts = [grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred];
@@ -129,6 +132,7 @@ fn fixed_seeds_are_without_a_finding() {
 }
 
 #[test]
+#[ignore = "`make simulate` and the nightly run it: it may find something new"]
 fn fresh_seeds_are_without_a_finding() {
     let seconds = number("SIMULATE_SECONDS").unwrap_or(3);
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();

@@ -2,10 +2,11 @@
 
 use super::{cancel, claim, notified_on, pass, queue, received, release, value, CHANNEL, K, OTHER};
 use crate::asks::{alone, ask, granted, hold, named, place, seconds, settle, wait, START};
-use crate::fake::{Content, Node, Stored};
+use crate::fake::{Blocked, Content, Node, Stored};
 use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::request::Share;
 use redis_lock_core::lock::state::State;
+use redis_lock_core::lock::token::Token;
 
 /// A server on which an attempt was just notified of its grant, which succeeds a client of the classic pattern.
 fn notified_after_a_classic_client(share: Share) -> Node {
@@ -35,18 +36,101 @@ fn the_successor_of_an_unclaimed_grant_gets_the_classic_predecessor() {
 }
 
 #[test]
-fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
+fn a_holder_beside_an_unclaimed_grant_succeeds_a_classic_client() {
     let node = notified_after_a_classic_client(Share::Shared);
-    let other = hold(&node, 3, b"k", &ask(Share::Shared, 5, 0));
+    let granted = claim(&node, 3, K, &ask(Share::Shared, 5, 0));
+    assert_eq!(granted.before(0).unwrap().token, None);
     assert!(cancel(&node, b"k", 7));
     settle(&node);
-    let ends = node.with_lock(&place(b"k"), |lock| match lock {
-        State::Several(holders) => holders.iter().map(|holder| (holder.token == other, holder.timestamp)).collect(),
-        _ => Vec::new(),
-    });
-    assert_eq!(ends.len(), 2, "{ends:?}");
-    assert!(ends.contains(&(false, START.after(seconds(1)))), "{ends:?}");
-    assert_eq!(release(&node, b"k", other), Release::InTime);
+    assert_eq!(value(&node, b"k").unwrap().0, granted.token);
+    assert_eq!(release(&node, b"k", granted.token), Release::InTime);
+    assert_eq!(value(&node, b"k"), None);
+}
+
+/// A server on which attempts were just notified of their shared grants, the first of which succeeds that token.
+fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
+    let node = crate::asks::node();
+    super::subscribe(&node, CHANNEL);
+    let first = hold(&node, 1, b"k", &alone(5, 0));
+    for number in attempts {
+        queue(&node, K, &notified_on(CHANNEL, named(*number, ask(Share::Limit(4), 5, 99))));
+    }
+    pass(&node, 6_050);
+    assert_eq!(received(&node).len(), attempts.len());
+    (node, first)
+}
+
+#[test]
+fn a_late_release_is_over_once_another_has_held_the_lock() {
+    // Beside an attempt that never claims its grant, another holds the lock, or has held it.
+    for is_released in [true, false] {
+        let (node, first) = notified_after_one_alone(&[7]);
+        let granted = claim(&node, 3, K, &named(8, ask(Share::Limit(3), 5, 0)));
+        assert_eq!(granted.before(0).unwrap().token, Some(first), "the first to hold it is told");
+        let again = claim(&node, 3, K, &named(8, ask(Share::Limit(3), 5, 0)));
+        assert_eq!(again.before(0).unwrap().token, Some(first), "and again");
+        let second = claim(&node, 4, K, &ask(Share::Shared, 5, 0));
+        assert!(second.before(0).is_none(), "the next succeeds nobody");
+        if is_released {
+            for token in [granted.token, second.token] {
+                assert_eq!(release(&node, b"k", token), Release::InTime);
+            }
+        }
+        pass(&node, 2_100);
+        assert_eq!(release(&node, b"k", first), Release::Over, "{is_released}");
+        assert_eq!(value(&node, b"k").is_none(), is_released);
+    }
+}
+
+#[test]
+fn a_holder_beside_it_does_not_change_what_a_claim_learns() {
+    let (node, first) = notified_after_one_alone(&[7]);
+    claim(&node, 3, K, &ask(Share::Limit(3), 5, 0));
+    let granted = claim(&node, 4, K, &notified_on(CHANNEL, named(7, ask(Share::Limit(4), 5, 99))));
+    assert_eq!(granted.before(0).unwrap().token, Some(first));
+}
+
+#[test]
+fn the_next_unclaimed_grant_inherits_the_predecessor() {
+    let ends: [fn(&Node); 3] = [
+        |node| assert!(cancel(node, b"k", 7)),
+        |node| {
+            let token = node.with_lock(&place(b"k"), |lock| match lock {
+                State::Several(holders) => holders.iter().map(|holder| holder.token).min(),
+                _ => None,
+            });
+            assert_eq!(release(node, b"k", token.unwrap()), Release::InTime);
+        },
+        |node| {
+            assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), 2);
+        },
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let (node, first) = notified_after_one_alone(&[7, 8]);
+        end(&node);
+        settle(&node);
+        if number < 2 {
+            let granted = claim(&node, 4, K, &notified_on(CHANNEL, named(8, ask(Share::Limit(4), 5, 99))));
+            assert_eq!(granted.before(0).unwrap().token, Some(first), "{number}");
+            assert_eq!(release(&node, b"k", first), Release::Over, "{number}");
+        } else {
+            assert_eq!(release(&node, b"k", first), Release::Late, "nobody has held it");
+        }
+    }
+}
+
+#[test]
+fn a_holder_beside_a_lost_grant_ends_its_predecessor() {
+    let node = crate::asks::node();
+    let first = hold(&node, 1, b"k", &alone(5, 0));
+    wait(&node, 2, K, &ask(Share::Shared, 5, 99));
+    node.pass(seconds(6));
+    settle(&node);
+    let granted = claim(&node, 3, K, &ask(Share::Shared, 5, 0));
+    node.lose(Blocked(2));
+    settle(&node);
+    assert_eq!(value(&node, b"k").unwrap().0, granted.token);
+    assert_eq!(release(&node, b"k", first), Release::Over);
 }
 
 #[test]

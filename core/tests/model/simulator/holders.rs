@@ -122,6 +122,9 @@ impl Run {
             Some(_) => Release::InTime,
         };
         assert_eq!(released, expected, "RELEASE of {} in {place:?}, {before:?}", known.token);
+        if released == Release::Late {
+            self.courts[site].released_late(known.token, &place);
+        }
         if expected != Release::Over {
             // A predecessor that had no token is back with the token of the grant.
             let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);

@@ -11,6 +11,8 @@ mod cycle;
 mod queue;
 #[path = "judge/spans.rs"]
 mod spans;
+#[path = "judge/succession.rs"]
+mod succession;
 #[path = "judge/writes.rs"]
 mod writes;
 
@@ -125,6 +127,10 @@ pub struct Court {
     pub no_memory_until: u64,
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
+    /// The newest grant of each key that somebody has got, as long as nobody else has changed the key.
+    newest: HashMap<Place, u64>,
+    /// The grants of callers that wanted to be alone.
+    alone: HashSet<u64>,
     /// The predecessors of grants, as reported, and when.
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
     /// Grants whose connection has ended, and when.
@@ -205,6 +211,7 @@ impl Court {
         let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX);
         if self.reported(writes, asked, reported, now) {
             self.check_overtaking(asked, earliest, reported.token);
+            self.is_newest(asked, reported.token);
         }
         let (id, places) = (asked.id, &asked.places);
         self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(places)));
@@ -242,7 +249,9 @@ impl Court {
             let at = writes.found.iter().position(|found| found.token == token && found.place == *place);
             let Some(at) = at else { panic!("{asked:?} gets {token}, which is not in {place:?}") };
             let Found { before, after, passed_on, succeeds, .. } = writes.found.swap_remove(at);
+            let is_judged = self.succeeds_beside((place, &before), (asked, token), *predecessor);
             match succeeds.filter(|_| self.clock_set.is_none()) {
+                _ if is_judged => {}
                 Some(succeeds) => succeeds.check_predecessor(asked, *predecessor, now.wall),
                 None if passed_on => {}
                 None => before.check_predecessor(asked, *predecessor, now.wall),
@@ -284,6 +293,24 @@ impl Court {
                 self.sessions.remove(&grant);
             }
         }
+    }
+
+    /// Somebody has got a lock by that grant.
+    pub(super) fn is_newest(&mut self, asked: &Asked, token: u64) {
+        self.alone.extend((asked.share == Share::Alone).then_some(token));
+        for place in &asked.places {
+            let newest = self.newest.entry(place.clone()).or_default();
+            *newest = token.max(*newest);
+        }
+    }
+
+    /// An overdue lock is given back: nobody has had it since.
+    pub fn released_late(&self, token: u64, place: &Place) {
+        let newest = self.newest.get(place).copied().unwrap_or(0);
+        assert!(
+            newest <= token || !self.alone.contains(&token),
+            "{token} gives {place:?} back, which {newest} has had since"
+        );
     }
 
     /// A new grant was written.
@@ -362,6 +389,7 @@ impl Court {
                 // a predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
+                self.newest.remove(&changed.place);
                 // It may have been elsewhere when it was to pass on.
                 let lost = self.lost.iter_mut().filter(|lost| lost.place == changed.place);
                 lost.for_each(|lost| {

@@ -15,9 +15,11 @@ pub struct Unclaimed {
     /// Until when it can be claimed.
     pub deadline: u64,
     /// What each key held before it, as far as that is known.
-    before: Vec<(Place, Option<Raw>)>,
+    pub(super) before: Vec<(Place, Option<Raw>)>,
     /// When it was granted.
-    wall: u64,
+    pub(super) wall: u64,
+    /// Somebody has come to hold the lock beside it.
+    pub(super) has_newer_holder: bool,
     /// Its message was published.
     is_announced: bool,
     /// A command that claims it got an error: its process is there.
@@ -88,7 +90,7 @@ impl Unclaimed {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| *before = None);
     }
 
-    fn is_still_in(&self, key: &Raw) -> bool {
+    pub(super) fn is_still_in(&self, key: &Raw) -> bool {
         key.holder(self.token).is_some_and(|holder| (holder.timestamp, holder.id) == (self.timestamp, None))
     }
 }
@@ -106,7 +108,7 @@ impl Court {
             return lost.before.clone().filter(|_| lost.timestamp > now.wall);
         }
         let own = self.unclaimed.iter().find(|own| self.is_released(own.token, cause, place, key))?;
-        own.before.iter().find(|(of, _)| of == place)?.1.clone()
+        own.returns(place)
     }
 
     /// Whether a key of an unclaimed grant is released by its token.
@@ -236,6 +238,7 @@ impl Court {
             deadline,
             before,
             wall: now.wall,
+            has_newer_holder: false,
             is_announced: false,
             was_refused: false,
             is_moved: false,
@@ -255,17 +258,19 @@ impl Court {
         assert!(keys.iter().all(|key| own.is_still_in(key)), "{asked:?} claims {own:?} in {keys:?}");
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
-        for (place, predecessor) in asked.places.iter().zip(&reported.before) {
+        for ((place, predecessor), key) in asked.places.iter().zip(&reported.before).zip(keys) {
+            let is_judged = self.succeeds_beside((place, key), (asked, token), *predecessor);
             let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
             // Several keys are reported in the order in which they were first asked for.
             if asked.places != own.attempt.asked.places {
                 continue;
             }
-            if let Some(before) = before.filter(|_| self.clock_set.is_none()) {
+            if let Some(before) = before.filter(|_| self.clock_set.is_none() && !is_judged) {
                 before.check_predecessor(&own.attempt.asked, *predecessor, own.wall);
             }
             self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
         }
+        self.is_newest(asked, token);
         self.granted_here.insert(token);
         self.bind(asked, token);
         self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));
@@ -278,11 +283,12 @@ impl Court {
         true
     }
 
-    /// A grant can no longer be claimed: there has to be a reason.
-    pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
+    /// A grant can no longer be claimed, as all that are `gone`: there has to be a reason.
+    pub fn given_up(&mut self, token: u64, gone: &[u64], cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
         let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
-        let Unclaimed { attempt, timestamp, deadline, before, is_announced, was_refused, is_moved, .. } =
-            self.unclaimed.swap_remove(at);
+        let mut own = self.unclaimed.swap_remove(at);
+        self.inherited(&mut own, gone);
+        let Unclaimed { attempt, timestamp, deadline, is_announced, was_refused, is_moved, .. } = own.clone();
         let Asked { id, places, notify, session, conn, .. } = attempt.asked.clone();
         let channel = notify.unwrap();
         let is_over = now.monotonic >= deadline;
@@ -296,13 +302,13 @@ impl Court {
             is_over || is_released || is_cancelled || has_left || cause.asks == id || has_no_subscriber,
             "{attempt:?} can no longer claim {token} at {now:?}: {cause:?}"
         );
-        self.lost.extend(before.into_iter().map(|(place, before)| Lost {
+        self.lost.extend(places.iter().map(|place| Lost {
             token,
-            place,
+            place: place.clone(),
             timestamp,
             deadline,
             id: None,
-            before,
+            before: own.returns(place),
             is_unclaimed: !is_moved,
             passes_on: !is_moved,
             was_unclaimed: true,

@@ -228,7 +228,8 @@ impl Court {
 
     /// A grant reached its client.
     pub fn delivered(&mut self, token: u64, conn: u64) {
-        self.on_the_way.remove(&(token, conn));
+        let Some(attempt) = self.on_the_way.remove(&(token, conn)) else { return };
+        self.is_newest(&attempt.asked, token);
     }
 
     /// A grant did not reach its client. Returns whether it passes on.

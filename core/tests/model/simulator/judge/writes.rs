@@ -28,8 +28,10 @@ impl Court {
         let given_up = |token: u64| is_given_up(token) || is_lost(token);
         let left = old.without(given_up);
         // A predecessor that is back is older than the grant that nobody received.
-        let is_restored =
-            |token: u64| old.holders().iter().any(|holder| is_lost(holder.token) && token <= holder.token);
+        let is_restored = |token: u64| {
+            let mut ended = old.holders().iter().map(|holder| holder.token).filter(|token| is_lost(*token));
+            ended.any(|ended| token <= ended && self.may_come_back(place, ended, token, &left))
+        };
         let come: Vec<u64> = new.holders().iter().map(|holder| holder.token).collect();
         let come: Vec<u64> =
             come.into_iter().filter(|token| old.holder(*token).is_none() && !is_restored(*token)).collect();
@@ -70,6 +72,12 @@ impl Court {
             let Some(earlier) = old.holder(holder.token) else { continue };
             // The predecessor that had no token.
             if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
+                assert!(
+                    holder.timestamp == earlier.timestamp
+                        || self.may_come_back(place, holder.token, holder.token, &left),
+                    "it has a successor: {}",
+                    context()
+                );
                 writes.restored.push((holder.token, place.clone()));
                 continue;
             }
@@ -115,8 +123,9 @@ impl Court {
             Retention::Forever => None,
             Retention::Ms(ms) => Some(ceil_ms(last) + ms),
         };
-        // A grant that has to be claimed has no ID yet. It stays for a minute at least.
-        let may_be_unclaimed = new.holders().iter().any(|holder| holder.timestamp == last && holder.id.is_none());
+        // A grant that has to be claimed has no ID yet. Its key stays for a minute at least, even if others end
+        // later.
+        let may_be_unclaimed = new.holders().iter().any(|holder| holder.id.is_none());
         let of_unclaimed = Some(expires_at(now.retention.unclaimed())).filter(|_| may_be_unclaimed);
         // That of a set changes with the millisecond in which its last holder ends. A claim may leave that as it was.
         let ends_as_before = ceil_ms(old.last_end()) == ceil_ms(last);

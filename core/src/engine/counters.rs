@@ -44,7 +44,7 @@ counters! {
     /// Grants that were not claimed in time.
     Unclaimed => c"unclaimed",
     /// Attempts that left the queue because their channel had no subscriber.
-    Unheard => c"unheard",
+    NoSubscriber => c"unheard",
     /// Waits that timed out.
     TimeOuts => c"wait_timeouts",
     /// Attempts ended by LOCK.CANCEL.

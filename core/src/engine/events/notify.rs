@@ -50,7 +50,7 @@ impl<H> Engine<H> {
         let kept_until = limits.reserved_until(clock);
         let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());
         if gone.is_some() {
-            self.count(Counter::Unheard);
+            self.count(Counter::NoSubscriber);
         }
         self.not_kept(gone);
     }

@@ -44,7 +44,7 @@ impl<H> Engine<H> {
                 self.leave_unclaimed(ticket, budget, limits, clock);
                 continue;
             }
-            let is_late = self.claims.get(ticket).is_some_and(|claim| self.claims.stood_still_after(claim.deadline));
+            let is_late = self.claims.get(ticket).is_some_and(|claim| self.claims.stalled_after(claim.deadline));
             let given_up = self.give_up(ticket, limits, clock);
             let Some(GivenUp { keys, channel, was_refused, .. }) = given_up else { return };
             budget.spend_on_each(&keys);
@@ -165,7 +165,7 @@ impl<H> Engine<H> {
     pub fn announcement_lost(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let is_recent = |claim: &Claim| clock.monotonic().since(claim.sent) < limits.claim;
         if self.claims.get(ticket).is_some_and(|claim| !is_recent(claim)) {
-            self.count(Counter::Unheard);
+            self.count(Counter::NoSubscriber);
             self.give_up(ticket, limits, clock);
         }
     }

@@ -13,7 +13,7 @@ pub(super) struct Turns {
     /// When the server was last known to run.
     seen: MonotonicMicros,
     /// When it was last noticed that the server had stalled.
-    stood_still: MonotonicMicros,
+    stalled: MonotonicMicros,
 }
 
 /// Turns that are shorter than this are not a stall: most servers tick every 100 ms.
@@ -29,7 +29,7 @@ impl Claims {
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
-            self.turns.stood_still = now;
+            self.turns.stalled = now;
         }
         self.turns.seen = now;
     }
@@ -45,8 +45,8 @@ impl Claims {
 
     /// Whether the server stalled before it could read a claim that was sent by `deadline`.
     #[must_use]
-    pub fn stood_still_after(&self, deadline: MonotonicMicros) -> bool {
-        self.turns.stood_still >= deadline
+    pub fn stalled_after(&self, deadline: MonotonicMicros) -> bool {
+        self.turns.stalled >= deadline
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
             let begun = MonotonicMicros(5_000_000);
             // The first turn after the start has none before it.
             claims.begin_turn(begun, CLAIM, tick);
-            assert!(!claims.stood_still_after(MonotonicMicros(1)), "{tick_ms}");
+            assert!(!claims.stalled_after(MonotonicMicros(1)), "{tick_ms}");
             claims.seen(begun.after(gap), CLAIM, tick);
-            assert_eq!(claims.stood_still_after(begun), is_stall, "{tick_ms} {gap_ms}");
+            assert_eq!(claims.stalled_after(begun), is_stall, "{tick_ms} {gap_ms}");
         }
         // If a claim has much time, a third of it counts.
         assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));

@@ -20,7 +20,7 @@ fn an_attempt_without_subscriber_keeps_its_place() {
     settle(&node);
     let token = granted(&node, 3).unwrap().granted.token;
     assert_eq!((waiters(&node), places(&node)), (0, 1));
-    assert_eq!(count(&node, Counter::Unheard), 1);
+    assert_eq!(count(&node, Counter::NoSubscriber), 1);
     received(&node);
     wait(&node, 4, K, &alone(5, 99));
     queue(&node, K, &attempt(7));

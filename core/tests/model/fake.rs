@@ -93,14 +93,14 @@ impl Default for Settings {
 pub struct Blocked(pub u64);
 
 /// A database and the name of a key in it.
-pub type Place = (i32, Vec<u8>);
+pub type OwnedKeyName = (i32, Vec<u8>);
 
 /// A server as it is compared: without settings, the log and published events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
     driver: Canonical<Blocked>,
     clocks: (UnixMicros, MonotonicMicros),
-    keys: BTreeMap<Place, Stored>,
+    keys: BTreeMap<OwnedKeyName, Stored>,
     pub blocked: BTreeSet<Blocked>,
     /// The clients whose answers are on their way; the driver has them in the same order.
     pub letters: Vec<Blocked>,
@@ -225,14 +225,14 @@ impl Node {
     }
 
     /// Somebody else deletes a key.
-    pub fn delete(&self, place: &Place) {
+    pub fn delete(&self, place: &OwnedKeyName) {
         if self.put(place, None).is_some() {
             self.report_key(place, KeyChange::Gone);
         }
     }
 
     /// Somebody else changes a key, and no event reports it. Returns the old value.
-    pub fn put(&self, place: &Place, stored: Option<Stored>) -> Option<Stored> {
+    pub fn put(&self, place: &OwnedKeyName, stored: Option<Stored>) -> Option<Stored> {
         let mut world = self.world.borrow_mut();
         let before = match stored {
             Some(stored) => world.keys.insert(place.clone(), stored),
@@ -243,14 +243,14 @@ impl Node {
     }
 
     /// The native expiry of a key is noticed, if it has passed.
-    pub fn expire(&self, place: &Place) {
+    pub fn expire(&self, place: &OwnedKeyName) {
         if self.is_past_expiry(place) {
             self.delete(place);
         }
     }
 
     /// Whether the native expiry of a key has passed.
-    pub fn is_past_expiry(&self, place: &Place) -> bool {
+    pub fn is_past_expiry(&self, place: &OwnedKeyName) -> bool {
         let world = self.world.borrow();
         let now_ms = world.wall.0 / 1_000;
         world.keys.get(place).and_then(|stored| stored.expire_at_ms).is_some_and(|at| now_ms > at)
@@ -291,7 +291,7 @@ impl Node {
     }
 
     /// A keyspace event reports a key.
-    pub fn report_key(&self, (db, name): &Place, how: KeyChange) {
+    pub fn report_key(&self, (db, name): &OwnedKeyName, how: KeyChange) {
         let is_reported = {
             let world = self.world.borrow();
             world.has_key_events && !world.is_mute
@@ -302,7 +302,7 @@ impl Node {
     }
 
     /// What a key holds now, without opening it.
-    pub fn with_lock<R>(&self, place: &Place, body: impl FnOnce(State<'_>) -> R) -> R {
+    pub fn with_lock<R>(&self, place: &OwnedKeyName, body: impl FnOnce(State<'_>) -> R) -> R {
         let (stored, now) = {
             let world = self.world.borrow();
             (world.keys.get(place).cloned(), world.wall)

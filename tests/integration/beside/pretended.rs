@@ -3,7 +3,7 @@
 
 use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
-use super::model::fake::{self, Blocked, Node, Place, Settings, Stored};
+use super::model::fake::{self, Blocked, Node, OwnedKeyName, Settings, Stored};
 use super::model::steps::{Acquire, Share, KEYS};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::grant::Granted;
@@ -40,7 +40,7 @@ pub struct Pretended {
     answers: Answers,
 }
 
-pub fn place(key: u8) -> Place {
+pub fn place(key: u8) -> OwnedKeyName {
     (0, name(key))
 }
 

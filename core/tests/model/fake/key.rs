@@ -1,6 +1,6 @@
 //! A key of the fake server, as it was when it was opened.
 
-use super::{Content, Place, Stored};
+use super::{Content, OwnedKeyName, Stored};
 use redis_lock_core::driver::{Key, Unseen};
 use redis_lock_core::engine::Shape;
 use redis_lock_core::lock::change::Members;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// A key as it was when it was opened.
 pub struct FakeKey {
-    pub(super) place: Place,
+    pub(super) place: OwnedKeyName,
     pub(super) stored: Option<Stored>,
     members: Option<Members>,
     now: UnixMicros,
@@ -41,7 +41,7 @@ impl FakeKey {
     }
 
     pub(super) fn read(
-        place: Place,
+        place: OwnedKeyName,
         stored: Option<Stored>,
         now: UnixMicros,
         judged_at: UnixMicros,

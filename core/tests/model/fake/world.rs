@@ -1,6 +1,6 @@
 //! Everything around the module on a fake server: clocks, keys, clients, channels and replicas.
 
-use super::{Blocked, Content, Place, Settings, Stored};
+use super::{Blocked, Content, OwnedKeyName, Settings, Stored};
 use redis_lock_core::driver::{Span, WriteRefused};
 use redis_lock_core::engine::grant::Event;
 use redis_lock_core::engine::outbox::Answer;
@@ -18,7 +18,7 @@ pub struct World {
     pub wall: UnixMicros,
     pub monotonic: MonotonicMicros,
     pub settings: Settings,
-    pub keys: BTreeMap<Place, Stored>,
+    pub keys: BTreeMap<OwnedKeyName, Stored>,
     /// Clients that are blocked.
     pub blocked: Vec<Blocked>,
     /// Answers that have been sent and not arrived.
@@ -44,7 +44,7 @@ pub struct World {
     /// What was logged.
     pub log: Vec<String>,
     /// The keyspace events of locks.
-    pub events: Vec<(Place, Event)>,
+    pub events: Vec<(OwnedKeyName, Event)>,
     /// The channels with a subscriber.
     pub subscribed: BTreeSet<Channel>,
     /// What was published, in this order.
@@ -73,7 +73,7 @@ pub struct World {
 /// A key that was changed.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    pub place: Place,
+    pub place: OwnedKeyName,
     pub before: Option<Stored>,
     pub after: Option<Stored>,
     /// The module did it, not another command or the passing of time.
@@ -82,7 +82,7 @@ pub struct Changed {
 
 impl World {
     /// Records what has become of a key.
-    pub(super) fn note(&mut self, place: &Place, before: Option<Stored>, by_module: bool) {
+    pub(super) fn note(&mut self, place: &OwnedKeyName, before: Option<Stored>, by_module: bool) {
         let after = self.keys.get(place).cloned();
         if let Some(journal) = &mut self.journal {
             journal.push(Changed { place: place.clone(), before, after, by_module });
@@ -92,7 +92,7 @@ impl World {
     /// Changes a key, and records the change.
     pub(super) fn change(
         &mut self,
-        place: &Place,
+        place: &OwnedKeyName,
         change: impl FnOnce(&mut Self) -> Result<(), WriteRefused>,
     ) -> Result<(), WriteRefused> {
         let before = self.journal.is_some().then(|| self.keys.get(place).cloned()).flatten();
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Executes a command of the server, which knows nothing about locks.
-    pub(super) fn execute(&mut self, place: &Place, primitive: &Primitive<'_>) {
+    pub(super) fn execute(&mut self, place: &OwnedKeyName, primitive: &Primitive<'_>) {
         match primitive {
             Primitive::Set { value, expire_at_ms } => {
                 let content = Content::String(value.as_bytes().to_vec());

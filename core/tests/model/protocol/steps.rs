@@ -2,7 +2,7 @@
 
 use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
 use crate::clients::{Command, Kind, Phase, Reply, Sent};
-use crate::fake::{Blocked, Mutant, Node, Place};
+use crate::fake::{Blocked, Mutant, Node, OwnedKeyName};
 use crate::witness::{self, Grant, Who};
 use redis_lock_core::driver::{Ask, Outcome};
 use redis_lock_core::engine::outbox::Answer;
@@ -15,7 +15,7 @@ use redis_lock_core::lock::state::State as Lock;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-pub(super) fn place() -> Place {
+pub(super) fn place() -> OwnedKeyName {
     (DB, KEY.to_vec())
 }
 

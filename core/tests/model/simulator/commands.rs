@@ -275,7 +275,7 @@ impl Run {
         }
     }
 
-    pub(super) fn is_unsure(&self, site: usize, places: &[Place]) -> bool {
+    pub(super) fn is_unsure(&self, site: usize, places: &[OwnedKeyName]) -> bool {
         let monotonic = Site::monotonic(self.now);
         let excused = &self.courts[site].excused;
         places.iter().any(|place| excused.get(place).is_some_and(|until| monotonic < *until))

@@ -1,6 +1,6 @@
 //! Changes of keys by others, and faults of a server.
 
-use super::{place, us, Cause, Client, KeyChange, Ms, Number, Place, Put, Raw, Run, KEYS, LIMITS, SILENCE};
+use super::{place, us, Cause, Client, KeyChange, Ms, Number, OwnedKeyName, Put, Raw, Run, KEYS, LIMITS, SILENCE};
 use crate::fake::{Content, Stored};
 use crate::simulator::judge::Now;
 use crate::simulator::site::Site;
@@ -10,25 +10,25 @@ use std::collections::BTreeSet;
 
 impl Run {
     /// A server at which somebody else can do something to keys.
-    fn open_site(&mut self, places: &[Place]) -> Option<usize> {
+    fn open_site(&mut self, places: &[OwnedKeyName]) -> Option<usize> {
         let site = self.newest();
         (self.takes_writes(site) && !self.is_lost(site, places)).then_some(site)
     }
 
     /// Clients can no longer rely on a key that somebody else changed while it was held.
-    pub(super) fn spans_are_void(&mut self, place: &Place, before: Option<&Stored>, now: Now) {
+    pub(super) fn spans_are_void(&mut self, place: &OwnedKeyName, before: Option<&Stored>, now: Now) {
         if Raw::of(before, now.wall) != Raw::Nothing {
             self.spans.void(place);
         }
     }
 
-    fn has_key(&mut self, site: usize, place: &Place) -> Option<Stored> {
+    fn has_key(&mut self, site: usize, place: &OwnedKeyName) -> Option<Stored> {
         self.event(site, |node| node.expire(place));
         self.sites[site].node.world.borrow().keys.get(place).cloned()
     }
 
     /// Somebody changes a key; without `event`, no event reports it.
-    pub(super) fn change(&mut self, place: &Place, stored: Option<Stored>, event: Option<KeyChange>) {
+    pub(super) fn change(&mut self, place: &OwnedKeyName, stored: Option<Stored>, event: Option<KeyChange>) {
         let Some(site) = self.open_site(std::slice::from_ref(place)) else { return };
         let before = self.has_key(site, place);
         if before.is_none() && stored.is_none() {
@@ -46,14 +46,14 @@ impl Run {
         });
     }
 
-    pub(super) fn excuse_key(&mut self, site: usize, place: &Place, time: u64) {
+    pub(super) fn excuse_key(&mut self, site: usize, place: &OwnedKeyName, time: u64) {
         self.is_quiet = false;
         let until = Site::monotonic(self.now) + time;
         let excused = self.courts[site].excused.entry(place.clone()).or_default();
         *excused = until.max(*excused);
     }
 
-    pub(super) fn evict(&mut self, place: &Place) {
+    pub(super) fn evict(&mut self, place: &OwnedKeyName) {
         let site = self.newest();
         // Waiters are served when the last holder that the server has seen ends, whatever was there since. For a lock
         // that was found free, it is the time when it was found so.
@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// RENAME, or COPY … REPLACE.
-    pub(super) fn rename(&mut self, from: &Place, to: &Place, moves: bool) {
+    pub(super) fn rename(&mut self, from: &OwnedKeyName, to: &OwnedKeyName, moves: bool) {
         let Some(site) = self.open_site(&[from.clone(), to.clone()]) else { return };
         let Some(stored) = self.has_key(site, from).filter(|_| from != to) else { return };
         self.change(to, Some(stored), Some(KeyChange::Gone));

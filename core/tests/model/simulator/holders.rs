@@ -88,7 +88,7 @@ impl Run {
         }
     }
 
-    fn add(places: &mut Vec<Place>, more: Option<Number>) {
+    fn add(places: &mut Vec<OwnedKeyName>, more: Option<Number>) {
         let more = more.map(place);
         places.extend(more.filter(|more| !places.contains(more)));
     }
@@ -142,7 +142,7 @@ impl Run {
 
     /// The earliest and the latest time of arrival of the client that is surely first in the queue for a key, wants no
     /// other keys, and can have it.
-    fn next_alone(&self, site: usize, place: &Place, left: &Raw, wall: u64) -> Option<(u64, u64)> {
+    fn next_alone(&self, site: usize, place: &OwnedKeyName, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
             .queue
@@ -175,8 +175,8 @@ impl Run {
         // live again if the clock was set back.
         let court = &self.courts[site];
         let is_unclaimed =
-            |place: &Place| court.was_never_claimed(known.token, place, &self.raw(site, place)) != Some(false);
-        let may_be_left: Vec<Place> =
+            |place: &OwnedKeyName| court.was_never_claimed(known.token, place, &self.raw(site, place)) != Some(false);
+        let may_be_left: Vec<OwnedKeyName> =
             known.places.iter().filter(|place| court.clock_set.is_some() && is_unclaimed(place)).cloned().collect();
         let names: Vec<&[u8]> = known.places.iter().map(|place| &place.1[..]).collect();
         let token = Token::new(known.token).unwrap();
@@ -188,8 +188,9 @@ impl Run {
         Court::all_is_reported(&writes);
         assert_eq!(released, held, "MRELEASE of {} in {:?}", known.token, known.places);
         let wall = self.now_at(site).wall;
-        let is_held =
-            |place: &&Place| self.raw(site, place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
+        let is_held = |place: &&OwnedKeyName| {
+            self.raw(site, place).holder(known.token).is_some_and(|holder| holder.timestamp > wall)
+        };
         let left = known.places.iter().filter(|place| !may_be_left.contains(place)).find(is_held);
         assert_eq!(left, None, "{} is released", known.token);
     }

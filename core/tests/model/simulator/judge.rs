@@ -18,7 +18,7 @@ mod writes;
 
 use super::raw::Raw;
 use super::steps::Share;
-use crate::fake::{Changed, Place};
+use crate::fake::{Changed, OwnedKeyName};
 use claims::Lost;
 pub use claims::{Ears, News, Unclaimed};
 pub use queue::{Attempt, Waits};
@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub conn: u64,
-    pub places: Vec<Place>,
+    pub places: Vec<OwnedKeyName>,
     pub share: Share,
     pub lease: u64,
     pub wait: u64,
@@ -60,7 +60,7 @@ pub struct Now {
 }
 
 /// A token, and a key of that grant.
-pub type Grant = (u64, Place);
+pub type Grant = (u64, OwnedKeyName);
 
 /// The predecessor of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Cause {
     /// Or the attempts of this channel.
     pub cancels_channel: Option<u8>,
     /// In this key.
-    pub at: Option<Place>,
+    pub at: Option<OwnedKeyName>,
     /// The caller gets this grant.
     pub granted: Option<u64>,
 }
@@ -104,7 +104,7 @@ pub struct Court {
     /// Counts arrivals in the queue.
     arrivals: u64,
     /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
-    bars: HashMap<(Place, u64), (u64, bool)>,
+    bars: HashMap<(OwnedKeyName, u64), (u64, bool)>,
     last_token: u64,
     /// The last one before the command that is judged.
     earlier_token: u64,
@@ -128,7 +128,7 @@ pub struct Court {
     /// The connection with which a grant of a key ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
     /// The newest grant of each key that somebody has got, as long as nobody else has changed the key.
-    newest: HashMap<Place, u64>,
+    newest: HashMap<OwnedKeyName, u64>,
     /// The grants of callers that wanted to be alone.
     alone: HashSet<u64>,
     /// The predecessors of grants, as reported, and when.
@@ -138,9 +138,9 @@ pub struct Court {
     /// The ones that the timer has to end.
     due_sessions: HashMap<Grant, u64>,
     /// Keys whose change no event reported, and until when the server may not know, by its monotonic clock.
-    pub(super) excused: HashMap<Place, u64>,
+    pub(super) excused: HashMap<OwnedKeyName, u64>,
     /// The latest timestamp that each key had.
-    pub(super) latest: HashMap<Place, u64>,
+    pub(super) latest: HashMap<OwnedKeyName, u64>,
     /// As `excused`, for all keys, and for ends of waits.
     pub(super) all_excused: u64,
     /// Its clock drifts.
@@ -167,7 +167,7 @@ pub struct Court {
 #[derive(Debug)]
 struct Found {
     token: u64,
-    place: Place,
+    place: OwnedKeyName,
     /// The key before it, without grants that ended by this.
     before: Raw,
     after: Raw,
@@ -189,7 +189,7 @@ pub struct Reported {
 #[derive(Debug, Default)]
 pub struct Writes {
     found: Vec<Found>,
-    pub(super) prolonged: Vec<(u64, Place, u64, u64)>,
+    pub(super) prolonged: Vec<(u64, OwnedKeyName, u64, u64)>,
     /// Predecessors that had no token and are back, with the token of the grant that succeeded them.
     restored: Vec<Grant>,
 }
@@ -305,7 +305,7 @@ impl Court {
     }
 
     /// An overdue lock is given back: nobody has had it since.
-    pub fn released_late(&self, token: u64, place: &Place) {
+    pub fn released_late(&self, token: u64, place: &OwnedKeyName) {
         let newest = self.newest.get(place).copied().unwrap_or(0);
         assert!(
             newest <= token || !self.alone.contains(&token),
@@ -339,7 +339,7 @@ impl Court {
         let most = asked.share.most();
         let was_barred = self.open_since.is_none_or(|since| now.monotonic <= since + queue::RETRY + queue::GRAIN);
         let is_tried_soon = timer.is_some_and(|timer| timer == 0 || was_barred || now.monotonic < self.all_excused);
-        let is_ahead = |place: &Place| {
+        let is_ahead = |place: &OwnedKeyName| {
             queue.unwrap_or(&self.queue).iter().any(|attempt| {
                 let is_own = asked.id.is_some() && attempt.asked.id == asked.id;
                 let is_first = attempt.asked.places == [place.clone()] || is_tried_soon;
@@ -364,7 +364,7 @@ impl Court {
     }
 
     /// Locks that should have ended with their connections by now: the timer ends them, if it may write.
-    fn check_ended_sessions(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
+    fn check_ended_sessions(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) {
         for ((token, place), at) in self.due_sessions.clone() {
             let Some(raw) = key(&place, now.wall) else { continue };
             let is_over = raw.holder(token).is_none_or(|holder| holder.timestamp <= at + now.margin);
@@ -424,7 +424,7 @@ impl Court {
     }
 
     /// A grant is extended: its connection ended before that.
-    pub fn extended(&mut self, token: u64, places: &[Place]) {
+    pub fn extended(&mut self, token: u64, places: &[OwnedKeyName]) {
         self.due_sessions.retain(|(own, place), _| *own != token || !places.contains(place));
     }
 

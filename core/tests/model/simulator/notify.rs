@@ -2,7 +2,8 @@
 //! messages, and channels that have lost their subscriber.
 
 use super::{
-    id_of, place, Acquire, Cause, Court, Node, Number, Place, Run, Share, Site, Token, Writes, CHANNELS, IDS, KEYS,
+    id_of, place, Acquire, Cause, Court, Node, Number, OwnedKeyName, Run, Share, Site, Token, Writes, CHANNELS, IDS,
+    KEYS,
 };
 use crate::simulator::judge::{Ears, News};
 use redis_lock_core::engine::queue::Channel;
@@ -16,7 +17,7 @@ pub(super) fn channel(number: Number) -> Channel {
     Channel { name: [b'C', b'0' + number].as_slice().into(), is_sharded: number == 0 }
 }
 
-fn key_name((db, name): &Place) -> KeyName<'_> {
+fn key_name((db, name): &OwnedKeyName) -> KeyName<'_> {
     KeyName { db: *db, name }
 }
 
@@ -39,7 +40,7 @@ impl Run {
         }
         let mut gone: Vec<u64> = {
             let driver = self.sites[site].node.driver.borrow();
-            let is_there = |token: u64, place: &Place| {
+            let is_there = |token: u64, place: &OwnedKeyName| {
                 driver.engine().unclaimed(key_name(place), Token::new(token).unwrap()).is_some()
             };
             let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.granted);
@@ -204,7 +205,7 @@ impl Run {
             return;
         }
         let court = &self.courts[site];
-        let is_alone = |places: &[Place]| *places == [place.clone()];
+        let is_alone = |places: &[OwnedKeyName]| *places == [place.clone()];
         let is_its =
             |asked: &crate::simulator::judge::Asked| asked.notify == Some(number) && asked.places.contains(&place);
         let waiting = court.queue.iter().filter(|attempt| attempt.waits).map(|attempt| &attempt.asked);

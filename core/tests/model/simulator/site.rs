@@ -2,7 +2,7 @@
 
 use super::judge::Now;
 use super::steps::{Acquire, Ms};
-use crate::fake::{Node, Place, Settings, Stored};
+use crate::fake::{Node, OwnedKeyName, Settings, Stored};
 use redis_lock_core::engine::outbox::Answer;
 use redis_lock_core::lock::grace;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -27,7 +27,7 @@ struct Ack {
 #[derive(Clone, Debug)]
 struct Unit {
     at: u64,
-    place: Place,
+    place: OwnedKeyName,
     stored: Option<Stored>,
 }
 
@@ -226,7 +226,7 @@ impl Site {
     }
 
     /// Replicates a write.
-    pub fn replicate(&mut self, now: u64, place: Place, stored: Option<Stored>) {
+    pub fn replicate(&mut self, now: u64, place: OwnedKeyName, stored: Option<Stored>) {
         self.units.push(Unit { at: now, place, stored });
     }
 

@@ -140,7 +140,7 @@ impl Run {
         };
         let timer = self.sites[site].timer_in_ms();
         let world = self.sites[site].node.world.borrow();
-        let key = |place: &super::Place, wall: u64| {
+        let key = |place: &super::OwnedKeyName, wall: u64| {
             let is_lost = world.lost_slots.as_ref().is_some_and(|lost| lost.contains(&place.1));
             (!is_lost).then(|| Raw::of(world.keys.get(place), wall))
         };

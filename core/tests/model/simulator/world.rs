@@ -20,7 +20,7 @@ use super::judge::{Asked, Attempt, Cause, Court, Now, Predecessor, Reported, Spa
 use super::raw::Raw;
 use super::site::Site;
 use super::steps::{Acquire, Fate, Ms, Number, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
-use crate::fake::{Blocked, Mutant, Node, Place, Settings};
+use crate::fake::{Blocked, Mutant, Node, OwnedKeyName, Settings};
 use redis_lock_core::driver::{Ask, ChannelName, Outcome};
 use redis_lock_core::engine::counters::Counter;
 use redis_lock_core::engine::grant::Granted;
@@ -53,7 +53,7 @@ struct Client {
 #[derive(Clone)]
 struct Known {
     token: u64,
-    places: Vec<Place>,
+    places: Vec<OwnedKeyName>,
     site: usize,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Run {
     }
 }
 
-fn place(key: Number) -> Place {
+fn place(key: Number) -> OwnedKeyName {
     (0, vec![b'a' + key % KEYS])
 }
 
@@ -205,11 +205,11 @@ impl Run {
         self.sites[site].now(self.now)
     }
 
-    fn raw(&self, site: usize, place: &Place) -> Raw {
+    fn raw(&self, site: usize, place: &OwnedKeyName) -> Raw {
         Raw::of(self.sites[site].node.world.borrow().keys.get(place), self.sites[site].wall(self.now))
     }
 
-    fn is_lost(&self, site: usize, places: &[Place]) -> bool {
+    fn is_lost(&self, site: usize, places: &[OwnedKeyName]) -> bool {
         let world = self.sites[site].node.world.borrow();
         world.lost_slots.as_ref().is_some_and(|lost| places.iter().any(|place| lost.contains(&place.1)))
     }
@@ -312,7 +312,7 @@ impl Run {
     }
 
     /// A grant has another lease from now on.
-    fn prolong(&mut self, site: usize, token: u64, places: &[Place], lease: u64, may_be_shorter: bool) {
+    fn prolong(&mut self, site: usize, token: u64, places: &[OwnedKeyName], lease: u64, may_be_shorter: bool) {
         let is_other = |other: &Site| other.link.is_none() && !other.is_dead && other.reign != self.sites[site].reign;
         let reign = self.sites[site].reign;
         if self.sites.iter().any(is_other) {
@@ -341,8 +341,8 @@ impl Run {
                     let attempt = court.waiter(conn).map(|attempt| attempt.asked.clone());
                     let attempt = attempt.unwrap_or_else(|| panic!("{conn} is answered, and did not wait"));
                     let world = self.sites[site].node.world.borrow();
-                    let raw = |place: &Place| Raw::of(world.keys.get(place), now.wall);
-                    let end = |place: &Place| raw(place).holder(token).map_or(0, |holder| holder.timestamp);
+                    let raw = |place: &OwnedKeyName| Raw::of(world.keys.get(place), now.wall);
+                    let end = |place: &OwnedKeyName| raw(place).holder(token).map_or(0, |holder| holder.timestamp);
                     let written = attempt.places.iter().map(end).collect();
                     court.granted_to_waiter(writes, conn, &reported(&grant.granted, &attempt), written, now)
                 };

@@ -1,7 +1,7 @@
 //! Keys, and how they carry out the commands of a change.
 
 use super::super::key::FakeKey;
-use super::super::{Mutant, Place};
+use super::super::{Mutant, OwnedKeyName};
 use super::FakeEdge;
 use redis_lock_core::driver::{Access, Expected, Key as _, Keys, Permit, Unseen, WriteRefused, Writer};
 use redis_lock_core::engine::grant::Event;
@@ -13,7 +13,7 @@ impl Keys for FakeEdge<'_> {
     type Name<'n> = &'n [u8];
     type OwnName = Vec<u8>;
     type Key<'n> = FakeKey;
-    type Written<'n> = Place;
+    type Written<'n> = OwnedKeyName;
 
     fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n> {
         KeyName { db: self.db, name }
@@ -108,7 +108,7 @@ impl Keys for FakeEdge<'_> {
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>> {
         let mut world = self.node.world.borrow_mut();
         let places = keys.into_iter().map(|key| key.place);
-        let places: Vec<Place> = places.take_while(|(_, name)| !world.refused.contains_key(name)).collect();
+        let places: Vec<OwnedKeyName> = places.take_while(|(_, name)| !world.refused.contains_key(name)).collect();
         for place in &places {
             let deleted = world.change(place, |world| {
                 world.execute(place, &Primitive::Del);
@@ -119,7 +119,7 @@ impl Keys for FakeEdge<'_> {
         places
     }
 
-    fn signal(&mut self, place: Place, events: &[Event]) {
+    fn signal(&mut self, place: OwnedKeyName, events: &[Event]) {
         let mut world = self.node.world.borrow_mut();
         world.events.extend(events.iter().map(|event| (place.clone(), *event)));
     }

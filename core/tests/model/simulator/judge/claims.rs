@@ -3,7 +3,7 @@
 
 use super::queue::{Attempt, GRAIN};
 use super::{Asked, Cause, Court, Found, Now, Raw, Reported, Writes};
-use crate::fake::Place;
+use crate::fake::OwnedKeyName;
 
 /// A grant that its attempt has not claimed.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Unclaimed {
     /// Until when it can be claimed.
     pub deadline: u64,
     /// What each key held before it, as far as that is known.
-    pub(super) before: Vec<(Place, Option<Raw>)>,
+    pub(super) before: Vec<(OwnedKeyName, Option<Raw>)>,
     /// When it was granted.
     pub(super) wall: u64,
     /// Somebody has come to hold the lock beside it.
@@ -32,7 +32,7 @@ pub struct Unclaimed {
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub token: u64,
-    pub place: Place,
+    pub place: OwnedKeyName,
     pub timestamp: u64,
     /// Until when it could be claimed.
     pub deadline: u64,
@@ -65,7 +65,7 @@ pub enum News {
     Unblocked,
 }
 
-fn is_same(one: &[Place], other: &[Place]) -> bool {
+fn is_same(one: &[OwnedKeyName], other: &[OwnedKeyName]) -> bool {
     one.len() == other.len() && one.iter().all(|place| other.contains(place))
 }
 
@@ -86,7 +86,7 @@ impl Unclaimed {
     }
 
     /// Others changed a key.
-    pub(super) fn forget_before(&mut self, place: &Place) {
+    pub(super) fn forget_before(&mut self, place: &OwnedKeyName) {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| *before = None);
     }
 
@@ -96,12 +96,12 @@ impl Unclaimed {
 }
 
 impl Court {
-    pub(super) fn is_lost(&self, token: u64, place: &Place, key: &Raw) -> bool {
+    pub(super) fn is_lost(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> bool {
         self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.is_still_in(key))
     }
 
     /// The value of a key before a grant that was not claimed, and ends now.
-    pub(super) fn before_lost(&self, cause: &Cause, place: &Place, key: &Raw, now: Now) -> Option<Raw> {
+    pub(super) fn before_lost(&self, cause: &Cause, place: &OwnedKeyName, key: &Raw, now: Now) -> Option<Raw> {
         let lost = self.lost.iter().find(|lost| lost.place == *place && lost.is_still_in(key));
         if let Some(lost) = lost {
             // One that has expired may be named as a predecessor like any other.
@@ -112,13 +112,13 @@ impl Court {
     }
 
     /// Whether a key of an unclaimed grant is released by its token.
-    pub(super) fn is_released(&self, token: u64, cause: &Cause, place: &Place, key: &Raw) -> bool {
+    pub(super) fn is_released(&self, token: u64, cause: &Cause, place: &OwnedKeyName, key: &Raw) -> bool {
         let is_it = |own: &Unclaimed| own.token == token && own.is_still_in(key);
         cause.ended.contains(&(token, place.clone())) && self.unclaimed.iter().any(is_it)
     }
 
     /// Whether nobody holds a key by that token yet.
-    pub fn is_unclaimed(&self, token: u64, place: &Place) -> bool {
+    pub fn is_unclaimed(&self, token: u64, place: &OwnedKeyName) -> bool {
         self.unclaimed
             .iter()
             .any(|unclaimed| unclaimed.token == token && unclaimed.attempt.asked.places.contains(place))
@@ -126,12 +126,12 @@ impl Court {
 
     /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before its attempt has had time
     /// to claim it.
-    pub fn awaits_claim(&self, place: &Place, key: &Raw) -> bool {
+    pub fn awaits_claim(&self, place: &OwnedKeyName, key: &Raw) -> bool {
         matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
     }
 
     /// Whether nobody holds a key by that token, because its attempt never claimed it; `None`: that is not certain.
-    pub fn was_never_claimed(&self, token: u64, place: &Place, key: &Raw) -> Option<bool> {
+    pub fn was_never_claimed(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
         // A predecessor that had no token is back with the token of the grant, and is live if the clock was set back.
         let had_no_token = |lost: &Lost| !lost.is_still_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
@@ -182,7 +182,7 @@ impl Court {
     /// A grant was written without a reply: it is that of an attempt without a connection, which is notified.
     pub fn notified(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
-        let places: Vec<Place> = found.iter().map(|found| found.place.clone()).collect();
+        let places: Vec<OwnedKeyName> = found.iter().map(|found| found.place.clone()).collect();
         let is_it = |attempt: &Attempt| {
             attempt.waits
                 && attempt.asked.notify.is_some()
@@ -376,7 +376,7 @@ impl Court {
     }
 
     /// The slot of a key was lost: its grants end at their timestamps.
-    pub(super) fn claims_are_moved(&mut self, place: &Place) {
+    pub(super) fn claims_are_moved(&mut self, place: &OwnedKeyName) {
         let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.places.contains(place));
         own.for_each(|own| own.is_moved = true);
         self.lost.iter_mut().filter(|lost| lost.place == *place).for_each(Lost::stays);
@@ -394,7 +394,7 @@ impl Court {
     }
 
     /// A message is published.
-    pub fn published(&mut self, channel: u8, news: News, id: u64, place: &Place) {
+    pub fn published(&mut self, channel: u8, news: News, id: u64, place: &OwnedKeyName) {
         if news == News::Granted {
             let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.id == Some(id));
             own.filter(|own| own.attempt.asked.places.first() == Some(place)).for_each(|own| own.is_announced = true);
@@ -406,7 +406,12 @@ impl Court {
     }
 
     /// Unclaimed grants are announced, end in time, and pass on.
-    pub(super) fn check_unclaimed(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&Place, u64) -> Option<Raw>) {
+    pub(super) fn check_unclaimed(
+        &mut self,
+        now: Now,
+        timer: Option<u64>,
+        key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>,
+    ) {
         let is_soon = timer.is_some_and(|timer| timer <= 1);
         for own in &self.unclaimed {
             assert!(own.is_announced || is_soon, "nobody is notified of {own:?} at {now:?}");

@@ -1,7 +1,7 @@
 //! Whether a client that begins to wait would wait for itself: every client that can go on does, until none can.
 
 use super::{Asked, Attempt, Court, Now, Raw};
-use crate::fake::Place;
+use crate::fake::OwnedKeyName;
 
 /// A client that waits on its connection, or would, and the earliest and latest position at which it came.
 struct Wait<'a> {
@@ -24,7 +24,13 @@ fn waits_on_connection(attempt: &Attempt) -> bool {
 
 impl Court {
     /// Whether a client, if it waited, would wait for itself; `None`: that is not certain. `own`: its earlier places.
-    pub fn closes_cycle(&self, asked: &Asked, own: &[Attempt], now: Now, key: impl Fn(&Place) -> Raw) -> Option<bool> {
+    pub fn closes_cycle(
+        &self,
+        asked: &Asked,
+        own: &[Attempt],
+        now: Now,
+        key: impl Fn(&OwnedKeyName) -> Raw,
+    ) -> Option<bool> {
         if !self.has_session(asked.conn) {
             return Some(false);
         }
@@ -52,13 +58,13 @@ impl Court {
         gone: Option<u64>,
         assume: Assume,
         now: Now,
-        key: &impl Fn(&Place) -> Raw,
+        key: &impl Fn(&OwnedKeyName) -> Raw,
     ) -> bool {
         let Some(caller) = waits.last().map(|wait| wait.asked.conn) else { return false };
         let mut still: Vec<&Wait<'_>> = waits.iter().collect();
         while still.iter().any(|wait| wait.asked.conn == caller) {
             let stays = |conn: u64| Some(conn) != gone && still.iter().any(|wait| wait.asked.conn == conn);
-            let can_have = |wait: &Wait<'_>, place: &Place| {
+            let can_have = |wait: &Wait<'_>, place: &OwnedKeyName| {
                 let raw = key(place);
                 let live = raw.holders().iter().filter(|holder| holder.timestamp > now.wall);
                 let stay = live.filter(|holder| {
@@ -77,7 +83,7 @@ impl Court {
     }
 
     /// How many holders a waiter and those ahead of it allow, itself included.
-    fn fewest(&self, wait: &Wait<'_>, place: &Place, assume: Assume) -> usize {
+    fn fewest(&self, wait: &Wait<'_>, place: &OwnedKeyName, assume: Assume) -> usize {
         let is_ahead = |attempt: &&Attempt| {
             let came_earlier = match assume {
                 Assume::Neither => attempt.latest < wait.earliest,

@@ -1,7 +1,7 @@
 //! The order of waiters, the waits that are over, and the waiters that should have been served by now.
 
 use super::{Asked, Court, Lost, Now, Raw, Reported, Writes};
-use crate::fake::Place;
+use crate::fake::OwnedKeyName;
 
 /// A timer fires in whole milliseconds.
 pub(super) const GRAIN: u64 = 1_000;
@@ -45,7 +45,7 @@ pub enum Waits {
 }
 
 impl Attempt {
-    pub fn shares_key_with(&self, places: &[Place]) -> bool {
+    pub fn shares_key_with(&self, places: &[OwnedKeyName]) -> bool {
         self.asked.places.iter().any(|place| places.contains(place))
     }
 
@@ -206,7 +206,7 @@ impl Court {
     }
 
     /// Places in the queue of a key may be gone, and sessions: its slot was lost.
-    pub fn slot_lost(&mut self, place: &Place) {
+    pub fn slot_lost(&mut self, place: &OwnedKeyName) {
         self.due_sessions.retain(|(_, own), _| own != place);
         for attempt in self.queue.iter_mut().filter(|attempt| !attempt.waits && attempt.asked.places.contains(place)) {
             attempt.until = 0;
@@ -261,7 +261,7 @@ impl Court {
     }
 
     /// An ID is cancelled: it has no place, nor will it have one.
-    pub fn cancelled(&mut self, place: &Place, id: u64, ended: &[(u64, Place)], now: Now) {
+    pub fn cancelled(&mut self, place: &OwnedKeyName, id: u64, ended: &[(u64, OwnedKeyName)], now: Now) {
         let is_it = |attempt: &Attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place);
         self.queue.retain(|attempt| attempt.waits || !is_it(attempt));
         for ((token, _), attempt) in self.on_the_way.iter_mut().filter(|(_, attempt)| is_it(attempt)) {
@@ -291,7 +291,7 @@ impl Court {
     }
 
     /// Whether an ID has a place in the queue of a key.
-    pub fn attempt(&self, place: &Place, id: u64) -> Option<&Attempt> {
+    pub fn attempt(&self, place: &OwnedKeyName, id: u64) -> Option<&Attempt> {
         self.queue.iter().find(|attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place))
     }
 
@@ -302,7 +302,7 @@ impl Court {
         is_open: bool,
         now: Now,
         timer: Option<u64>,
-        key: impl Fn(&Place, u64) -> Option<Raw>,
+        key: impl Fn(&OwnedKeyName, u64) -> Option<Raw>,
     ) {
         let is_open = is_open && (now.longest_lease.is_none() || self.gate_is_open);
         self.open_since = if is_open { self.open_since.or(Some(now.monotonic)) } else { None };
@@ -355,7 +355,7 @@ impl Court {
     }
 
     /// A waiter that can be served now, and whether that became possible only in the last moment.
-    fn servable(&self, now: Now, key: &impl Fn(&Place, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
+    fn servable(&self, now: Now, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
         let waiting = || self.queue.iter().filter(|attempt| attempt.waits);
         // Attempts wait until there is memory, and a moment longer.
         let waits_for_memory =

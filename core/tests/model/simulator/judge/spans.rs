@@ -1,12 +1,12 @@
 //! The grants that clients may rely on across a change of masters, in true time, whatever each server believes.
 
 use super::{Asked, Share};
-use crate::fake::Place;
+use crate::fake::OwnedKeyName;
 
 #[derive(Debug)]
 struct Span {
     token: u64,
-    place: Place,
+    place: OwnedKeyName,
     is_plain: bool,
     /// In true time.
     until: u64,
@@ -48,12 +48,20 @@ impl Spans {
     }
 
     /// A grant was extended, or reported again: nobody else may have it meanwhile.
-    pub fn prolonged(&mut self, token: u64, places: &[Place], lease: u64, may_be_shorter: bool, reign: u64, now: u64) {
+    pub fn prolonged(
+        &mut self,
+        token: u64,
+        places: &[OwnedKeyName],
+        lease: u64,
+        may_be_shorter: bool,
+        reign: u64,
+        now: u64,
+    ) {
         let is_own = |span: &Span| {
             span.token == token && places.contains(&span.place) && (!span.has_ended || span.reign == reign)
         };
         let own = self.0.iter().filter(|span| is_own(span));
-        let own: Vec<(Place, bool)> = own.map(|span| (span.place.clone(), span.is_plain)).collect();
+        let own: Vec<(OwnedKeyName, bool)> = own.map(|span| (span.place.clone(), span.is_plain)).collect();
         for (place, is_plain) in own {
             let beside = self.0.iter().find(|span| {
                 let is_other = span.token != token && span.place == place && span.until > now;
@@ -80,7 +88,7 @@ impl Spans {
     }
 
     /// A grant of an earlier master is extended while that master may still grant: nobody may count on it.
-    pub fn is_risked(&mut self, token: u64, places: &[Place], reign: u64) {
+    pub fn is_risked(&mut self, token: u64, places: &[OwnedKeyName], reign: u64) {
         self.0.retain(|span| span.token != token || span.reign == reign || !places.contains(&span.place));
     }
 
@@ -98,7 +106,7 @@ impl Spans {
     }
 
     /// What clients counted on in a key is void: somebody changed it.
-    pub fn void(&mut self, place: &Place) {
+    pub fn void(&mut self, place: &OwnedKeyName) {
         self.0.retain(|span| span.place != *place);
     }
 }

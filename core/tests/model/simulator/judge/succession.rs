@@ -2,7 +2,7 @@
 //! who holds the lock, beside such a grant too. That one learns about the predecessor, which does not come back.
 
 use super::{Asked, Court, Predecessor, Raw, Share, Unclaimed};
-use crate::fake::Place;
+use crate::fake::OwnedKeyName;
 
 /// What a key held before a grant; `None`: that is not known.
 type Before = Option<Raw>;
@@ -12,26 +12,26 @@ fn was_alone(before: Option<&Raw>) -> bool {
 }
 
 impl Unclaimed {
-    fn is_of_place(&self, place: &Place) -> bool {
+    fn is_of_place(&self, place: &OwnedKeyName) -> bool {
         self.attempt.asked.share != Share::Alone && self.attempt.asked.places.contains(place)
     }
 
-    fn known_before(&self, place: &Place) -> Before {
+    fn known_before(&self, place: &OwnedKeyName) -> Before {
         self.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.clone())
     }
 
     /// Whether the next who holds the lock may be the first.
-    fn is_open(&self, place: &Place) -> bool {
+    fn is_open(&self, place: &OwnedKeyName) -> bool {
         let before = self.known_before(place);
         self.is_of_place(place) && !self.has_newer_holder && (before.is_none() || was_alone(before.as_ref()))
     }
 
-    fn set_before(&mut self, place: &Place, to: &Before) {
+    fn set_before(&mut self, place: &OwnedKeyName, to: &Before) {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| before.clone_from(to));
     }
 
     /// What comes back into a key when this grant ends unclaimed.
-    pub(super) fn returns(&self, place: &Place) -> Before {
+    pub(super) fn returns(&self, place: &OwnedKeyName) -> Before {
         let before = self.known_before(place);
         if self.has_newer_holder && was_alone(before.as_ref()) {
             return Some(Raw::Nothing);
@@ -45,7 +45,7 @@ impl Court {
     /// was judged by a grant beside it that nobody has claimed.
     pub(super) fn succeeds_beside(
         &mut self,
-        (place, key): (&Place, &Raw),
+        (place, key): (&OwnedKeyName, &Raw),
         (asked, token): (&Asked, u64),
         predecessor: Option<Predecessor>,
     ) -> bool {
@@ -97,7 +97,7 @@ impl Court {
     }
 
     /// Whether `token` may be back in a key, from which the unclaimed or undelivered grant `ended` goes.
-    pub(super) fn may_come_back(&self, place: &Place, ended: u64, token: u64, left: &Raw) -> bool {
+    pub(super) fn may_come_back(&self, place: &OwnedKeyName, ended: u64, token: u64, left: &Raw) -> bool {
         let lost = self.lost.iter().find(|lost| lost.token == ended && lost.place == *place);
         let unclaimed = || self.unclaimed.iter().find(|own| own.token == ended);
         let before = match lost {

@@ -16,7 +16,7 @@ mod limits;
 mod messages;
 mod rights;
 mod session;
-mod standstill;
+mod stall;
 mod stream;
 mod unclaimed;
 

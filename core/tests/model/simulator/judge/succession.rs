@@ -62,7 +62,9 @@ impl Court {
             }
             // Others have written there.
             several => {
-                several.iter_mut().for_each(|own| own.forget_before(place));
+                for own in several {
+                    own.forget_before(place);
+                }
                 true
             }
         }

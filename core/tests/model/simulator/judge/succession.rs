@@ -30,7 +30,7 @@ impl Unclaimed {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| before.clone_from(to));
     }
 
-    /// What comes back into a key when this grant ends unclaimed.
+    /// The value that a key gets back when this grant ends unclaimed.
     pub(super) fn returns(&self, place: &OwnedKeyName) -> Before {
         let before = self.known_before(place);
         if self.has_newer_holder && was_alone(before.as_ref()) {
@@ -70,8 +70,8 @@ impl Court {
         }
     }
 
-    /// A grant ends unclaimed: the next one that nobody has claimed succeeds its predecessor. Of those that are `gone`
-    /// at once, the order is not known.
+    /// A grant ends unclaimed: the next one that nobody has claimed succeeds its predecessor. If several are `gone`
+    /// at once, their order is not known.
     pub(super) fn inherited(&mut self, ended: &mut Unclaimed, gone: &[u64]) {
         let places = ended.attempt.asked.places.clone();
         for place in &places {

@@ -1,0 +1,76 @@
+//! The input of the judge: who asks, the clocks and settings of a server, and why something may change.
+
+use super::super::steps::Share;
+use crate::fake::OwnedKeyName;
+use redis_lock_core::lock::retention::Retention;
+
+/// Somebody who asks, as the judge sees it; times in microseconds.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub conn: u64,
+    pub places: Vec<OwnedKeyName>,
+    pub share: Share,
+    pub lease: u64,
+    pub wait: u64,
+    pub id: Option<u64>,
+    pub session: bool,
+    /// The channel on which it is notified, if it waits without a connection.
+    pub notify: Option<u8>,
+}
+
+/// The clocks and settings of a server, when it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// In microseconds since 1970.
+    pub wall: u64,
+    pub monotonic: u64,
+    pub margin: u64,
+    pub retention: Retention,
+    pub place: u64,
+    /// How long a grant can be claimed.
+    pub claim: u64,
+    /// How long a new master grants nothing.
+    pub grace: u64,
+    /// All places are kept: there is room for them.
+    pub keeps_places: bool,
+    /// The longest lease that may be granted; nothing: any.
+    pub longest_lease: Option<u64>,
+}
+
+/// A token, and a key of that grant.
+pub type Grant = (u64, OwnedKeyName);
+
+/// The predecessor of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    Token(u64),
+    /// A client of the classic pattern.
+    Classic,
+}
+
+/// Why grants may end, or leases change, in one entry from the server.
+#[derive(Clone, Debug, Default)]
+pub struct Cause {
+    /// Grants that the caller gives up.
+    pub ended: Vec<Grant>,
+    /// A grant that the caller extends.
+    pub extended: Option<u64>,
+    /// The caller asks for a lock with this ID.
+    pub asks: Option<u64>,
+    /// It cancels this ID.
+    pub cancels: Option<u64>,
+    /// Or the attempts of this channel.
+    pub cancels_channel: Option<u8>,
+    /// The key in which it cancels.
+    pub at: Option<OwnedKeyName>,
+    /// The caller gets this grant.
+    pub granted: Option<u64>,
+}
+
+impl Cause {
+    /// Somebody sent a command: it is not the timer.
+    pub(super) fn is_a_command(&self) -> bool {
+        let ends = !self.ended.is_empty() || self.cancels.is_some() || self.cancels_channel.is_some();
+        ends || self.asks.is_some() || self.extended.is_some()
+    }
+}

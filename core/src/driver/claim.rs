@@ -86,15 +86,13 @@ impl<E: Edge> Entry<'_, E> {
         let Some((token, until, share)) = claim else { return Ok(None) };
         wanted.may_grant.map_err(|error| self.refused_by_gate(error))?;
         let mut keys = Vec::with_capacity(names.len());
-        let (mut ends, mut beside) = (until, None);
+        let mut ends = until;
         for name in names {
-            let mut key = self.edge.open(*name, Access::Caller, Expected::Grant(token), wanted.now)?;
+            let key = self.edge.open(*name, Access::Caller, Expected::Grant(token), wanted.now)?;
             let record = held::claim(key.lock(), token, until, &ask.request, wanted.terms, wanted.now)?;
             let Some(record) = record else { return Ok(None) };
             ends = record.timestamp;
-            let key_name = self.edge.key_name(*name);
-            beside = beside.or_else(|| self.open_succession(key_name, &mut key));
-            keys.push((key_name, key, record));
+            keys.push((self.edge.key_name(*name), key, record));
         }
         // Not before: a grant that is gone cannot be asked for in another way.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
@@ -108,7 +106,7 @@ impl<E: Edge> Entry<'_, E> {
         let decided = decided.collect();
         self.carry_all_out(Permit::COMMAND, decided, Then::Nobody).map_err(|partly| partly.refused)?;
         let (caller, clock) = (self.caller(ask), self.edge.clock());
-        let claimed = self.engine().claimed(ticket, (ends, beside), caller, clock);
+        let claimed = self.engine().claimed(ticket, ends, caller, clock);
         Ok(claimed.map(|(granted, waited)| {
             self.edge.record(Span::Wait, waited);
             granted

@@ -56,7 +56,6 @@ impl<E: Edge> Entry<'_, E> {
         // A grant that nobody had claimed ends as if it had never been given.
         let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
-        let before = before.filter(|before| comes_back(&mut key, before));
         let queue = {
             let mut engine = self.engine();
             engine.given_back(token, now);
@@ -109,7 +108,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         end(&mut key, lost.token);
         // As if nothing had been granted: the next holder has to learn about a predecessor that never released.
-        let before = lost.succeeds.as_ref().filter(|before| comes_back(&mut key, before));
+        let before = lost.succeeds.as_ref();
         let left = left(&mut key, before, lost.token);
         let has_to_restore = left.is_none();
         let queue = self.engine().awaited_queue(key_name);
@@ -269,7 +268,7 @@ impl<E: Edge> Entry<'_, E> {
 /// The rest of the lock in a key from which the grant with that token was removed; `None` if its predecessor has to be
 /// put back into a set first: the next holder may not need its slot.
 fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>, token: Token) -> Option<State<'l>> {
-    let has_others = has_others(key);
+    let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
     match before {
         Some(_) if has_others => None,
         Some(before) => {
@@ -280,16 +279,6 @@ fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>, token: Token) -> 
         None if has_others => Some(key.lock()),
         None => Some(State::Free),
     }
-}
-
-/// Whether the predecessor of a grant that counts as never given comes back into the key, from which that grant was
-/// removed. Beside others only into a slot of its own: if it held the lock alone, they are its successors.
-fn comes_back(key: &mut impl Key, before: &Before) -> bool {
-    before.held_a_slot() || !has_others(key)
-}
-
-fn has_others(key: &mut impl Key) -> bool {
-    key.members().is_some_and(|members| !members.holders.is_empty())
 }
 
 /// Ends one of several grants in the open key, before that is written. Returns whether it was one.

@@ -18,14 +18,6 @@ pub(super) enum Then<'g> {
 }
 
 impl Then<'_> {
-    const fn granted(&mut self) -> Option<&mut Granted> {
-        match self {
-            Self::Nobody => None,
-            Self::Caller(_, granted) => Some(granted),
-            Self::Waiter(_, granted, _) => Some(granted),
-        }
-    }
-
     /// Whether the grant has to be claimed.
     const fn is_unclaimed(&self) -> bool {
         matches!(self, Self::Waiter(_, _, Some(_)))
@@ -56,16 +48,11 @@ impl<E: Edge> Entry<'_, E> {
         &mut self,
         permit: Permit,
         name: KeyName<'n>,
-        mut key: E::Key<'n>,
+        key: E::Key<'n>,
         mut decision: Decision,
-        mut then: Then<'_>,
+        then: Then<'_>,
     ) -> Result<(), WriteRefused> {
-        let joins = decision.adds_holder() && !then.is_unclaimed();
-        let beside = if joins { self.open_succession(name, &mut key) } else { None };
         let written = self.write(permit, name, key, &mut decision, then.is_unclaimed())?;
-        if let (Some(beside), Some(granted)) = (beside, then.granted()) {
-            self.engine().succeed(beside, granted);
-        }
         if !matches!(then, Then::Nobody) {
             self.commit_grant(name.alone(), then);
         }
@@ -145,16 +132,6 @@ impl<E: Edge> Entry<'_, E> {
         };
         self.engine().commit(decision, name, before);
         Ok(written)
-    }
-
-    /// The unclaimed grant in an open key beside which a new holder is the first after its predecessor.
-    pub(super) fn open_succession(&mut self, name: KeyName<'_>, key: &mut E::Key<'_>) -> Option<Ticket> {
-        // Most keys are not read for this.
-        if !self.engine().claims().has_open_successions() {
-            return None;
-        }
-        let members = key.members()?;
-        self.engine().open_succession(name, members)
     }
 
     #[inline]

@@ -69,7 +69,8 @@ impl Decision {
             }
             Acquire::Grant { record, succeeds: Some(before), holds } => {
                 let counts = &[Counter::Grants, Counter::Recoveries];
-                let before = Before { held_a_slot: holds.replaces().is_some(), ..Before::of(*before) };
+                let lets_others_join = matches!(holds, Holds::Among { replaces: None });
+                let before = Before { lets_others_join, ..Before::of(*before) };
                 (record, Some(before), *holds, &[Event::Lapse, Event::Acquire], counts)
             }
             Acquire::Prolong(record) => (record, None, Holds::AsBefore, &[Event::Extend], &[Counter::Extends]),
@@ -166,12 +167,6 @@ impl Decision {
         }
     }
 
-    /// Whether it adds a holder to those that a key may have.
-    #[must_use]
-    pub(crate) const fn adds_holder(&self) -> bool {
-        matches!(self.what, What::Value(_, Holds::Among { .. }))
-    }
-
     /// The events to publish once it is written.
     #[must_use]
     pub const fn events(&self) -> &'static [Event] {
@@ -222,7 +217,7 @@ impl Granted {
         Self { until, ..self }
     }
 
-    /// Adds the predecessor in the lock with that index, which did not follow from the key.
+    /// Adds the remembered predecessor in the lock with that index.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
         let at = self.succeeds.partition_point(|(at, _)| *at < lock);
         self.succeeds.insert(at, (lock, before));
@@ -263,7 +258,8 @@ pub struct Before {
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
-    held_a_slot: bool,
+    /// It held the lock alone, and others can join the grant that succeeded it.
+    lets_others_join: bool,
 }
 
 impl Before {
@@ -275,7 +271,7 @@ impl Before {
             overdue_ms: predecessor.overdue.as_ms(),
             token: predecessor.token,
             owner: predecessor.owner.map(Owner::to_boxed),
-            held_a_slot: false,
+            lets_others_join: false,
         }
     }
 
@@ -285,17 +281,19 @@ impl Before {
         self.owner.as_ref().map(OwnerBuf::as_owner)
     }
 
-    /// Whether it was one of several holders, and the grant took its slot. Otherwise whoever holds the lock first is
-    /// its successor, also beside that grant.
-    #[must_use]
-    pub const fn held_a_slot(&self) -> bool {
-        self.held_a_slot
-    }
-
     /// The expired lock as it was; `token` stands in for a client of the classic pattern, which had none.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }
+    }
+
+    /// The same, to be put back when the grant with that `token`, which succeeded it, counts as never given. If others
+    /// could join that grant, it comes back without its own token: no late release by it may reply that nobody has held
+    /// the lock since.
+    #[must_use]
+    pub fn restored(&self, token: Token) -> Record<'_> {
+        let record = self.record(token);
+        Record { token: if self.lets_others_join { token } else { record.token }, ..record }
     }
 }
 

@@ -6,7 +6,7 @@ mod canonical;
 mod turns;
 
 use super::budget::Budget;
-use super::grant::{Before, Granted};
+use super::grant::Granted;
 use super::key_name::{KeyName, KeyNames};
 use super::queue::{Channel, Keys, Mark, Marks, Ticket};
 use crate::lock::record::Id;
@@ -51,22 +51,6 @@ pub struct Claim {
     pub is_end_announced: bool,
     /// It can no longer be claimed, and passes on soon.
     pub leaves: Option<Leaves>,
-    /// Somebody else has come to hold the lock beside it, and is the successor of its predecessor.
-    pub has_newer_holder: bool,
-}
-
-impl Claim {
-    /// The predecessor in the key with that index, if the lock is still as if this grant had never been given.
-    #[must_use]
-    pub fn before(&self, at: usize) -> Option<&Before> {
-        self.granted.before(at).filter(|before| before.held_a_slot() || !self.has_newer_holder)
-    }
-
-    /// Whether another holder of the lock would be the successor of its predecessor. Only a lock that others can share
-    /// has another holder, and its grant is of one key.
-    fn has_open_succession(&self) -> bool {
-        self.share != Share::Alone && self.before(0).is_some_and(|before| !before.held_a_slot())
-    }
 }
 
 /// Why a grant that was not claimed can no longer be claimed.
@@ -102,8 +86,6 @@ pub struct Claims {
     /// The key that was found last: a command names those of a grant one after the other, and comparing two names costs
     /// less than the mark of one.
     found: Cell<(Ticket, usize)>,
-    /// How many of them have a predecessor whose successor is whoever holds the lock first.
-    open_successions: usize,
     /// The connections that have ended, whose grants have not passed on yet.
     over: VecDeque<u64>,
     /// The grants that leave one by one.
@@ -131,52 +113,7 @@ impl Claims {
         self.sessions.extend(claim.session.map(|client| (client, ticket)));
         let marks = claim.keys.marks().iter().enumerate();
         self.keys.extend(marks.map(|(at, mark)| (*mark, claim.id, ticket, at)));
-        self.open_successions = self.open_successions.saturating_add(usize::from(claim.has_open_succession()));
         self.all.insert(ticket, claim);
-    }
-
-    /// Whether a holder that joins now may be the first after a predecessor.
-    #[must_use]
-    #[inline]
-    pub const fn has_open_successions(&self) -> bool {
-        self.open_successions > 0
-    }
-
-    /// The unclaimed grant, if it is still in its key, beside which a holder that joins now is the first after its
-    /// predecessor.
-    #[must_use]
-    pub fn open_succession(
-        &self,
-        key: KeyName<'_>,
-        is_in_key: impl Fn(&Granted) -> bool,
-        marks: &Marks,
-    ) -> Option<Ticket> {
-        let mut claims = self.of_key(key, marks, [Id::FIRST, Id::LAST]);
-        claims.find(|(_, claim, _)| claim.has_open_succession() && is_in_key(&claim.granted)).map(|(ticket, ..)| ticket)
-    }
-
-    /// A holder has joined beside a grant: it succeeds that grant's predecessor, which is returned.
-    pub fn succeed(&mut self, ticket: Ticket) -> Option<Before> {
-        let claim = self.all.get_mut(&ticket).filter(|claim| claim.has_open_succession())?;
-        claim.has_newer_holder = true;
-        self.open_successions = self.open_successions.saturating_sub(1);
-        claim.granted.before(0).cloned()
-    }
-
-    /// A grant of a key has ended unclaimed: the next unclaimed grant succeeds its predecessor. Returns whether there
-    /// is one.
-    pub fn inherit(&mut self, key: KeyName<'_>, ended: &Claim, marks: &Marks) -> bool {
-        let Some(before) = ended.before(0).filter(|_| ended.has_open_succession()) else { return false };
-        let heirs = self.of_key(key, marks, [Id::FIRST, Id::LAST]);
-        let heirs =
-            heirs.filter(|(_, claim, _)| claim.share != Share::Alone && claim.granted.token > ended.granted.token);
-        let heir = heirs.min_by_key(|(_, claim, _)| claim.granted.token).map(|(ticket, ..)| ticket);
-        let Some(claim) = heir.and_then(|ticket| self.all.get_mut(&ticket)) else { return false };
-        if claim.granted.before(0).is_none() {
-            claim.granted.recall(0, before.clone());
-            self.open_successions = self.open_successions.saturating_add(usize::from(claim.has_open_succession()));
-        }
-        true
     }
 
     /// The grant with that ticket.
@@ -196,7 +133,6 @@ impl Claims {
     /// Removes a grant: it was claimed, or can no longer be.
     pub fn take(&mut self, ticket: Ticket) -> Option<Claim> {
         let claim = self.all.remove(&ticket)?;
-        self.open_successions = self.open_successions.saturating_sub(usize::from(claim.has_open_succession()));
         self.tokens.remove(&(claim.granted.token, ticket));
         self.deadlines.remove(&(claim.deadline, ticket));
         if let Some(client) = claim.session {

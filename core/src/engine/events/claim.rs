@@ -6,7 +6,6 @@ use crate::engine::grant::{Before, Granted};
 use crate::engine::queue::Ticket;
 use crate::engine::unclaimed::{Claim, Own};
 use crate::engine::{Clock, Engine, KeyName, KeyNames, Limits};
-use crate::lock::change::Members;
 use crate::lock::record::Id;
 use crate::lock::state::State;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
@@ -51,29 +50,11 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The unclaimed grant of a key beside which a holder that joins now is the first after its predecessor.
-    #[must_use]
-    pub fn open_succession(&self, key: KeyName<'_>, members: &Members) -> Option<Ticket> {
-        let is_in_key = |granted: &Granted| {
-            members.holders.get(granted.token).is_some_and(|holder| holder.timestamp == granted.until)
-        };
-        self.claims.open_succession(key, is_in_key, self.queues.marks())
-    }
-
-    /// A holder has joined beside that grant: it learns about the grant's predecessor.
-    pub fn succeed(&mut self, beside: Ticket, granted: &mut Granted) {
-        let before = self.claims.succeed(beside).filter(|_| granted.before(0).is_none());
-        if let Some(before) = before {
-            granted.recall(0, before);
-        }
-    }
-
-    /// An attempt has claimed its grant, perhaps `beside` another unclaimed one. It now ends at `until`. Returns its
-    /// grant, and how long it waited.
+    /// An attempt has claimed its grant, which now ends at `until`. Returns its grant, and how long it waited.
     pub fn claimed(
         &mut self,
         ticket: Ticket,
-        (until, beside): (UnixMicros, Option<Ticket>),
+        until: UnixMicros,
         caller: Caller,
         clock: impl Clock,
     ) -> Option<(Granted, Micros)> {
@@ -83,9 +64,6 @@ impl<H> Engine<H> {
         let waited = clock.monotonic().since(claim.since);
         self.waits.has_got_it(waited);
         let mut granted = claim.granted.claimed(until);
-        if let Some(beside) = beside {
-            self.succeed(beside, &mut granted);
-        }
         let names: Vec<&[u8]> = claim.keys.iter().collect();
         self.granted_to_caller(KeyNames { db: claim.db, names: &names }, caller, &mut granted, clock);
         Some((granted, waited))
@@ -111,7 +89,7 @@ impl<H> Engine<H> {
         token: Token,
     ) -> Option<Before> {
         match self.claims.of_grant(key, token, self.queues.marks()) {
-            Some((_, claim, at)) => claim.before(at).cloned(),
+            Some((_, claim, at)) => claim.granted.before(at).cloned(),
             // It may pass on in a moment, unless somebody has extended it.
             None => self.given_up(key, lock, token)?.succeeds.clone(),
         }

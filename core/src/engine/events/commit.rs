@@ -163,7 +163,6 @@ impl<H> Engine<H> {
                         is_end_announced: false,
                         was_refused: false,
                         leaves: None,
-                        has_newer_holder: false,
                     },
                 );
                 return None;

@@ -139,7 +139,6 @@ impl<H> Engine<H> {
         let claim = self.claims.of_grant(key, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));
         if let Some(claim) = ended.and_then(|ticket| self.claims.take(ticket)) {
-            self.claims.inherit(key, &claim, self.queues.marks());
             self.announce_cancelled(claim);
         }
     }
@@ -171,8 +170,6 @@ impl<H> Engine<H> {
     }
 
     fn pass_claim_on(&mut self, claim: &Claim) -> GivenUp {
-        let first = KeyName { db: claim.db, name: claim.keys.get(0).unwrap_or_default() };
-        let is_inherited = self.claims.inherit(first, claim, self.queues.marks());
         let Granted { token, until, .. } = claim.granted;
         self.outstanding.lose((0..claim.keys.len()).map(|at| Lost {
             db: claim.db,
@@ -180,7 +177,7 @@ impl<H> Engine<H> {
             at,
             token,
             written: Written { until, id: None, owner: None },
-            succeeds: claim.before(at).filter(|_| !is_inherited).cloned(),
+            succeeds: claim.granted.before(at).cloned(),
             is_unclaimed: true,
         }));
         GivenUp {

@@ -20,7 +20,6 @@ pub struct ClaimForm {
     released: usize,
     was_refused: bool,
     leaves: Option<Leaves>,
-    has_newer_holder: bool,
 }
 
 impl Claims {
@@ -49,7 +48,6 @@ impl Claims {
                 released,
                 is_end_announced: _,
                 leaves,
-                has_newer_holder,
             } = claim;
             ClaimForm {
                 ticket: tickets.at(*ticket),
@@ -62,7 +60,6 @@ impl Claims {
                 was_refused: *was_refused,
                 released: *released,
                 leaves: *leaves,
-                has_newer_holder: *has_newer_holder,
             }
         };
         self.all.iter().map(form).collect()

@@ -36,18 +36,22 @@ fn the_successor_of_an_unclaimed_grant_gets_the_classic_predecessor() {
 }
 
 #[test]
-fn a_holder_beside_an_unclaimed_grant_succeeds_a_classic_client() {
+fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
     let node = notified_after_a_classic_client(Share::Shared);
-    let granted = claim(&node, 3, K, &ask(Share::Shared, 5, 0));
-    assert_eq!(granted.before(0).unwrap().token, None);
+    let other = hold(&node, 3, b"k", &ask(Share::Shared, 5, 0));
     assert!(cancel(&node, b"k", 7));
     settle(&node);
-    assert_eq!(value(&node, b"k").unwrap().0, granted.token);
-    assert_eq!(release(&node, b"k", granted.token), Release::InTime);
-    assert_eq!(value(&node, b"k"), None);
+    let ends = node.with_lock(&place(b"k"), |lock| match lock {
+        State::Several(holders) => holders.iter().map(|holder| (holder.token == other, holder.timestamp)).collect(),
+        _ => Vec::new(),
+    });
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert!(ends.contains(&(false, START.after(seconds(1)))), "{ends:?}");
+    assert_eq!(release(&node, b"k", other), Release::InTime);
 }
 
-/// A server on which attempts were just notified of their shared grants, the first of which succeeds that token.
+/// A server on which attempts were just granted a lock, each beside the others, that had expired and whose holder, with
+/// that token, had been alone.
 fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
     let node = crate::asks::node();
     super::subscribe(&node, CHANNEL);
@@ -60,77 +64,85 @@ fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
     (node, first)
 }
 
+/// The ways in which an unclaimed grant ends.
+const ENDS: [fn(&Node); 3] = [
+    |node| pass(node, 2_100),
+    |node| assert!(cancel(node, b"k", 7)),
+    |node| {
+        let token = node.with_lock(&place(b"k"), |lock| match lock {
+            State::Several(holders) => holders.iter().map(|holder| holder.token).min(),
+            _ => None,
+        });
+        assert_eq!(release(node, b"k", token.unwrap()), Release::InTime);
+    },
+];
+
 #[test]
-fn a_late_release_is_over_once_another_has_held_the_lock() {
-    // Beside an attempt that never claims its grant, another holds the lock, or has held it.
-    for is_released in [true, false] {
-        let (node, first) = notified_after_one_alone(&[7]);
-        let granted = claim(&node, 3, K, &named(8, ask(Share::Limit(3), 5, 0)));
-        assert_eq!(granted.before(0).unwrap().token, Some(first), "the first to hold it is told");
-        let again = claim(&node, 3, K, &named(8, ask(Share::Limit(3), 5, 0)));
-        assert_eq!(again.before(0).unwrap().token, Some(first), "and again");
-        let second = claim(&node, 4, K, &ask(Share::Shared, 5, 0));
-        assert!(second.before(0).is_none(), "the next succeeds nobody");
-        if is_released {
-            for token in [granted.token, second.token] {
+fn a_late_release_is_over_once_others_could_join() {
+    for (number, end) in ENDS.into_iter().enumerate() {
+        // Another holds the lock beside a grant that is never claimed, or has held it, or nobody has.
+        for (joins, is_released) in [(true, true), (true, false), (false, false)] {
+            let (node, first) = notified_after_one_alone(&[7]);
+            let joined = joins.then(|| claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token);
+            if let Some(token) = joined.filter(|_| is_released) {
                 assert_eq!(release(&node, b"k", token), Release::InTime);
             }
+            end(&node);
+            settle(&node);
+            assert_eq!(release(&node, b"k", first), Release::Over, "{number} {joins} {is_released}");
+            if let Some(token) = joined.filter(|_| !is_released) {
+                assert_eq!(release(&node, b"k", token), Release::InTime);
+            }
+            let next = claim(&node, 4, K, &alone(5, 0));
+            assert!(next.before(0).is_some(), "the next learns that one never released: {number} {joins}");
         }
-        pass(&node, 2_100);
-        assert_eq!(release(&node, b"k", first), Release::Over, "{is_released}");
-        assert_eq!(value(&node, b"k").is_none(), is_released);
     }
 }
 
 #[test]
-fn a_holder_beside_it_does_not_change_what_a_claim_learns() {
-    let (node, first) = notified_after_one_alone(&[7]);
-    claim(&node, 3, K, &ask(Share::Limit(3), 5, 0));
-    let granted = claim(&node, 4, K, &notified_on(CHANNEL, named(7, ask(Share::Limit(4), 5, 99))));
-    assert_eq!(granted.before(0).unwrap().token, Some(first));
-}
-
-#[test]
-fn the_next_unclaimed_grant_inherits_the_predecessor() {
-    let ends: [fn(&Node); 3] = [
-        |node| assert!(cancel(node, b"k", 7)),
-        |node| {
-            let token = node.with_lock(&place(b"k"), |lock| match lock {
-                State::Several(holders) => holders.iter().map(|holder| holder.token).min(),
-                _ => None,
-            });
-            assert_eq!(release(node, b"k", token.unwrap()), Release::InTime);
-        },
-        |node| {
-            assert_eq!(node.command(1, |entry| entry.cancel_channel(b"k", CHANNEL.name)), 2);
-        },
-    ];
-    for (number, end) in ends.into_iter().enumerate() {
+fn a_late_release_is_over_once_a_waiter_was_handed_the_lock() {
+    for end in ENDS {
         let (node, first) = notified_after_one_alone(&[7, 8]);
+        wait(&node, 3, K, &ask(Share::Limit(2), 5, 99));
         end(&node);
         settle(&node);
-        if number < 2 {
-            let granted = claim(&node, 4, K, &notified_on(CHANNEL, named(8, ask(Share::Limit(4), 5, 99))));
-            assert_eq!(granted.before(0).unwrap().token, Some(first), "{number}");
-            assert_eq!(release(&node, b"k", first), Release::Over, "{number}");
-        } else {
-            assert_eq!(release(&node, b"k", first), Release::Late, "nobody has held it");
+        if let Some(handed) = granted(&node, 3) {
+            assert_eq!(release(&node, b"k", handed.granted.token), Release::InTime);
         }
+        pass(&node, 2_100);
+        assert_eq!(release(&node, b"k", first), Release::Over);
     }
 }
 
 #[test]
-fn a_holder_beside_a_lost_grant_ends_its_predecessor() {
-    let node = crate::asks::node();
-    let first = hold(&node, 1, b"k", &alone(5, 0));
-    wait(&node, 2, K, &ask(Share::Shared, 5, 99));
-    node.pass(seconds(6));
+fn a_late_release_is_over_once_another_joined_a_lost_grant() {
+    for is_released in [true, false] {
+        let node = crate::asks::node();
+        let first = hold(&node, 1, b"k", &alone(5, 0));
+        wait(&node, 2, K, &ask(Share::Shared, 5, 99));
+        node.pass(seconds(6));
+        settle(&node);
+        let joined = claim(&node, 3, K, &ask(Share::Shared, 5, 0)).token;
+        if is_released {
+            release(&node, b"k", joined);
+        }
+        node.lose(Blocked(2));
+        settle(&node);
+        assert_eq!(release(&node, b"k", first), Release::Over);
+    }
+}
+
+#[test]
+fn the_claim_and_the_next_in_the_queue_learn_the_token_of_the_one_who_was_alone() {
+    let attempt = |number, most| notified_on(CHANNEL, named(number, ask(Share::Limit(most), 5, 99)));
+    let (node, first) = notified_after_one_alone(&[7]);
+    queue(&node, K, &attempt(8, 1));
+    let node_of_claim = node.clone();
+    let granted = claim(&node_of_claim, 3, K, &attempt(7, 4));
+    assert_eq!(granted.before(0).unwrap().token, Some(first));
+    assert!(cancel(&node, b"k", 7));
     settle(&node);
-    let granted = claim(&node, 3, K, &ask(Share::Shared, 5, 0));
-    node.lose(Blocked(2));
-    settle(&node);
-    assert_eq!(value(&node, b"k").unwrap().0, granted.token);
-    assert_eq!(release(&node, b"k", first), Release::Over);
+    assert_eq!(claim(&node, 3, K, &attempt(8, 1)).before(0).unwrap().token, Some(first));
 }
 
 #[test]

@@ -15,8 +15,6 @@ mod lost;
 mod queue;
 #[path = "judge/spans.rs"]
 mod spans;
-#[path = "judge/succession.rs"]
-mod succession;
 #[path = "judge/writes.rs"]
 mod writes;
 
@@ -182,9 +180,7 @@ impl Court {
             let at = writes.found.iter().position(|found| found.token == token && found.place == *place);
             let Some(at) = at else { panic!("{asked:?} gets {token}, which is not in {place:?}") };
             let Found { before, after, passed_on, succeeds, .. } = writes.found.swap_remove(at);
-            let is_judged = self.succeeds_beside((place, &before), (asked, token), *predecessor);
             match succeeds.filter(|_| self.clock_set.is_none()) {
-                _ if is_judged => {}
                 Some(succeeds) => succeeds.check_predecessor(asked, *predecessor, now.wall),
                 None if passed_on => {}
                 None => before.check_predecessor(asked, *predecessor, now.wall),

@@ -38,7 +38,7 @@ impl Run {
             self.courts[site].unclaimed.clear();
             return;
         }
-        let mut gone: Vec<u64> = {
+        let gone: Vec<u64> = {
             let driver = self.sites[site].node.driver.borrow();
             let is_there = |token: u64, place: &OwnedKeyName| {
                 driver.engine().unclaimed(key_name(place), Token::new(token).unwrap()).is_some()
@@ -46,12 +46,10 @@ impl Run {
             let own = self.courts[site].unclaimed.iter().filter(|own| Some(own.token) != cause.granted);
             own.filter(|own| !is_there(own.token, &own.attempt.asked.places[0])).map(|own| own.token).collect()
         };
-        // A later grant succeeds what an earlier one leaves.
-        gone.sort_unstable();
         let now = self.now_at(site);
-        for token in &gone {
+        for token in gone {
             let ears = self.all_ears(site);
-            self.courts[site].given_up(*token, &gone, cause, ears, now);
+            self.courts[site].given_up(token, cause, ears, now);
         }
     }
 

@@ -18,8 +18,6 @@ pub struct Unclaimed {
     pub(super) before: Vec<(OwnedKeyName, Option<Raw>)>,
     /// When it was granted.
     pub(super) wall: u64,
-    /// Somebody has come to hold the lock beside it.
-    pub(super) has_newer_holder: bool,
     /// Its message was published.
     is_announced: bool,
     /// A command that claims it got an error: its process is there.
@@ -172,7 +170,6 @@ impl Court {
             deadline,
             before,
             wall: now.wall,
-            has_newer_holder: false,
             is_announced: false,
             was_refused: false,
             is_moved: false,
@@ -192,14 +189,13 @@ impl Court {
         assert!(keys.iter().all(|key| own.is_still_in(key)), "{asked:?} claims {own:?} in {keys:?}");
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
-        for ((place, predecessor), key) in asked.places.iter().zip(&reported.before).zip(keys) {
-            let is_judged = self.succeeds_beside((place, key), (asked, token), *predecessor);
+        for (place, predecessor) in asked.places.iter().zip(&reported.before) {
             let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
             // Several keys are reported in the order in which they were first asked for.
             if asked.places != own.attempt.asked.places {
                 continue;
             }
-            if let Some(before) = before.filter(|_| self.clock_set.is_none() && !is_judged) {
+            if let Some(before) = before.filter(|_| self.clock_set.is_none()) {
                 before.check_predecessor(&own.attempt.asked, *predecessor, own.wall);
             }
             self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
@@ -217,11 +213,10 @@ impl Court {
         true
     }
 
-    /// A grant can no longer be claimed, as all that are `gone`: there has to be a reason.
-    pub fn given_up(&mut self, token: u64, gone: &[u64], cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
+    /// A grant can no longer be claimed: there has to be a reason.
+    pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
         let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
-        let mut own = self.unclaimed.swap_remove(at);
-        self.inherited(&mut own, gone);
+        let own = self.unclaimed.swap_remove(at);
         let Unclaimed { attempt, timestamp, deadline, is_announced, was_refused, is_moved, .. } = own.clone();
         let Asked { id, places, notify, session, conn, .. } = attempt.asked.clone();
         let channel = notify.unwrap();
@@ -242,7 +237,8 @@ impl Court {
             timestamp,
             deadline,
             id: None,
-            before: own.returns(place),
+            before: own.known_before(place),
+            has_company: own.has_company(),
             is_unclaimed: !is_moved,
             passes_on: !is_moved,
             was_unclaimed: true,

@@ -1,6 +1,6 @@
 //! Grants that nobody received or claimed: they pass on, and their predecessors come back.
 
-use super::{Cause, Court, Now, Raw, Unclaimed};
+use super::{Cause, Court, Now, Raw, Share, Unclaimed};
 use crate::fake::OwnedKeyName;
 
 /// A grant that passes on, if its whole value is still as it was written.
@@ -14,6 +14,8 @@ pub(super) struct Lost {
     pub id: Option<u64>,
     /// What the key held before a grant that was not claimed.
     pub before: Option<Raw>,
+    /// Others could join it: whoever was alone before comes back without a token, and has that of the grant.
+    pub has_company: bool,
     pub is_unclaimed: bool,
     /// It passes on soon, unless others have changed its key.
     pub passes_on: bool,
@@ -32,7 +34,46 @@ impl Lost {
     }
 }
 
+impl Lost {
+    fn comes_back_without_token(&self) -> bool {
+        match self.before {
+            None | Some(Raw::Number(_)) => true,
+            Some(Raw::One(_)) => self.has_company,
+            _ => false,
+        }
+    }
+}
+
+impl Unclaimed {
+    pub(super) fn known_before(&self, place: &OwnedKeyName) -> Option<Raw> {
+        self.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.clone())
+    }
+
+    pub(super) fn has_company(&self) -> bool {
+        self.attempt.asked.share != Share::Alone
+    }
+}
+
 impl Court {
+    /// Whether `token` may be back in a key after the unclaimed or undelivered grant `ended` was removed from it.
+    pub(super) fn may_come_back(&self, place: &OwnedKeyName, ended: u64, token: u64) -> bool {
+        let lost = self.lost.iter().find(|lost| lost.token == ended && lost.place == *place);
+        let unclaimed = self.unclaimed.iter().find(|own| own.token == ended);
+        let (before, has_company) = match (lost, unclaimed) {
+            (Some(lost), _) => (lost.before.clone(), lost.has_company),
+            (None, Some(own)) => (own.known_before(place), own.has_company()),
+            (None, None) => return true,
+        };
+        match before {
+            None => true,
+            Some(Raw::Nothing | Raw::Foreign) => false,
+            // It had no token of its own, or lost it, and has that of the grant.
+            Some(Raw::Number(_)) => token == ended,
+            Some(Raw::One(_)) if has_company => token == ended,
+            Some(before) => before.holder(token).is_some(),
+        }
+    }
+
     pub(super) fn is_lost(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> bool {
         self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.is_still_in(key))
     }
@@ -45,7 +86,7 @@ impl Court {
             return lost.before.clone().filter(|_| lost.timestamp > now.wall);
         }
         let own = self.unclaimed.iter().find(|own| self.is_released(own.token, cause, place, key))?;
-        own.returns(place)
+        own.known_before(place)
     }
 
     /// Whether a key of an unclaimed grant is released by its token.
@@ -58,7 +99,7 @@ impl Court {
     pub fn was_never_claimed(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
         // A predecessor that had no token is back with the token of the grant, and is live if the clock was set back.
-        let had_no_token = |lost: &Lost| !lost.is_still_in(key) && matches!(lost.before, Some(Raw::Number(_)) | None);
+        let had_no_token = |lost: &Lost| !lost.is_still_in(key) && lost.comes_back_without_token();
         if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
             return None;
         }

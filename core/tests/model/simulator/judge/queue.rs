@@ -243,6 +243,7 @@ impl Court {
             deadline: 0,
             id,
             before: None,
+            has_company: false,
             is_unclaimed: false,
             passes_on: true,
             was_unclaimed: false,

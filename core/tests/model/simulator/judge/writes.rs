@@ -30,7 +30,7 @@ impl Court {
         // A predecessor that is back is older than the grant that nobody received.
         let is_restored = |token: u64| {
             let mut ended = old.holders().iter().map(|holder| holder.token).filter(|token| is_lost(*token));
-            ended.any(|ended| token <= ended && self.may_come_back(place, ended, token, &left))
+            ended.any(|ended| token <= ended && self.may_come_back(place, ended, token))
         };
         let come: Vec<u64> = new.holders().iter().map(|holder| holder.token).collect();
         let come: Vec<u64> =
@@ -73,9 +73,8 @@ impl Court {
             // The predecessor that had no token.
             if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
                 assert!(
-                    holder.timestamp == earlier.timestamp
-                        || self.may_come_back(place, holder.token, holder.token, &left),
-                    "it has a successor: {}",
+                    holder.timestamp == earlier.timestamp || self.may_come_back(place, holder.token, holder.token),
+                    "it comes back: {}",
                     context()
                 );
                 writes.restored.push((holder.token, place.clone()));
@@ -125,7 +124,8 @@ impl Court {
         };
         // A grant that has to be claimed has no ID yet. Its key stays for a minute at least, even if others end
         // later.
-        let may_be_unclaimed = new.holders().iter().any(|holder| holder.id.is_none());
+        let is_unclaimed = |token: u64| self.is_unclaimed(token, place) || come.contains(&token);
+        let may_be_unclaimed = new.holders().iter().any(|holder| holder.id.is_none() && is_unclaimed(holder.token));
         let of_unclaimed = Some(expires_at(now.retention.unclaimed())).filter(|_| may_be_unclaimed);
         // That of a set changes with the millisecond in which its last holder ends. A claim may leave that as it was.
         let ends_as_before = ceil_ms(old.last_end()) == ceil_ms(last);

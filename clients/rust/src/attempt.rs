@@ -257,7 +257,7 @@ impl Attempt {
                 }
                 Err(failure) => failure,
             };
-            if !self.is_portable && failure.is_unknown_command() && resources.miss_module(&failure) {
+            if !self.is_portable && failure.is_unknown_command() && resources.missed_module(&failure) {
                 self.may_be_queued = before;
                 continue;
             }

@@ -25,7 +25,7 @@ impl Attempt {
         }
         let reply = self.exchange(command.words(&self.request), timeout).await;
         if matches!(&reply, Ok(_) | Err(Failure::Reply(_))) && !reply.as_ref().is_err_and(Failure::is_unknown_command) {
-            self.resources.find_module();
+            self.resources.found_module();
         }
         reply
     }
@@ -178,8 +178,8 @@ mod tests {
         let resources = attempt().resources;
         let unknown = Failure::Reply(ReplyError { code: "ERR".into(), text: "ERR unknown command".into() });
         assert!(!resources.is_portable());
-        assert!(resources.miss_module(&unknown) && resources.is_portable() && !resources.asks_for_module());
-        resources.find_module();
+        assert!(resources.missed_module(&unknown) && resources.is_portable() && !resources.asks_for_module());
+        resources.found_module();
         assert!(!resources.is_portable());
     }
 }

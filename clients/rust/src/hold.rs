@@ -284,8 +284,8 @@ impl Hold {
 
     /// Returns whether to send a command again, because the module is gone. The script knows the same value.
     pub(crate) fn missed(&self, failure: &Failure) -> bool {
-        let may_be_script = failure.is_unknown_command() && self.resources.may_be_script;
-        may_be_script && self.request.needs_module().is_none() && self.make_portable()
+        let may_use_scripts = failure.is_unknown_command() && self.resources.may_use_scripts;
+        may_use_scripts && self.request.needs_module().is_none() && self.make_portable()
     }
 
     /// Sends a command; by script if the module is gone.

@@ -28,11 +28,11 @@ pub(crate) struct Resources {
     pub(crate) portable: Portable,
     pub(crate) hooks: Hooks,
     pub(crate) callbacks: Arc<Callbacks>,
-    pub(crate) may_be_script: bool,
+    pub(crate) may_use_scripts: bool,
     warns_without_module: bool,
     process: u32,
 
-    /// Until a reply says otherwise.
+    /// Whether attempts may use NOTIFY: true until a reply says otherwise.
     pub(crate) notifies: AtomicBool,
     pub(crate) notify_works: AtomicBool,
     /// When to ask for the module again, in milliseconds of the clock; 0 while it is not known to be missing.
@@ -51,7 +51,7 @@ impl Resources {
             portable: Portable::new(),
             hooks: options.hooks,
             callbacks: Arc::default(),
-            may_be_script: options.scripts,
+            may_use_scripts: options.scripts,
             warns_without_module: options.warns_without_module,
             process: std::process::id(),
             notifies: AtomicBool::new(true),
@@ -80,15 +80,15 @@ impl Resources {
     }
 
     /// Records that the server knows LOCK.*.
-    pub(crate) fn find_module(&self) {
+    pub(crate) fn found_module(&self) {
         if self.is_portable() {
             self.missed_until.store(0, Ordering::SeqCst);
         }
     }
 
     /// Records that the server does not know LOCK.*. Returns whether to continue with the scripts.
-    pub(crate) fn miss_module(&self, failure: &Failure) -> bool {
-        if !self.may_be_script {
+    pub(crate) fn missed_module(&self, failure: &Failure) -> bool {
+        if !self.may_use_scripts {
             return false;
         }
         if self.warns_without_module && !self.has_warned.swap(true, Ordering::SeqCst) {
@@ -98,7 +98,7 @@ impl Resources {
                  and deadlock detection need the module: {reply}"
             );
             if log::max_level() == log::LevelFilter::Off {
-                eprintln!("{text}"); // nobody has set up a log
+                eprintln!("{text}"); // no logger is set up
             } else {
                 log::warn!("{text}");
             }
@@ -107,7 +107,7 @@ impl Resources {
         true
     }
 
-    /// Sends a command over the connections of the application, and awaits a late reply until then.
+    /// Sends a command over the connections of the application, and waits for a late reply until `until`.
     pub(crate) async fn send(&self, mut sending: Sending<'_>, timeout: Duration, until: Duration) -> Reply {
         let router = &self.reach.router;
         if sending.is_script() && !self.portable.has_asked() {

@@ -1,9 +1,9 @@
 //! `LOCK.TOP [COUNT n] [BY waiters|wait|held]`
 //!
-//! Lists the locks with waiters on this server, in all databases, at most n, by default 10: those with most waiters
-//! first; with `BY wait` those whose first waiter has waited longest, with `BY held` those that have been held longest.
-//! A reply has about 1,600 units of work at most, and ends there, before the locks that come later in its order: a lock
-//! counts as one, with several holders as four, and each 512 bytes of its name as one more.
+//! Lists at most n locks (10 by default) that have waiters on this server, from all databases: those with most waiters
+//! first; with `BY wait`, those whose first waiter has waited longest; with `BY held`, those that have been held
+//! longest. A reply ends after about 1,600 units of work and omits the locks that come later in its order. A lock
+//! counts as one, a lock with several holders as four, and each 512 bytes of a name as one more.
 //!
 //! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr.
 //! The owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
@@ -28,11 +28,11 @@ use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";
 const DEFAULT_COUNT: usize = 10;
-/// What one call reads at most: a lock with one holder and a short name counts as one.
+/// The most that one command reads: a lock with one holder and a short name counts as one.
 const MOST_READ: usize = 1_600;
 /// How many bytes of a name count as one lock.
 const BYTES: usize = 512;
-/// What a lock with several holders counts: reading two of them and counting the rest takes that much longer.
+/// How much a lock with several holders counts: reading two of them and counting the rest takes that much longer.
 const SEVERAL: usize = 4;
 
 pub struct Top;

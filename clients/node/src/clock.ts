@@ -1,12 +1,12 @@
 /**
- * The clock on which leases are counted. performance.now() stands still while the machine is suspended, and the server
- * counts on. So what the wall clock gains on it counts as well: a suspend, or a step forwards, after which a loss may
- * be reported too early. A step backwards counts for nothing.
+ * The clock on which leases are counted. performance.now() stops while the machine is suspended, but the server keeps
+ * counting. So what the wall clock gains on it is added: after a suspend, or after a step forward, after which a loss
+ * may be reported too early. A step backward is ignored.
  */
 
 /** The wall clock is read in whole milliseconds, and not at quite the same time. */
 const NOISE = 20;
-/** A process that is held up between two readings would take that for a step. */
+/** A process that is held up between two readings would mistake the delay for a step. */
 const TOGETHER = 5;
 
 let steady = 0;
@@ -23,7 +23,7 @@ function wallAhead(): number {
   }
 }
 
-/** Milliseconds of a clock that is never set back and runs on in a suspend. */
+/** Milliseconds of a clock that never goes back and keeps running while the machine is suspended. */
 export function now(): number {
   const step = wallAhead() - ahead;
   if (step > NOISE) gained += step;

@@ -9,7 +9,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
-/** A description of a lock: it holds nothing, and can be used again and again. Each time gives a Held of its own. */
+/** A description of a lock: it holds nothing, and can be used again and again. Each use returns a new Held. */
 final class Lock
 {
     /** @internal */
@@ -18,9 +18,9 @@ final class Lock
     }
 
     /**
-     * Gets the lock within the wait. The caller has to release it.
+     * Acquires the lock, waiting as long as its wait allows. The caller has to release it.
      *
-     * An exception of a signal handler ends the wait, and leaves nothing behind.
+     * An exception from a signal handler ends the wait, and leaves nothing behind.
      *
      * @throws LockException
      */
@@ -31,9 +31,9 @@ final class Lock
 
     /**
      * Runs the work while the lock is held, releases it, and returns what the work returned. If the work fails, its
-     * error is the one that is thrown; if it does not, but the lock was not held to the end, LockLostException is.
+     * error is thrown; otherwise LockLostException is thrown if the lock was not held to the end.
      *
-     * To ask for the same lock within the work is an error, as is work that is a generator: it would run after the
+     * Asking for the same lock within the work is an error. So is work that is a generator: it would run after the
      * release. After exit() the lock ends with its lease.
      *
      * @template T
@@ -45,7 +45,7 @@ final class Lock
     {
         self::refuseGenerator($work, $this->request->name);
         $held = $this->engine->acquire($this->request);
-        try { // from the first step to the last: an exception of a signal handler ends the scope
+        try { // covers every step: an exception from a signal handler ends the scope
             $this->engine->enter($held->hold);
             $result = $work($held);
             if ($result instanceof \Generator) {
@@ -59,8 +59,8 @@ final class Lock
             try {
                 $this->giveBack($held);
             } catch (LockException) {
-                // that of the work is thrown
-            } catch (\Throwable $second) { // of another signal, which came before the release
+                // the work's error is thrown
+            } catch (\Throwable $second) { // from another signal, before the release
                 $this->giveBack($held);
                 throw $second;
             }
@@ -90,15 +90,15 @@ final class Lock
     }
 
     /**
-     * Takes up a lock that another process, or an earlier request, holds by this token, with what is left of its lease:
-     * the token is all that it takes. Without the module, it works for a lock that was got by script.
+     * Takes over a lock that another process, or an earlier request, holds by this token, with the rest of its lease:
+     * nothing but the token is needed. Without the module, the lock must have been acquired by script.
      *
      * @throws LockException
      */
     public function resume(int $token): Held
     {
         if ($this->request->options->session) {
-            $reason = 'a session belongs to its connection: it cannot be taken up';
+            $reason = 'a session belongs to its connection: it cannot be resumed';
             throw new LockMisuseException($this->request->name, $reason);
         }
         return $this->engine->resume($this->request, $token);

@@ -20,11 +20,11 @@ pub enum Access {
     /// The running command names it and may change it.
     Caller,
     ReadOnly,
-    /// For a waiter: checks whether it is served here, and may change it.
+    /// For a waiter: checks that this server serves its slot, and may change it.
     Waiter,
 }
 
-/// What the caller claims about the key. It has to be found in the key itself, not in memory.
+/// What the caller claims about the key. The claim is checked in the key itself, not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// No claim.
@@ -66,14 +66,14 @@ pub enum WriteRefused {
 }
 
 impl From<WriteRefused> for Error {
-    /// In a running command the server refuses no write that could be retried.
+    /// While a command runs, the server does not refuse writes that could be retried.
     fn from(_: WriteRefused) -> Self {
         Self::Internal
     }
 }
 
-/// The permission to write. Only the driver gives it: outside of commands once in each event-loop iteration, after it
-/// has asked whether the module may write.
+/// The permission to write. Only the driver grants it: outside commands, once per event-loop iteration, after asking
+/// whether the module may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit(Writer);
 

@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Stands for lock-top, which is not built for these tests: a program of this machine.
+/// Stands in for lock-top, which is not built for these tests: any program on this machine.
 const LOCK_TOP: &str = "/bin/true";
 
-/// `make package` of the module that the tests test, into a new folder.
+/// Runs `make package` on the module under test, into a new folder.
 fn package() -> PathBuf {
     let dir = temp_dir();
     said(&run(command("scripts/package.sh")
@@ -23,9 +23,9 @@ fn package() -> PathBuf {
     dir
 }
 
-fn find(dir: &Path, ends: &str) -> Option<PathBuf> {
+fn find(dir: &Path, suffix: &str) -> Option<PathBuf> {
     let mut entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.find(|path| path.to_str().unwrap().ends_with(ends) && !path.to_str().unwrap().contains("-debug"))
+    entries.find(|path| path.to_str().unwrap().ends_with(suffix) && !path.to_str().unwrap().contains("-debug"))
 }
 
 #[test]
@@ -37,15 +37,15 @@ fn the_archive_loads_and_is_the_same_each_time() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(sums.contains(&format!("redis-lock-{version}-")), "{sums}");
 
-    if let Some(bill) = find(&dir, ".cdx.json") {
+    if let Some(sbom) = find(&dir, ".cdx.json") {
         let left = ["sbom.json", "core/sbom.json", "tools/lock-top/sbom.json"]
             .into_iter()
             .find(|file| Path::new(file).exists());
         assert_eq!(left, None, "nothing is left in the sources");
-        let bill = fs::read_to_string(bill).unwrap();
-        assert!(bill.contains("pkg:cargo/redis-module@") && !bill.contains(env!("CARGO_MANIFEST_DIR")), "{bill}");
+        let sbom = fs::read_to_string(sbom).unwrap();
+        assert!(sbom.contains("pkg:cargo/redis-module@") && !sbom.contains(env!("CARGO_MANIFEST_DIR")), "{sbom}");
     } else {
-        eprintln!("skipped: the SBOM, because cargo-cyclonedx is not there");
+        eprintln!("skipped: the SBOM, because cargo-cyclonedx is not installed");
     }
 
     // The archive: install.sh finds the module beside itself.
@@ -85,7 +85,7 @@ fn the_archive_loads_and_is_the_same_each_time() {
         assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));
         assert!(field("Depends").contains("redis-server (>= 5:6.2) | valkey-server"), "{}", field("Depends"));
     } else {
-        eprintln!("skipped: there is no dpkg-deb to make a Debian package with");
+        eprintln!("skipped: the Debian package, because dpkg-deb is not installed");
     }
     for dir in [dir, again] {
         fs::remove_dir_all(dir).unwrap();
@@ -128,7 +128,7 @@ fn a_module_with_a_local_path_is_not_packed() {
     let dir = temp_dir();
     let (bin, target, out) = (dir.join("bin"), dir.join("target"), dir.join("out"));
     fs::create_dir(&bin).unwrap();
-    // A cargo that builds a module in which the path of its target folder is, and asks for none to be replaced.
+    // A cargo whose module contains the path of its target folder, as if no path had been replaced.
     let built = target.join("package-build/release/libredis_lock.so");
     let cargo = format!(
         "#!/bin/sh\nmkdir -p \"$(dirname {0})\"\nprintf 'x\\0{1}/generated.rs\\0' >{0}\n\
@@ -138,7 +138,7 @@ fn a_module_with_a_local_path_is_not_packed() {
         dir.display()
     );
     write_program(&bin.join("cargo"), &cargo);
-    // Where cargo-zigbuild is installed, too.
+    // Also on machines where cargo-zigbuild is installed.
     write_program(&bin.join("cargo-zigbuild"), "#!/bin/sh\n");
     let output = run(command("scripts/package.sh")
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
@@ -195,7 +195,7 @@ fn later(deb: &Path, dir: &Path) -> PathBuf {
 fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     let dir = package();
     let Some(deb) = find(&dir, ".deb") else {
-        eprintln!("skipped: there is no dpkg-deb to make a Debian package with");
+        eprintln!("skipped: the Debian package, because dpkg-deb is not installed");
         return;
     };
     let later = later(&deb, &dir);

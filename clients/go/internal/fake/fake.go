@@ -1,4 +1,4 @@
-// Package fake is a server for tests that replies as they say.
+// Package fake is a server for tests that sends the replies each test chooses.
 package fake
 
 import (
@@ -9,7 +9,7 @@ import (
 	"example.com/serverlock/internal/resp"
 )
 
-// As a reply, Close closes the connection, and Silence leaves the client without one.
+// The reply Close closes the connection; the reply Silence sends nothing.
 const (
 	Close   = "close"
 	Silence = ""

@@ -33,7 +33,7 @@ class Held(BoundHold):
         return await self._engine.verify(self)
 
     async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost otherwise.
+        """Runs one command on the same server, only if the lock is held there at that moment; else raises LockLost.
 
         In a cluster, `key` has to be in the slot of the lock.
         """

@@ -258,7 +258,7 @@ pub struct Before {
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
-    /// It held the lock alone, and others can join the grant that succeeded it.
+    /// Others can join the grant that succeeded it, whose slot is not the predecessor's.
     lets_others_join: bool,
 }
 

@@ -100,18 +100,32 @@ fn a_late_release_is_over_once_others_could_join() {
 }
 
 #[test]
-fn a_late_release_is_over_once_a_waiter_was_handed_the_lock() {
+fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
     for end in ENDS {
-        let (node, first) = notified_after_one_alone(&[7, 8]);
-        wait(&node, 3, K, &ask(Share::Limit(2), 5, 99));
+        let (node, first) = notified_after_one_alone(&[7]);
+        let joined = claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token;
+        queue(&node, K, &notified_on(CHANNEL, named(9, alone(5, 99))));
+        assert_eq!(release(&node, b"k", joined), Release::InTime);
         end(&node);
         settle(&node);
-        if let Some(handed) = granted(&node, 3) {
-            assert_eq!(release(&node, b"k", handed.granted.token), Release::InTime);
-        }
-        pass(&node, 2_100);
+        assert!(received(&node).contains(&"granted 9 k".to_owned()), "it is handed the lock, alone");
+        assert!(cancel(&node, b"k", 9));
+        settle(&node);
         assert_eq!(release(&node, b"k", first), Release::Over);
+        assert!(claim(&node, 4, K, &alone(5, 0)).before(0).is_some(), "the next learns that one never released");
     }
+}
+
+#[test]
+fn a_late_release_is_over_after_a_chain_that_ends_with_a_lost_grant() {
+    let (node, first) = notified_after_one_alone(&[7]);
+    let joined = claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token;
+    wait(&node, 4, K, &alone(5, 99));
+    assert_eq!(release(&node, b"k", joined), Release::InTime);
+    assert!(cancel(&node, b"k", 7));
+    node.lose(Blocked(4)).expect("it is handed the lock");
+    settle(&node);
+    assert_eq!(release(&node, b"k", first), Release::Over);
 }
 
 #[test]
@@ -133,7 +147,7 @@ fn a_late_release_is_over_once_another_joined_a_lost_grant() {
 }
 
 #[test]
-fn the_claim_and_the_next_in_the_queue_learn_the_token_of_the_one_who_was_alone() {
+fn the_claim_learns_the_token_of_the_one_who_was_alone_and_the_next_that_there_was_one() {
     let attempt = |number, most| notified_on(CHANNEL, named(number, ask(Share::Limit(most), 5, 99)));
     let (node, first) = notified_after_one_alone(&[7]);
     queue(&node, K, &attempt(8, 1));
@@ -142,7 +156,7 @@ fn the_claim_and_the_next_in_the_queue_learn_the_token_of_the_one_who_was_alone(
     assert_eq!(granted.before(0).unwrap().token, Some(first));
     assert!(cancel(&node, b"k", 7));
     settle(&node);
-    assert_eq!(claim(&node, 3, K, &attempt(8, 1)).before(0).unwrap().token, Some(first));
+    assert_eq!(claim(&node, 3, K, &attempt(8, 1)).before(0).unwrap().token, Some(granted.token));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Cause, Court, Now, Raw, Share, Unclaimed};
 use crate::fake::OwnedKeyName;
+use crate::simulator::raw::Holder;
 
 /// A grant that passes on, if its whole value is still as it was written.
 #[derive(Clone, Debug)]
@@ -35,6 +36,10 @@ impl Lost {
 }
 
 impl Lost {
+    fn comes_back(&self) -> Option<Raw> {
+        comes_back(self.before.clone(), self.token, self.has_company)
+    }
+
     fn comes_back_without_token(&self) -> bool {
         match self.before {
             None | Some(Raw::Number(_)) => true,
@@ -49,8 +54,21 @@ impl Unclaimed {
         self.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.clone())
     }
 
+    fn comes_back(&self, place: &OwnedKeyName) -> Option<Raw> {
+        comes_back(self.known_before(place), self.token, self.has_company())
+    }
+
     pub(super) fn has_company(&self) -> bool {
         self.attempt.asked.share != Share::Alone
+    }
+}
+
+/// The value that comes back when the grant with that token ends. If others could join it, whoever was alone before has
+/// its token.
+fn comes_back(before: Option<Raw>, token: u64, has_company: bool) -> Option<Raw> {
+    match before {
+        Some(Raw::One(holder)) if has_company => Some(Raw::One(Holder { token, ..holder })),
+        before => before,
     }
 }
 
@@ -83,10 +101,10 @@ impl Court {
         let lost = self.lost.iter().find(|lost| lost.place == *place && lost.is_still_in(key));
         if let Some(lost) = lost {
             // One that has expired may be named as a predecessor like any other.
-            return lost.before.clone().filter(|_| lost.timestamp > now.wall);
+            return lost.comes_back().filter(|_| lost.timestamp > now.wall);
         }
         let own = self.unclaimed.iter().find(|own| self.is_released(own.token, cause, place, key))?;
-        own.known_before(place)
+        own.comes_back(place)
     }
 
     /// Whether a key of an unclaimed grant is released by its token.

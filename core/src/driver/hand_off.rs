@@ -273,7 +273,7 @@ fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>, token: Token) -> 
         Some(_) if has_others => None,
         Some(before) => {
             // A client of the classic pattern had no token, and none is reported.
-            let record = before.restored(token);
+            let record = before.record(token);
             Some(State::Expired(record.timestamp, before.token.map(|_| record)))
         }
         None if has_others => Some(key.lock()),

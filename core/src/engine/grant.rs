@@ -281,19 +281,13 @@ impl Before {
         self.owner.as_ref().map(OwnerBuf::as_owner)
     }
 
-    /// The expired lock as it was; `token` stands in for a client of the classic pattern, which had none.
+    /// The expired lock as it comes back when the grant with that `token`, which succeeded it, counts as never given.
+    /// The `token` stands in for a client of the classic pattern, which had none. It does so too where others could
+    /// join that grant: no late release by the holder may reply that nobody has held the lock since.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
-        Record { timestamp: self.ended, token: self.token.unwrap_or(token), id: None, owner: self.owner() }
-    }
-
-    /// The same, to be put back when the grant with that `token`, which succeeded it, counts as never given. If others
-    /// could join that grant, it comes back without its own token: no late release by it may reply that nobody has held
-    /// the lock since.
-    #[must_use]
-    pub fn restored(&self, token: Token) -> Record<'_> {
-        let record = self.record(token);
-        Record { token: if self.lets_others_join { token } else { record.token }, ..record }
+        let own = self.token.filter(|_| !self.lets_others_join);
+        Record { timestamp: self.ended, token: own.unwrap_or(token), id: None, owner: self.owner() }
     }
 }
 

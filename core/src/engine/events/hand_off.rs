@@ -173,6 +173,6 @@ impl<H> Engine<H> {
     pub fn to_end(token: Token, before: Option<&Before>, is_among_others: bool) -> Decision {
         let Some(before) = before else { return Decision::to_release(token) };
         let holds = if is_among_others { Holds::AsBefore } else { Holds::Alone };
-        Decision::to_restore(&before.restored(token), holds).giving_back(token)
+        Decision::to_restore(&before.record(token), holds).giving_back(token)
     }
 }

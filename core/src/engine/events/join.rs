@@ -22,8 +22,8 @@ pub struct Blocked {
     pub held_since: Option<UnixMicros>,
 }
 
-/// When a refused lock comes free by itself, as far as its key shows: when its holders end, or when its key expires,
-/// whose expiry others can shorten.
+/// When a refused lock comes free by itself, as far as its key shows: when its holders end, or when its key expires.
+/// Others can make the key expire earlier.
 pub fn due(
     lock: State<'_>,
     share: Share,

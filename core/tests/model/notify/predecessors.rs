@@ -138,7 +138,7 @@ fn a_late_release_is_over_once_another_joined_a_lost_grant() {
         settle(&node);
         let joined = claim(&node, 3, K, &ask(Share::Shared, 5, 0)).token;
         if is_released {
-            release(&node, b"k", joined);
+            assert_eq!(release(&node, b"k", joined), Release::InTime);
         }
         node.lose(Blocked(2));
         settle(&node);

@@ -190,7 +190,7 @@ impl Court {
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
         for (place, predecessor) in asked.places.iter().zip(&reported.before) {
-            let before = own.before.iter().find(|(of, _)| of == place).and_then(|(_, before)| before.as_ref());
+            let before = own.known_before(place);
             // Several keys are reported in the order in which they were first asked for.
             if asked.places != own.attempt.asked.places {
                 continue;

@@ -41,11 +41,7 @@ impl Lost {
     }
 
     fn comes_back_without_token(&self) -> bool {
-        match self.before {
-            None | Some(Raw::Number(_)) => true,
-            Some(Raw::One(_)) => self.has_company,
-            _ => false,
-        }
+        self.comes_back().is_none_or(|raw| matches!(raw, Raw::Number(_)) || raw.holder(self.token).is_some())
     }
 }
 
@@ -77,19 +73,13 @@ impl Court {
     pub(super) fn may_come_back(&self, place: &OwnedKeyName, ended: u64, token: u64) -> bool {
         let lost = self.lost.iter().find(|lost| lost.token == ended && lost.place == *place);
         let unclaimed = self.unclaimed.iter().find(|own| own.token == ended);
-        let (before, has_company) = match (lost, unclaimed) {
-            (Some(lost), _) => (lost.before.clone(), lost.has_company),
-            (None, Some(own)) => (own.known_before(place), own.has_company()),
+        let back = match (lost, unclaimed) {
+            (Some(lost), _) => lost.comes_back(),
+            (None, Some(own)) => own.comes_back(place),
             (None, None) => return true,
         };
-        match before {
-            None => true,
-            Some(Raw::Nothing | Raw::Foreign) => false,
-            // It had no token of its own, or lost it, and has that of the grant.
-            Some(Raw::Number(_)) => token == ended,
-            Some(Raw::One(_)) if has_company => token == ended,
-            Some(before) => before.holder(token).is_some(),
-        }
+        // One that had no token has that of the grant.
+        back.is_none_or(|raw| raw.holder(token).is_some() || (matches!(raw, Raw::Number(_)) && token == ended))
     }
 
     pub(super) fn is_lost(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> bool {

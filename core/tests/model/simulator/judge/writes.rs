@@ -124,7 +124,10 @@ impl Court {
         };
         // A grant that has to be claimed has no ID yet. Its key stays for a minute at least, even if others end
         // later.
-        let is_unclaimed = |token: u64| self.is_unclaimed(token, place) || come.contains(&token);
+        let is_unclaimed = |token: u64| {
+            let is_new = come.contains(&token) && cause.granted != Some(token);
+            is_new || self.is_unclaimed(token, place)
+        };
         let may_be_unclaimed = new.holders().iter().any(|holder| holder.id.is_none() && is_unclaimed(holder.token));
         let of_unclaimed = Some(expires_at(now.retention.unclaimed())).filter(|_| may_be_unclaimed);
         // That of a set changes with the millisecond in which its last holder ends. A claim may leave that as it was.

@@ -103,7 +103,7 @@ torture: build ## Break things at random for SECONDS=60, from SEED if given, and
 		LOCK_SEED=$$seed LOCK_FAILOVERS=$$(($(SECONDS) / 20 + 1)) \
 			cargo test --quiet --test integration sentinel::failovers::no_failover -- --nocapture
 
-mutants: install-deps ## Apply each mutant, and check that the tests find it: some ten minutes
+mutants: install-deps ## Apply each mutant, and check that the tests find it: about an hour on two cores
 	@scripts/mutants.sh
 
 # By default from where the branch left main.

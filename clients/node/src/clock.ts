@@ -1,7 +1,7 @@
 /**
  * The clock on which leases are counted. performance.now() stops while the machine is suspended, but the server keeps
- * counting. So what the wall clock gains on it is added: after a suspend, or after a step forward, after which a loss
- * may be reported too early. A step backward is ignored.
+ * counting. So what the wall clock gains on it is added: after a suspend, or after a step forward, and then a loss may
+ * be reported too early. A step backward is ignored.
  */
 
 /** The wall clock is read in whole milliseconds, and not at quite the same time. */

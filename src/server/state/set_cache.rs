@@ -83,13 +83,13 @@ pub struct Kept {
     /// Sets that were dropped all at once, still to be freed.
     given_up: Vec<Sets>,
     tick: u64,
-    /// Hashes places with a secret key, so that no client can choose names with equal hashes.
+    /// Hashes keys with a secret, so that no client can choose names with equal hashes.
     hasher: RandomState,
 }
 
 #[derive(Default)]
 struct Sets {
-    /// By the hashes of their places; of two with the same, the newer is kept. `None` before the first set, since an
+    /// By the hashes of their keys; of two with the same, the newer is kept. `None` before the first set, since an
     /// empty cache has memory of its own.
     by_hash: Option<LruCache<u64, Box<Set>, FxBuildHasher>>,
     /// The hash of the key of each set, by the token of its last holder to end.
@@ -127,7 +127,7 @@ impl Kept {
         }
     }
 
-    /// Where the set of a key belongs.
+    /// The key under which its set is cached.
     #[must_use]
     pub fn hashed_key(&self, key: KeyName<'_>) -> HashedKey {
         HashedKey { hash: self.hash(key), db: key.db, name: key.name.into() }

@@ -9,7 +9,7 @@ public class LockNoServerException extends LockException {
      *
      * @param key the name of the lock; "" if the error is not about one lock
      * @param reason why it happened
-     * @param cause the underlying error; null if there is none
+     * @param cause the underlying error, or null
      */
     public LockNoServerException(String key, String reason, Throwable cause) {
         super(key, reason, cause);

@@ -13,7 +13,7 @@ public class LockTimeoutException extends LockRefusedException {
      *
      * @param key the name of the lock; "" if the error is not about one lock
      * @param reason why it happened
-     * @param cause the underlying error; null if there is none
+     * @param cause the underlying error, or null
      */
     public LockTimeoutException(String key, String reason, Throwable cause) {
         super(key, reason, cause);

@@ -65,11 +65,11 @@ final class Sender {
         context = resources.context();
         this.request = request;
         began = context.now();
-        renew();
+        drawId();
         usesConnection = request.needsConnection();
     }
 
-    private void renew() {
+    private void drawId() {
         id = Long.toString(ThreadLocalRandom.current().nextLong(1, 1_000_000_000_000_000_000L));
         idBytes = Words.bytes(id);
     }
@@ -279,7 +279,7 @@ final class Sender {
         settleOverdue(() -> true);
         overdue.clear();
         cancel(idBytes, true, false, isUnsure);
-        renew();
+        drawId();
         mayBeKnown = false;
         wasQueued = false;
         isUnsure = false;

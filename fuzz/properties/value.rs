@@ -7,8 +7,9 @@ use redis_lock::lock::error::Error;
 use redis_lock::lock::held::{self, Release};
 use redis_lock::lock::holders::{Holder, Holders};
 use redis_lock::lock::record::{timestamp_text, Id, Owner, Record, Value};
-use redis_lock::lock::request::{Request, Share, Terms};
+use redis_lock::lock::request::{Request, Share};
 use redis_lock::lock::state::State;
+use redis_lock::lock::terms::Terms;
 use redis_lock::lock::time::{Micros, UnixMicros};
 use redis_lock::lock::token::{Token, Tokens};
 

@@ -2,7 +2,7 @@
 
 use crate::driver::WriteRefused;
 use crate::server::api::api;
-use crate::server::api::context::{Arg, Context};
+use crate::server::api::context::Context;
 use crate::server::log;
 use crate::server::state::module;
 use redis_module::raw;
@@ -18,19 +18,6 @@ pub fn clear_errno() {
 pub fn errno() -> i32 {
     // SAFETY: the address of this thread's errno is valid.
     unsafe { *libc::__errno_location() }
-}
-
-/// Whether this server serves the slot of a key; always, without a cluster. Calling a command is the one way to find
-/// out that every server has.
-#[must_use]
-pub fn is_served_here(context: &Context, name: Arg<'_>) -> bool {
-    if !context.has_flags(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
-        return true;
-    }
-    clear_errno();
-    // SAFETY: the format takes the one string of the server that follows.
-    let reply = unsafe { (api().call)(context.as_ptr(), c"EXISTS".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
-    done(c"EXISTS", reply) != Err(WriteRefused::NotOurs)
 }
 
 /// Whether the server has a command of that name. The call has too few arguments to be carried out, and an unknown

@@ -9,8 +9,8 @@ use crate::lock::clocks::Reading;
 use crate::lock::error::Error;
 use crate::lock::grace;
 use crate::lock::record::Id;
-use crate::lock::request::Terms;
 use crate::lock::state::State;
+use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 

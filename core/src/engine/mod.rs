@@ -13,7 +13,8 @@
 //! use redis_lock_core::engine::queue::{Handle, Of, ReplyShape, Waiter};
 //! use redis_lock_core::engine::{Blocked, Clock, Conditions, Engine, KeyName, Next, Shape, Wanted};
 //! use redis_lock_core::lock::record::Value;
-//! use redis_lock_core::lock::request::{Request, Share, Terms};
+//! use redis_lock_core::lock::request::{Request, Share};
+//! use redis_lock_core::lock::terms::Terms;
 //! use redis_lock_core::lock::admit::Acquire;
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};

@@ -8,8 +8,9 @@
 
 use super::error::Error;
 use super::record::{Owner, Record};
-use super::request::{Request, Share, Terms};
+use super::request::{Request, Share};
 use super::state::State;
+use super::terms::Terms;
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
 

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
-//! use redis_lock_core::lock::request::Terms;
+//! use redis_lock_core::lock::terms::Terms;
 //! use redis_lock_core::lock::held::{check, extend, release, release_from, Release};
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
@@ -37,8 +37,9 @@
 
 use super::error::Error;
 use super::record::{Id, Record};
-use super::request::{Request, Terms};
+use super::request::Request;
 use super::state::State;
+use super::terms::Terms;
 use super::time::{Micros, UnixMicros};
 use super::token::Token;
 

@@ -5,7 +5,8 @@
 //!
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
-//! use redis_lock_core::lock::request::{Request, Share, Terms};
+//! use redis_lock_core::lock::request::{Request, Share};
+//! use redis_lock_core::lock::terms::Terms;
 //! use redis_lock_core::lock::admit::{acquire, Acquire, Turn};
 //! use redis_lock_core::lock::state::State;
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
@@ -39,5 +40,6 @@ pub mod record;
 pub mod request;
 pub mod retention;
 pub mod state;
+pub mod terms;
 pub mod time;
 pub mod token;

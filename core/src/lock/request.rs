@@ -1,29 +1,8 @@
-//! A caller's request, and the settings that apply to it.
+//! A caller's request.
 
-use super::error::Error;
 use super::holders;
 use super::record::{Id, Owner};
-use super::time::{Micros, UnixMicros};
-
-/// Settings that the rules need.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// How much longer than the lease everybody else waits: the "+ 1" of the classic pattern.
-    pub margin: Micros,
-}
-
-impl Terms {
-    /// `now + lease + margin`: when a lock that is granted now expires.
-    ///
-    /// # Errors
-    /// [`Error::Clock`]: the clock is out of range.
-    pub(super) fn timestamp(self, now: UnixMicros, lease: Micros) -> Result<UnixMicros, Error> {
-        if !now.is_plausible() {
-            return Err(Error::Clock);
-        }
-        Ok(now.after(lease).after(self.margin))
-    }
-}
+use super::time::Micros;
 
 /// How many others may hold the lock together with the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

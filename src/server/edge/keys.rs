@@ -9,9 +9,9 @@ use crate::lock::time::UnixMicros;
 use crate::server::api::api;
 use crate::server::api::context::{Arg, OwnString};
 use crate::server::keys::key::{self, Key, Mode};
+use crate::server::keys::served::is_served_here;
 use crate::server::keys::write::{self, Written};
 use crate::server::replication::may_write;
-use crate::server::server_call::is_served_here;
 use redis_module::raw;
 
 impl Keys for ServerEdge<'_> {

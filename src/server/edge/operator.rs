@@ -4,7 +4,7 @@ use super::ServerEdge;
 use crate::driver::{Level, Operator, Span};
 use crate::engine::Limits;
 use crate::lock::change::Retentions;
-use crate::lock::request::Terms;
+use crate::lock::terms::Terms;
 use crate::lock::time::Micros;
 use crate::server::api::api;
 use crate::server::log;

@@ -3,6 +3,7 @@
 mod holder_sets;
 pub mod key;
 pub mod scan;
+pub mod served;
 pub mod signal;
 pub mod write;
 mod zset;

@@ -3,8 +3,8 @@
 pub mod configure;
 
 use crate::engine::Limits;
-use crate::lock::request::Terms;
 use crate::lock::retention::Retention;
+use crate::lock::terms::Terms;
 use crate::lock::time::Micros;
 use crate::server::api::api;
 use std::borrow::Cow;

@@ -4,8 +4,9 @@ use crate::engine::counters::Counter;
 use crate::engine::{Engine, KeyName, KeyNames};
 use crate::lock::admit::{self, Acquire, Turn};
 use crate::lock::error::Error;
-use crate::lock::request::{Request, Terms};
+use crate::lock::request::Request;
 use crate::lock::state::State;
+use crate::lock::terms::Terms;
 use crate::lock::time::UnixMicros;
 
 /// A caller's request, and the settings that apply to it.

@@ -10,8 +10,9 @@ use crate::engine::{Engine, KeyName};
 use crate::lock::admit::{self, Acquire, Holds, Turn};
 use crate::lock::error::Error;
 use crate::lock::grace;
-use crate::lock::request::{Share, Terms};
+use crate::lock::request::Share;
 use crate::lock::state::State;
+use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 

@@ -5,8 +5,9 @@ use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
 use crate::engine::{Blocked, KeyName, KeyNames, Notified, Shape};
 use crate::lock::record::Id;
-use crate::lock::request::{Share, Terms};
+use crate::lock::request::Share;
 use crate::lock::state::State;
+use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::rc::Rc;
 

@@ -6,8 +6,8 @@ use crate::engine::grant::{Decision, Granted};
 use crate::engine::queue::{Keys, Ticket};
 use crate::engine::Engine;
 use crate::lock::admit::{self, Turn};
-use crate::lock::request::Terms;
 use crate::lock::state::State;
+use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 
 impl<H> Engine<H> {

@@ -4,8 +4,9 @@ use super::{monotonic, wall, Client, Failover, Master, Replica, State, Store, LE
 use redis_lock_core::lock::admit::{self, Acquire, Turn};
 use redis_lock_core::lock::grace::{Answer, Reign, Settings};
 use redis_lock_core::lock::record::Value;
-use redis_lock_core::lock::request::{Request, Share, Terms};
+use redis_lock_core::lock::request::{Request, Share};
 use redis_lock_core::lock::state;
+use redis_lock_core::lock::terms::Terms;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 
 impl Failover {

@@ -5,7 +5,7 @@ use super::FakeEdge;
 use redis_lock_core::driver::{Level, Operator, Span};
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::change::Retentions;
-use redis_lock_core::lock::request::Terms;
+use redis_lock_core::lock::terms::Terms;
 use redis_lock_core::lock::time::Micros;
 
 impl Operator for FakeEdge<'_> {

@@ -1,4 +1,4 @@
-// How an application recognizes errors: code, name, class, also over two copies of the package, and what JSON keeps.
+// An application recognizes errors by code, name and class, even across two copies of the package and through JSON.
 
 import assert from 'node:assert/strict';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
@@ -12,7 +12,7 @@ const built = process.env.SERVERLOCK;
 const load = (folder) => import(pathToFileURL(`${folder}/dist/index.js`).href);
 const ours = await load(built);
 
-/** Each class, its code, and the classes that it is one of. */
+/** Each class with its code and its superclasses. */
 const CLASSES = {
   LockRefusedError: ['refused', 'LockError'],
   LockTimeoutError: ['timeout', 'LockRefusedError', 'LockError'],
@@ -35,7 +35,7 @@ before(async () => {
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
-  test(`${name} is known by its code, its name and its class, whichever copy of the package created it`, () => {
+  test(`${name} is recognized by its code, its name and its class, whichever copy of the package created it`, () => {
     assert.notEqual(ours[name], theirs[name]);
     for (const copy of [ours, theirs]) {
       const error = new copy[name]("'report'", 'why', new Error('cause'));
@@ -60,17 +60,17 @@ for (const [name, [code, ...above]] of Object.entries(CLASSES)) {
   });
 }
 
-test('each class has its name of version 1.0 too, without Error', () => {
+test('each class also has its version 1.0 name, without Error', () => {
   for (const name of Object.keys(CLASSES)) assert.equal(ours[name.replace(/Error$/, '')], ours[name], name);
 });
 
-test('what is not an error of this package is none', () => {
+test('other values are not instances of the error classes', () => {
   for (const value of [new Error('x'), null, undefined, 'LockLostError', {}, { code: 'lost', name: 'LockLostError' }]) {
     assert(!(value instanceof ours.LockError) && !(value instanceof ours.LockLostError), String(value));
   }
 });
 
-test('a class that an application derives has only its own errors', () => {
+test('a class derived by an application matches only its own instances', () => {
   class Mine extends ours.LockTimeoutError {}
   const mine = new Mine("'report'", 'why');
   assert(

@@ -43,7 +43,7 @@ final class EngineTest extends TestCase
         self::assertSame(['LOCK.CANCEL', 'report', $client->sent[0][5]], $client->sent[2]);
     }
 
-    public function testWhatCannotBeCancelledNowIsCancelledByALaterCall(): void
+    public function testAFailedCancelIsSentAgainByALaterCall(): void
     {
         $errors = [new ConnectionLost('a'), new ConnectionLost('b'), new ConnectionLost('c')];
         $client = new ScriptedClient([...$errors, 1, 4711, 1]);
@@ -58,7 +58,7 @@ final class EngineTest extends TestCase
         $expected = ['LOCK.ACQUIRE', 'LOCK.ACQUIRE', 'LOCK.CANCEL', 'LOCK.CANCEL', 'LOCK.ACQUIRE'];
         self::assertSame($expected, $client->commands());
         $held->release();
-        self::assertCount(6, $client->sent, 'and once is enough');
+        self::assertCount(6, $client->sent, 'the cancel is not sent again');
     }
 
     /** @return array<string, array{string, bool}> the reply of the server, and whether a retry may help */
@@ -74,7 +74,7 @@ final class EngineTest extends TestCase
     }
 
     /** @dataProvider errors */
-    public function testWhatMayPassIsTriedAgainForAsLongAsTheWaitLasts(string $text, bool $mayPass): void
+    public function testATransientErrorIsRetriedUntilTheWaitEnds(string $text, bool $mayPass): void
     {
         $client = new ScriptedClient([new ReplyError($text), new ReplyError($text), new ReplyError($text), 4711]);
         try {
@@ -89,7 +89,7 @@ final class EngineTest extends TestCase
     }
 
     /** @dataProvider errors */
-    public function testWithoutAWaitItIsUnavailableAndNothingIsLeftToCancel(string $text, bool $mayPass): void
+    public function testAnErrorWithoutAWaitIsUnavailableAndLeavesNothingToCancel(string $text, bool $mayPass): void
     {
         $client = new ScriptedClient([new ReplyError($text), new ReplyError($text)]);
         try {
@@ -101,7 +101,7 @@ final class EngineTest extends TestCase
         self::assertSame(array_fill(0, $mayPass ? 2 : 1, 'LOCK.ACQUIRE'), $client->commands());
     }
 
-    public function testAWaitThatEndsMeanwhileHasTimedOut(): void
+    public function testAWaitThatEndsDuringRetriesTimesOut(): void
     {
         $client = new ScriptedClient(array_fill(0, 1000, new ReplyError('BUSY a script runs')));
         $this->expectException(LockTimeoutException::class);
@@ -110,7 +110,7 @@ final class EngineTest extends TestCase
     }
 
     /** @dataProvider errors */
-    public function testAReleaseThatMeetsItIsMadeUpForByALaterCall(string $text, bool $mayPass): void
+    public function testAReleaseThatGetsATransientErrorIsSentAgainByALaterCall(string $text, bool $mayPass): void
     {
         $client = new ScriptedClient([4711, ...array_fill(0, 20, new ReplyError($text))]);
         $engine = self::engine($client);
@@ -132,7 +132,7 @@ final class EngineTest extends TestCase
         self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
     }
 
-    public function testALaterReleaseAndACancelThatMeetItAreMadeUpForToo(): void
+    public function testADelayedReleaseAndACancelThatGetATransientErrorAreSentAgainToo(): void
     {
         $busy = new ReplyError('BUSY a script runs');
         $client = new ScriptedClient([4711, $busy]);

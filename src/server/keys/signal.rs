@@ -7,7 +7,7 @@ use crate::server::state::module;
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// The name of an event of the module's own.
+/// The name of one of the module's own events.
 const fn name_of(event: Event) -> &'static CStr {
     match event {
         Event::Acquire => c"lock.acquire",
@@ -22,20 +22,20 @@ const fn name_of(event: Event) -> &'static CStr {
 #[must_use]
 pub fn is_written(name: Arg<'_>) -> bool {
     module().written.get().is_some_and(|written| {
-        // SAFETY: the name is lent to `Writing` for as long as that exists.
+        // SAFETY: `Writing` borrows the name for as long as it exists.
         let written = unsafe { Arg::lent(written) };
         written.as_bytes() == name.as_bytes()
     })
 }
 
-/// While this lives, changes of a key count as our own. It can be nested, and ends when the code panics.
+/// While this guard lives, changes to its key count as our own. Guards can be nested, and a panic ends them.
 pub struct Writing<'n> {
     before: Option<*mut raw::RedisModuleString>,
     name: std::marker::PhantomData<Arg<'n>>,
 }
 
 impl<'n> Writing<'n> {
-    /// From now on changes of that key count as our own.
+    /// From now on, changes to this key count as our own.
     #[must_use]
     pub fn of(name: Arg<'n>) -> Self {
         let before = module().written.replace(Some(name.as_ptr()));

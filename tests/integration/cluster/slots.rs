@@ -14,7 +14,7 @@ fn asking(conn: &mut Conn, command: &[&str]) -> Reply {
     conn.execute(command)
 }
 
-/// Takes a lock for a minute: its token and its value.
+/// Takes a lock for a minute, and returns its token and its value.
 fn hold(cluster: &Cluster, key: &str) -> (String, String) {
     let mut conn = cluster.master_of(key).conn();
     let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "OWNER", "holder"]).to_string();
@@ -101,8 +101,8 @@ fn waiters_in_an_importing_slot_are_granted_or_redirected() {
         waiter
     };
     let mut holder = asking(&mut there, &["LOCK.ACQUIRE", key, "PX", "60000"]).int();
-    // Once a second the server counts a slot that it imports as not served: then send again.
-    until("a release is a grant", || {
+    // Once a second, the server treats an importing slot as not served; the attempt is then sent again.
+    until("a release grants the lock to the waiter", || {
         let mut waiter = wait();
         let _ = waiter.no_reply_within(Duration::from_millis(20));
         assert_eq!(asking(&mut there, &["LOCK.RELEASE", key, &holder.to_string()]).int(), 1);

@@ -1,4 +1,4 @@
-//! Libraries that are not run here: the commands that they send, as read in their sources, sent by hand.
+//! Libraries that these tests do not run. Instead they send the libraries' commands, as found in their sources.
 
 use crate::metrics::number;
 use testkit::{server_time_us, until, Reply, Server};
@@ -6,7 +6,7 @@ use testkit::{server_time_us, until, Reply, Server};
 #[test]
 fn redisson_and_lock_commands_refuse_each_others_keys() {
     let (_server, mut conn) = Server::connected();
-    // An RLock is a hash: who holds it, and how often.
+    // An RLock is a hash that maps its holder to the hold count.
     assert_eq!(conn.int(&["HINCRBY", "theirs", "2fd93dbd:42", "1"]), 1);
     conn.int(&["PEXPIRE", "theirs", "30000"]);
     for command in [
@@ -20,7 +20,7 @@ fn redisson_and_lock_commands_refuse_each_others_keys() {
     assert_eq!(conn.text(&["HGET", "theirs", "2fd93dbd:42"]), "1");
 
     let token = conn.int(&["LOCK.ACQUIRE", "ours", "EX", "60"]).to_string();
-    // The key exists, so both its lock and its unlock ask next whether it is theirs.
+    // The key exists, so Redisson's lock and unlock both check next whether the caller holds it.
     assert!(conn.execute(&["HEXISTS", "ours", "2fd93dbd:42"]).error().starts_with("WRONGTYPE "));
     assert!(conn.int(&["LOCK.CHECK", "ours", &token]) > 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &token]), 1);
@@ -34,14 +34,14 @@ fn shedlock_without_safe_update_harms_its_successor() {
         let mut conn = server.conn();
         conn.ok(&["SET", key, value, "NX", "PX", "100"]);
         assert_eq!(conn.state(key), "foreign");
-        // Its lockAtMostFor passes; the next holder is ours.
+        // ShedLock's lockAtMostFor passes, and the next holder uses LOCK.ACQUIRE.
         conn.int(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"]).to_string()
     };
-    // Its unlock while lockAtLeastFor lasts, and its extension.
+    // ShedLock sends this to unlock before lockAtLeastFor has passed, and to extend.
     let token = taken("over");
     conn.ok(&["SET", "over", value, "XX", "PX", "5000"]);
     assert_eq!(conn.int(&["LOCK.CHECK", "over", &token]), 0);
-    // Its unlock after lockAtLeastFor.
+    // ShedLock sends this to unlock after lockAtLeastFor.
     let token = taken("deleted");
     assert_eq!(conn.int(&["DEL", "deleted"]), 1);
     assert_eq!(conn.int(&["LOCK.CHECK", "deleted", &token]), 0);
@@ -88,7 +88,7 @@ fn a_late_getset_creates_a_lock_without_a_holder() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "20"]).to_string();
     let seen = conn.text(&["GET", "k"]);
-    until("the key ends", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
+    until("the key expires", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     let end_us = server_time_us(&mut conn) + 1_000_000;
     let end = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
     // It is not what the client saw, so it believes that another was faster.

@@ -11,7 +11,7 @@ use crate::world::World;
 use std::sync::atomic::Ordering;
 use testkit::until;
 
-/// Numbers of the old master and the new.
+/// The indexes of the old master and the new master in the group.
 fn old_and_new(group: &Group) -> (usize, usize) {
     let old = group.master.load(Ordering::SeqCst);
     (old, 1 - old)
@@ -81,12 +81,14 @@ fn promote(world: &World, group: &Group, new: usize) {
     world.announce(vec![group.members[new].clients.port(), group.members[1 - new].clients.port()]);
 }
 
-/// The old master follows the new one, and everything is in order again.
+/// Makes the old master follow the new one, and waits until the group is healthy again.
 fn settle(world: &World, group: &Group, old: usize, new: usize) {
     group.follow(old, new);
     group.members[old].replica.heal();
     world.announce(group.client_ports());
     group.until_well();
     let port = group.members[new].port();
-    until("it needs its replica again", || execute(port, &["CONFIG", "SET", "min-replicas-to-write", "1"]));
+    until("the new master requires its replica again", || {
+        execute(port, &["CONFIG", "SET", "min-replicas-to-write", "1"])
+    });
 }

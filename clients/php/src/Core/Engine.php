@@ -72,12 +72,12 @@ final class Engine
         try {
             $wereAsync && Signals::restore();
             return $held; // in here: PHP handles signals after a jump, and the end of a try is one
-        } catch (\Throwable $error) { // nobody will get to see the grant
+        } catch (\Throwable $error) { // the caller never receives the grant
             try {
                 $this->release->release($hold); // which defers signals itself
             } catch (LockException) {
                 // the error that ended the attempt is thrown
-            } catch (\Throwable $second) { // of another signal, which came before the release
+            } catch (\Throwable $second) { // from another signal's handler, before the release
                 $hold->isReleased || $this->release->release($hold);
                 throw $second;
             }
@@ -85,7 +85,7 @@ final class Engine
         }
     }
 
-    /** Takes up a lock that somebody holds by that token. */
+    /** Resumes a lock that is already held with this token. */
     public function resume(Request $request, int $token): Held
     {
         $request->bind($this->resources->client()->prefix());

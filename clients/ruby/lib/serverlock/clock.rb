@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Seconds on a clock that runs on while the machine is suspended.
+  # Seconds on a clock that keeps running while the machine is suspended.
   # @private
   module Clock
     # Counts the larger of what the monotonic and the wall clock say has passed. For systems without CLOCK_BOOTTIME: a

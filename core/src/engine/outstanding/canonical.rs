@@ -6,7 +6,7 @@ use crate::engine::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// A lock and a grant of it.
+/// A lock and one of its grants: database, key and token.
 type GrantForm = (i32, Box<[u8]>, Token);
 
 /// The canonical form of [`Outstanding`].

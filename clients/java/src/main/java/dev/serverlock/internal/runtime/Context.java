@@ -7,7 +7,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/** Time-out, clock, log, threads and state of one manager, for all of its parts. Thread-safe. */
+/** The time-out, clock, log, threads and state that all parts of a manager share. Thread-safe. */
 public final class Context {
     /** The size of each pool. */
     private static final int THREADS = 2;
@@ -50,7 +50,7 @@ public final class Context {
         return timeout;
     }
 
-    /** For what could not be given back at once. These threads do not delay renewals. */
+    /** Runs releases and cancels that did not succeed at once. These threads do not delay renewals. */
     public Executor debts() {
         return debts;
     }
@@ -74,7 +74,7 @@ public final class Context {
         }
     }
 
-    /** error: its message is added; null: there is none. */
+    /** Logs a warning. error: the cause, whose message is appended; may be null. */
     public void warn(String text, Throwable error) {
         log.log(System.Logger.Level.WARNING, error == null ? text : text + ": " + error.getMessage());
     }

@@ -1,6 +1,6 @@
 //! INFO lock: every counter moves by exactly what has happened, and by nothing else.
 //!
-//! `metrics/clock.rs` sets the wall clock of the server; `metrics/overruns.rs` has overruns,
+//! `metrics/clock.rs` sets the server's wall clock; `metrics/overruns.rs` has overruns,
 //! `metrics/oldest.rs` the oldest wait and hold, `metrics/waits.rs` the histograms.
 
 pub mod clock;
@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testkit::{until, Conn, Reply, Server};
 
-/// The whole numbers of INFO lock, without the prefix of their names.
+/// The integers in INFO lock, without their name prefix.
 pub fn numbers(conn: &mut Conn) -> BTreeMap<String, i64> {
     let text = conn.text(&["INFO", "lock"]);
     assert!(text.starts_with("# lock\r\n"), "{text}");
@@ -26,7 +26,7 @@ pub fn number(conn: &mut Conn, name: &str) -> i64 {
     *numbers(conn).get(name).unwrap_or_else(|| panic!("INFO lock has no {name}"))
 }
 
-/// A percentile of INFO lock in microseconds; nothing when there is none yet.
+/// A percentile from INFO lock in microseconds; `None` if there is none yet.
 fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
     let text = conn.text(&["INFO", "lock"]);
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("lock_{name}_percentiles_usec:")))?;
@@ -34,7 +34,7 @@ fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
     Some(value.unwrap_or_else(|| panic!("no {percent}: {line}")).parse().unwrap())
 }
 
-/// What moved in INFO lock since `before`; what moves with the time is left out.
+/// What moved in INFO lock since `before`; what moves with time is left out.
 pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i64)> {
     let after = numbers(conn);
     assert!(before.keys().eq(after.keys()), "{before:?} {after:?}");
@@ -42,7 +42,7 @@ pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i6
     changes.filter(|(name, by)| *by != 0 && !name.starts_with("oldest_")).collect()
 }
 
-/// A server on which locks expire without margin and stay expired, and a connection to it.
+/// A server on which locks expire with no margin and stay expired, and a connection to it.
 struct Scene {
     conn: Conn,
     before: BTreeMap<String, i64>,
@@ -56,7 +56,7 @@ impl Scene {
         Self { conn, before, server }
     }
 
-    /// Asserts which counters moved since the last read, `names` in alphabetical order, and reads them again.
+    /// Asserts which counters moved since the last read, `expected` in alphabetical order, and rereads them.
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
@@ -79,7 +79,7 @@ impl Scene {
         self.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]).to_string()
     }
 
-    /// Takes a lock whose holder is already overdue.
+    /// Takes a lock and lets it expire.
     fn let_expire(&mut self, key: &str) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", key, "PX", "1"]).to_string();
         until("the lock is expired", || (self.conn.state(key) == "expired").then_some(()));
@@ -306,7 +306,7 @@ fn deadlocks_and_sessions_that_ended() {
 }
 
 #[test]
-fn percentiles_of_how_long_was_waited_and_held() {
+fn percentiles_of_wait_and_hold_times() {
     let mut scene = Scene::new();
     let start = Instant::now();
     let token = scene.hold("k");
@@ -336,7 +336,7 @@ fn percentiles_of_how_long_was_waited_and_held() {
 }
 
 #[test]
-fn info_shows_the_section_where_modules_are_asked_for() {
+fn info_shows_the_section_when_modules_are_asked_for() {
     let (_server, mut conn) = Server::connected();
     for section in ["lock", "modules", "everything"] {
         let text = conn.text(&["INFO", section]);
@@ -368,7 +368,7 @@ fn config_resetstat_leaves_the_counters_alone() {
     ]);
 }
 
-/// The line that the log has when locks may be evicted.
+/// The line logged when locks may be evicted.
 const EVICTION: &str = "maxmemory-policy evicts any key";
 
 #[test]
@@ -406,7 +406,7 @@ fn info_shows_the_grace_and_its_misconfiguration() {
     let (_server, mut conn) = Server::with().module_args(&["failover-grace-ms", "5000"]).connected();
     let left = number(&mut conn, "grace_left_ms");
     assert!((1..=5000).contains(&left), "{left}");
-    until("it gets less", || (number(&mut conn, "grace_left_ms") < left).then_some(()));
+    until("it shrinks", || (number(&mut conn, "grace_left_ms") < left).then_some(()));
     // Without min-replicas-to-write, the grace does not stop two masters from granting the same lock.
     until("it is found", || (number(&mut conn, "grace_misconfigured") == 1).then_some(()));
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "500"]).error().starts_with("GRACE "));

@@ -4,7 +4,7 @@ from stage import scenario, until
 
 
 @scenario("leader", rules="L3")
-def one_leads_and_the_next_follows(stage):
+def one_leads_then_the_next(stage):
     server = stage.server()
     conn = stage.connect(server)
     one, two, looker = (stage.opened(server) for _ in range(3))
@@ -29,7 +29,7 @@ def one_leads_and_the_next_follows(stage):
 
 
 @scenario("leader", rules="L3")
-def a_leader_that_dies_is_followed(stage):
+def a_leader_that_dies_is_replaced(stage):
     server = stage.server()
     conn = stage.connect(server)
     one, two = stage.opened(server), stage.opened(server)

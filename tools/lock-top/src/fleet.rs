@@ -1,4 +1,4 @@
-//! The servers of the view, each polled by a thread of its own over one connection. A server that hangs holds up no
+//! The servers in the view, each polled by a thread of its own over one connection. A server that hangs holds up no
 //! other.
 
 use crate::action::Action;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest pause after a server could not be asked.
+/// The longest pause after a failed query.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The shortest time between two queries, whatever keys are pressed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
@@ -21,21 +21,21 @@ const SENTINELS_EVERY: Duration = Duration::from_secs(5);
 /// What happens to the view.
 pub enum Event {
     Key(ratatui::crossterm::event::KeyEvent),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Redraw,
     /// The terminal is gone.
     Hangup,
-    /// Somebody asked it to end, with this signal.
+    /// This signal asked lock-top to end.
     Signal(i32),
     Polled(usize, Box<Server>),
-    /// The servers of a cluster, as one of them says, or of the group.
+    /// A cluster's servers, as one of them reports, or the group's.
     Members(usize, Vec<Target>),
     /// Why the Sentinels cannot be asked; nothing if they can.
     Sentinels(Option<String>),
     Outcome(String),
 }
 
-/// The orders to a thread.
+/// Orders to a thread.
 enum Order {
     Select(Option<Name>),
     Sort(By),
@@ -123,7 +123,7 @@ impl Fleet {
         self.workers.push(Worker { number, address, is_named, group: group.unwrap_or(number), orders, server });
     }
 
-    /// Takes over what a thread found. A server that is known under another address is not polled twice.
+    /// Records what a thread found. A server that is known under another address is not polled twice.
     pub fn polled(&mut self, number: usize, server: Server) {
         let Some(place) = self.workers.iter().position(|worker| worker.number == number) else { return };
         let same = |other: &Worker| server.run_id.is_some() && other.server.run_id == server.run_id;
@@ -226,7 +226,7 @@ fn work(
                     }
                 }
             }
-            // Shows the change soon, but a key that is held down asks for no more polls than this.
+            // Shows the change soon, but a held key triggers no more polls than this.
             if failures == 0 {
                 until = until.min(began.checked_add(SHORTEST_PAUSE).unwrap_or(began));
             }

@@ -8,7 +8,7 @@ namespace Serverlock\Core;
  * A clock that runs on while the machine is suspended, and never goes back: the monotonic clock, plus the time that the
  * wall clock has gained on it. PHP cannot read a system clock that does both.
  *
- * A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so that a loss may be
+ * A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so a loss may be
  * reported too early.
  *
  * @internal
@@ -23,7 +23,7 @@ final class Clock
     public static ?\Closure $read = null;
     /** How far the wall clock was ahead of the monotonic one. */
     private static ?float $skew = null;
-    /** What the monotonic clock has missed. */
+    /** Time the monotonic clock has missed. */
     private static float $missed = 0.0;
 
     public static function now(): float
@@ -35,7 +35,7 @@ final class Clock
         return $monotonic + self::$missed;
     }
 
-    /** Signal handlers of the application run in between, and what they throw ends the pause. */
+    /** The application's signal handlers run meanwhile; an exception in one ends the pause. */
     public static function pause(float $seconds): void
     {
         if ($seconds > 0) {

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # What a manager has in one process: the attempts that wait, the holds, and the threads that look after them. A child
-  # of a fork begins with a new one.
+  # A manager's state in one process: waiting attempts, holds, and the threads that look after them. A forked child
+  # begins with a new one.
   # @private
   class Engine
     attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
@@ -26,7 +26,7 @@ module Serverlock
       @watcher = Watcher.new(self)
     end
 
-    # A thread of the manager. It keeps no process from ending, and nobody's mask.
+    # A manager thread. It keeps no process alive, and inherits no interrupt mask.
     def thread(name, &)
       Thread.new do
         Thread.current.name = "serverlock #{name}"
@@ -57,7 +57,7 @@ module Serverlock
       nil
     end
 
-    # Tells a hook, in a thread of its own: an error there costs no lock.
+    # Calls a hook on a callback thread: an error there costs no lock.
     def tell(name)
       hook = @hooks[name]
       @callbacks.run(hook, yield) if hook
@@ -67,7 +67,7 @@ module Serverlock
       1 + @random.rand(999_999_999_999_999_999)
     end
 
-    # How long one call of the background may take.
+    # How long one background call may take.
     def patience
       [@client.timeout, 5.0].min
     end

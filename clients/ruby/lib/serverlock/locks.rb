@@ -11,11 +11,11 @@ module Serverlock
   #     write_report(held.token)
   #   end
   class Locks
-    # @param client [Redis, ConnectionPool] what the application uses for its commands, too
+    # @param client [Redis, ConnectionPool] the application's own client
     # @param portable [Boolean] use the portable script where the server lacks the module
-    # @param warn_without_module [Boolean] warn once, where it does
-    # @param logger [Logger] says nothing unless something is wrong; by default to stderr
-    # @param on_granted [#call, nil] hooks: called on a thread of the manager, with an event of `key`, `waited` and
+    # @param warn_without_module [Boolean] warn once in that case
+    # @param logger [Logger] silent unless something is wrong; stderr by default
+    # @param on_granted [#call, nil] hooks: called on a manager thread, with an event that has `key`, `waited` and
     #   `held`
     # @param on_refused [#call, nil]
     # @param on_lost [#call, nil]
@@ -31,7 +31,7 @@ module Serverlock
       @forking = Mutex.new
     end
 
-    # A lock with one holder. With a block it is held for the block, and the result is that of the block.
+    # A lock with one holder. With a block, it is held for the block, and the block's result is returned.
     #
     # @param key [String]
     # @param lease [Numeric] seconds after which the lock ends if this process does; renewed until then
@@ -39,15 +39,15 @@ module Serverlock
     # @param owner [String, nil] a label for people: 1 to 128 visible ASCII characters
     # @param details [Boolean] ask who had the lock before
     # @param session [Boolean] the lock ends with a connection of its own
-    # @param replicas [Integer, nil] so many replicas have to have it
+    # @param replicas [Integer, nil] this many replicas must have it
     # @param fsync [Boolean] it has to be on disk
     # @param replicas_within [Numeric] seconds for that
-    # @param at_least [Numeric, nil] seconds for which it stays locked, though it is released earlier
+    # @param at_least [Numeric, nil] seconds for which it stays locked, even if released earlier
     # @param max_hold [Numeric, nil] seconds after which it is no longer renewed
     # @param on_lost [#call, nil] called once with the {Held} when the lock is lost
     # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is then
     # @yieldparam held [Held]
-    # @return [Lock, Object] a lock object without a block
+    # @return [Lock, Object] without a block, a {Lock}
     # @raise [Refused, TimedOut, Lost, Deadlock, Unavailable, Denied, NoServer, BadArgument, Misuse]
     def lock(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
              replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
@@ -56,7 +56,7 @@ module Serverlock
                             on_lost:, interrupt:), &block)
     end
 
-    # A lock that those share who ask for it so. Options as for {#lock}.
+    # A lock shared by all who ask that way. Options as for {#lock}.
     # @return [Lock, Object]
     def shared(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
                replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
@@ -100,13 +100,13 @@ module Serverlock
       Leader.new(self, lock(key, lease:, wait: Leader::WAIT, owner:), on_elected, on_deposed)
     end
 
-    # Yields the token and owner of the leader whenever that changes; nil twice, if there is none.
+    # Yields the token and owner of the leader whenever that changes; two nils if there is none.
     # @return [Observer] already watching; call {Observer#stop}
     def observe(key, lease:, &block)
       Observer.new(self, Request.new(key, lease:), block)
     end
 
-    # Ends what waits. Locks that are held are no longer renewed; they can be released.
+    # Ends all waits. Locks that are held are no longer renewed; they can be released.
     def close
       engine.close
     end
@@ -116,7 +116,7 @@ module Serverlock
       "#<Serverlock::Locks #{@engine.closed? ? 'closed' : @engine.timer.size}>"
     end
 
-    # Numbers of what this manager keeps: for tests.
+    # Counts of what this manager keeps, for tests.
     # @private
     def census
       engine.census.merge("holds" => engine.timer.size, "scopes" => Scopes.size(self))
@@ -137,7 +137,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
     end
 
-    # A grant that nobody looks after: it is neither renewed nor lost. For adapters whose locks are handed on.
+    # An unmanaged grant: neither renewed nor reported lost. For adapters whose locks are handed on.
     # @private
     def grant(request)
       hold = given = nil
@@ -149,7 +149,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
     end
 
-    # Renews a grant from now on if it is still held, also that of another process.
+    # Renews a grant from now on if it is still held, even another process's.
     # @private
     # @return [Held, nil]
     def resume(request, token)
@@ -164,7 +164,7 @@ module Serverlock
       end
     end
 
-    # What is in the `ensure` runs with exceptions masked at once: nothing can strike before.
+    # The `ensure` masks exceptions at once: none can strike before it does.
     # @private
     def within(request)
       held = scope = body = nil

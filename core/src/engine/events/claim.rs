@@ -12,7 +12,7 @@ use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
-    /// The unclaimed grants of an attempt among these keys.
+    /// An attempt's unclaimed grants on these keys.
     #[must_use]
     pub fn own_claims(&self, keys: KeyNames<'_>, id: Option<Id>) -> Own {
         match id {
@@ -21,7 +21,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The grant of a key with that token, if it waits to be claimed.
+    /// The grant of a key with that token, if it is still unclaimed.
     #[must_use]
     pub fn unclaimed(&self, key: KeyName<'_>, token: Token) -> Option<&Claim> {
         self.claims.of_grant(key, token, self.queues.marks()).map(|(_, claim, _)| claim)
@@ -36,7 +36,7 @@ impl<H> Engine<H> {
         self.claims.of_grant(key, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
     }
 
-    /// Whether a lock has expired by a grant that can still be claimed: the server stood still, or its clock was set.
+    /// Whether an expired lock's grant can still be claimed: the server stalled, or its clock was set.
     /// It is kept until the sockets have been read.
     #[must_use]
     #[inline]
@@ -50,7 +50,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt has claimed its grant, which now ends at `until`. Returns its grant, and how long it waited.
+    /// An attempt has claimed its grant, which now ends at `until`. Returns it and the attempt's waiting time.
     pub fn claimed(
         &mut self,
         ticket: Ticket,
@@ -69,7 +69,7 @@ impl<H> Engine<H> {
         Some((granted, waited))
     }
 
-    /// Called in each tick of the server: notes whether it stood still before.
+    /// Called in each server tick: notes whether the server had stalled.
     pub fn note_turn(&mut self, now: MonotonicMicros, limits: Limits) {
         self.claims.seen(now, limits.claim, limits.tick);
     }
@@ -79,7 +79,7 @@ impl<H> Engine<H> {
         self.claims.refused(ticket);
     }
 
-    /// The predecessor of a grant that waits to be claimed: the next holder of the key has to learn about it. The lock
+    /// The predecessor of an unclaimed grant: the next holder of the key has to learn about it. The lock
     /// is read only if the result depends on it.
     #[must_use]
     pub fn unclaimed_before<'l>(

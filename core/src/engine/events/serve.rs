@@ -12,7 +12,7 @@ use crate::lock::token::Token;
 /// How soon to retry a write that the server does not allow now.
 const RETRY: Micros = Micros(20_000);
 
-/// How many lost grants and ended sessions there were when an iteration began. Each is tried once in it, so that one
+/// How many lost grants and ended sessions there were when an iteration began. Each is tried once per iteration, so one
 /// that the server refuses to write delays no other.
 #[derive(Debug)]
 pub struct Iteration {
@@ -27,7 +27,7 @@ pub struct Iteration {
 pub enum Task {
     /// Pass on a grant that nobody received.
     PassOn(Lost),
-    /// End a grant whose connection ended, and when that was.
+    /// End a grant whose connection ended at this time.
     EndSession((LockKey, Token), UnixMicros),
     /// Check a queue whose lock may have come free.
     Serve(QueueId, Why),
@@ -79,7 +79,7 @@ impl<H> Engine<H> {
             budget.spend(1);
             iteration.ended = left;
             match self.ended.take() {
-                // Its reply will fail. Then it passes on, but only while its value is as it was written.
+                // Its reply will fail. Then it passes on, but only if its value is unchanged.
                 Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,
@@ -105,7 +105,7 @@ impl<H> Engine<H> {
             Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Serve(queue, _) => {
                 self.queues.set_refused(queue, true);
-                // Not at once: its order would put it first again.
+                // Not at once: its ticket would put it first again.
                 self.queues.set_due(queue, Some(clock.now().after(RETRY)));
                 return;
             }
@@ -125,7 +125,7 @@ impl<H> Engine<H> {
         self.rest_postponed = Some(self.postponed_until(clock));
     }
 
-    /// Nothing may be written now: postpones it for a moment. Retrying at once would block the server.
+    /// Nothing may be written now: postpones writes for a moment. Retrying at once would block the server.
     pub fn postpone(&mut self, clock: impl Clock) {
         self.postponed = Some(self.postponed_until(clock));
     }
@@ -154,11 +154,11 @@ impl<H> Engine<H> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(queue, _)| queue).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every queue ready now and then, a piece in each tick. If the
-    /// server does not report keys that come free, every time while there are few waiters.
+    /// Covers what no timer and no event reports: makes every queue ready now and then, some in each tick. If the
+    /// server does not report freed keys, all in every tick while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second all of 3,000 queues are checked within a second; more take longer, because idle queues
+        /// At ten ticks a second up to 3,000 queues are checked within a second; more take longer, because idle queues
         /// must not keep the server busy.
         const MOST_QUEUES: usize = 300;
         let always = !are_keys_reported && self.queues.waiters() <= FEW_WAITERS;
@@ -169,13 +169,13 @@ impl<H> Engine<H> {
         self.queues.scan_on(if always { usize::MAX } else { MOST_QUEUES });
     }
 
-    /// Whether it is time to check every queue: a change of a lock may have gone unreported.
+    /// Whether it is time to check every queue: a change to a lock may have gone unreported.
     pub(in crate::engine) fn has_to_scan(&self, now: MonotonicMicros) -> bool {
         const EVERY: Micros = Micros(900_000);
         now.since(self.scanned) >= EVERY
     }
 
-    /// Keys were flushed or swapped: all locks of a database, or of all databases, may have come free.
+    /// Keys were flushed or swapped: all locks in a database, or in all databases, may have come free.
     pub fn all_changed(&mut self, db: Option<i32>) {
         self.queues.set_all_ready(db);
     }
@@ -186,7 +186,7 @@ impl<H> Engine<H> {
         self.reported
     }
 
-    /// The server reported a change of a key.
+    /// The server reported a change to a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         let Some(queue) = self.queues.awaited_queue(key) else { return };
         self.reported = self.reported.wrapping_add(1);
@@ -201,7 +201,7 @@ impl<H> Engine<H> {
     }
 }
 
-/// A change of a key that the server reported.
+/// A change to a key that the server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// It was evicted: its lock counts as held until its last holder expires.

@@ -3,7 +3,7 @@ package dev.serverlock;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.hold.Scopes;
 
-/** Work under a lock, in one thread, which a loss interrupts. The interrupt reaches only the work. */
+/** Work under a lock, in one thread. A loss interrupts the work, and nothing else. */
 final class Body {
     private final Thread thread = Thread.currentThread();
     private boolean isOver;

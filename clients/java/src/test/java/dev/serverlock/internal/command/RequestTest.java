@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
-/** The words of commands, and the checks of options. */
+/** Command words and option checks. */
 class RequestTest {
     private static final Duration LEASE = Duration.ofSeconds(30);
 
@@ -27,7 +27,7 @@ class RequestTest {
     }
 
     @Test
-    void theWordsOfACommandAreInTheirOrder() {
+    void commandWordsAreInOrder() {
         Request full = request("a").withOwner("me").withSession().withDetails();
         assertEquals(
                 "LOCK.ACQUIRE a PX 30000 WAIT 1500 ID 7 NOTIFY c OWNER me SESSION DETAILS",

@@ -1,6 +1,6 @@
 /**
  * How attempts wait in the queue: a single one by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY
- * is not available they block on one of a few connections. Without the module all wait by NOTIFY.
+ * is not available they block on one of a few connections. Without the module all wait by NOTIFY, or poll.
  */
 
 import { now } from './clock.js';

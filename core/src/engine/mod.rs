@@ -85,7 +85,6 @@
 
 pub mod budget;
 pub mod counters;
-pub mod deadlock;
 pub mod events;
 pub mod gate;
 pub mod grant;
@@ -96,6 +95,7 @@ pub mod predecessors;
 pub mod queue;
 pub mod sessions;
 pub mod unclaimed;
+pub mod wait_graph;
 pub mod waits;
 
 mod by_name;

@@ -51,13 +51,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod bars;
+mod cancelled;
 #[cfg(feature = "model")]
 mod canonical;
 mod channels;
 mod inspect;
 mod joining;
 mod leaving;
+mod order;
 mod per_key;
 mod ready;
 mod removal;

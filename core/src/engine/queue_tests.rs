@@ -2,11 +2,11 @@
 
 #[path = "queue/limits_tests.rs"]
 mod limits;
-#[path = "queue/parked_tests.rs"]
-mod parked;
 #[allow(dead_code)]
 #[path = "../../../fuzz/properties/queue.rs"]
 mod property;
+#[path = "queue/several_locks_tests.rs"]
+mod several_locks;
 #[path = "queue/top_tests.rs"]
 mod top;
 

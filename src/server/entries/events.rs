@@ -16,7 +16,7 @@ use crate::server::state::module;
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// Subscribes to events that cost nothing without waiters.
+/// Subscribes to events that cost nothing without waiters. `edge/keys.rs` subscribes to those of keys.
 ///
 /// # Errors
 /// The event that the server lacks.

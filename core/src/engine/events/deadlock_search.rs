@@ -1,5 +1,5 @@
 //! Whether a client that begins to wait would wait for itself: the search that builds the graph of
-//! [`crate::engine::deadlock`].
+//! [`crate::engine::wait_graph`].
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
 //! bounded number of them, because the server does nothing else meanwhile. For the same reason other work counts as
@@ -8,9 +8,9 @@
 //! do, the second pass asks for one lock after another, and keeps no borrow in between.
 
 use crate::engine::counters::Counter;
-use crate::engine::deadlock::{Graph, LockNumber};
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
 use crate::engine::sessions::Sessions;
+use crate::engine::wait_graph::{Graph, LockNumber};
 use crate::engine::{Engine, KeyName, KeyNames};
 use crate::lock::held::{self, Release};
 use crate::lock::request::{Request, Share};

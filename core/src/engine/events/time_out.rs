@@ -1,4 +1,4 @@
-//! Waits that time out.
+//! Waits and reserved places that time out.
 
 use super::end_wait::End;
 use crate::engine::budget::Budget;

@@ -41,7 +41,7 @@ pub struct QueuesForm<H> {
 enum BodyForm<H> {
     Waits(HandleForm<H>, (Share, Micros), (Option<Id>, Option<OwnerBuf>), (ReplyShape, bool), MonotonicMicros),
     Keeps(Id, MonotonicMicros),
-    Bars(Id, MonotonicMicros),
+    Cancelled(Id, MonotonicMicros),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +132,7 @@ impl<H: Clone> Entry<H> {
                 BodyForm::Waits(handle, (share, lease), (id, owner), (shape, session), until)
             }
             Body::Keeps(place) => BodyForm::Keeps(place.id, place.until),
-            Body::Bars(place) => BodyForm::Bars(place.id, place.until),
+            Body::Cancelled(place) => BodyForm::Cancelled(place.id, place.until),
         }
     }
 }

@@ -144,7 +144,7 @@ impl<H> Queues<H> {
         };
         let (waits, id) = match &body {
             Body::Waits(waiter) => (true, waiter.id),
-            Body::Keeps(place) | Body::Bars(place) => (false, Some(place.id)),
+            Body::Keeps(place) | Body::Cancelled(place) => (false, Some(place.id)),
         };
         let has_channel = matches!(&body, Body::Waits(waiter) if waiter.channel().is_some());
         if let (Some(queue), Body::Waits(Waiter { handle: Handle::Channel { channel, session, .. }, .. })) =

@@ -24,7 +24,7 @@ pub(super) enum Body<H> {
     Waits(Waiter<H>),
     Keeps(Place),
     /// The attempt was cancelled: late copies of its commands get nothing.
-    Bars(Place),
+    Cancelled(Place),
 }
 
 /// Where a ticket is.
@@ -47,21 +47,21 @@ impl<H> Entry<H> {
     pub(super) fn waiter(&self) -> Option<&Waiter<H>> {
         match &self.body {
             Body::Waits(waiter) => Some(waiter),
-            Body::Keeps(_) | Body::Bars(_) => None,
+            Body::Keeps(_) | Body::Cancelled(_) => None,
         }
     }
 
     pub(super) fn since(&self) -> Option<MonotonicMicros> {
         match &self.body {
             Body::Waits(waiter) => Some(waiter.since),
-            Body::Keeps(place) | Body::Bars(place) => place.since,
+            Body::Keeps(place) | Body::Cancelled(place) => place.since,
         }
     }
 
     pub(super) fn id(&self) -> Option<Id> {
         match &self.body {
             Body::Waits(waiter) => waiter.id,
-            Body::Keeps(place) | Body::Bars(place) => Some(place.id),
+            Body::Keeps(place) | Body::Cancelled(place) => Some(place.id),
         }
     }
 }

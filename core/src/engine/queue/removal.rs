@@ -17,7 +17,7 @@ impl<H> Removed<H> {
     pub(super) fn into_gone(self) -> Option<Gone<H>> {
         match self.entry.body {
             Body::Waits(waiter) => Some(Gone { waiter, keys: self.keys, is_kept: false }),
-            Body::Keeps(_) | Body::Bars(_) => None,
+            Body::Keeps(_) | Body::Cancelled(_) => None,
         }
     }
 }
@@ -28,7 +28,7 @@ impl<H> Queues<H> {
     pub fn forget(&mut self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
         let ticket = self.ticket(key, id)?;
         let removed = self.remove(ticket)?;
-        let was_barred = matches!(removed.entry.body, Body::Bars(_));
+        let was_barred = matches!(removed.entry.body, Body::Cancelled(_));
         self.give_up(&removed.entry);
         (!was_barred).then(|| (ticket, removed.into_gone()))
     }
@@ -133,8 +133,8 @@ impl<H> Queues<H> {
                 }
                 waiter.until
             }
-            Body::Keeps(place) | Body::Bars(place) => {
-                if matches!(entry.body, Body::Bars(_)) {
+            Body::Keeps(place) | Body::Cancelled(place) => {
+                if matches!(entry.body, Body::Cancelled(_)) {
                     self.barred = self.barred.saturating_sub(1);
                 }
                 self.placed.keys = self.placed.keys.saturating_sub(size.keys);

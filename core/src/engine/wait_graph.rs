@@ -1,4 +1,4 @@
-//! Whether a client that begins to wait would wait for itself: the graph.
+//! The graph of waits: whether a client that begins to wait would wait for itself.
 //!
 //! A client can go on if it waits for nothing, or if every key that it waits for can come free: if enough of its
 //! holders can go on and finish. Holders without a session always can: their lease ends. The clients that are left when

@@ -15,7 +15,7 @@ impl<H> Queues<H> {
         let ticket = Ticket(self.next_number());
         self.barred = self.barred.saturating_add(1);
         self.ends.insert((until, ticket));
-        self.insert_entry(key.db, keys, None, ticket, Body::Bars(Place { id, until, since: None }));
+        self.insert_entry(key.db, keys, None, ticket, Body::Cancelled(Place { id, until, since: None }));
     }
 
     /// Whether an attempt is barred from one of these keys.
@@ -25,7 +25,7 @@ impl<H> Queues<H> {
             return false;
         }
         let bars = |ticket: &Ticket| {
-            let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Bars(_)));
+            let is_barred = self.entries.get(ticket).is_some_and(|entry| matches!(entry.body, Body::Cancelled(_)));
             is_barred || self.ended(*ticket) == Some(Ended::Cancelled)
         };
         keys.iter().any(|key| self.queue_of(key).and_then(|queue| queue.ids.get(&id)).is_some_and(bars))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use testkit::program::end_within;
-use testkit::{bound, signal, temp_dir, until, write_program, Conn, Server};
+use testkit::{bound, signal, temp_dir, until, write_program, Conn, Server, DEADLINE};
 
 const DOCUMENT: &str = include_str!("../../examples/cli.md");
 const SERVERLOCK: &str = include_str!("../../clients/shell/serverlock");
@@ -101,7 +101,7 @@ struct Script {
 impl Script {
     fn end(mut self) -> Output {
         drop(self.child.stdin.take());
-        let status = end_within(&mut self.child, Duration::from_secs(60)).expect("the script ends");
+        let status = end_within(&mut self.child, DEADLINE).expect("the script ends");
         let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
         self.child.stdout.take().unwrap().read_to_end(&mut output.stdout).unwrap();
         self.child.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();

@@ -3,7 +3,7 @@
 use crate::notify::can_publish;
 use std::time::Duration;
 use testkit::clock::Clocks;
-use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server};
+use testkit::{allocates_with_libc, bound, until, Conn, Iterations, Reply, Server};
 
 /// How many locks.
 const LOCKS: usize = 200_000;
@@ -11,8 +11,6 @@ const LOCKS: usize = 200_000;
 const LONGEST: Duration = Duration::from_millis(5);
 /// The same if the server uses libc's allocator, which returns memory in large pieces: up to 45.
 const LONGEST_OF_LIBC: Duration = Duration::from_millis(60);
-/// How long all clients together may take on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
 
 fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {
     bound::cpu(what, if allocates_with_libc() { LONGEST_OF_LIBC } else { LONGEST }, measure);
@@ -20,7 +18,7 @@ fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {
 
 /// Waits until `field` of INFO has the expected value.
 fn until_it(conn: &mut Conn, section: &str, field: &str, is_it: impl Fn(usize) -> bool) {
-    until_within(LONG, field, || {
+    until(field, || {
         let number: usize = conn.info(section, field).unwrap().parse().unwrap();
         is_it(number).then_some(())
     });

@@ -3,7 +3,6 @@
 
 use crate::kinds::{acquire, Row};
 use crate::notify::can_publish;
-use std::time::Duration;
 use testkit::{encoded, until, Conn, Reply, Server};
 
 /// How many names, and how long each of them is: together 120 MB.
@@ -123,7 +122,6 @@ fn names_of_reserved_places_take_at_most_64_mb() {
         if matches!(name, "time out" | "unclaimed" | "disconnect") && !can_publish(&mut conn) {
             continue;
         }
-        conn.set_patience(Duration::from_secs(60));
         let before = used(&mut conn);
         keep(&server, &mut conn);
         // The keys are not measured: only the module's memory stays.
@@ -159,7 +157,6 @@ fn cancelling_absent_attempts_evicts_no_keys() {
     let args = ["--maxmemory-policy", "allkeys-lru"];
     let settings = ["place-ms", "3600000", "max-waiters", "1000000", "max-queued", "1000000"];
     let (_server, mut conn) = Server::with().args(&args).module_args(&settings).connected();
-    conn.set_patience(Duration::from_secs(60));
     let full = used(&mut conn) + 40_000_000;
     conn.ok(&["CONFIG", "SET", "maxmemory", &full.to_string()]);
     let fill = "for n = 1, 1000 do redis.call('SET', KEYS[1] .. ARGV[1] .. '-' .. n, string.rep('x', 1000)) end";

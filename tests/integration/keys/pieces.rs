@@ -4,7 +4,7 @@
 use crate::notify::can_publish;
 use std::time::Duration;
 use testkit::clock::Clocks;
-use testkit::{bound, encoded, skipped, until_within, Conn, Iterations, Options, Reply, Server};
+use testkit::{bound, encoded, skipped, until, Conn, Iterations, Options, Reply, Server};
 
 /// The longest iteration. Before these clients left in pieces it took 20 ms and more in each case.
 const LONGEST: Duration = Duration::from_millis(5);
@@ -39,11 +39,11 @@ fn grant_with(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize, m
 }
 
 fn until_it(conn: &mut Conn, field: &str, wanted: usize) {
-    until_within(Duration::from_secs(60), field, || (conn.info("lock", field)? == wanted.to_string()).then_some(()));
+    until(field, || (conn.info("lock", field)? == wanted.to_string()).then_some(()));
 }
 
 fn until_keys(conn: &mut Conn, wanted: i64) {
-    until_within(Duration::from_secs(60), "keys", || (conn.int(&["DBSIZE"]) == wanted).then_some(()));
+    until("keys", || (conn.int(&["DBSIZE"]) == wanted).then_some(()));
 }
 
 fn used(conn: &mut Conn) -> usize {
@@ -51,7 +51,7 @@ fn used(conn: &mut Conn) -> usize {
 }
 
 fn until_freed(conn: &mut Conn, before: usize, bytes: usize) {
-    until_within(Duration::from_secs(60), "they are forgotten", || (used(conn) < before - bytes).then_some(()));
+    until("they are forgotten", || (used(conn) < before - bytes).then_some(()));
 }
 
 fn options(claim_ms: &str) -> Options {
@@ -66,7 +66,6 @@ fn start(claim_ms: &str) -> Option<(Server, Iterations, Conn)> {
 fn start_with(options: Options) -> Option<(Server, Iterations, Conn)> {
     let (server, iterations) = Iterations::start(options)?;
     let mut conn = server.conn();
-    conn.set_patience(Duration::from_secs(60));
     can_publish(&mut conn).then_some((server, iterations, conn))
 }
 
@@ -163,7 +162,6 @@ fn long_key_waits_that_time_out_end_in_pieces() {
 fn long_blocked_waits_that_time_out_together_end_in_pieces() {
     time_out("97 waits for 1,024 keys of 256 bytes time out, blocked", |server, call| {
         let mut conn = server.conn();
-        conn.set_patience(Duration::from_secs(60));
         conn.send(call);
         Some(conn)
     });
@@ -220,9 +218,7 @@ fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
     conn.ok(&["CLIENT", "PAUSE", "600000", "WRITE"]);
     drop(by);
     let last = names(255, 0).swap_remove(0);
-    until_within(Duration::from_secs(60), "all are given up", || {
-        (conn.lock(&last, "free-in-ms") == Reply::Int(0)).then_some(())
-    });
+    until("all are given up", || (conn.lock(&last, "free-in-ms") == Reply::Int(0)).then_some(()));
     (keys, token)
 }
 

@@ -37,7 +37,6 @@ fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
 /// A slow script keeps the server as long.
 fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     let mut conn = queue.locks.server.conn();
-    conn.set_patience(Duration::from_secs(60));
     let begun = Instant::now();
     assert_eq!(conn.execute(&["EVAL", SLOW_SCRIPT, "0", &FEW_TURNS.to_string()]), Reply::Nil);
     let turns = f64::from(FEW_TURNS) * STANDSTILL.as_secs_f64() / begun.elapsed().as_secs_f64();
@@ -65,9 +64,6 @@ fn a_claim_that_waits_in_the_socket_counts() {
         let Some(mut queue) = notified(retention_ms) else { return };
         let mut blocked = queue.locks.wait(&[]);
         let (mut newcomer, mut claim): (Conn, Conn) = (queue.locks.server.conn(), queue.locks.server.conn());
-        for conn in [&mut newcomer, &mut claim] {
-            conn.set_patience(Duration::from_secs(60));
-        }
         let granted = queue.locks.conn.lock("k", "token").int();
         stall(&queue, &mut || {
             // One who asks before it finds a lock whose timestamp has passed.

@@ -1,4 +1,4 @@
-//! Who is ahead of whom in the queues, and who has to wait for whom.
+//! The order of waiters: the first of a queue, and those that are held up by others.
 
 use super::{Cause, Queue, Queues, Ticket};
 use crate::engine::key_name::{KeyName, KeyNames};

@@ -19,7 +19,7 @@ client = redis.Redis(port=int(sys.argv[1]))
 # both locks
 attempt = str(secrets.randbelow(10**18))
 acquire = ["LOCK.ACQUIRE", "report", "EX", 60, "WAIT", 4000, "ID", attempt]
-old = client.lock("report:old", timeout=60)  # the lock as it was, whatever it is
+old = client.lock("report:old", timeout=60)  # your old lock, of whatever kind
 if old.acquire(blocking_timeout=20):
     try:
         while (token := client.execute_command(*acquire)) is None:

@@ -172,7 +172,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
     let steps = commands(steps, &token);
     assert!(looks.len() > 20 && steps.len() >= 4, "{looks:?} {steps:?}");
     // Both begin as the page says.
-    let begin = commands(tables.split("What users say").next().unwrap(), &token);
+    let begin = commands(tables.split("What users report").next().unwrap(), &token);
     assert!(begin.len() >= 3, "{begin:?}");
     let (looks, steps) = ([&begin[..], &looks].concat(), [&begin[..], &steps].concat());
     for (user, commands) in [("watcher", &looks), ("janitor", &steps)] {

@@ -1,8 +1,8 @@
-//! The lock module without a server: its rules, its state and the order of events. Pure Rust, no `unsafe`, no clock of
-//! its own.
+//! The lock module without a server: its rules, its state and the order of events. Pure Rust, without `unsafe` and
+//! without a clock.
 //!
-//! - [`lock`]: values and rules: what a value in a key means, who may have the lock, which token a grant gets.
-//! - [`engine`]: what the module remembers besides the keys, and what it decides on each event.
+//! - [`lock`]: what a value in a key means, who may have the lock, which token a grant gets.
+//! - [`engine`]: what the module remembers outside the keys, and what it decides on each event.
 //! - [`driver`]: the order in which things happen, on a real server or on a fake one.
 //!
 //! Each module depends only on those above it.
@@ -11,7 +11,7 @@
 #![allow(missing_docs, reason = "only this project calls this crate")]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-// `fuzz/properties`, which unit tests feed too, calls the core by the name that the module has for it.
+// `fuzz/properties`, which the unit tests share, imports the core under the module's name for it.
 #[cfg(test)]
 extern crate self as redis_lock;
 

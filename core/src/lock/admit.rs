@@ -3,8 +3,8 @@
 //! One rule covers one holder and several: a caller is granted the lock when fewer holders are live than it allows, and
 //! no plain holder is among them. For several keys the rule is applied to each: all or nothing.
 //!
-//! The classic sequence in one step: a free key is taken (SETNX), a held one refused (GET), an expired one taken over
-//! in place (GETSET), never deleted and created again. A foreign value counts as held for as long as it exists.
+//! The classic sequence in one step: a free key is taken (SETNX), a held one refused (GET), and an expired one taken
+//! over in place (GETSET), never deleted and re-created. A foreign value counts as held while it exists.
 
 use super::error::Error;
 use super::record::{Owner, Record};
@@ -30,19 +30,19 @@ pub struct Predecessor<'a> {
 /// How a grant is stored in its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// In the form that it already has.
+    /// In its current form.
     AsBefore,
     /// As the only holder: a string.
     Alone,
-    /// As one of several holders: a member of a sorted set, in the slot of that expired holder if there is one.
+    /// As one of several holders: a member of a sorted set, in an expired holder's slot if `replaces` names one.
     Among {
-        /// The token of that holder.
+        /// The expired holder's token.
         replaces: Option<Token>,
     },
 }
 
 impl Holds {
-    /// Whether the grant is one of several, in a key that held `several` or not before.
+    /// Whether the grant is one of several; `several`: whether the key held several before.
     #[must_use]
     pub const fn is_among(self, several: bool) -> bool {
         match self {
@@ -52,7 +52,7 @@ impl Holds {
         }
     }
 
-    /// The expired holder whose slot it takes.
+    /// The expired holder whose slot the grant takes.
     #[must_use]
     pub const fn replaces(self) -> Option<Token> {
         match self {
@@ -67,7 +67,7 @@ impl Holds {
 pub enum Turn {
     /// It may.
     Now,
-    /// Others wait ahead: the lock is theirs.
+    /// Others are ahead in the queue: the lock is theirs.
     Behind,
     /// No lock is granted now.
     Barred,
@@ -87,7 +87,7 @@ pub enum Admission<'a> {
     },
     /// The attempt already holds it.
     Already(Record<'a>),
-    /// The attempt already holds it, but asks for it in another way: alone, or as one of several.
+    /// The attempt already holds it, but asks for the other form: alone, or as one of several.
     AskedOtherwise,
     /// Others hold it.
     Refused,
@@ -113,10 +113,10 @@ pub enum Acquire<'a> {
     Refuse,
 }
 
-/// The rule: a caller is granted the lock when fewer holders are live than it allows. While others wait ahead of it, a
-/// lock that it could have is theirs.
+/// The rule: a caller is granted the lock when fewer holders are live than it allows. While others are ahead of it in
+/// the queue, the lock is theirs.
 ///
-/// A held lock is refused, whoever waits; an expired one is taken over, and the decision names the predecessor:
+/// A held lock is refused, whoever is waiting. An expired one is taken over, and the decision names the predecessor:
 ///
 /// ```
 /// use redis_lock_core::lock::record::{Record, Value};
@@ -179,7 +179,7 @@ pub fn admit<'a>(state: State<'a>, request: &Request<'_>, turn: Turn, now: UnixM
     Admission::Granted { in_key, succeeds, holds }
 }
 
-/// Why an attempt that holds a lock does not get its token again: its caller would be wrong about who else holds it.
+/// Why an attempt that holds a lock does not get its token again: its caller would be mistaken about the other holders.
 #[must_use]
 pub fn other_share(request: &Request<'_>) -> Error {
     if request.share == Share::Alone {
@@ -216,8 +216,8 @@ fn new_record<'a>(
     Ok(Record { timestamp, token, id: request.id, owner: request.owner })
 }
 
-/// LOCK.ACQUIRE: grants the lock if nobody holds it, or if this attempt already holds it. While others wait ahead of
-/// the caller, a free lock is theirs.
+/// LOCK.ACQUIRE: grants the lock if nobody holds it, or if this attempt already holds it. While others are ahead of the
+/// caller in the queue, a free lock is theirs.
 ///
 /// # Errors
 /// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
@@ -247,7 +247,7 @@ fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Resu
     Ok(if prolongs { Acquire::Prolong(Record { timestamp: later, ..held }) } else { Acquire::Keep(held) })
 }
 
-/// LOCK.MACQUIRE: all of several locks under one token, or none. Returns the decision for each of them.
+/// LOCK.MACQUIRE: grants several locks under one token, or none of them. Returns the decision for each lock.
 ///
 /// # Errors
 /// [`Error::Clock`], [`Error::HeldAmongSeveral`], [`Error::HeldAlone`].
@@ -272,7 +272,7 @@ pub fn acquire_all<'a>(
                 granted = granted.saturating_add(1);
                 in_keys = in_keys.max(*in_key);
             }
-            // An ID matches only if all keys carry that one grant.
+            // An ID matches only if all keys carry the same grant.
             Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
             Admission::Already(_) | Admission::AskedOtherwise | Admission::Refused => return Ok(None),
         }

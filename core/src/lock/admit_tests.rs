@@ -1,4 +1,4 @@
-//! The rules against the tables of the contract. `fuzz/properties/value.rs` holds them against a plain account.
+//! Checks the rules against the contract's tables. `fuzz/properties/value.rs` checks them against a plain model.
 
 use super::*;
 use crate::lock::held::{check, end_session, extend, release, Release};
@@ -38,7 +38,7 @@ fn states() -> Vec<State<'static>> {
 fn the_table_of_the_contract() {
     let token = ours(0).token;
     let other = Token::new(token.get() + 1).unwrap();
-    // state, ACQUIRE grants, RECOVER grants, EXTEND, RELEASE of its token
+    // state, ACQUIRE grants, RECOVER grants, EXTEND and RELEASE with its token
     let table = [
         ("free", true, false, false, Release::Over),
         ("held", false, false, true, Release::InTime),
@@ -166,7 +166,7 @@ fn a_native_expiry_is_rounded_up() {
     assert_eq!(Retention::Forever.expire_at_ms(UnixMicros(1_000)), None);
 }
 
-/// A lock of one, and one of several, that attempt 7 holds with grant `token`.
+/// A lock with one holder and a lock with several; attempt 7 holds both with grant `token`.
 fn holders_of_7(token: u64) -> (Record<'static>, Holders) {
     let record = Record { token: Token::new(token).unwrap(), ..ours(9) };
     let mut holders: Holders = [Holder::of(&record)].into_iter().collect();

@@ -1,7 +1,7 @@
-//! The commands that a write comes to: computed here, carried out by the caller that has the key open.
+//! Turns a write into commands. They are computed here; the caller, which has the key open, runs them.
 //!
-//! One holder is a string, several are a sorted set. A set never vanishes in between: holders are added before others
-//! are removed.
+//! One holder is stored as a string, several as a sorted set. The set never vanishes during a change: holders are added
+//! before others are removed.
 
 use super::admit::Holds;
 use super::holders::{Holder, Holders};
@@ -29,7 +29,7 @@ impl Members {
     }
 }
 
-/// The contents of a key, as far as a change depends on them.
+/// The contents of a key that a change depends on.
 #[derive(Debug)]
 pub enum Contents<'k> {
     Nothing,
@@ -42,21 +42,21 @@ pub enum Contents<'k> {
         /// The key has a native expiry.
         has_expiry: bool,
     },
-    /// One holder, a foreign value, or nothing: it does not matter which, unless [`Write::needs_room`].
+    /// One holder, a foreign value, or no key; it does not matter which, unless [`Write::needs_room`].
     One,
 }
 
 /// A write to a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Write<'v> {
-    /// Writes a value, stored in that form.
+    /// Writes a value in the given form.
     Value(&'v Encoded, Holds),
-    /// Removes the holders whose grants have ended; if there was only one holder, the key.
+    /// Removes the holders whose grants have ended; deletes the key if there was only one holder.
     Release,
 }
 
 impl Write<'_> {
-    /// Whether it adds a holder to a set, so that a string has to make room.
+    /// Whether it adds a holder to a set, which has to replace a string.
     #[must_use]
     pub const fn needs_room(&self) -> bool {
         matches!(self, Self::Value(_, Holds::Among { .. }))
@@ -68,7 +68,7 @@ impl Write<'_> {
 pub struct Retentions {
     /// For a key, through its native expiry.
     pub key: Retention,
-    /// For a holder among several, whether their key has a native expiry or not.
+    /// For one of several holders, whether or not their key has a native expiry.
     pub holder: Retention,
 }
 
@@ -128,12 +128,12 @@ enum Expiry {
     Ends,
 }
 
-/// How many expired holders whose retention is over a write removes at most.
+/// The most expired holders past their retention that one write removes.
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
-    /// The change that `write` makes to a key that holds `contents` at `now`. Deleting a key does not
-    /// need the retentions.
+    /// The change that `write` makes at `now` to a key that holds `contents`. Deleting a key does not need the
+    /// retentions.
     #[must_use]
     #[inline]
     pub fn of(
@@ -169,7 +169,7 @@ impl<'v> Change<'v> {
     /// Calls `each` with the commands, in order, until one fails.
     ///
     /// # Errors
-    /// The error of the first that fails.
+    /// The first error that `each` returns.
     #[inline]
     pub fn try_each<E>(&self, mut each: impl FnMut(Primitive<'_>) -> Result<(), E>) -> Result<(), E> {
         match self {
@@ -192,8 +192,8 @@ impl<'v> Change<'v> {
 }
 
 impl<'v> Several<'v> {
-    /// Adds a value; removes the holders that have ended, the one that it replaces and some whose retention is over;
-    /// sets the native expiry to that of the holder that ends last.
+    /// Adds a value. Removes the holders that have ended, the holder it replaces and some whose retention is over. Sets
+    /// the native expiry to that of the last holder to expire.
     fn of(
         added: Option<&'v Encoded>,
         replaces: Option<Token>,
@@ -211,7 +211,7 @@ impl<'v> Several<'v> {
         if let Some(record) = added.and_then(Encoded::record) {
             holders.advance(now);
             holders.put(Holder::of(&record));
-            // The predecessor of a grant that is restored with its token: the same member, with another score.
+            // The predecessor of a grant that is restored with its token: it has the same member and a different score.
             gone.retain(|ended| {
                 ended.token != record.token || ended.record().encode().member() != record.encode().member()
             });

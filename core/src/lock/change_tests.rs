@@ -1,4 +1,4 @@
-//! Writes, as the commands of a server.
+//! Checks which commands each write turns into.
 
 use super::*;
 use crate::lock::record::Record;
@@ -9,7 +9,7 @@ const NOW_MS: u64 = NOW.0 / 1_000;
 const MINUTE: Retentions = Retentions { key: Retention::Ms(60_000), holder: Retention::Ms(60_000) };
 const FOREVER: Retentions = Retentions { key: Retention::Forever, holder: Retention::Forever };
 
-/// A grant of that number, which ends `left_s` from now.
+/// A grant with this number that ends `left_s` from now.
 fn record(number: u64, left_s: i64) -> Record<'static> {
     let timestamp = UnixMicros(NOW.0.saturating_add_signed(left_s * 1_000_000));
     Record { timestamp, token: Token::new(number).unwrap(), id: None, owner: None }
@@ -101,7 +101,7 @@ fn a_set_expires_natively_with_its_last_holder() {
         assert_eq!(put(holds, &several, true, &FOREVER).0, ["ZADD 3", "PERSIST"]);
         assert_eq!(put(holds, &several, false, &FOREVER).0, ["ZADD 3"]);
     }
-    // A lease that is set anew and was the last one.
+    // A renewed lease that was the last to end.
     assert_eq!(put(Holds::AsBefore, &[record(1, 1), record(3, 9)], true, &MINUTE).0, ["ZADD 3", "PEXPIREAT 65"]);
 }
 
@@ -112,7 +112,7 @@ fn a_holder_is_added_before_the_ones_it_replaces_are_removed() {
     assert_eq!(written, ["ZADD 3", "ZREM 1"]);
     assert_eq!(left.holders.tokens().map(Token::get).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(left.holders.live(), 2);
-    // A minute after its end a holder is forgotten, not before.
+    // A holder is forgotten a minute after its end, not before.
     let old = [record(1, -60), record(2, -59)];
     assert_eq!(put(AMONG, &old, true, &MINUTE).0, ["ZADD 3", "ZREM 1", "PEXPIREAT 65"]);
     assert_eq!(put(AMONG, &old, false, &FOREVER).0, ["ZADD 3", "ZREM 1"], "also where keys stay for ever");
@@ -132,7 +132,7 @@ fn a_grant_that_ends_among_several_is_taken_out() {
         assert_eq!(commands(&Change::of(Write::Release, contents, || MINUTE, NOW)), expected);
         assert!(members.ended.is_empty());
     }
-    // The last one takes the key with it, and its expiry.
+    // Removing the last holder removes the key and its expiry.
     for (has_expiry, retentions) in [(true, &MINUTE), (false, &MINUTE), (true, &FOREVER), (false, &FOREVER)] {
         let mut members = members(&[record(1, 1)]);
         members.end(Token::new(1).unwrap());

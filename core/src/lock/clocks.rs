@@ -1,26 +1,26 @@
-//! Compares the clocks of a machine: finds out whether the wall clock was set, and whether the machine was suspended.
+//! Compares a machine's clocks to find out whether the wall clock was set and whether the machine was suspended.
 //!
-//! There are three clocks: the wall clock; one that is never set and counts the time in suspend; and one that is never
-//! set and does not count it.
+//! There are three clocks: the wall clock, a monotonic clock that counts suspended time, and a monotonic clock that
+//! does not.
 
 use super::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// The smallest move that counts as a step. A clock that is slewed never moves by this much between two comparisons.
+/// The smallest move that counts as a step. Slewing never moves a clock by this much between two comparisons.
 const STEP_US: u64 = 500_000;
-/// The smallest move after which timers are set again: a lock may come free late by this much.
+/// The smallest move after which timers are set again: a lock may become free this much too late.
 const SLEW_US: u64 = 5_000;
-/// Shorter suspends are treated as a long event-loop iteration, which counts them as well.
+/// A shorter suspend is treated as a long event-loop iteration, whose duration includes it.
 const SUSPEND: Micros = Micros(10_000);
 
-/// The clocks, read in this order: time that passes between reading the last two can hide a suspend until the next
-/// comparison, but never looks like one.
+/// The clocks, read in this order. Time between the last two reads can hide a suspend until the next comparison, but
+/// never looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The wall clock.
     pub wall: UnixMicros,
     /// The clock that is never set.
     pub monotonic: MonotonicMicros,
-    /// A clock that is never set and stands still in suspend, with a start of its own.
+    /// A monotonic clock that stops during a suspend, with its own start.
     pub awake: MonotonicMicros,
 }
 
@@ -31,7 +31,7 @@ pub struct Jumps {
     pub step_us: Option<i64>,
     /// How long the machine was suspended.
     pub suspended: Option<Micros>,
-    /// A timer that was set earlier by the wall clock would be off.
+    /// A timer set earlier from the wall clock would be off.
     pub is_timer_off: bool,
 }
 
@@ -43,7 +43,7 @@ impl Jumps {
     }
 }
 
-/// How far the clocks were apart when they were last read.
+/// The differences between the clocks at the last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clocks {
     last: Option<Last>,
@@ -58,7 +58,7 @@ struct Last {
 }
 
 impl Clocks {
-    /// Compares the clocks with the last comparison and remembers them.
+    /// Compares the clocks with the previous reading and remembers them.
     pub fn compare(&mut self, now: &Reading) -> Jumps {
         let ahead_us = now.wall.0.wrapping_sub(now.monotonic.0);
         let suspended = now.monotonic.since(now.awake);
@@ -88,7 +88,7 @@ mod tests {
         awake: MonotonicMicros(50 * SECOND),
     };
 
-    /// The same clocks later, each by its number of microseconds.
+    /// The same clocks later, each advanced by its number of microseconds.
     fn later(reading: Reading, [wall, monotonic, awake]: [u64; 3]) -> Reading {
         Reading {
             wall: UnixMicros(reading.wall.0 + wall),
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// The jumps that are seen when the clocks have moved on by that.
+    /// The jumps that are found when the clocks have advanced by `moves`.
     fn seen(moves: [u64; 3]) -> Jumps {
         let mut clocks = Clocks::default();
         assert!(clocks.compare(&START).is_none(), "the first reading is compared with nothing");

@@ -1,12 +1,12 @@
-//! Every error that the commands reply with, and its text on the wire, in this one place.
+//! Every error that the commands reply with, and its text on the wire, in one place.
 //!
-//! A text begins with a code word and names the wrong argument. Where clients have to react differently to one code
-//! word, the first words tell the cases apart: docs/COMMANDS.md has them.
+//! A text begins with a code word and names the wrong argument. Where clients have to react differently to the same
+//! code word, its first words tell the cases apart: docs/COMMANDS.md lists them.
 
 use super::holders;
 use std::fmt;
 
-/// Why a command was refused. Nothing has changed then.
+/// Why a command was refused. A refused command changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// The value of `EX` or `PX`.
@@ -26,7 +26,7 @@ pub enum Error {
     KeyLength,
     /// The name of one of several keys, counted from 1.
     KeyLengthOf(usize),
-    /// The names of several keys, up to that one, counted from 1.
+    /// The names of several keys, up to this one, counted from 1.
     KeysLength(usize),
     /// `numkeys`.
     NumKeys,
@@ -63,15 +63,15 @@ pub enum Error {
     WrongType,
     /// The server has no usable clock.
     Clock,
-    /// The server is in its grace for that many more milliseconds.
+    /// The server's grace lasts for this many more milliseconds.
     Grace(u64),
-    /// The lease could outlive the grace of a new master; the longest allowed one, in milliseconds.
+    /// The lease could outlive a new master's grace. The longest lease allowed, in milliseconds.
     LeaseBeyondGrace(u64),
     /// The server does not know whether it is still the master.
     NoReplicas,
-    /// As many clients wait as `lock.max-waiters` allows.
+    /// The number of waiting clients has reached `lock.max-waiters`.
     BusyLocks,
-    /// Attempts wait without a connection for as many keys as `lock.max-queued` allows.
+    /// The number of keys for which attempts wait without a connection has reached `lock.max-queued`.
     BusyQueue,
     /// Too many attempts for several keys have this ID.
     BusyId,
@@ -94,7 +94,7 @@ pub enum Error {
     ChannelVersion,
     /// The user may not use the channel.
     NoPermission,
-    /// SESSION in a command that does not come from a connection.
+    /// SESSION in a command that did not come from a connection.
     Session,
     /// An attempt that holds the lock with SHARED or LIMIT asks for it again without them.
     HeldAmongSeveral,
@@ -106,7 +106,7 @@ pub enum Error {
     Deadlock,
     /// The COUNT of LOCK.TOP.
     Count,
-    /// The wait ended: a newer command with its ID took its place.
+    /// The wait ended: a newer command with the same ID took its place.
     Replaced,
     /// This server is a replica, whether it lets clients write or not.
     ReadOnly,

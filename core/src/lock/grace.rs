@@ -1,8 +1,8 @@
 //! Safety across failover: when a server may grant locks.
 //!
 //! A server that has just started or become master may not know about locks that were granted before. It grants none
-//! for as long as such a lock can last. A master that stalled, or whose clock was set, may have been replaced in
-//! the meantime. It grants none until its replicas have answered again.
+//! until any such lock has expired. A master that stalled, or whose clock was set, may have been replaced without
+//! noticing. It grants none until its replicas have answered again.
 
 mod settings;
 
@@ -21,25 +21,25 @@ enum Doubt {
     None,
     /// It stalled, or its clock was set, and its replicas have not been checked since.
     New,
-    /// As above; its replication offset at the first check since.
+    /// As above; the master's replication offset at the first check since.
     Since(u64),
 }
 
 /// The last answer of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The offset up to which the replica has everything.
+    /// The replication offset that the replica has reached.
     pub offset: u64,
     /// Seconds since the answer was read; negative if the clock was set.
     pub lag_s: i64,
 }
 
-/// A server's time as master, and whether it may have been replaced.
+/// A server's term as master, and whether the server may have been replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
     /// When it started or became master.
     pub since: MonotonicMicros,
-    /// When the current turn of the server's loop began.
+    /// When the current turn of the event loop began.
     seen: MonotonicMicros,
     doubt: Doubt,
     /// Whether enough replicas had answered recently at the last check.
@@ -61,15 +61,15 @@ impl Reign {
         self.since.after(settings.grace).since(now)
     }
 
-    /// Notes that a new turn of the server's loop begins at `now`. Returns whether the server stalled before.
+    /// Notes that a new turn of the event loop begins at `now`. Returns whether the server stalled before it.
     pub fn begin_turn(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = self.notice_stall(settings, now);
         self.seen = now;
         stalled
     }
 
-    /// Whether the turn has lasted too long. A long turn can consist of many short commands, so it is counted from its
-    /// beginning: answers of replicas are read only there.
+    /// Whether the turn has lasted too long. A long turn can consist of many short commands, so it is timed from its
+    /// beginning: replicas' answers are read only there.
     pub fn notice_stall(&mut self, settings: &Settings, now: MonotonicMicros) -> bool {
         let stalled = settings.grace.0 > 0 && now.since(self.seen) > settings.longest_stall();
         if stalled {
@@ -78,7 +78,7 @@ impl Reign {
         stalled
     }
 
-    /// Begins a doubt: the clock that measures the lag of replicas was set, or nothing is known about the replicas.
+    /// Begins a doubt: the clock that measures the replicas' lag was set, or nothing is known about the replicas.
     pub fn doubt(&mut self) {
         self.doubt = Doubt::New;
     }
@@ -89,16 +89,16 @@ impl Reign {
         self.doubt != Doubt::None
     }
 
-    /// Whether the replicas have to be checked, at the latest when a turn begins. The server counts its good replicas
-    /// too, but only every few turns, however long they take.
+    /// Whether the replicas have to be checked, no later than at the start of a turn. The server counts its good
+    /// replicas too, but only every few turns, however long those take.
     #[must_use]
     pub fn has_to_inspect(&self, settings: &Settings, now: MonotonicMicros) -> bool {
         self.is_doubtful() || (settings.wanted > 0 && now.since(self.inspected) >= INSPECT_EVERY)
     }
 
     /// Checks the replicas: notes whether enough of them have answered recently. The doubt ends when enough of them
-    /// have acknowledged what was sent after it began. An answer that was sent before can be read later and then looks
-    /// new, but it does not cover what was replicated later.
+    /// have acknowledged data that was sent after it began. An answer sent earlier may be read late and then look new,
+    /// but it does not cover the later data.
     pub fn inspect(&mut self, settings: &Settings, offset: u64, answers: &[Answer], now: MonotonicMicros) {
         let max_lag_s = i64::try_from(settings.max_lag.as_ms() / 1_000).unwrap_or(i64::MAX);
         let is_enough = |from: u64| {
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(reign.may_grant(&settings, soon), Err(Error::NoReplicas), "{late:?}");
             assert!(!reign.is_doubtful(), "it is no longer in doubt than that");
         }
-        // It is enough that they follow: an old offset means that nobody wrote.
+        // It is enough that they follow: an old offset means that there were no writes.
         reign.inspect(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_inspect(&settings, START.after(Micros(50_000))));
@@ -208,11 +208,11 @@ mod tests {
         assert_eq!(reign.may_grant(&settings, at(3)), Err(Error::NoReplicas));
         assert_eq!(reign.may_extend(&settings, at(4)), Err(Error::NoReplicas));
         let answer = |offset, lag_s| Answer { offset, lag_s };
-        // Answers from before, however new they look.
+        // Answers sent before the doubt, however new they look.
         reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         reign.inspect(&settings, 70, &[answer(70, 0), answer(70, 0)], at(4));
         assert!(reign.is_doubtful());
-        // Answers that are too old, of too few, or from the future.
+        // Answers that are too old, from too few replicas, or from the future.
         for answers in [&[answer(84, 11)][..], &[answer(84, 0), answer(70, 0)], &[answer(84, -1), answer(84, 0)]] {
             reign.inspect(&settings, 84, answers, at(4));
             assert!(reign.is_doubtful(), "{answers:?}");

@@ -1,4 +1,4 @@
-//! The life of a grant after it was given: extend, check, release, and the end of its connection.
+//! The life of a grant: extend, check, release, and the end of its connection.
 //!
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};
@@ -43,7 +43,7 @@ use super::terms::Terms;
 use super::time::{Micros, UnixMicros};
 use super::token::Token;
 
-/// LOCK.EXTEND: the record to write, if that grant still holds the lock.
+/// LOCK.EXTEND: the record to write, if the grant still holds the lock.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -62,11 +62,11 @@ pub fn extend(
 pub struct Extended<'a> {
     /// The record to write.
     pub record: Record<'a>,
-    /// Whether the lease before it was over: only the margin was left.
+    /// Whether the old lease was over: only the margin was left.
     pub is_overrun: bool,
 }
 
-/// The same, and whether the holder had overrun its lease.
+/// Like [`extend`], and whether the holder had overrun its lease.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -92,14 +92,14 @@ fn has_overrun(record: &Record<'_>, terms: Terms, now: UnixMicros) -> bool {
     record.timestamp.before(terms.margin) <= now
 }
 
-/// Whether the whole value of a grant is as it was written.
+/// Whether a grant's whole value is still the one written.
 #[must_use]
 pub fn is_unchanged(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
 }
 
-/// An attempt claims the grant that was written for it until then, without a name: the record to write, if nothing has
-/// changed there.
+/// An attempt claims the grant that was written for it without a name: the record to write, if the grant has not
+/// changed since.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -118,7 +118,7 @@ pub fn claim<'a>(
     Ok(Some(Record { timestamp, token, id: request.id, owner: request.owner }))
 }
 
-/// LOCK.MEXTEND: the records to write, if that grant still holds all of several locks.
+/// LOCK.MEXTEND: the records to write, if the grant still holds all of the locks.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -135,9 +135,9 @@ pub fn extend_all<'a>(
 /// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The holder gave the lock back in time: it is free now.
+    /// The holder released the lock in time: the lock is free now.
     InTime,
-    /// The lock had expired, but nobody had taken it: it is free now.
+    /// The lock had expired, but nobody had taken it: the lock is free now.
     Late,
     /// The grant had ended; nothing changes.
     Over,
@@ -153,7 +153,7 @@ pub fn release(state: State<'_>, token: Token) -> Release {
     }
 }
 
-/// The same, and whether the holder had overrun its lease: it gave the lock back within the margin.
+/// Like [`release`], and whether the holder had overrun its lease, that is, released the lock within the margin.
 #[must_use]
 pub fn release_from(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> (Release, bool) {
     match state.granted_as(token) {
@@ -181,7 +181,7 @@ pub fn held_by(state: State<'_>, id: Id) -> Option<Token> {
     }
 }
 
-/// LOCK.CHECK: the lease left to the holder of that token, without the margin; zero if the grant has ended.
+/// LOCK.CHECK: the time left on the token holder's lease, without the margin; zero if the grant has ended.
 #[must_use]
 pub fn check(state: State<'_>, token: Token, terms: Terms, now: UnixMicros) -> Micros {
     match state.granted_as(token) {

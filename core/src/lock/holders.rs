@@ -1,11 +1,11 @@
 //! Several holders of one lock: which of them are live, and which expired first.
 //!
 //! The key is a sorted set: the score is the timestamp in seconds, the member is the rest of the value that a single
-//! holder would have. Every question costs O(log n), with two exceptions: [`Holders::fewer_than`] costs `most` steps or
-//! the number of the other holders, whichever is less; and each holder that expires is passed once.
+//! holder would have. Every query costs O(log n), with two exceptions: [`Holders::fewer_than`] costs `most` steps or
+//! the number of the other holders, whichever is less, and each holder that expires is passed once.
 //!
 //! A lock has at most [`MOST`] holders, expired ones included. The server cannot find a member by its token, so a set
-//! that is not in memory has to be read as a whole. The bound keeps that within 5 ms.
+//! that is not in memory has to be read whole. The bound keeps this read within 5 ms.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
 use super::retention::Retention;
@@ -61,7 +61,7 @@ pub struct Holders {
 }
 
 impl FromIterator<Holder> for Holders {
-    /// Builds all at once. Until the first [`Holders::advance`] all of them count as live.
+    /// Builds everything at once. Until the first [`Holders::advance`], all holders count as live.
     fn from_iter<I: IntoIterator<Item = Holder>>(holders: I) -> Self {
         // A sorted list becomes a tree without a search for each element. The server returns a set in the order of the
         // scores.
@@ -89,8 +89,8 @@ impl Holders {
         Self::default()
     }
 
-    /// What the last of `live` holders shows about all of them: whether the lock is held, until when, and by how many.
-    /// `last` has expired if none is live. `others`: some more of the live ones.
+    /// A partial view, built from the last of `live` holders: whether the lock is held, until when, and by how many.
+    /// `last` has expired if none is live. `others`: more of the live holders.
     #[must_use]
     pub fn glimpse(last: Holder, others: Vec<Holder>, live: usize) -> Self {
         let at = if live == 0 { last.timestamp } else { UnixMicros::default() };
@@ -109,7 +109,7 @@ impl Holders {
         self.all.is_empty()
     }
 
-    /// Sets the time to which all questions refer. Each holder is passed once, unless the clock is set back.
+    /// Sets the time to which all queries refer. Each holder is passed once, unless the clock is set back.
     pub fn advance(&mut self, now: UnixMicros) {
         let between = |from, to| (Bound::Excluded((from, Token::LAST)), Bound::Included((to, Token::LAST)));
         if now > self.at {
@@ -126,7 +126,7 @@ impl Holders {
         self.live
     }
 
-    /// A holder, live or expired.
+    /// The holder with this token, live or expired.
     #[must_use]
     pub fn get(&self, token: Token) -> Option<&Holder> {
         self.all.get(&token)
@@ -139,13 +139,13 @@ impl Holders {
         larger.or_else(|| self.all.first_key_value()).map(|(_, holder)| holder)
     }
 
-    /// The live holder of an attempt: the latest, if the clock was set back and an earlier one is live again.
+    /// An attempt's live holder: the latest, if the clock was set back and an earlier one is live again.
     #[must_use]
     pub fn held_by(&self, id: Id) -> Option<&Holder> {
         self.of_attempt(id).rfind(|holder| !self.is_over(holder))
     }
 
-    /// All holders of an attempt, live or expired.
+    /// All of an attempt's holders, live or expired.
     #[must_use]
     pub fn of_attempt(&self, id: Id) -> impl DoubleEndedIterator<Item = &Holder> {
         let tokens = self.ids.range((id, Token::FIRST)..=(id, Token::LAST));
@@ -173,7 +173,7 @@ impl Holders {
         self.all.get(&self.ends.last()?.1)
     }
 
-    /// When fewer than `most` holders will be live, if nobody extends or releases.
+    /// When there will be fewer than `most` live holders, if nobody extends or releases.
     #[must_use]
     pub fn fewer_than(&self, most: u64) -> Option<UnixMicros> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -262,7 +262,7 @@ mod tests {
     fn a_set_is_read_at_once_as_holder_by_holder() {
         for all in [
             vec![(1, 9, 1), (2, 5, 2)],
-            // One token twice, which this module never writes: the one that is read first counts, and is there once.
+            // A token that occurs twice, which this module never writes: only the first one read counts.
             vec![(1, 9, 1), (2, 5, 2), (1, 7, 0)],
             vec![(3, 0, 0), (4, 1, 0)],
             vec![],

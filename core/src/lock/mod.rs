@@ -1,7 +1,7 @@
-//! The lock itself, without a server: what a value in a key means, who may have the lock, which token a grant gets.
+//! The lock itself, without a server: what a value in a key means, who may have the lock, and which token a grant gets.
 //! Every function takes the time as an argument.
 //!
-//! A caller reads the value of a key into a [`state::State`], asks a rule, and writes what the rule decided:
+//! A caller reads a key's value into a [`state::State`], asks a rule, and writes the rule's decision:
 //!
 //! ```
 //! use redis_lock_core::lock::record::{Record, Value};

@@ -1,9 +1,9 @@
-//! The value of a lock key: what it means, and how this module writes it.
+//! The value of a lock key: how this module reads and writes it.
 //!
 //! This module writes `<10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of ID>][
-//! <owner>]` and nothing else. Clients that read a float see one decimal number, clients that read an integer the right
-//! second. A plain decimal in the range of a Unix time is a timestamp of the classic pattern if the key has no native
-//! expiry. Everything else is foreign. Reading never fails and never allocates, whatever the bytes are.
+//! <owner>]` and nothing else. Clients that parse a float see one decimal number; clients that parse an integer see the
+//! right second. A plain decimal in the range of a Unix time is a timestamp of the classic pattern if the key has no
+//! native expiry. Everything else is foreign. Reading never fails or allocates, whatever the bytes.
 
 use super::time::UnixMicros;
 use super::token::Token;
@@ -19,7 +19,7 @@ const PER_SECOND: u64 = 1_000_000;
 /// The length of the longest timestamp that other clients write, in bytes.
 const LONGEST_NUMBER: usize = 128;
 
-/// The number that a client gives an attempt so that it can send it again; below 10^19.
+/// The number that a client gives an attempt so that it can resend it; below 10^19.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
@@ -42,7 +42,7 @@ impl Id {
     }
 }
 
-/// A label for people: 1 to [`Owner::MAX`] visible ASCII characters, no space.
+/// A human-readable label: 1 to [`Owner::MAX`] visible ASCII characters, no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner<'a>(&'a [u8]);
 
@@ -85,7 +85,7 @@ impl OwnerBuf {
 /// The contents of a value that this module wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When the lock expires; its seconds have ten digits.
+    /// When the lock expires; the seconds have ten digits.
     pub timestamp: UnixMicros,
     /// The grant.
     pub token: Token,
@@ -102,7 +102,7 @@ pub enum Value<'a> {
     Ours(Record<'a>),
     /// A timestamp of the classic pattern, written by another client.
     Classic(UnixMicros),
-    /// No timestamp: counts as held for as long as the key exists.
+    /// Not a timestamp: counts as held while the key exists.
     Foreign,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads a value of exactly the form that this module writes.
+    /// Reads a value in exactly the form that this module writes.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (timestamp, rest) = bytes.split_first_chunk::<TIMESTAMP>()?;
         let (high, low) = timestamp.split_first_chunk()?;
@@ -134,7 +134,7 @@ impl<'a> Record<'a> {
     fn read_rest(timestamp: UnixMicros, bytes: &'a [u8]) -> Option<Self> {
         let (high, rest) = bytes.split_first_chunk()?;
         let (low, rest) = rest.split_first_chunk()?;
-        // 16 digits can be above 2^53: such a token leaves no room, which the caller checks.
+        // 16 digits can exceed 2^53: such a token leaves no room, which the caller checks.
         let token = Token::new(sixteen_digits(*high, *low)?.min(Token::MAX))?;
         let (id, rest) = match rest.split_at_checked(ID) {
             Some((digits, rest)) if digits.iter().all(u8::is_ascii_digit) => (Some(Id::parse(digits)?), rest),
@@ -200,7 +200,7 @@ pub fn timestamp_text<'a>(value: Value<'_>, bytes: &'a [u8]) -> Option<&'a [u8]>
     }
 }
 
-/// A value of this module as bytes, without an allocation.
+/// A value that this module writes, as bytes, without an allocation.
 #[derive(Debug)]
 pub struct Encoded {
     bytes: [u8; Self::MAX],
@@ -229,7 +229,7 @@ impl Encoded {
         self.as_bytes().get(TIMESTAMP..).unwrap_or_default()
     }
 
-    /// The record that it encodes.
+    /// The encoded record.
     #[must_use]
     pub fn record(&self) -> Option<Record<'_>> {
         Record::read(self.as_bytes())
@@ -274,8 +274,8 @@ fn sixteen_bytes(number: u64) -> [[u8; 8]; 2] {
     [eight_bytes(number / TEN_TO_8 % TEN_TO_8), eight_bytes(number % TEN_TO_8)]
 }
 
-/// A number below 10^8 as eight digits, in one register: it is split into fours, pairs and digits. Multiplied and
-/// shifted like this, each lane is divided by 100 or by 10.
+/// A number below 10^8 as eight digits, in one register: it is split into fours, pairs and digits. The multiplications
+/// and shifts divide each lane by 100 or by 10.
 fn eight_bytes(number: u64) -> [u8; 8] {
     let fours = (number / 10_000) | (number % 10_000) << 32;
     let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x0000_007f_0000_007f;
@@ -285,7 +285,7 @@ fn eight_bytes(number: u64) -> [u8; 8] {
     (digits | ZEROS).to_le_bytes()
 }
 
-/// One to 20 ASCII digits as a number; `None` if there is anything else or it does not fit.
+/// One to 20 ASCII digits as a number; `None` if there is anything else or the number does not fit.
 #[must_use]
 #[inline]
 pub fn number(digits: &[u8]) -> Option<u64> {
@@ -316,12 +316,12 @@ fn sixteen_digits(high: [u8; 8], low: [u8; 8]) -> Option<u64> {
 /// Eight times `0`.
 const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
 
-/// Eight ASCII digits as a number, in one register: neighbours are joined to pairs, pairs to fours, fours to eight.
+/// Eight ASCII digits as a number, in one register: digits are joined into pairs, pairs into fours, fours into eight.
 fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
     const HIGH_HALVES: u64 = u64::from_le_bytes([0xf0; 8]);
     const SIX: u64 = u64::from_le_bytes([6; 8]);
     let word = u64::from_le_bytes(bytes);
-    // All are 0x30 to 0x3f, and stay so with 6 added: 0x30 to 0x39.
+    // Each byte is 0x30 to 0x3f, and still is with 6 added: 0x30 to 0x39.
     if word & HIGH_HALVES != ZEROS || word.wrapping_add(SIX) & HIGH_HALVES != ZEROS {
         return None;
     }
@@ -333,7 +333,7 @@ fn eight_digits(bytes: [u8; 8]) -> Option<u64> {
 
 /// A timestamp as clients of the classic pattern write it: seconds, plain or with a fraction, or whole milli-, micro-
 /// or nanoseconds, distinguished by size. Fractions of a microsecond round up. A longer value is not read: it may be
-/// somebody's 100 MB.
+/// 100 MB of other data.
 fn classic(bytes: &[u8]) -> Option<UnixMicros> {
     if bytes.len() > LONGEST_NUMBER {
         return None;
@@ -363,7 +363,7 @@ fn classic(bytes: &[u8]) -> Option<UnixMicros> {
     Some(UnixMicros(micros))
 }
 
-/// The digits after a decimal point in microseconds, rounded up.
+/// The digits after a decimal point, in microseconds, rounded up.
 fn fraction_micros_ceil(digits: &[u8]) -> Option<u64> {
     let (head, tail) = digits.split_at_checked(6).unwrap_or((digits, &[]));
     let missing = u32::try_from(6_usize.saturating_sub(head.len())).ok()?;

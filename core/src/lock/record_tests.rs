@@ -1,6 +1,6 @@
-//! Values, there and back.
+//! Encoding and decoding values.
 
-/// Proptest feeds the property that the fuzzer feeds.
+/// Proptest runs the fuzzer's property.
 #[path = "../../../fuzz/properties/value.rs"]
 mod property;
 
@@ -35,7 +35,7 @@ fn fixture() -> Fixture {
     toml::from_str(include_str!("../../../tests/fixtures/wire.toml")).expect("the fixture can be read")
 }
 
-/// Asserts what a value is read as without and with a native expiry, and what it shows as its timestamp.
+/// Asserts how a value is read without and with a native expiry, and the timestamp it shows.
 fn assert_read(text: &str, without: Value<'_>, with: Value<'_>, timestamp: Option<&str>) {
     assert_eq!(Value::read(text.as_bytes(), || false), without, "{text}");
     assert_eq!(Value::read(text.as_bytes(), || true), with, "{text}");
@@ -108,7 +108,7 @@ fn pairs_and_fours_of_digits_are_written_like_the_standard_library_does() {
 
 /// Values of all kinds and near misses, and sets of them between queue ends.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
-    // Close to each other, so that some of several are expired; ID 7 is that of the requests.
+    // Close to each other, so that some of several holders are expired; the requests use ID 7.
     let ours = "17637100[0-9]{2}\\.[0-9]{6}17637100004829[0-9]{2}(0000000000000000007|[0-9]{19})?( [!-~]{1,128})?";
     let any_of_ours = "[0-9]{10}\\.[0-9]{22}([0-9]{19})?( [!-~]{1,128})?";
     prop_oneof![

@@ -12,15 +12,15 @@ pub enum Share {
     Alone,
     /// All callers that share it too.
     Shared,
-    /// As many as that, the caller included.
+    /// This many holders, the caller included.
     Limit(u64),
 }
 
 impl Share {
-    /// The largest `LIMIT`; `SHARED` means the same as this one.
+    /// The largest `LIMIT`; `SHARED` means the same.
     pub const MOST: u64 = holders::MOST as u64;
 
-    /// How many holders there may be, the caller included.
+    /// The most holders there may be, the caller included.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {

@@ -4,7 +4,7 @@ use super::time::UnixMicros;
 
 /// How long an expired holder stays in a set if the retention is unlimited.
 const HOLDER_STAYS_MS: u64 = 60_000;
-/// How long a grant that was not claimed stays in its key at least.
+/// The least time that an unclaimed grant stays in its key.
 const UNCLAIMED_STAYS_MS: u64 = 60_000;
 
 /// How long an expired lock stays in its key for recovery.
@@ -12,12 +12,12 @@ const UNCLAIMED_STAYS_MS: u64 = 60_000;
 pub enum Retention {
     /// Without limit: the key has no native expiry.
     Forever,
-    /// For that many milliseconds after its timestamp.
+    /// For this many milliseconds after its timestamp.
     Ms(u64),
 }
 
 impl Retention {
-    /// The native expiry of a key with that timestamp: Unix time in ms, rounded up.
+    /// The native expiry of a key with this timestamp: Unix time in ms, rounded up.
     #[must_use]
     pub const fn expire_at_ms(self, timestamp: UnixMicros) -> Option<u64> {
         match self {
@@ -26,8 +26,8 @@ impl Retention {
         }
     }
 
-    /// The same for a grant that has not been claimed yet: its claim can wait in the socket of a server that stands
-    /// still, and finds it there. The server removes the grant itself, unless it ends before that.
+    /// The retention for a grant that has not been claimed yet. Its claim may be waiting in the socket of a stalled
+    /// server, and must still find the grant. The server removes the grant itself, unless the grant ends before that.
     #[must_use]
     pub const fn unclaimed(self) -> Self {
         match self {
@@ -36,8 +36,8 @@ impl Retention {
         }
     }
 
-    /// When an expired holder leaves its set, in Unix milliseconds, whatever the native expiry of the key. Never
-    /// without limit: each grant can add a holder.
+    /// When an expired holder leaves its set, in Unix milliseconds, whatever the key's native expiry. Always limited:
+    /// each grant can add a holder.
     #[must_use]
     pub const fn holder_stays_until_ms(self, timestamp: UnixMicros) -> u64 {
         let ms = match self {

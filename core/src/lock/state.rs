@@ -1,4 +1,4 @@
-//! The state of a lock at one point in time, read from its key.
+//! A lock's state at one point in time, read from its key.
 
 use super::holders::{Holder, Holders};
 use super::record::{Record, Value};
@@ -6,7 +6,7 @@ use super::request::Share;
 use super::time::UnixMicros;
 use super::token::Token;
 
-/// The state of a lock, the same for everybody but the owner of a token.
+/// A lock's state, the same for everybody except the owner of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State<'a> {
     /// The key does not exist.
@@ -70,7 +70,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The record of the holder that ends last, if this module wrote it.
+    /// The record of the last holder to expire, if this module wrote it.
     #[must_use]
     pub fn last_to_end(&self) -> Option<Record<'a>> {
         match *self {
@@ -80,15 +80,15 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Since when the holder that ends last has held the lock: a token is the time of its grant. `None` if nobody holds
-    /// it, or a client of another kind does.
+    /// When the last holder to expire was granted the lock: a token is the time of its grant. `None` if nobody holds
+    /// the lock, or another kind of client does.
     #[must_use]
     pub fn held_since(&self) -> Option<UnixMicros> {
         let record = self.last_to_end().filter(|_| !self.is_nobodys())?;
         Some(UnixMicros(record.token.get()))
     }
 
-    /// When a caller could have the lock, if nobody releases or extends; `None` if that is now, or unknown.
+    /// When a caller could have the lock if nobody releases or extends; `None` if that is now or unknown.
     #[must_use]
     pub fn free_at(&self, share: Share) -> Option<UnixMicros> {
         match self {
@@ -98,7 +98,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// When the last holder expires, if nobody releases or extends; `None` if unknown.
+    /// When the last holder expires if nobody releases or extends; `None` if unknown.
     #[must_use]
     pub fn last_end(&self) -> Option<UnixMicros> {
         match self {
@@ -108,7 +108,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The record of the grant with that token, if it still stands, and whether it still holds the lock.
+    /// The record of the grant with this token, if it is still in the key, and whether it still holds the lock.
     pub(super) fn granted_as(&self, token: Token) -> Option<(Record<'a>, bool)> {
         match *self {
             Self::Held(_, Some(record)) if record.token == token => Some((record, true)),
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_several_is_what_the_last_of_them_makes_it() {
-        // Ends, and at time 10: name, nobody has it, it is expired, number of the last to end, when that is.
+        // Ends, and at time 10: name, is nobody's, is expired, the last grant to end, its end.
         for (ends, expected) in [
             (&[20, 5][..], ("held", false, false, Some(0), Some(20))),
             (&[9, 10], ("expired", true, true, Some(1), Some(10))),

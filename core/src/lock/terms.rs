@@ -1,4 +1,4 @@
-//! The settings that the rules need: the margin, and when a lock that is granted now expires.
+//! The settings that the rules need: the margin, and when a lock granted now expires.
 
 use super::error::Error;
 use super::time::{Micros, UnixMicros};
@@ -6,12 +6,12 @@ use super::time::{Micros, UnixMicros};
 /// Settings that the rules need.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How much longer than the lease everybody else waits: the "+ 1" of the classic pattern.
+    /// How much longer than the lease everybody else waits: the classic pattern's "+ 1".
     pub margin: Micros,
 }
 
 impl Terms {
-    /// `now + lease + margin`: when a lock that is granted now expires.
+    /// `now + lease + margin`: when a lock granted now expires.
     ///
     /// # Errors
     /// [`Error::Clock`]: the clock is out of range.

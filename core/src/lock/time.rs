@@ -1,4 +1,4 @@
-//! Points in time and spans, in microseconds, as types: a unit is never guessed.
+//! Points in time and spans as types, in microseconds, so that units cannot be confused.
 
 /// Microseconds in a millisecond.
 const PER_MS: u64 = 1_000;
@@ -50,9 +50,9 @@ impl Micros {
 }
 
 impl UnixMicros {
-    /// 2001-09-09T01:46:40Z, the first second with ten digits: an earlier clock counts as no clock.
+    /// 2001-09-09T01:46:40Z, the first second with ten digits: a clock before this counts as missing.
     pub const FIRST: Self = Self(1_000_000_000_000_000);
-    /// 2250-01-01: later, a token would come close to 2^53 and a timestamp to eleven digits.
+    /// 2250-01-01: after this, tokens would come close to 2^53 and timestamps to eleven digits.
     pub const LAST: Self = Self(8_835_955_200_000_000);
 
     /// Whether a lock can be granted at this time.

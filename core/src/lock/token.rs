@@ -1,7 +1,7 @@
-//! The token: the number that identifies a grant and fences the writes of its holder.
+//! The token: the number that identifies a grant and fences its holder's writes.
 //!
-//! On one server the tokens of a key always grow. The next token is `max(now in µs, last token of this server + 1,
-//! token in the key + 1)`, always below 2^53.
+//! On one server, a key's tokens always grow. The next token is `max(now in µs, last token of this server + 1, token in
+//! the key + 1)`, always below 2^53.
 //!
 //! ```
 //! use redis_lock_core::lock::time::{Micros, UnixMicros};
@@ -11,7 +11,7 @@
 //! let now = UnixMicros(1_763_710_000_000_000);
 //! let first = tokens.next(now, None);
 //! assert_eq!(first.get(), now.0);
-//! // The clock was set back by a minute: the token still grows.
+//! // The clock was set back by a minute; the token still grows.
 //! let second = tokens.next(now.before(Micros::from_ms(60_000)), Some(first));
 //! assert_eq!(second.get(), first.get() + 1);
 //! ```
@@ -32,7 +32,7 @@ impl Token {
     /// The largest token.
     pub const LAST: Self = Self(Self::MAX);
 
-    /// The token with that number, unless it is too large.
+    /// The token with this number, unless it is too large.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX {
@@ -54,7 +54,7 @@ impl Token {
         self.0 < Self::MAX
     }
 
-    /// Whether it can be an older token of the server that granted `later`: that is not too far ahead.
+    /// Whether the server that granted `later` can have granted this token before it: `later` is not too far ahead.
     #[must_use]
     pub(crate) const fn is_plausible_before(self, later: Self) -> bool {
         later.0.saturating_sub(self.0) <= PLAUSIBLE_LEAD
@@ -70,20 +70,20 @@ impl Token {
 /// How far, in µs, a token in a key may be ahead of the clock and still advance the tokens of all other keys: 10 years.
 const PLAUSIBLE_LEAD: u64 = 315_360_000_000_000;
 
-/// Gives out the tokens of one server.
+/// Issues one server's tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tokens {
     last: u64,
 }
 
 impl Tokens {
-    /// No token given yet.
+    /// No token has been granted yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { last: 0 }
     }
 
-    /// Notes that a token of this or an earlier server was given back at `now`: later tokens are larger.
+    /// Notes that a token of this or an earlier server was released at `now`: later tokens are larger.
     pub fn given_back(&mut self, now: UnixMicros, token: Token) {
         if token.0.saturating_sub(now.0) <= PLAUSIBLE_LEAD {
             self.last = self.last.max(token.0);
@@ -92,8 +92,8 @@ impl Tokens {
 
     /// The token of a grant at `now` in a key that holds `in_key`, which must leave room.
     ///
-    /// A token in a key that is more than 10 years ahead of the clock counts for that key alone: if it advanced the
-    /// tokens of the server, one forged value near 2^53 would end every later grant.
+    /// A token more than 10 years ahead of the clock counts for its key alone: if it advanced the server's tokens, one
+    /// forged value near 2^53 would make every later grant impossible.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
         let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
         let token = match in_key {
@@ -132,7 +132,7 @@ mod tests {
             let mut tokens = Tokens::new();
             tokens.given_back(NOW, back);
             assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 }), "{lead}");
-            // The same of one in a key, which the next there passes in any case.
+            // The same for a token in a key; the next token in that key passes it anyway.
             let mut tokens = Tokens::new();
             assert_eq!(tokens.next(NOW, Some(Token(back.0 - 1))), Token(back.0.max(NOW.0)));
             assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 + 1 }), "{lead}");

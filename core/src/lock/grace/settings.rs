@@ -1,16 +1,16 @@
-//! The settings of safety across failover: the longest lease that they allow, and what is wrong with them.
+//! The settings for safety across failover: the longest lease they allow, and any misconfiguration.
 
 use crate::lock::error::Error;
 use crate::lock::time::{Micros, UnixMicros};
 
 /// The time that a failover may take beyond all settings: one second because lags are whole seconds, 50 ms between
-/// checks of the replicas, and the rest for turns of the server's loop.
+/// checks of the replicas, and the rest for turns of the event loop.
 const RESERVE: Micros = Micros(2_000_000);
 const RESERVE_FOR_TURNS: Micros = Micros(900_000);
 /// The shortest margin that is safe: the event loop of a healthy server never stalls for longer.
 pub const LEAST_MARGIN: Micros = Micros(500_000);
 
-/// Settings of the module and of the server.
+/// Settings of the module and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `lock.failover-grace-ms`; zero: no safety across failover.
@@ -37,10 +37,10 @@ impl Settings {
         Some(Micros(self.grace.0.saturating_sub(taken)))
     }
 
-    /// The longest turn of the server's loop that goes unnoticed. After one, the answers of replicas that waited to be
-    /// read look younger than they are by two turns: the one in which they arrived and the one in which they are read.
-    /// And the result of a check at the start of a turn holds to its end. The margin and its part of [`RESERVE`] make
-    /// up for the three.
+    /// The longest turn of the event loop that goes unnoticed. After such a turn, replica answers that waited to be
+    /// read look two turns younger than they are: the turn in which they arrived and the turn in which they are read.
+    /// The result of a check at the start of a turn also stays in force until the turn ends. The margin and its part of
+    /// [`RESERVE`] cover these three turns.
     pub(super) fn longest_stall(&self) -> Micros {
         let margin = self.margin.max(LEAST_MARGIN);
         let two = margin.min(self.max_lag).0 / 2;
@@ -59,7 +59,7 @@ impl Settings {
         }
     }
 
-    /// Why the settings do not work as they are.
+    /// Why these settings do not work.
     #[must_use]
     pub fn misconfiguration(&self, group: &Group, now: UnixMicros) -> Option<Misconfiguration> {
         let longest = self.longest_lease()?;
@@ -95,7 +95,7 @@ pub enum Misconfiguration {
     TooFewReplicas,
     /// The margin is shorter than [`LEAST_MARGIN`].
     ShortMargin,
-    /// A lease that was granted before outlasts the grace.
+    /// A lease granted earlier outlasts the grace.
     LongLease,
 }
 

@@ -2,7 +2,7 @@
 //! [NOTIFY channel|SNOTIFY channel]`
 //!
 //! Takes several locks: all or none. While the command waits it holds none of them and reserves none. It waits in the
-//! queue of one key that it cannot have, and is tried when that key comes free. So it can neither deadlock nor delay
+//! queue of one key that it cannot have, and is tried when that key becomes free. So it can neither deadlock nor delay
 //! others. With `NOTIFY` or `SNOTIFY` it waits without a blocked client, as LOCK.ACQUIRE does.
 //!
 //! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. The same ID again, if it holds all of

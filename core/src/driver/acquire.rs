@@ -17,12 +17,12 @@ use crate::lock::token::Token;
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     pub request: Request<'a>,
-    /// How long to wait; zero: not at all.
+    /// How long to wait; zero means not at all.
     pub wait: Micros,
     pub shape: ReplyShape,
-    /// Whether the grant ends with the connection.
+    /// Whether the grant ends with its connection.
     pub session: bool,
-    /// The channel on which an attempt that waits without a connection is notified.
+    /// The channel for notifying an attempt that waits without a connection.
     pub notify: Option<ChannelName<'a>>,
 }
 
@@ -58,7 +58,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.ACQUIRE.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn acquire(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
@@ -69,7 +69,7 @@ impl<E: Edge> Entry<'_, E> {
         }
         let key = self.edge.open(name, Access::Caller, Expected::Attempt(request.id), wanted.now)?;
         let key_name = self.edge.key_name(name);
-        // Read once: reading is a large part of the cost of a refusal.
+        // Read once: reading is a large part of a refusal's cost.
         let lock = key.lock();
         let decision = self.engine().acquire(key_name, lock, &wanted)?;
         if let Acquire::Prolong(held) | Acquire::Keep(held) = decision {
@@ -90,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.RECOVER. `None` if there is no expired lock to take over.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn recover(&mut self, name: E::Name<'_>, ask: &Ask<'_>) -> Result<Option<Granted>, Error> {
         let wanted = self.wanted(ask)?;
         let key = self.edge.open(name, Access::Caller, Expected::Nothing, wanted.now)?;
@@ -115,7 +115,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MACQUIRE.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn acquire_all<'n>(&mut self, names: &[E::Name<'n>], ask: &Ask<'_>) -> Result<Outcome, Error> {
         let wanted = self.wanted(ask)?;
         let request = wanted.request;
@@ -137,7 +137,7 @@ impl<E: Edge> Entry<'_, E> {
             Err(behind) => {
                 let met = locks.iter().position(|lock| !lock.is_nobodys());
                 let lock = |at: usize| locks.get(at).copied().unwrap_or(State::Free);
-                // A key that it cannot have: it waits in that queue.
+                // A key that it cannot have: it waits in that key's queue.
                 let at = met.or(behind).unwrap_or(0);
                 let Some(key) = keys.get(at) else { return Err(Error::NumKeys) };
                 let blocked = blocked(at, lock(at), key, request, self.would_wait(ask));
@@ -160,7 +160,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
-    /// An attempt with an ID claims the grant that waits for it; one that was cancelled gets nothing.
+    /// An attempt with an ID claims the grant that waits for it. A cancelled attempt gets nothing.
     fn known_attempt(
         &mut self,
         names: &[E::Name<'_>],
@@ -178,8 +178,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(self.claim(names, ask, wanted)?.map(Outcome::Granted))
     }
 
-    /// Whether an attempt that holds the lock may get its grant again, with a longer lease. In a grace only if this
-    /// server granted it: otherwise the grant may have ended on the previous master.
+    /// Whether an attempt that holds the lock may get its grant again, with a longer lease. During a grace, only if
+    /// this server granted it: otherwise the grant may have ended on the previous master.
     fn may_report_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
             Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {
@@ -205,7 +205,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The key with that index, which a request cannot have. Only a wait depends on when it comes free.
+/// The key with this index, which the request cannot have. When it becomes free matters only if the request waits.
 fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>, waits: bool) -> Blocked {
     let due = if waits { due(lock, request.share, || key.expires_in_ms(), key.now()) } else { None };
     Blocked { at, due, last_end: lock.last_end(), held_since: lock.held_since() }

@@ -1,11 +1,11 @@
-//! The canonical form of what is remembered between entries: that of the engine, and the timer.
+//! The canonical form of the state kept between entries: the engine's canonical form, and the timer.
 
 use super::entry::Driver;
 use crate::engine::outbox::Answer;
 use crate::engine::{self, Wake};
 use crate::lock::time::MonotonicMicros;
 
-/// The canonical form of a [`Driver`]. It leaves out the IDs of timers, which the server chooses.
+/// The canonical form of a [`Driver`]. It leaves out timer IDs, which the server chooses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Canonical<H> {
     engine: engine::Canonical<H>,
@@ -15,7 +15,7 @@ pub struct Canonical<H> {
 }
 
 impl<H: Clone, T> Driver<H, T> {
-    /// The canonical form at `now`. `sent`: the answers that may or may not arrive.
+    /// The canonical form at `now`. `sent`: the answers that may yet arrive or fail.
     #[must_use]
     pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {
         Canonical {

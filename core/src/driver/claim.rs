@@ -1,4 +1,4 @@
-//! An attempt without a connection claims its grant, by any command that asks for the same locks with its ID.
+//! An attempt without a connection claims its grant with any command that asks for the same locks with its ID.
 
 use super::acquire::Ask;
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
@@ -15,10 +15,10 @@ use crate::lock::held;
 use crate::lock::request::Share;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Claims the grant of these keys that waits for the attempt. `None` if there is none, or if it has ended.
+    /// Claims the grant of these keys that waits for the attempt. `None` if there is none or it has ended.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub(super) fn claim<'n>(
         &mut self,
         names: &[E::Name<'n>],
@@ -44,14 +44,14 @@ impl<E: Edge> Entry<'_, E> {
         let claimed = self.claim_with(ticket, names, ask, wanted);
         let claimed = claimed.inspect_err(|_| self.engine().claim_refused(ticket))?;
         if claimed.is_none() {
-            // It has lost a key: it gives the others back, and waits on in its place.
+            // It has lost a key: it gives the others back, and keeps waiting in its place.
             let given_up = self.engine().give_up(ticket, limits, clock);
             self.pass_on_given_up(given_up);
         }
         Ok(claimed)
     }
 
-    /// Finds out how the command can fail, before anything is given up for it.
+    /// Checks whether the command can fail, before anything is given up for it.
     fn may_fail(
         &mut self,
         names: &[E::Name<'_>],
@@ -94,12 +94,12 @@ impl<E: Edge> Entry<'_, E> {
             ends = record.timestamp;
             keys.push((self.edge.key_name(*name), key, record));
         }
-        // Not before: a grant that is gone cannot be asked for in another way.
+        // Not checked earlier: a grant that is gone cannot be asked for in another form.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(admit::other_share(&ask.request));
         }
         let decided = keys.into_iter().map(|(name, mut key, record)| {
-            // In a set the member changes, because it holds the ID: the unclaimed one is removed.
+            // In a set, the member changes because it contains the ID: the unclaimed member is removed.
             let holds = if end(&mut key, token) { Holds::Among { replaces: None } } else { Holds::AsBefore };
             Decided { name, key, decision: Decision::to_claim(&record, holds) }
         });

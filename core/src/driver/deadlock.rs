@@ -7,7 +7,7 @@ use crate::engine::{Clock, KeyName, KeyNames};
 use crate::lock::request::Request;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Whether the client of a command, if it waited for these keys, would wait for itself.
+    /// Whether a command's client would be waiting for itself if it waited for these keys.
     pub(super) fn closes_cycle(&mut self, keys: KeyNames<'_>, request: &Request<'_>) -> bool {
         let (own, most) = (self.edge.client(), self.edge.most_edges());
         let Some(mut search) = self.engine().search(own, keys, request, most) else { return false };

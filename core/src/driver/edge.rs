@@ -1,4 +1,4 @@
-//! The interface to a server. `src/server` implements it for the module; the models have a fake one.
+//! The interface to a server. `src/server` implements it for the module; the models use a fake server.
 
 use crate::engine::grant::Event;
 use crate::engine::outbox::Letter;
@@ -24,14 +24,14 @@ pub enum Access {
     Waiter,
 }
 
-/// What the caller claims about the key. The claim is checked in the key itself, not in memory.
+/// What the caller expects of the key. It is checked in the key itself, not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// No claim.
+    /// No expectation.
     Nothing,
-    /// That this grant is in the key.
+    /// This grant is in the key.
     Grant(Token),
-    /// That this attempt holds the lock.
+    /// This attempt holds the lock.
     Attempt(Option<Id>),
 }
 
@@ -59,20 +59,20 @@ impl From<Unseen> for Error {
 /// Why a key was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRefused {
-    /// This server does not serve the slot of the key, or the cluster is down.
+    /// This server does not serve the key's slot, or the cluster is down.
     NotOurs,
     /// Any other reason: the write can be retried.
     ForNow,
 }
 
 impl From<WriteRefused> for Error {
-    /// While a command runs, the server does not refuse writes that could be retried.
+    /// While a command runs, the server does not refuse writes for reasons that may pass.
     fn from(_: WriteRefused) -> Self {
         Self::Internal
     }
 }
 
-/// The permission to write. Only the driver grants it: outside commands, once per event-loop iteration, after asking
+/// The permission to write. Only the driver grants it; outside commands, once per event-loop iteration, after asking
 /// whether the module may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit(Writer);
@@ -94,14 +94,14 @@ impl Permit {
     }
 }
 
-/// An open key, as it is at one point in time.
+/// An open key at one point in time.
 pub trait Key {
     fn lock(&self) -> State<'_>;
     /// The point in time.
     fn now(&self) -> UnixMicros;
     /// Milliseconds until its native expiry, if it has one.
     fn expires_in_ms(&self) -> Option<u64>;
-    /// How many holders were read from it, and not taken from memory.
+    /// How many holders were read from the key rather than from memory.
     fn holders_read(&self) -> usize;
     /// The form in which it holds a lock.
     fn shape(&self) -> Shape;
@@ -109,9 +109,9 @@ pub trait Key {
     fn is_string(&self) -> bool;
     /// Whether it has a native expiry.
     fn has_expiry(&self) -> bool;
-    /// Its holders, if it is a set of them.
+    /// Its holders, if it is a set.
     fn members(&mut self) -> Option<&mut Members>;
-    /// Closes it: it is no longer read, and other keys are about to be written.
+    /// Closes it: it will not be read again, and other keys are about to be written.
     fn close(&mut self);
 }
 
@@ -124,7 +124,7 @@ pub enum Span {
     Hold,
 }
 
-/// The level of a line in the log.
+/// A log line's level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// An operator should look into it.
@@ -133,11 +133,11 @@ pub enum Level {
     Notice,
 }
 
-/// A master's knowledge of its replicas.
+/// What a master knows about its replicas.
 #[derive(Debug)]
 pub struct Replication {
     pub offset: u64,
-    /// The last answer of each replica that is online.
+    /// The last answer of each online replica.
     pub answers: Vec<grace::Answer>,
 }
 
@@ -146,7 +146,7 @@ pub trait Edge: Keys + Clients + Channels + Replicas + Time + Operator {}
 
 impl<S: Keys + Clients + Channels + Replicas + Time + Operator> Edge for S {}
 
-/// The keys of a server: their names, opening them, writing them, and what it reports about them.
+/// A server's keys: their names, opening and writing them, and the events that the server reports about them.
 pub trait Keys {
     /// The name of a key, borrowed for an entry.
     type Name<'n>: Copy;
@@ -156,18 +156,18 @@ pub trait Keys {
     /// A change that has not been signalled yet.
     type Written<'n>;
 
-    /// Database and bytes of a name.
+    /// A name's database and bytes.
     fn key_name<'n>(&self, name: Self::Name<'n>) -> KeyName<'n>;
-    /// The owned name of a key; selects its database. `None` if there is no such name or database.
+    /// A key's owned name; selects its database. `None` if there is no such name or database.
     fn name(&mut self, key: KeyName<'_>) -> Option<Self::OwnName>;
     /// Borrows a name.
     fn lend(name: &Self::OwnName) -> Self::Name<'_>;
-    /// Selects a database; a command selects that of its caller again.
+    /// Selects a database; a command then reselects its caller's.
     fn select(&mut self, db: i32);
 
-    /// Whether the slot of a key is served here.
+    /// Whether this server serves a key's slot.
     fn serves(&mut self, name: Self::Name<'_>) -> bool;
-    /// Whether waiters can be answered now that their slot is not served here.
+    /// Whether waiters can now be answered that their slot is not served here.
     fn may_lose_slots(&self) -> bool;
     /// Opens a key, as of `now`.
     ///
@@ -183,55 +183,55 @@ pub trait Keys {
     /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
     fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
 
-    /// Whether the server lets a key be written, as far as that is known in advance. It is asked before anybody is
+    /// Whether the server lets a key be written, as far as it can be known in advance. Called before anybody is
     /// notified of a grant.
     ///
     /// # Errors
-    /// Why it would not be written.
+    /// Why the key would not be written.
     fn check_writable(&self, permit: Permit, key: &Self::Key<'_>) -> Result<(), WriteRefused>;
     /// Changes a key, replicates the change, and closes the key.
     ///
     /// # Errors
-    /// Why it was not written.
+    /// Why the key was not written.
     fn write<'n>(
         &mut self,
         permit: Permit,
         key: Self::Key<'n>,
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused>;
-    /// Deletes several keys at once, up to the first that cannot be. Returns those that were deleted.
+    /// Deletes several keys at once, up to the first that cannot be deleted. Returns the deleted keys.
     fn delete_all<'n>(&mut self, keys: Vec<Self::Key<'n>>) -> Vec<Self::Written<'n>>;
-    /// Signals a change to WATCH, client tracking and modules with keyspace events, and publishes these events too.
+    /// Signals a change to WATCH, client tracking and modules with keyspace events, and publishes these events.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);
 
-    /// Subscribes to keys that come free.
+    /// Subscribes to keys that become free.
     fn subscribe_to_keys(&mut self);
-    /// Whether the server reports all of them.
+    /// Whether the server reports every key that becomes free.
     fn reports_keys(&self) -> bool;
 }
 
-/// The client of the running command, those that are blocked, and connections that end.
+/// The running command's client, blocked clients, and connections that end.
 pub trait Clients {
     /// A client that the server keeps blocked.
     type Handle;
 
-    /// The client of the running command.
+    /// The running command's client.
     fn client(&self) -> u64;
-    /// Whether that client is a connection of its own, whose end the server reports.
+    /// Whether this client is a connection, whose end the server reports.
     fn is_connection(&self) -> bool;
-    /// Whether that client may be blocked: not in a transaction or a script.
+    /// Whether this client may be blocked: not in a transaction or a script.
     fn may_block(&self) -> bool;
-    /// Blocks the client of the running command; `None` if the server does not.
+    /// Blocks the running command's client; `None` if the server does not.
     fn block(&mut self) -> Option<Self::Handle>;
     /// Answers a blocked client.
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
-    /// Releases a blocked client that is gone, or that the server has answered itself.
+    /// Releases a blocked client that has disconnected, or that the server has answered itself.
     fn release(&mut self, handle: Self::Handle);
     /// Subscribes to connections that end.
     fn subscribe_to_clients(&mut self);
 }
 
-/// The messages to attempts that wait without a connection.
+/// Messages to attempts that wait without a connection.
 pub trait Channels {
     /// Whether messages can be published now: no transaction and no script is running.
     fn may_publish(&self) -> bool;
@@ -239,18 +239,18 @@ pub trait Channels {
     fn publish(&mut self, channel: &Channel, message: &[u8]) -> bool;
 }
 
-/// Replication: the role of this server, its replicas, and whether it may write.
+/// Replication: this server's role, its replicas, and whether it may write.
 pub trait Replicas {
-    /// Whether the server lets a module write now, outside of a command: it is not a replica, not loading, not paused,
-    /// and has as many good replicas as `min-replicas-to-write` requires.
+    /// Whether the server lets a module write now, outside a command: it is not a replica, loading or paused, and it
+    /// has as many good replicas as `min-replicas-to-write` requires.
     fn may_write(&mut self) -> bool;
     /// Whether this server is a replica.
     fn is_replica(&self) -> bool;
     /// How many replicas are connected.
     fn replicas(&mut self) -> u64;
-    /// The answers of the replicas; `None` if the server does not report them.
+    /// The replicas' answers; `None` if the server does not report them.
     fn replication(&mut self) -> Option<Replication>;
-    /// The settings of safety across failover; `None` if it is off.
+    /// The settings for safety across failover; `None` if it is off.
     fn grace(&mut self) -> Option<grace::Settings>;
 }
 
@@ -258,14 +258,14 @@ pub trait Replicas {
 pub trait Time {
     /// Reads the clocks.
     type Clock: Clock;
-    /// A timer of the server.
+    /// A server timer.
     type TimerId: Copy;
 
     /// Reads the clocks.
     fn clock(&self) -> Self::Clock;
-    /// The time of the running command.
+    /// The running command's time.
     fn command_time(&self) -> UnixMicros;
-    /// All clocks, to be compared.
+    /// Reads all clocks, for comparison.
     fn reading(&self) -> Reading;
 
     fn set_timer(&mut self, after_ms: u64) -> Self::TimerId;
@@ -273,7 +273,7 @@ pub trait Time {
     fn stop_timer(&mut self, timer: Self::TimerId);
 }
 
-/// The operator's settings, how much memory is left, and the reports to the operator.
+/// The operator's settings, the memory limit, and reports to the operator.
 pub trait Operator {
     /// The operator's settings for leases.
     fn terms(&self) -> Terms;
@@ -284,9 +284,10 @@ pub trait Operator {
     /// How long expired locks and holders stay.
     fn retentions(&mut self) -> Retentions;
 
-    /// Whether the server uses more memory than it may.
+    /// Whether the server's memory use is above its limit.
     fn is_out_of_memory(&self) -> bool;
-    /// Whether it uses nearly as much as it may. A server that evicts keys is never out of memory when a command runs.
+    /// Whether its memory use is close to the limit. A server that evicts keys is never out of memory when a command
+    /// runs.
     fn is_nearly_out_of_memory(&self) -> bool {
         self.is_out_of_memory()
     }

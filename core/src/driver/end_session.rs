@@ -1,4 +1,4 @@
-//! A lock that was acquired with SESSION ends because its connection has ended.
+//! Ends a lock acquired with SESSION because its connection has ended.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, WriteRefused};
 use super::entry::Entry;
@@ -11,7 +11,7 @@ use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Ends the grant of a connection that ended: its timestamp becomes the time of that end plus the margin.
+    /// Ends the grant of a connection that ended: the timestamp becomes the time of disconnection plus the margin.
     pub(super) fn end_session(
         &mut self,
         permit: Permit,

@@ -19,7 +19,7 @@ pub(super) struct Timer<T> {
 pub struct Driver<H, T> {
     pub(super) engine: Engine<H>,
     pub(super) timer: Option<Timer<T>>,
-    /// Whether it has subscribed to keys that come free.
+    /// Whether it has subscribed to keys that become free.
     pub(super) is_subscribed_to_keys: bool,
     /// Whether it has subscribed to connections that end.
     pub(super) is_subscribed_to_clients: bool,
@@ -38,7 +38,7 @@ impl<H, T> Driver<H, T> {
         &self.engine
     }
 
-    /// Whether it has subscribed to everything that it ever needs.
+    /// Whether it has subscribed to everything it will ever need.
     pub(super) const fn is_subscribed_to_all(&self) -> bool {
         self.is_subscribed_to_keys && self.is_subscribed_to_clients
     }
@@ -66,7 +66,7 @@ impl<'d, E: Edge> Entry<'d, E> {
         &mut self.edge
     }
 
-    /// Database and bytes of a name if the engine needs them: it does not while nobody waits and no lock ends with its
+    /// A name's database and bytes if the engine needs them: it does not while nobody waits and no lock ends with its
     /// connection.
     #[inline]
     pub(super) fn known_name<'n>(&mut self, name: E::Name<'n>) -> KeyName<'n> {

@@ -15,7 +15,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.EXTEND. Returns whether the grant still held the lock.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn extend(&mut self, name: E::Name<'_>, token: Token, lease: Micros) -> Result<bool, Error> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
@@ -28,7 +28,7 @@ impl<E: Edge> Entry<'_, E> {
         self.may_extend()?;
         let decision = Decision::to_extend(&extended.record);
         let key_name = self.known_name(name);
-        // Asked before the new lease is set.
+        // Checked before the new lease is set.
         let within_margin = extended.is_overrun;
         let is_overrun = within_margin && self.counts_as_overrun(name, token);
         self.carry_out(Permit::COMMAND, key_name, key, decision, Then::Nobody)?;
@@ -41,7 +41,7 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MEXTEND. Returns whether the grant still held all of the locks.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn extend_all<'n>(&mut self, names: &[E::Name<'n>], token: Token, lease: Micros) -> Result<bool, Error> {
         self.check_lease(lease)?;
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
@@ -67,7 +67,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// LOCK.CHECK: the lease left to the holder of a grant.
+    /// LOCK.CHECK: the time left on the lease of a grant's holder.
     ///
     /// # Errors
     /// The error for the caller.
@@ -78,8 +78,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(if self.is_unclaimed(name, token) { Micros(0) } else { left })
     }
 
-    /// A holder extended these locks when only the margin was left. A grant that its session had cut short has a lease
-    /// again.
+    /// A holder extended these locks when only the margin was left. A grant that was cut short when its session ended
+    /// has a full lease again.
     fn extended_within_margin(&mut self, names: &[E::Name<'_>], token: Token, overruns: usize) {
         self.count_overruns(overruns);
         for name in names {
@@ -88,7 +88,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Whether the holder of a grant with only its margin left has overrun its lease.
+    /// Whether a holder with only the margin left has overrun its lease.
     pub(super) fn counts_as_overrun(&mut self, name: E::Name<'_>, token: Token) -> bool {
         let key_name = self.edge.key_name(name);
         self.engine().counts_as_overrun(key_name, token)
@@ -100,7 +100,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Whether a grant waits to be claimed: nobody holds the lock through it yet.
+    /// Whether a grant is still unclaimed: nobody holds the lock through it yet.
     fn is_unclaimed(&mut self, name: E::Name<'_>, token: Token) -> bool {
         if !self.engine().has_unclaimed() {
             return false;

@@ -1,8 +1,8 @@
 //! The end of every entry from the server: it sends answers, subscribes to events that now matter, and sets the timer
-//! to what is due next. Nothing else sets the timer, so no change can be forgotten.
+//! for the next due time. Nothing else sets the timer, so no change can be forgotten.
 //!
-//! There is one timer for everything. The server's timers run on the wall clock, and are late after that is set back.
-//! So the driver remembers when the timer is due in monotonic time, and sets an overdue one again.
+//! There is one timer for everything. The server's timers run on the wall clock, and fire late after it is set back. So
+//! the driver remembers in monotonic time when the timer is due, and sets an overdue timer again.
 
 use super::edge::Edge;
 use super::entry::{Entry, Timer};
@@ -11,14 +11,15 @@ use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// Half an hour: the timer fires by then even for a later deadline. Redis 7.0 keeps the time to its next timer in 32
-/// bits of microseconds: with one that is more than 35 minutes away, its event loop never sleeps.
+/// Half an hour: the timer fires by then even if the deadline is later. Redis 7.0 keeps the time to its next timer in
+/// 32 bits of microseconds: if that is more than 35 minutes away, its event loop never sleeps.
 const LONGEST_MS: u64 = 1_800_000;
-/// A timer that is later than this is set again.
+/// A timer that is overdue by more than this is set again.
 const LATE: Micros = Micros(100_000);
 
 impl<E: Edge> Entry<'_, E> {
-    /// Ends the entry. The clocks are read only when the timer has to be set; one that fires too early does no harm.
+    /// Ends the entry. The clocks are read only when the timer has to be set; a timer that fires too early does no
+    /// harm.
     pub fn finish(&mut self) {
         if self.has_nothing_to_finish() {
             return;
@@ -68,8 +69,8 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().waits_mut().settle(now);
     }
 
-    /// Subscribes to events on their first use: to keys when a client waits, to connections when a lock is to end with
-    /// one. Key events cost every command that deletes a key, and most servers let no module unsubscribe.
+    /// Subscribes to events on first use: to keys when a client waits, to connections when a lock is to end with one.
+    /// Key events slow down every command that deletes a key, and most servers do not let a module unsubscribe.
     fn subscribe(&mut self) {
         let (keys, clients) = {
             let mut state = self.state();

@@ -1,5 +1,4 @@
-//! Whether locks may be granted or extended now, and the upkeep that this needs. It costs nothing without a failover
-//! grace.
+//! Whether locks may be granted or extended now, and the upkeep for that. It costs nothing without a failover grace.
 
 use super::edge::{Edge, Level};
 use super::entry::Entry;
@@ -42,9 +41,9 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().gate().reign().may_extend(&settings, now)
     }
 
-    /// Logs and counts steps of the wall clock and suspends of the machine since the last comparison. Returns the
-    /// monotonic time. Every question to the gate compares them, not only the next tick: a suspended machine can wake
-    /// up in the middle of anything.
+    /// Logs and counts wall clock steps and machine suspends since the last comparison. Returns the monotonic time.
+    /// Every gate check compares the clocks, not only the next tick: a suspended machine can wake up in the middle of
+    /// anything.
     pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
         let reading = self.edge.reading();
         let jumps = {
@@ -73,8 +72,8 @@ impl<E: Edge> Entry<'_, E> {
         reading.monotonic
     }
 
-    /// For a command that passes a lock on: whether the lock may be granted. It first ends waits for leases that are
-    /// too long.
+    /// For a command that passes a lock on: whether the lock may be granted. First ends waits for leases that are too
+    /// long.
     pub(super) fn may_grant_in_queue(&mut self, key: KeyName<'_>, budget: &mut Budget) -> bool {
         let Some(settings) = self.edge.grace() else { return true };
         let may_grant = self.may_grant_under(&settings).is_ok();
@@ -91,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Runs in every tick: notices that the server stalled, and whether its replicas have answered since.
+    /// Runs on every tick: notices whether the server stalled, and whether its replicas have answered since.
     pub(super) fn maintain_gate(&mut self, now: MonotonicMicros) {
         self.log_grace(now);
         let settings = self.edge.grace();
@@ -127,11 +126,11 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Reads the settings, finds what is wrong with them, and logs that once.
+    /// Reads the settings and logs any misconfiguration once.
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
         let longest = settings.longest_lease();
-        // Not left to the next tick: a grace that is raised for a moment admits waits for longer leases.
+        // Not left to the next tick: a grace raised for a moment would admit waits for longer leases.
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();
@@ -145,7 +144,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Logs that a grace, in which this server grants nothing, began or ended since the last tick, and what it
+    /// Logs that a grace, during which this server grants nothing, began or ended since the last tick, and what it
     /// refused.
     fn log_grace(&mut self, now: MonotonicMicros) {
         let is_replica = self.edge.is_replica();
@@ -172,7 +171,7 @@ impl<E: Edge> Entry<'_, E> {
         self.edge.log(Level::Notice, &text);
     }
 
-    /// Counts a command for a lock that nobody held and that the grace refused. Returns its error.
+    /// Counts a command that the grace refused for a lock that nobody held. Returns its error.
     pub(super) fn refused_by_gate(&mut self, error: Error) -> Error {
         if matches!(error, Error::Grace(_)) {
             self.engine().count(Counter::GraceRefusals);

@@ -1,10 +1,10 @@
-//! The hand-off: a lock comes free, and its queue gets it.
+//! The hand-off: a lock becomes free and passes to its queue.
 //!
-//! Three events lead here: a holder gives its grant back ([`Entry::pass_on`]), a grant turns out to have reached nobody
-//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have come free ([`Entry::serve`]). All of
+//! Three events lead here: a holder releases its grant ([`Entry::pass_on`]), a grant turns out to have reached nobody
+//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have become free ([`Entry::serve`]). All of
 //! them
 //! 1. **decide**: the engine names the next holder ([`Engine::next_holder`]) and changes nothing;
-//! 2. **write** the decision to the key ([`Entry::carry_out`]), which can fail: then nothing has changed;
+//! 2. **write** the decision to the key ([`Entry::carry_out`]); if this fails, nothing has changed;
 //! 3. **commit**: the same call reports the write to the engine, and only then does the waiter leave its queue.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span, Unseen, WriteRefused};
@@ -23,26 +23,26 @@ use crate::lock::token::Token;
 
 /// How many attempts without a subscriber a command passes over; the timer continues.
 const MOST_PASSED_OVER: usize = 16;
-/// When a queue is served again whose attempts wait for memory.
+/// After this long, a queue whose attempts wait for memory is served again.
 const OUT_OF_MEMORY: Micros = Micros(100_000);
 
-/// What came of serving a waiter.
+/// The outcome of serving a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     /// It was granted its lock, or all of its locks.
     Granted,
-    /// It is elsewhere now, or no longer waits: the queue has another head.
+    /// It has moved elsewhere or no longer waits: the queue has a new head.
     Moved,
-    /// It waits on: its lock is not free.
+    /// It keeps waiting: its lock is not free.
     Nobody,
-    /// Out of memory, nothing is granted to attempts with a channel, and it is one.
+    /// It has a channel, and attempts with a channel are granted nothing while memory is short.
     NotNow,
 }
 
 impl<E: Edge> Entry<'_, E> {
-    /// The holder of `token` gave the lock back: hands it to the next of `heirs`, in one change of the key, or removes
-    /// the grant from the key if they may not have it. Returns the queue if its lock may have come free for waiters
-    /// that want other locks too: for [`Entry::pass_on_parked`], once the caller has released all.
+    /// The holder of `token` released the lock: hands it to the next of `heirs` in one change to the key, or removes
+    /// the grant from the key if they may not have it. Returns the queue if its lock may have become free for waiters
+    /// that want other locks too: for [`Entry::pass_on_parked`], once the caller has released all locks.
     pub(super) fn pass_on<'n>(
         &mut self,
         key_name: KeyName<'n>,
@@ -63,7 +63,7 @@ impl<E: Edge> Entry<'_, E> {
         };
         let heirs = queue.zip(heirs).filter(|_| may_grant);
         if heirs.is_some() {
-            // Before anybody is notified of a grant that could not be written.
+            // Checked first, so that nobody is notified of a grant that cannot be written.
             self.edge.check_writable(Permit::COMMAND, &key)?;
         }
         let left = left(&mut key, before.as_ref(), token);
@@ -124,14 +124,14 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// The timer serves the first waiter of a queue whose lock may have come free. Returns whether it was granted. The
-    /// others follow after earlier waiters of other queues.
+    /// The timer serves the first waiter of a queue whose lock may have become free. Returns whether it was granted.
+    /// The others are served after earlier waiters in other queues.
     pub(super) fn serve(&mut self, permit: Permit, queue: QueueId, budget: &mut Budget) -> Result<bool, WriteRefused> {
         let served = self.serve_first(permit, queue, Of::All, budget)?;
         if served != Served::NotNow {
             return Ok(served == Served::Granted);
         }
-        // A claim would be refused for lack of memory. Blocked clients behind it have nothing to claim.
+        // A claim would be refused for lack of memory. Blocked clients behind it need no claim.
         let is_granted = self.serve_first(permit, queue, Of::Blocked, budget)? == Served::Granted;
         let again = self.edge.clock().now().after(OUT_OF_MEMORY);
         let mut engine = self.engine();
@@ -160,7 +160,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.engine().slot_lost(queue, budget);
                 return Ok(Served::Nobody);
             }
-            // Waiters wait for a value of another type as for a foreign one.
+            // Waiters wait for a value of another type as they do for a foreign value.
             Err(Unseen::WrongType | Unseen::TooManyHolders) => {
                 let gone_at = gone_at(self.edge.expires_in_ms(name), now);
                 self.engine().set_due(queue, gone_at);
@@ -176,7 +176,7 @@ impl<E: Edge> Entry<'_, E> {
                 // If the next in the queue may share it, this makes the queue ready again.
                 self.give(permit, queue, key_name, key, successor, budget)?;
                 if !is_written {
-                    // Its ID already held the lock: for the next in the queue nothing has changed.
+                    // Its ID already held the lock: nothing has changed for the next in the queue.
                     self.engine().go_on(queue);
                 }
                 Ok(Served::Granted)
@@ -192,7 +192,7 @@ impl<E: Edge> Entry<'_, E> {
                 Ok(served)
             }
             Next::Notify(_) if self.edge.is_out_of_memory() => Ok(Served::NotNow),
-            // The budget is spent on those ahead.
+            // The budget was spent on the attempts ahead.
             Next::Notify(_) | Next::TooLong(..) => {
                 self.engine().go_on(queue);
                 Ok(Served::Nobody)
@@ -265,14 +265,14 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The rest of the lock in a key from which the grant with that token was removed; `None` if its predecessor has to be
+/// The lock that a key holds after the grant with this token is removed. `None` if the grant's predecessor has to be
 /// put back into a set first: the next holder may not need its slot.
 fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>, token: Token) -> Option<State<'l>> {
     let has_others = key.members().is_some_and(|members| !members.holders.is_empty());
     match before {
         Some(_) if has_others => None,
         Some(before) => {
-            // A client of the classic pattern had no token, and none is reported.
+            // A client of the classic pattern had no token, so none is reported.
             let record = before.record(token);
             Some(State::Expired(record.timestamp, before.token.map(|_| record)))
         }
@@ -281,7 +281,7 @@ fn left<'l>(key: &'l mut impl Key, before: Option<&'l Before>, token: Token) -> 
     }
 }
 
-/// Ends one of several grants in the open key, before that is written. Returns whether it was one.
+/// Ends one of several grants in the open key, before the key is written. Returns whether the grant was one of several.
 pub(super) fn end(key: &mut impl Key, token: Token) -> bool {
     key.members().is_some_and(|members| members.end(token))
 }

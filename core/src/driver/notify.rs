@@ -1,5 +1,4 @@
-//! Notifies an attempt that waits without a connection that it is granted its lock, and publishes all messages to such
-//! attempts.
+//! Notifies an attempt that waits without a connection of its grant, and publishes all messages to such attempts.
 
 use super::edge::Edge;
 use super::entry::Entry;
@@ -8,14 +7,14 @@ use crate::engine::queue::Ticket;
 use crate::engine::{Clock, Notification, Notified};
 use crate::lock::time::Micros;
 
-/// What a notification costs of the budget of keys.
+/// What a notification costs from the budget of keys.
 const COST: usize = 4;
 /// How long publishing may take at the end of an entry from the server; the rest follows in the next iteration.
 const LONGEST: Micros = Micros(1_000);
 
 impl<E: Edge> Entry<'_, E> {
-    /// Notifies an attempt that could have the lock. If it has no subscriber it leaves the queue, and there is nothing
-    /// to return. Not to be called when memory is short: the claim would be refused.
+    /// Notifies an attempt that could have the lock. If it has no subscriber, it leaves the queue and the result is
+    /// `None`. Must not be called when memory is short: the claim would be refused.
     pub(super) fn notify(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<Notified> {
         budget.spend(COST);
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
@@ -26,10 +25,11 @@ impl<E: Edge> Entry<'_, E> {
         let longest = self.edge.grace().and_then(|grace| grace.longest_lease());
         let lease = longest.map_or(limits.claim, |longest| longest.min(limits.claim));
         let notification = self.engine().notification(ticket, limits, clock);
-        // A key that the server has refused to write is announced once it is written.
+        // A grant whose key the server has refused to write is announced once the key is written.
         let is_sent = self.edge.may_publish() && !self.engine().queues().is_refused(ticket);
         let has_subscriber = match notification {
-            // Sent after the write, the transaction or the script: only then is it known whether it has a subscriber.
+            // Sent after the write, the transaction or the script; only then is it known whether the channel has a
+            // subscriber.
             Some(_) if !is_sent => true,
             Some(Notification { notice, is_recent }) => {
                 self.edge.publish(&notice.channel, &notice.message()) || is_recent
@@ -42,7 +42,7 @@ impl<E: Edge> Entry<'_, E> {
         has_subscriber.then_some(Notified { ticket, lease, is_sent })
     }
 
-    /// Publishes messages, unless a transaction or a script is running. It does so for a bounded time.
+    /// Publishes messages for a bounded time, unless a transaction or a script is running.
     #[inline]
     pub(super) fn publish_notices(&mut self) {
         let has_notices = self.engine().outbox().has_notices();

@@ -18,14 +18,14 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.RELEASE.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn release(&mut self, name: E::Name<'_>, token: Token) -> Result<Release, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         let key = self.edge.open(name, Access::Caller, Expected::Grant(token), now)?;
         let (release, is_overrun) = held::release_from(key.lock(), token, terms, now);
         if release != Release::Over {
             let key_name = self.known_name(name);
-            // Asked before the grant ends.
+            // Checked before the grant ends.
             let is_overrun = is_overrun && self.counts_as_overrun(name, token);
             let mut budget = Budget::COMMAND;
             let queue = self.pass_on(key_name, key, token, Some(Of::Head(None)), &mut budget)?;
@@ -39,14 +39,14 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MRELEASE. Returns how many locks were released.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then, unless the server refused a write. It ends there: the locks
-    /// that were written before are released and count, and the rest stay as they are.
+    /// The error for the caller; nothing has changed then, unless the server refused a write. It stops there: the locks
+    /// written before are released and counted, and the rest are unchanged.
     pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
-        // All keys are opened first: a key of another type is found before anything has changed.
+        // All keys are opened first, so that a key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
-        // The keys that are only deleted (usually all), the indexes of the others, and those with waiters or several
+        // The keys that are just deleted (usually all), the indexes of the others, and the keys with waiters or several
         // holders. Each release is counted once it is written.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         let mut releases = Vec::with_capacity(keys.len());
@@ -84,13 +84,13 @@ impl<E: Edge> Entry<'_, E> {
         if deleted < gone.len() {
             return Err(Error::Internal);
         }
-        // When all is released, the waiters are served in the order of arrival, whatever queue they are in.
+        // When everything is released, the waiters are served in order of arrival, whatever queue they are in.
         let has_parked = awaited.iter().any(|(name, _)| {
             let key = self.edge.key_name(*name);
             self.engine().queues().has_parked(key)
         });
         let heirs = (!has_parked).then_some(Of::Head(None));
-        // A module that gets the event of one key may change others: each of the rest is opened again.
+        // A module that receives one key's event may change others, so each of the rest is opened again.
         let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
         let mut result = Ok(released);
@@ -104,7 +104,7 @@ impl<E: Edge> Entry<'_, E> {
             }
             self.count_released(released);
         }
-        // After a refusal too: these locks have come free.
+        // After a refusal too: these locks have become free.
         self.pass_on_parked(&queues, &mut budget);
         if result.is_ok() {
             (0..over).for_each(|_| self.engine().count_release(Release::Over));
@@ -134,7 +134,7 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().count_release(release);
     }
 
-    /// LOCK.CANCEL CHANNEL: of the ordinary and the sharded channel of that name. Returns how many attempts it ended.
+    /// LOCK.CANCEL CHANNEL, for the ordinary and the sharded channel of this name. Returns how many attempts it ended.
     pub fn cancel_channel(&mut self, name: E::Name<'_>, channel: &[u8]) -> usize {
         let (key_name, limits, clock) = (self.edge.key_name(name), self.edge.limits(), self.edge.clock());
         let (mut ended, mut all_given_up) = (0_usize, Vec::new());
@@ -144,22 +144,22 @@ impl<E: Edge> Entry<'_, E> {
             ended = ended.saturating_add(number);
             all_given_up.extend(given_up);
         }
-        // Not before all of them have ended: the next in the queue may be one of them.
+        // Only after all of them have ended: the next in the queue may be one of them.
         self.pass_on_given_up(all_given_up);
         ended
     }
 
-    /// LOCK.CANCEL. Returns whether the attempt waited, had a place or held the lock.
+    /// LOCK.CANCEL. Returns whether the attempt was waiting, had a place or held the lock.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     pub fn cancel(&mut self, name: E::Name<'_>, id: Id) -> Result<bool, Error> {
         let now = self.edge.command_time();
         let key_name = self.edge.key_name(name);
         let unclaimed = self.engine().unclaimed_by(key_name, id);
         let expected = unclaimed.as_ref().map_or(Expected::Attempt(Some(id)), |(_, token, _)| Expected::Grant(*token));
         let key = self.edge.open(name, Access::Caller, expected, now)?;
-        // First what can fail: its grant of this key ends and is passed on to another attempt.
+        // First the part that can fail: its grant of this key ends and is passed on to another attempt.
         let ends = match &unclaimed {
             Some((_, token, written)) => {
                 Some(*token).filter(|token| held::is_unchanged(key.lock(), &written.record(*token)))
@@ -186,10 +186,10 @@ impl<E: Edge> Entry<'_, E> {
         let (was_there, given_up) = self.engine().cancel(key_name, id, takes_room, limits, clock);
         let mut was_there = was_there || has_ended;
         self.pass_on_parked(queue.as_slice(), &mut budget);
-        // The other keys of a grant that was not claimed.
+        // The other keys of an unclaimed grant.
         self.pass_on_given_up(given_up);
         if unclaimed.is_some() {
-            // A grant of the same ID under another name may have got here by RENAME or COPY.
+            // RENAME or COPY may have brought a grant with the same ID here from another key.
             let key = self.edge.open(name, Access::Caller, Expected::Attempt(Some(id)), now)?;
             if let Some(token) = held::held_by(key.lock(), id) {
                 was_there = true;
@@ -203,7 +203,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(was_there)
     }
 
-    /// A command ended grants that nobody had claimed: passes them on. A grant that cannot pass on now does so soon.
+    /// A command ended grants that nobody had claimed: passes them on. A grant that cannot be passed on now is passed
+    /// on soon.
     pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
         let (now, mut budget) = (self.edge.command_time(), Budget::COMMAND);
         // The end is announced before what follows from it.

@@ -1,8 +1,8 @@
-//! The events that the server reports: keys that come free, clients that are gone, answers that arrived or did not, its
-//! role, and the passing of time.
+//! The events that the server reports: keys that become free, clients that disconnect, answers that arrive or fail to,
+//! role changes, and the passing of time.
 //!
-//! Nothing is written here: the server can be in the middle of a command, a transaction, a script or an expiry, before
-//! that has been replicated. An event only notes what to check soon.
+//! Nothing is written here: the server may be in the middle of a command, transaction, script or expiry that has not
+//! been replicated yet. An event only notes what to check soon.
 
 use super::edge::Edge;
 use super::entry::Entry;
@@ -12,7 +12,7 @@ use crate::engine::{Clock, KeyChange, KeyName};
 use crate::lock::token::Token;
 
 impl<E: Edge> Entry<'_, E> {
-    /// A key was changed by other means than LOCK.\*.
+    /// A key was changed by means other than LOCK.\*.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         self.engine().key_changed(key, how);
     }
@@ -22,8 +22,8 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().all_changed(db);
     }
 
-    /// A blocked client is gone, or the server ended its wait. Returns the shape of the reply that it would have got,
-    /// if it waited.
+    /// A blocked client has disconnected, or the server ended its wait. Returns the shape of its reply, if it was
+    /// waiting.
     pub fn client_left(&mut self, client: u64) -> Option<ReplyShape> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let left = self.engine().left(client, limits, clock);
@@ -43,7 +43,7 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().delivered(token);
     }
 
-    /// A grant did not reach the client that waited for it. On a replica it stays, bounded by its lease.
+    /// A grant did not reach the client that waited for it. On a replica the grant stays until its lease ends.
     pub fn undelivered(&mut self, grant: Grant) {
         if self.edge.is_replica() {
             self.engine().delivered(grant.granted.token);
@@ -64,7 +64,7 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().gate().begin_reign(now);
     }
 
-    /// Called by the server about ten times a second: covers what no timer and no event reports.
+    /// Called by the server about ten times a second, for everything that no timer or event reports.
     pub fn tick(&mut self) {
         let now = self.compare_clocks();
         let limits = self.edge.limits();

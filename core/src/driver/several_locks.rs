@@ -1,5 +1,5 @@
-//! Tries a waiter for several locks, when the one that it is parked at may have come free: it gets all of them, or is
-//! parked at another one that it cannot have.
+//! Tries a waiter for several locks when the lock it is parked at may have become free. It gets all of its locks, or is
+//! parked at another lock that it cannot have.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Unseen, WriteRefused, Writer};
 use super::entry::Entry;
@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 
 /// Why a waiter cannot have all of its keys.
 enum Obstacle {
-    /// One of them is not served here, for example while a slot moves.
+    /// This server does not serve one of them, for example while a slot moves.
     SlotLost,
-    /// It cannot have this one.
+    /// It cannot have this key.
     Lock(Blocked),
-    /// The server does not let one of them be written.
+    /// The server refuses to write one of them.
     Refused(WriteRefused),
 }
 
@@ -34,7 +34,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Served, WriteRefused> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let now = clock.now();
-        // In another queue nothing would show that it was cancelled.
+        // In another queue, nothing would show that it was cancelled.
         let has_ended = self.engine().leave_if_ended(ticket, limits, clock);
         if has_ended {
             return Ok(Served::Moved);
@@ -114,7 +114,7 @@ impl<E: Edge> Entry<'_, E> {
         None
     }
 
-    /// Grants all of the keys, which nobody holds. Returns whether it did.
+    /// Grants all of the keys, which nobody holds. Returns whether that succeeded.
     fn grant_all(
         &mut self,
         permit: Permit,
@@ -137,7 +137,8 @@ impl<E: Edge> Entry<'_, E> {
         let decided = self.engine().grant_all(ticket, &locks, terms, notified, now);
         let Some((decisions, granted)) = decided else { return Ok(false) };
         if permit.writer() == Writer::Timer {
-            // The server's own commands signal each key at once, and a module that gets the event may touch the others.
+            // The server's own commands signal each key at once, and a module that receives the event may touch the
+            // others.
             opened.iter_mut().for_each(Key::close);
         }
         let all = keys.iter().map(|name| KeyName { db, name }).zip(opened).zip(decisions);
@@ -152,8 +153,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// A command released the locks of these queues: tries the parked waiters at their heads at once, so that a lock is
-    /// not refused to others on their account. The timer serves the rest.
+    /// A command released the locks of these queues: tries the parked waiters at their heads at once, so that other
+    /// callers are not refused a lock because of them. The timer serves the rest.
     #[inline]
     pub(super) fn pass_on_parked(&mut self, queues: &[QueueId], budget: &mut Budget) {
         if !queues.is_empty() {

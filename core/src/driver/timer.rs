@@ -1,6 +1,6 @@
-//! The timer: ends waits, and gives locks that came free by themselves, or by other means, to the first waiter. Each
-//! event-loop iteration does a bounded amount of work; the timer comes back for the rest. The engine computes in
-//! `next_run` when that is, and `finish` sets the timer.
+//! The timer: ends waits, and gives locks that became free by expiry or by other means to the first waiter. Each
+//! event-loop iteration does a bounded amount of work; the timer runs again for the rest. The engine computes the time
+//! in `next_run`, and `finish` sets the timer.
 
 use super::edge::{Edge, Permit, WriteRefused};
 use super::entry::Entry;
@@ -8,8 +8,8 @@ use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
 use crate::engine::{Iteration, KeyName, Task, Why};
 
-/// How many grants are passed on and queues checked in one iteration, which ends earlier when its budget is spent: a
-/// piece of work can be a set of holders that has to be read as a whole.
+/// The most grants passed on and queues checked in one iteration. The iteration ends earlier if its budget is spent:
+/// one step may have to read a whole set of holders.
 const PER_ITERATION: usize = 128;
 
 impl<E: Edge> Entry<'_, E> {
@@ -54,7 +54,7 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().end_iteration(&iteration, clock);
     }
 
-    /// Whether the server lets the module write now, outside of a command.
+    /// The permission to write outside a command, if the server and the gate allow it now.
     fn permit(&mut self) -> Option<Permit> {
         (self.edge.may_write() && self.may_grant().is_ok()).then_some(Permit::TIMER)
     }
@@ -66,7 +66,7 @@ impl<E: Edge> Entry<'_, E> {
             Task::Serve(queue, why) => {
                 let reported = self.engine().reported();
                 let is_granted = self.serve(permit, *queue, budget)?;
-                // An expiry that the server notices, and reports, when the key is opened was not missed.
+                // An expiry that the server notices and reports only when the key is opened was not missed.
                 if is_granted && *why == Why::Scan && self.engine().reported() == reported {
                     self.engine().count(Counter::MissedWakeups);
                 }
@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
         for queue in queues {
             let key = self.engine().queues().key(queue);
             let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
-            // The key is not opened: reading many holders for nothing, again and again, takes long.
+            // The key is not opened: reading many holders again and again for nothing would take long.
             let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 impl<E: Edge> Entry<'_, E> {
     /// A caller was refused: it waits if it wants to and may, else it gets its reply at once. `too_early` is the error
-    /// if it would have got the lock, but no lock may be granted now.
+    /// for a caller that would have got the lock, had the gate allowed it.
     pub(super) fn wait_or_not(
         &mut self,
         keys: KeyNames<'_>,

@@ -1,4 +1,4 @@
-//! Carries out decisions. This is the only place that writes keys, and it always commits the outcome.
+//! Carries out decisions. Only this file writes keys, and it always commits the outcome.
 
 use super::edge::{Edge, Key, Permit, Span, WriteRefused};
 use super::entry::Entry;
@@ -8,7 +8,7 @@ use crate::engine::{Caller, KeyName, KeyNames, Notified, Shape};
 use crate::lock::change::{Change, Contents, Retentions, Write};
 use crate::lock::token::Token;
 
-/// The new holder, once all is written.
+/// The new holder, once everything is written.
 pub(super) enum Then<'g> {
     Nobody,
     /// The caller; the engine may add to its reply.
@@ -41,7 +41,7 @@ impl<E: Edge> Entry<'_, E> {
     /// Carries out a decision about one key.
     ///
     /// # Errors
-    /// Why it was not written: nothing has changed then.
+    /// Why it was not written; nothing has changed.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "what is decided is as large as a value: each copy counts")]
     pub(super) fn carry_out<'n>(
@@ -60,7 +60,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// Carries out decisions about several keys of a database: all are written before any change is signalled.
+    /// Carries out decisions about several keys of one database. All are written before any change is signalled.
     ///
     /// # Errors
     /// How many were written, and why the next was not.
@@ -91,7 +91,7 @@ impl<E: Edge> Entry<'_, E> {
         if result.is_ok() {
             self.commit_grant(KeyNames { db, names: &names }, then);
         }
-        // Signals every change, even if a key after it was refused.
+        // Signals every change, even if a later key was refused.
         for (written, events) in signals {
             self.signal(written, events);
         }
@@ -159,8 +159,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Deletes keys whose only grants have ended, and for which nobody waits. Returns how many of them, from the first
-    /// on, were deleted.
+    /// Deletes keys whose only grants have ended and for which nobody waits. Returns how many were deleted, counted
+    /// from the first.
     pub(super) fn delete_all<'n>(&mut self, token: Token, names: &[KeyName<'n>], keys: Vec<E::Key<'n>>) -> usize {
         let written = self.edge.delete_all(keys);
         let deleted = written.len();
@@ -178,7 +178,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The contents of a key, as far as a write depends on them: nothing more is asked of the server.
+/// The key contents that a write depends on: the server is asked for nothing else.
 #[inline]
 fn contents<'k>(key: &'k mut impl Key, shape: Shape, write: Write<'_>) -> Contents<'k> {
     if shape == Shape::One {

@@ -1,8 +1,8 @@
-//! How much an event-loop iteration or a command does besides its own work before the server gets its turn.
+//! How much extra work an event-loop iteration or a command does before the server gets its turn.
 //!
-//! Everything that walks over what others have left behind spends from one budget, and continues in the next iteration
-//! once that is spent. The budget counts keys and the bytes of their names, since one grant can have 256 kB of them. It
-//! is checked before each piece of work, so one piece may exceed it by the keys of one waiter or one grant.
+//! All work on what other commands and clients left behind spends from one budget, and continues in the next iteration
+//! once the budget is spent. The budget counts keys and the bytes of their names, since one grant can have 256 kB of
+//! them. It is checked before each piece of work, so it may be exceeded by the keys of one waiter or one grant.
 
 use super::clock::Clock;
 use super::names::Keys;
@@ -14,17 +14,17 @@ pub struct Budget {
     /// How many keys may be read or written.
     most: usize,
     spent: usize,
-    /// The time that the work may take, counted from the first check of the time.
+    /// The time that the work may take, counted from the first time check.
     time: Micros,
     until: Option<MonotonicMicros>,
 }
 
 impl Budget {
-    /// For one event-loop iteration, beside other work: about a millisecond, unless messages take longer. The server
-    /// compares the channel of each message with all subscribed patterns. Only work that writes, and can send messages,
-    /// looks at the time; the rest counts keys.
+    /// For one event-loop iteration, on top of other work: about a millisecond, unless messages take longer. The server
+    /// compares each message's channel with all subscribed patterns. Only work that writes, and can send messages,
+    /// checks the time; the rest counts keys.
     pub const ITERATION: Self = Self { most: 2_048, spent: 0, time: Micros(2_000), until: None };
-    /// For a command and what it sets off, beside its own work.
+    /// For the work that a command sets off, on top of its own.
     pub const COMMAND: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
     /// For all events that the server reports between two runs of the timer.
     pub const EVENTS: Self = Self { most: 256, spent: 0, time: Micros(1_000), until: None };
@@ -47,7 +47,7 @@ impl Budget {
         self.spent < self.most
     }
 
-    /// The same, and whether there is time.
+    /// Whether more keys may be read or written, and there is time.
     pub fn is_left(&mut self, clock: impl Clock) -> bool {
         let now = clock.monotonic();
         self.has_left() && now < *self.until.get_or_insert(now.after(self.time))
@@ -58,7 +58,7 @@ impl Budget {
         self.spent = self.spent.saturating_add(keys);
     }
 
-    /// The same for keys whose names were hashed, copied, compared or freed.
+    /// Counts keys whose names were hashed, copied, compared or freed.
     pub const fn spend_names(&mut self, keys: usize, bytes: usize) {
         self.spend(keys.saturating_add(bytes / Self::BYTES));
     }
@@ -73,7 +73,7 @@ impl Budget {
         self.spend_names(keys.len(), keys.size());
     }
 
-    /// Does one kind of work with a part of what is left.
+    /// Does one kind of work with a part of the remaining budget.
     pub fn part<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let most = self.most.saturating_sub(self.spent).min(Self::PART);
         let mut part = Self { most, spent: 0, time: self.time, until: self.until };

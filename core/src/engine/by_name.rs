@@ -1,5 +1,5 @@
-//! A map from keys to values that grows in small steps: one map of a million names would stop the server for tens of
-//! milliseconds each time it grows.
+//! A map from keys to values that grows in small steps: a single map of a million names would stop the server for tens
+//! of milliseconds each time it grows.
 
 use super::budget::Budget;
 use super::key_name::KeyName;
@@ -7,9 +7,9 @@ use super::names::Mark;
 use hashbrown::HashTable;
 use std::rc::Rc;
 
-/// How many names the first map holds.
+/// The capacity of the first map.
 const FIRST: usize = 14_336;
-/// An empty map for more names than this gives its memory back.
+/// An empty map with room for more names than this frees its memory.
 const FEW: usize = 1_024;
 /// How many maps share the other names.
 const SHARDS: usize = 64;
@@ -29,11 +29,11 @@ impl<T> Named<T> {
     }
 }
 
-/// A map from keys. Names come from clients, so their marks are made with a secret key.
+/// A map from keys. Names come from clients, so their marks are computed with a secret key.
 #[derive(Clone, Debug)]
 pub(super) struct ByName<T> {
     first: HashTable<Named<T>>,
-    /// The names for which the first map has no room, by their hashes; none until then.
+    /// The names for which the first map has no room, by hash; empty until then.
     others: Vec<HashTable<Named<T>>>,
     len: usize,
 }
@@ -61,7 +61,7 @@ impl<T> ByName<T> {
         usize::try_from(hash >> 40).unwrap_or(0) % SHARDS
     }
 
-    /// The value of a key, and the stored name of the key.
+    /// A key's stored name and its value.
     pub(super) fn get(&self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &T)> {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark);
@@ -70,7 +70,7 @@ impl<T> ByName<T> {
         found.map(|named| (&named.name, &named.it))
     }
 
-    /// The same, with a mutable value.
+    /// Like [`Self::get`], with a mutable value.
     pub(super) fn get_mut(&mut self, key: KeyName<'_>, mark: Mark) -> Option<(&Rc<[u8]>, &mut T)> {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark);
@@ -94,7 +94,7 @@ impl<T> ByName<T> {
         }
     }
 
-    /// Removes a key, if its value is the one that is meant.
+    /// Removes a key if its value is the one meant.
     pub(super) fn remove_if(&mut self, key: KeyName<'_>, mark: Mark, is_meant: impl Fn(&T) -> bool) {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark) && is_meant(&named.it);
@@ -114,15 +114,14 @@ impl<T> ByName<T> {
         }
     }
 
-    /// All keys, in no order.
+    /// All keys, in no particular order.
     #[cfg(any(test, feature = "model"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (i32, &Rc<[u8]>, &T)> {
         let all = std::iter::once(&self.first).chain(&self.others).flat_map(HashTable::iter);
         all.map(|named| (named.db, &named.name, &named.it))
     }
 
-    /// Drops names as far as the budget goes; `cost` says what one costs besides its name. Returns whether none is
-    /// left.
+    /// Drops names as far as the budget goes; `cost` is a value's cost besides its name. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget, cost: impl Fn(&T) -> usize) -> bool {
         while budget.has_left() && self.len > 0 {
             let table = self.others.last_mut().unwrap_or(&mut self.first);
@@ -182,7 +181,7 @@ mod tests {
             let name: Rc<[u8]> = number.to_string().into_bytes().into();
             map.insert(0, Rc::clone(&name), marks.of(&name), ());
         }
-        // One for its name, and one for its value.
+        // One for the name and one for the value.
         let most = Budget::PART / 2;
         let piece = |map: &mut ByName<()>| map.drop_piece(&mut Budget::of(Budget::PART), |()| 1);
         for left in (0..2 * FIRST).step_by(most).rev() {

@@ -1,7 +1,7 @@
-//! The canonical form of what the module remembers: two engines with the same form behave the same from then on.
+//! The canonical form of what the module remembers: two engines with the same form behave the same from there on.
 //!
-//! It leaves out what cannot matter: the numbers of tickets and queues beyond their order, counters, derived data, the
-//! layout of maps, which sessions were swept last, and when queues were scanned if that is long ago.
+//! It leaves out everything that cannot matter: the numbers of tickets and queues beyond their order, counters, derived
+//! data, map layout, which sessions were swept last, and the time of the last queue scan if another is due.
 
 use super::engine::Engine;
 use super::gate::GateForm;
@@ -35,7 +35,7 @@ pub struct Canonical<H> {
 }
 
 impl<H: Clone> Engine<H> {
-    /// The canonical form at `now`. `sent`: the answers that may or may not arrive; a grant that does not arrive comes
+    /// The canonical form at `now`. `sent`: the answers that may yet arrive or fail; a grant that does not arrive comes
     /// back with its ticket.
     #[must_use]
     pub fn canonical(&self, sent: &[&Answer], now: MonotonicMicros) -> Canonical<H> {

@@ -1,11 +1,11 @@
-//! The clocks of the server.
+//! The server's clocks.
 
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// Reads the time on demand, because that costs more than most decisions.
+/// Reads the time on demand, because reading it costs more than most decisions.
 pub trait Clock: Copy {
     /// The wall clock.
     fn now(self) -> UnixMicros;
-    /// A clock that is never set.
+    /// The monotonic clock, which is never set.
     fn monotonic(self) -> MonotonicMicros;
 }

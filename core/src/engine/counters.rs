@@ -5,7 +5,7 @@ use std::ffi::CStr;
 /// Declares the counters in the order of INFO, each with its field name.
 macro_rules! counters {
     ($($(#[$doc:meta])* $counter:ident => $name:literal,)*) => {
-        /// An event that is counted.
+        /// A counted event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Counter {
             $($(#[$doc])* $counter,)*
@@ -23,27 +23,27 @@ counters! {
     Grants => c"grants",
     /// Callers that did not get the lock at once.
     Refusals => c"refusals",
-    /// Grants of an expired lock.
+    /// Grants of expired locks.
     Recoveries => c"recoveries",
-    /// Leases extended, by LOCK.EXTEND or by the ID of the holder.
+    /// Leases extended by LOCK.EXTEND or by the holder's ID.
     Extends => c"extends",
-    /// Locks given back in time.
+    /// Locks released in time.
     Releases => c"releases",
-    /// Locks given back after their timestamp.
+    /// Locks released after their timestamp.
     LateReleases => c"late_releases",
-    /// Locks given back or leases extended by a holder after its lease, but within the margin.
+    /// Releases and extensions by a holder after its lease, but within the margin.
     Overruns => c"overruns",
-    /// LOCK.RELEASE and LOCK.EXTEND with the token of a grant that had ended.
+    /// LOCK.RELEASE and LOCK.EXTEND with an ended grant's token.
     StaleTokens => c"stale_tokens",
-    /// Grants to a waiter.
+    /// Grants to waiters.
     HandOffs => c"hand_offs",
-    /// Of those, grants that did not reach their client.
+    /// Grants to waiters that did not reach their client.
     Undelivered => c"undelivered_grants",
     /// Grants that their attempts claimed.
     Claims => c"claims",
     /// Grants that were not claimed in time.
     Unclaimed => c"unclaimed",
-    /// Attempts that left the queue because their channel had no subscriber.
+    /// Attempts that left the queue because their channels had no subscriber.
     NoSubscriber => c"unheard",
     /// Waits that timed out.
     TimeOuts => c"wait_timeouts",
@@ -53,7 +53,7 @@ counters! {
     PlacesResumed => c"places_resumed",
     /// Waits refused because they would have closed a cycle.
     Deadlocks => c"deadlocks",
-    /// Waits that began unchecked: there was too much to inspect to tell whether they close a cycle.
+    /// Waits that began unchecked: finding out whether they close a cycle would have taken too long.
     DeadlocksUnchecked => c"deadlocks_unchecked",
     /// Locks that ended with their connection.
     SessionsEnded => c"sessions_ended",
@@ -61,13 +61,13 @@ counters! {
     ForeignMet => c"foreign_values_met",
     /// Steps of the wall clock.
     ClockSteps => c"clock_steps",
-    /// Locks that came free without an event, found by the scan of all queues.
+    /// Locks that became free without an event, found by the scan of all queues.
     MissedWakeups => c"missed_wakeups",
     /// Timers set again because the server was late with them.
     LateTimers => c"late_timers",
-    /// Commands for a lock that nobody held, refused because of the failover grace.
+    /// Commands for unheld locks, refused because of the failover grace.
     GraceRefusals => c"grace_refusals",
-    /// Times that work was postponed because the server did not let the module write.
+    /// Number of times that work was postponed because the server did not let the module write.
     Postponed => c"postponed",
 }
 
@@ -89,7 +89,7 @@ impl Counters {
         }
     }
 
-    /// The count of an event.
+    /// An event's count.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0.get(counter as usize).copied().unwrap_or(0)

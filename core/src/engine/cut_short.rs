@@ -1,7 +1,7 @@
-//! Grants that were cut short because their connection ended. A holder that gives such a lock back within the margin
-//! has not overrun its lease: it is not counted as an overrun.
+//! Grants that were cut short because their connection ended. A holder that releases such a lock within the margin has
+//! not overrun its lease, so no overrun is counted.
 //!
-//! Each is remembered until its timestamp, the last [`MOST`] of them at most, with [`MOST_BYTES`] of names.
+//! Each is remembered until its timestamp, but at most the last [`MOST`] of them, with [`MOST_BYTES`] of names.
 
 use super::budget::Budget;
 use super::key_name::KeyName;
@@ -10,18 +10,19 @@ use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many are remembered.
+/// How many grants are remembered.
 const MOST: usize = 10_000;
 /// The bytes of their names.
 const MOST_BYTES: usize = 4 << 20;
 /// How many expired entries are forgotten for each new one; the tick forgets the rest.
 const AT_ONCE: usize = 2;
 
-/// The grants that were cut short.
+/// The grants cut short.
 #[derive(Clone, Debug, Default)]
 pub struct CutShort {
     grants: BTreeSet<(LockKey, Token)>,
-    /// The same and some that were extended since, each with its timestamp, in the order in which they were cut short.
+    /// These grants and some that were extended since, each with its timestamp, in the order in which they were cut
+    /// short.
     order: VecDeque<((LockKey, Token), UnixMicros)>,
     /// The bytes of the names in `order`.
     bytes: usize,
@@ -48,14 +49,14 @@ impl CutShort {
         !self.grants.is_empty() && self.grants.contains(&((key.db, key.name.into()), token))
     }
 
-    /// A grant was extended: it has a lease again.
+    /// A grant was extended: it has a full lease again.
     pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
             self.grants.remove(&((key.db, key.name.into()), token));
         }
     }
 
-    /// Forgets those whose time is over at `now`, as far as the budget goes.
+    /// Forgets the grants whose time is over at `now`, as far as the budget goes.
     pub(super) fn forget_piece(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() && self.forget_if_over(now) {
             budget.spend(1);
@@ -77,13 +78,13 @@ impl CutShort {
         true
     }
 
-    /// Whether none is remembered.
+    /// Whether no grant is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// Forgets them as far as the budget goes. Returns whether none is left.
+    /// Forgets grants as far as the budget goes. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() && self.forget_first() {
             budget.spend(1);
@@ -170,7 +171,7 @@ mod tests {
             cut_short.add(grant(number as u64), UnixMicros(10), UnixMicros(0));
         }
         cut_short.add(grant(MOST as u64), UnixMicros(20), UnixMicros(10));
-        // One made room, and a few were over.
+        // One was dropped to make room, and a few had expired.
         assert_eq!((cut_short.order.len(), cut_short.grants.len()), (MOST - AT_ONCE, MOST - AT_ONCE));
     }
 

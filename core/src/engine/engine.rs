@@ -1,4 +1,4 @@
-//! What the module remembers besides the keys. Only the events change it.
+//! What the module remembers outside the keys. Only the events change it.
 
 use super::budget::Budget;
 use super::counters::{Counter, Counters};
@@ -17,14 +17,14 @@ use super::waits::Waits;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 use crate::lock::token::{Token, Tokens};
 
-/// What the module remembers. `H` is the handle of a client that waits.
+/// What the module remembers. `H` is a waiting client's handle.
 #[derive(Clone, Debug)]
 pub struct Engine<H> {
     pub(super) tokens: Tokens,
     pub(super) queues: Queues<H>,
     /// The queues of earlier reigns, whose waiters are leaving.
     pub(super) dissolving: Vec<Queues<H>>,
-    /// Their sessions and unclaimed grants, which are being dropped.
+    /// The sessions and unclaimed grants of earlier reigns, which are being dropped.
     pub(super) leftovers: Leftovers,
     pub(super) sessions: Sessions,
     pub(super) grantees: Grantees,
@@ -43,9 +43,9 @@ pub struct Engine<H> {
     pub(super) scanned: MonotonicMicros,
     /// How many changes the server has reported for keys that somebody waits for.
     pub(super) reported: u64,
-    /// Until when writing is postponed because the server did not let the module write.
+    /// Until when writes are postponed because the server did not let the module write.
     pub(super) postponed: Option<MonotonicMicros>,
-    /// The same for lost grants and ended sessions alone, some of which the server refused to write.
+    /// Until when lost grants and ended sessions are postponed, because the server refused to write some of them.
     pub(super) rest_postponed: Option<MonotonicMicros>,
     /// The work that events may still do at once; the rest is left to the timer.
     pub(super) events: Budget,
@@ -91,22 +91,21 @@ impl<H> Engine<H> {
         &self.sessions
     }
 
-    /// The connection that was granted a lock, as far as it is known.
+    /// The connection that was granted a lock, if known.
     #[must_use]
     pub fn grantee(&self, key: KeyName<'_>, token: Token) -> Option<u64> {
         let session = self.sessions.binding(key, token).map(|binding| binding.client);
         session.or_else(|| self.grantees.client(token))
     }
 
-    /// Whether a lock was granted to that connection, as far as it is known. Most grants are distinguished without
-    /// their keys.
+    /// Whether a lock is known to have been granted to this connection. Most grants are ruled out without their keys.
     #[must_use]
     pub fn is_grantee(&self, key: KeyName<'_>, token: Token, client: u64) -> bool {
         let may_be_its = self.sessions.holds(client) || self.grantees.client(token) == Some(client);
         may_be_its && self.grantee(key, token) == Some(client)
     }
 
-    /// Makes room for all connections of grants that are remembered.
+    /// Allocates room for the connections of all remembered grants.
     pub fn make_room(&mut self) {
         self.grantees.reserve();
     }
@@ -134,7 +133,7 @@ impl<H> Engine<H> {
         &mut self.gate
     }
 
-    /// The same, read-only.
+    /// The gate, read-only.
     #[must_use]
     pub const fn gate_ref(&self) -> &Gate {
         &self.gate
@@ -151,7 +150,7 @@ impl<H> Engine<H> {
         &self.waits
     }
 
-    /// The same, to be settled or reset.
+    /// The waits, to be settled or reset.
     pub const fn waits_mut(&mut self) -> &mut Waits {
         &mut self.waits
     }

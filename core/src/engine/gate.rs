@@ -1,4 +1,4 @@
-//! Whether locks may be granted or extended now: the rules of [`crate::lock::grace`], and the state that they need.
+//! Whether locks may be granted or extended now: the rules of [`crate::lock::grace`] and the state they need.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 #[cfg(feature = "model")]
 pub use canonical::GateForm;
 
-/// How far a check of all waiters has come. It walks them in the order of their deadlines.
+/// The progress of a check of all waiters, in the order of their deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Sweep<D = Deadline> {
     #[default]
@@ -26,18 +26,18 @@ pub(super) enum Sweep<D = Deadline> {
 /// The state behind these decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// Since when this server is the master, and whether it may have been replaced.
+    /// Since when this server has been the master, and whether it may have been replaced.
     pub(super) reign: Reign,
-    /// How far the clocks were apart when they were last compared.
+    /// The differences between the clocks at the last comparison.
     clocks: Clocks,
-    /// The longest lease that a waiter may ask for; `None`: any.
+    /// The longest lease that a waiter may ask for; `None` means any.
     longest_lease: Option<Micros>,
     pub(super) sweep: Sweep,
     /// Whether the server was in its grace when that was last logged.
     is_in_grace: bool,
-    /// How many commands the grace had refused before it began.
+    /// How many commands had been refused before this grace began.
     refused_before: u64,
-    /// The mistake in the settings that was last logged.
+    /// The last misconfiguration logged.
     misconfiguration: Option<Misconfiguration>,
     /// When the settings were last checked against the replicas and the leases.
     checked: MonotonicMicros,
@@ -45,10 +45,10 @@ pub struct Gate {
     own: VecDeque<Token>,
 }
 
-/// How many of its own grants a server remembers.
+/// The number of its own grants that a server remembers.
 const OWN: usize = 10_000;
 
-/// The begin or the end of a grace.
+/// The beginning or end of a grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraceChange {
     /// It has begun, and lasts this long.
@@ -66,7 +66,7 @@ impl Gate {
     /// The server started or became master.
     pub fn begin_reign(&mut self, now: MonotonicMicros) {
         self.reign = Reign::begin(now);
-        // The previous master may have ended what this server granted in an earlier reign.
+        // The previous master may have ended this server's grants from an earlier reign.
         self.own.clear();
     }
 
@@ -82,14 +82,14 @@ impl Gate {
         self.own.push_back(token);
     }
 
-    /// Whether this server granted that token, as far as it remembers. In a grace it confirms no other grant: that may
-    /// have ended on the previous master.
+    /// Whether this server remembers granting this token. During a grace it confirms no other grant, which may have
+    /// ended on the previous master.
     #[must_use]
     pub fn granted_here(&self, token: Token) -> bool {
         self.own.contains(&token)
     }
 
-    /// Compares the clocks: a server whose machine was suspended, or whose clock was set, may have been replaced.
+    /// Compares the clocks: a server may have been replaced if its machine was suspended or its clock was set.
     pub fn compare(&mut self, reading: &Reading) -> Jumps {
         let jumps = self.clocks.compare(reading);
         if !jumps.is_none() {
@@ -103,7 +103,7 @@ impl Gate {
         &mut self.reign
     }
 
-    /// Takes the answers of the replicas; `None`: nothing is known about them.
+    /// Takes the replicas' answers; `None` if nothing is known about them.
     pub fn inspect(&mut self, settings: &Settings, replicas: Option<(u64, &[Answer])>, now: MonotonicMicros) {
         match replicas {
             Some((offset, answers)) => self.reign.inspect(settings, offset, answers, now),
@@ -117,8 +117,8 @@ impl Gate {
         self.reign.grace_left(settings, now)
     }
 
-    /// Whether a grace began or ended since this was last asked; `left`: how much of it is left, `refused`: how many
-    /// commands were refused so far.
+    /// Whether a grace began or ended since the last call. `left`: how much of it is left; `refused`: how many commands
+    /// were refused so far.
     pub fn grace_changed(&mut self, left: Micros, refused: u64) -> Option<GraceChange> {
         let is_in_grace = left > Micros(0);
         if std::mem::replace(&mut self.is_in_grace, is_in_grace) == is_in_grace {
@@ -138,7 +138,7 @@ impl Gate {
         now.since(self.checked) >= CHECK
     }
 
-    /// A mistake in the settings that was not there at the last check.
+    /// A misconfiguration that was not there at the last check.
     pub fn new_misconfiguration(
         &mut self,
         settings: &Settings,
@@ -157,7 +157,7 @@ impl Gate {
         self.misconfiguration.is_some()
     }
 
-    /// Sets the longest lease that may be granted. If it was set for the first time or became shorter, all waiters are
+    /// Sets the longest lease that may be granted. If it is set for the first time or becomes shorter, all waiters are
     /// checked.
     pub fn set_longest_lease(&mut self, limit: Option<Micros>) {
         let is_shorter = limit.is_some_and(|limit| self.longest_lease.is_none_or(|known| limit < known));
@@ -199,7 +199,7 @@ mod tests {
             gate.set_longest_lease(longest.map(Micros));
             assert_eq!(gate.is_sweeping(), is_sweeping, "{longest:?}");
         }
-        // A check that is under way goes on, and ends where there is nothing to check.
+        // A running check continues, and ends when there is nothing to check.
         gate.set_longest_lease(Some(Micros(9)));
         assert!(gate.is_sweeping());
         gate.set_longest_lease(None);

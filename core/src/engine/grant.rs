@@ -7,7 +7,7 @@ use crate::lock::record::{Encoded, Id, Owner, OwnerBuf, Record};
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 
-/// A keyspace event that is published besides that of the change itself.
+/// A keyspace event that is published in addition to that of the change itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A lock was granted.
@@ -16,19 +16,19 @@ pub enum Event {
     Recover,
     /// A lease was extended.
     Extend,
-    /// A lock was given back.
+    /// A lock was released.
     Release,
     /// A successor found the lock expired.
     Lapse,
 }
 
-/// A decision about one lock, copied out of its key, to be written next. The outcome has to be committed:
+/// A decision about one lock, copied out of its key and written next. The outcome has to be committed:
 /// [`super::Engine::commit`] or [`Decision::not_written`].
 #[derive(Debug)]
 #[must_use]
 pub struct Decision {
     pub(super) what: What,
-    /// The grant that its holder, or an attempt that had not claimed it, gave back: it ends with this write.
+    /// The grant that its holder, or an attempt that had not claimed it, gave back; it ends with this write.
     pub(super) gives_back: Option<Token>,
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
@@ -40,10 +40,10 @@ pub struct Decision {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most decisions write a value")]
 pub(super) enum What {
-    /// Nothing: the attempt holds the lock already, and its lease does not end later.
+    /// Nothing: the attempt already holds the lock, and its lease is not prolonged.
     Nothing,
     Value(Encoded, Holds),
-    /// The grant with that token ends.
+    /// The grant with this token ends.
     Release(Token),
 }
 
@@ -82,7 +82,7 @@ impl Decision {
         Some((Self::new(What::Value(record.encode(), holds), events, counts), Granted::of(record, succeeds)))
     }
 
-    /// The same for several locks under one grant.
+    /// The writes and the grant of several locks; `None` if one of them is refused.
     #[must_use]
     pub fn to_grants(decisions: &[Acquire<'_>]) -> Option<(Vec<Self>, Granted)> {
         let mut all: Option<Granted> = None;
@@ -106,7 +106,7 @@ impl Decision {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[Event::Extend], &[Counter::Extends])
     }
 
-    /// An attempt claims its grant: `Holds` says how it is stored.
+    /// An attempt claims its grant; `holds` is how it is stored.
     pub fn to_claim(record: &Record<'_>, holds: Holds) -> Self {
         Self::new(What::Value(record.encode(), holds), &[Event::Extend], &[])
     }
@@ -137,7 +137,7 @@ impl Decision {
         }
     }
 
-    /// The same, published as a recovery.
+    /// The same decision, published as a recovery.
     pub fn as_recovery(mut self) -> Self {
         if matches!(self.what, What::Value(..)) {
             self.events = &[Event::Lapse, Event::Recover];
@@ -145,19 +145,19 @@ impl Decision {
         self
     }
 
-    /// The same, published as a hand-off of that grant.
+    /// The same decision, published as a hand-off of this grant.
     pub fn as_hand_off(mut self, token: Token) -> Self {
         self.events = &[Event::Release, Event::Acquire];
         self.giving_back(token)
     }
 
-    /// The same; a grant ends with it.
+    /// The same decision; a grant ends with it.
     pub(super) fn giving_back(mut self, token: Token) -> Self {
         self.gives_back = Some(token);
         self
     }
 
-    /// The write; `None` if the key stays as it is.
+    /// The write; `None` if the key does not change.
     #[must_use]
     pub fn write(&self) -> Option<Write<'_>> {
         match &self.what {
@@ -195,7 +195,7 @@ pub struct Granted {
     pub token: Token,
     /// When it expires.
     pub until: UnixMicros,
-    /// The predecessor of each lock that had expired, with the index of the lock, in their order.
+    /// The predecessor in each lock that had expired, with the lock's index, in order of index.
     succeeds: Vec<(usize, Before)>,
 }
 
@@ -205,31 +205,31 @@ impl Granted {
         Self { token: record.token, until: record.timestamp, succeeds }
     }
 
-    /// The predecessor in the lock with that index.
+    /// The predecessor in the lock with this index.
     #[must_use]
     pub fn before(&self, lock: usize) -> Option<&Before> {
         let at = self.succeeds.binary_search_by_key(&lock, |(at, _)| *at).ok()?;
         self.succeeds.get(at).map(|(_, before)| before)
     }
 
-    /// The same grant, claimed until then.
+    /// The same grant, claimed until `until`.
     pub(super) fn claimed(self, until: UnixMicros) -> Self {
         Self { until, ..self }
     }
 
-    /// Adds the remembered predecessor in the lock with that index.
+    /// Adds the remembered predecessor in the lock with this index.
     pub(super) fn recall(&mut self, lock: usize, before: Before) {
         let at = self.succeeds.partition_point(|(at, _)| *at < lock);
         self.succeeds.insert(at, (lock, before));
     }
 
-    /// Adds one more lock under the same grant, with that index.
+    /// Adds one more lock under the same grant, with this index.
     fn and(&mut self, lock: usize, next: Self) {
         self.succeeds.extend(next.succeeds.into_iter().map(|(_, before)| (lock, before)));
     }
 }
 
-/// What a grant wrote besides its token.
+/// The value of a grant besides its token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Written {
     /// The timestamp.
@@ -241,7 +241,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// The whole record of a grant.
+    /// The grant's whole record.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         let owner = self.owner.as_ref().map(OwnerBuf::as_owner);
@@ -253,12 +253,12 @@ impl Written {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Before {
     ended: UnixMicros,
-    /// How many milliseconds ago its lock expired.
+    /// How long ago its lock expired, in milliseconds.
     pub overdue_ms: u64,
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
-    /// Others can join the grant that succeeded it, whose slot is not the predecessor's.
+    /// Others can join the grant that succeeded it, so that grant's slot is not the predecessor's.
     lets_others_join: bool,
 }
 
@@ -281,9 +281,9 @@ impl Before {
         self.owner.as_ref().map(OwnerBuf::as_owner)
     }
 
-    /// The expired lock as it comes back when the grant with that `token`, which succeeded it, counts as never given.
-    /// The `token` stands in for a client of the classic pattern, which had none. It does so too where others could
-    /// join that grant: no late release by the holder may reply that nobody has held the lock since.
+    /// The expired lock, restored when the grant with `token`, which succeeded it, counts as never given. `token`
+    /// stands in if the predecessor was a client of the classic pattern, which had none, or if others could join the
+    /// grant: a late release by the predecessor must not reply that nobody has held the lock since.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         let own = self.token.filter(|_| !self.lets_others_join);

@@ -1,8 +1,8 @@
-//! Records which connection was granted which lock, for people only: no decision depends on it.
+//! Records which connection was granted which lock, only for display: no decision depends on it.
 //!
 //! It remembers the last [`MOST`] grants that do not end with their connections; those that do are in
-//! [`super::sessions`]. A grant is an entry in a ring, without the name of its key and without an allocation: it may
-//! cost an ACQUIRE and RELEASE at most one percent more. Tokens grow, so the ring is sorted.
+//! [`super::sessions`]. A grant is an entry in a ring, without its key's name and without an allocation: it must not
+//! make an ACQUIRE and RELEASE more than one percent slower. Tokens grow, so the ring is sorted.
 
 use crate::lock::token::Token;
 use std::collections::VecDeque;
@@ -10,18 +10,18 @@ use std::collections::VecDeque;
 /// How many grants are remembered.
 pub const MOST: usize = 10_000;
 
-/// Nobody yet: the grant waits to be claimed.
+/// Nobody yet: the grant is unclaimed.
 const NOBODY: u64 = 0;
 
 /// The connections of the last grants.
 #[derive(Clone, Debug, Default)]
 pub struct Grantees {
-    /// In the order of the tokens.
+    /// In token order.
     grants: VecDeque<(Token, u64)>,
 }
 
 impl Grantees {
-    /// Makes room for all, so that no grant pays for it.
+    /// Allocates room for all grants, so that no grant pays for it.
     pub fn reserve(&mut self) {
         self.grants.reserve_exact(MOST);
     }
@@ -51,7 +51,7 @@ impl Grantees {
         self.note(token, NOBODY);
     }
 
-    /// The connection that was last granted a lock under that token.
+    /// The connection that was last granted a lock under this token.
     #[must_use]
     pub fn client(&self, token: Token) -> Option<u64> {
         let (_, client) = self.grants.get(self.find(token)?)?;
@@ -63,7 +63,7 @@ impl Grantees {
         self.grants.clear();
     }
 
-    /// An older grant went to another connection, or was claimed.
+    /// An older grant passed to another connection, or was claimed.
     #[cold]
     fn change(&mut self, token: Token, client: u64) {
         let grant = self.find(token).and_then(|at| self.grants.get_mut(at));
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(grantees.client(token(6)), None);
         grantees.note(token(6), 4);
         grantees.note(token(7), 5);
-        // This one was granted too long ago, or elsewhere.
+        // This grant is too old, or was granted elsewhere.
         grantees.note(token(4), 9);
         let found: Vec<_> = (4..8).map(|number| grantees.client(token(number))).collect();
         assert_eq!(found, [None, Some(1), Some(4), Some(5)]);

@@ -1,6 +1,6 @@
-//! The names of keys, borrowed.
+//! Borrowed key names.
 
-/// A key of the server.
+/// A key on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName<'n> {
     /// Its database.
@@ -9,7 +9,7 @@ pub struct KeyName<'n> {
 }
 
 impl<'n> KeyName<'n> {
-    /// A name that no key has, for when the engine does not need the name.
+    /// A name that no key has, for use when the engine does not need the name.
     pub const NOBODYS: Self = Self { db: -1, name: &[] };
 
     #[must_use]
@@ -17,7 +17,7 @@ impl<'n> KeyName<'n> {
         Self { db, name }
     }
 
-    /// As a list with one key.
+    /// The key as a list of one.
     #[must_use]
     pub const fn alone(&self) -> KeyNames<'_> {
         KeyNames { db: self.db, names: std::slice::from_ref(&self.name) }

@@ -7,7 +7,7 @@ use super::outstanding::{EndedSessions, LostGrants};
 use super::sessions::Sessions;
 use super::unclaimed::Claims;
 
-/// What one reign has left.
+/// What one reign left behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reign {
     pub(super) sessions: Sessions,
@@ -36,12 +36,12 @@ impl Reign {
     }
 }
 
-/// What all reigns have left.
+/// What all reigns left behind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers(Vec<Reign>);
 
 impl Leftovers {
-    /// They are to be dropped.
+    /// Adds a reign's leftovers, to be dropped.
     pub(super) fn add(&mut self, reign: Reign) {
         self.0.extend(Some(reign).filter(|reign| !reign.is_empty()));
     }
@@ -64,7 +64,7 @@ impl Leftovers {
 
 #[cfg(test)]
 impl Leftovers {
-    /// The number of keys of unclaimed grants.
+    /// The number of keys with unclaimed grants.
     pub(super) fn unclaimed_keys(&self) -> usize {
         self.0.iter().map(|reign| reign.claims.keys()).sum()
     }
@@ -73,7 +73,7 @@ impl Leftovers {
         self.0.iter().map(|reign| reign.lost.len()).sum()
     }
 
-    /// The number of parts of bindings: those of connections and those of locks, and grants that have ended.
+    /// The number of remaining parts of bindings, of connections and of locks, plus grants that have ended.
     pub(super) fn bindings(&self) -> usize {
         self.0.iter().map(|reign| reign.sessions.parts().saturating_add(reign.ended.len())).sum()
     }

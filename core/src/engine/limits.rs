@@ -1,4 +1,4 @@
-//! The operator's limits of what waits.
+//! The operator's limits on waiting.
 
 use super::clock::Clock;
 use super::queue::MostPlaces;
@@ -7,25 +7,25 @@ use crate::lock::time::{Micros, MonotonicMicros};
 /// The operator's settings for the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many clients may wait blocked.
+    /// How many blocked clients may wait.
     pub waiters: usize,
-    /// How many keys attempts may wait for without a connection.
+    /// For how many keys attempts may wait without a connection.
     pub queued: usize,
     /// How long such an attempt has to claim a grant.
     pub claim: Micros,
-    /// How long the place of a waiter that left is reserved.
+    /// How long a place is reserved for a waiter that left.
     pub place: Micros,
-    /// How long the server sleeps at most between two ticks.
+    /// The longest time that the server sleeps between two ticks.
     pub tick: Micros,
 }
 
 impl Limits {
-    /// Until when a place that is reserved now is kept; `None` if the setting is 0.
+    /// Until when a place reserved now is kept; `None` if the setting is 0.
     pub(super) fn reserved_until(self, clock: impl Clock) -> Option<MonotonicMicros> {
         (self.place > Micros(0)).then(|| clock.monotonic().after(self.place))
     }
 
-    /// The limits of all reserved places together.
+    /// The limits on all reserved places together.
     pub(super) const fn most_places(self) -> MostPlaces {
         /// Bytes of their names.
         const BYTES: usize = 64 << 20;

@@ -1,10 +1,10 @@
-//! What the module remembers besides the keys, and what it decides on each event.
+//! What the module remembers outside the keys, and what it decides on each event.
 //!
-//! The folder [`events`] has what happens, one `impl Engine` per event. Beside it are the parts, independent of each
+//! The folder [`events`] contains one `impl Engine` per event. Beside it are the parts, which are independent of each
 //! other; only the events touch more than one of them.
 //!
 //! Nothing here writes a key or calls a server. A decision changes nothing but tokens: the caller writes it to the key
-//! and reports that to the engine with [`Engine::commit`], and only then does the engine change.
+//! and reports the write with [`Engine::commit`], and only then does the engine change.
 //!
 //! A grant, and a waiter that gets the lock when it is released:
 //!

@@ -1,17 +1,17 @@
-//! The keys of one attempt: nearly always one, or several in one piece of memory.
+//! The keys of one attempt: nearly always just one; several share one piece of memory.
 
 use rustc_hash::FxHashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// The names of several keys. They take their bytes and eight more for each.
+/// The names of several keys, with eight bytes of overhead for each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Names {
     bytes: Box<[u8]>,
-    /// Where in `bytes` each of them ends.
+    /// Where each name ends in `bytes`.
     ends: Box<[u32]>,
-    /// A hash of each, so that most names are distinguished without comparing their bytes.
+    /// A hash of each name, so that most names are distinguished without comparing their bytes.
     marks: Box<[Mark]>,
 }
 
@@ -23,14 +23,14 @@ impl Mark {
     /// The smallest.
     pub(super) const FIRST: Self = Self(0);
 
-    /// The same for a table, which places names by the lowest and the highest bits.
+    /// The hash for a table, which places names by the lowest and highest bits.
     pub(super) fn spread(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// Computes marks with a secret key, so that nobody can choose names with equal marks. Hashing a long name costs more
-/// than anything else that is done with it, so a mark is kept with its name.
+/// Computes marks with a secret key, so that nobody can choose names with equal marks. Hashing is the most expensive
+/// thing done with a long name, so a mark is kept with its name.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(RandomState);
 
@@ -47,7 +47,7 @@ impl Marks {
 pub struct Wanted<'a> {
     names: &'a [&'a [u8]],
     marks: FxHashSet<Mark>,
-    /// In order, with the index of the name.
+    /// Sorted, each with the index of its name.
     numbers: Vec<(Mark, usize)>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Wanted<'a> {
         Self { names, marks: numbers.iter().map(|(mark, _)| *mark).collect(), numbers }
     }
 
-    /// The indexes of the wanted names that are among `names`.
+    /// The indexes of the wanted names found in `names`.
     pub fn among<'b>(&'b self, names: &'b Names) -> impl Iterator<Item = usize> + 'b {
         let likely = names.marks.iter().enumerate().filter(|(_, mark)| self.marks.contains(mark));
         likely.filter_map(|(at, mark)| {
@@ -114,7 +114,7 @@ impl Names {
         self.bytes.get(range)
     }
 
-    /// The mark of the name with that index.
+    /// The mark of the name with this index.
     pub(super) fn mark(&self, at: usize) -> Option<Mark> {
         self.marks.get(at).copied()
     }
@@ -149,7 +149,7 @@ impl Keys {
         }
     }
 
-    /// Whether there is none, which never happens.
+    /// Whether there are no names, which never happens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

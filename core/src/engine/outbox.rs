@@ -1,4 +1,4 @@
-//! Answers to clients that waited, until they are sent. Each event-loop iteration sends a bounded number, so that
+//! Holds answers to clients that waited until they are sent. Each event-loop iteration sends a bounded number, so that
 //! answering thousands of clients does not delay others.
 
 #[cfg(feature = "model")]
@@ -19,7 +19,7 @@ pub use canonical::AnswerForm;
 pub struct Grant {
     pub granted: Granted,
     pub shape: ReplyShape,
-    /// Database of the keys.
+    /// The keys' database.
     pub db: i32,
     pub keys: Keys,
     /// The attempt.
@@ -39,7 +39,7 @@ pub enum News {
     TimedOut,
     /// LOCK.CANCEL ended it.
     Cancelled,
-    /// The server, or a newer command with its ID, ended its wait.
+    /// The server, or a newer command with the same ID, ended its wait.
     Unblocked,
 }
 
@@ -51,14 +51,14 @@ pub struct Notice {
     pub news: News,
     /// The attempt.
     pub id: Id,
-    /// The keys; the message names the first of them.
+    /// The keys; the message names the first.
     pub keys: Keys,
     /// The unclaimed grant that is announced with it.
     pub claim: Option<Ticket>,
 }
 
 impl Notice {
-    /// The message: `<what> <id> <key>`. The rest of it is the name of the key.
+    /// The message: `<what> <id> <key>`. Everything after the ID is the key's name.
     #[must_use]
     pub fn message(&self) -> Vec<u8> {
         let news = match self.news {
@@ -78,13 +78,13 @@ impl Notice {
 pub enum Answer {
     /// It got its lock or locks.
     Granted(Grant),
-    /// It did not: nil, in the shape that a grant would have.
+    /// It did not: nil, in the shape of a grant.
     NotGranted(ReplyShape),
     /// Its wait was ended.
     Failed(Error),
 }
 
-/// An answer on its way, and whether the client was still there to receive it.
+/// An answer on its way to a client, and whether the client was still there to receive it.
 #[derive(Clone, Debug)]
 pub struct Letter {
     /// Its content.
@@ -94,7 +94,7 @@ pub struct Letter {
 }
 
 impl Answer {
-    /// What its reply costs of a budget: with DETAILS it describes each key.
+    /// What its reply costs from a budget: with DETAILS it describes each key.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -104,7 +104,7 @@ impl Answer {
     }
 }
 
-/// Answers and messages that were not sent yet. Messages wait for the end of a transaction or a script, answers do not.
+/// Unsent answers and messages. Messages wait for the end of a transaction or a script, answers do not.
 #[derive(Clone, Debug)]
 pub struct Outbox<H> {
     /// Each with the handle of its client.
@@ -157,7 +157,7 @@ impl<H> Outbox<H> {
 /// The capacity that an empty outbox keeps.
 const FEW: usize = 64;
 
-/// Removes the oldest entry, and frees the memory of a long queue with its last one.
+/// Removes the oldest entry, and frees a long queue's memory when it becomes empty.
 #[inline]
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let oldest = queue.pop_front()?;

@@ -1,5 +1,4 @@
-//! Unfinished grants: those whose reply is on its way, those whose reply will never arrive, and those whose connection
-//! has ended.
+//! Unfinished grants, whose reply is on its way, whose reply will never arrive, or whose connection has ended.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -21,15 +20,15 @@ pub use canonical::{EndedForm, OutstandingForm};
 /// A grant that nobody received.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// Database of the key.
+    /// The keys' database.
     pub db: i32,
-    /// The keys of the attempt.
+    /// The attempt's keys.
     pub keys: Keys,
     /// The index of this key among them.
     pub at: usize,
     /// The grant.
     pub token: Token,
-    /// The rest of its value: the grant passes on only while the key still holds all of it.
+    /// The rest of its value: the grant passes on only if the key still holds exactly this value.
     pub written: Written,
     /// The predecessor, if the lock had expired: the next holder has to learn about it.
     pub succeeds: Option<Before>,
@@ -54,21 +53,21 @@ impl Lost {
     }
 }
 
-/// Grants on their way, and lost ones.
+/// Grants on their way, and lost grants.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Grants whose reply has not left the server yet. They pass on if it does not arrive, unless the attempt learned
-    /// of its grant in another way.
+    /// Grants whose reply has not left the server yet. They pass on if the reply does not arrive, unless the attempt
+    /// learned of its grant in another way.
     on_their_way: FxHashSet<Token>,
     /// Grants that nobody received: they pass on.
     lost: LostGrants,
 }
 
-/// Lost grants, in the order in which they were lost.
+/// Lost grants, in the order of loss.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LostGrants {
     all: BTreeMap<u64, Lost>,
-    /// The same, sorted by their tokens and the marks of their keys.
+    /// The same grants, sorted by tokens and key marks.
     grants: BTreeSet<(Token, Mark, u64)>,
     last: u64,
 }
@@ -89,7 +88,7 @@ impl LostGrants {
         Some(lost)
     }
 
-    /// Most tokens belong to other grants: the mark of the name is computed only for the token of a lost one.
+    /// Most tokens belong to other grants: the name's mark is computed only for a lost grant's token.
     fn find(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(u64, Mark)> {
         let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
         if *first != token {
@@ -112,7 +111,7 @@ impl LostGrants {
         self.all.is_empty()
     }
 
-    /// Drops them as far as the budget goes. Returns whether none is left.
+    /// Drops grants as far as the budget allows. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() && self.take_first().is_some() {
             budget.spend(1);
@@ -132,7 +131,7 @@ impl Outstanding {
         self.on_their_way.remove(&token)
     }
 
-    /// The attempt of a grant got its token again: the grant is neither on its way nor lost.
+    /// A grant's attempt got its token again: the grant is neither on its way nor lost.
     pub fn reported_again(&mut self, key: KeyName<'_>, token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
         while let Some((number, mark)) = self.lost.find(key, token, marks) {
@@ -151,7 +150,7 @@ impl Outstanding {
         self.lost.take_first()
     }
 
-    /// The lost grant of a key with that token.
+    /// The lost grant of a key with this token.
     #[must_use]
     #[inline]
     pub fn lost_of(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<&Lost> {
@@ -164,7 +163,7 @@ impl Outstanding {
         self.lost.len()
     }
 
-    /// Takes the lost grants out so that they can be dropped: their keys stay as they are until the leases end.
+    /// Takes out the lost grants so that they can be dropped: their keys stay unchanged until the leases end.
     pub(super) fn forget_lost(&mut self) -> LostGrants {
         std::mem::take(&mut self.lost)
     }
@@ -178,11 +177,11 @@ impl Outstanding {
     }
 }
 
-/// Grants whose connection has ended, each with the time of that end, until the end is written to their keys.
+/// Grants whose connection has ended, each with the time of disconnection, until the end is written to their keys.
 #[derive(Clone, Debug, Default)]
 pub struct EndedSessions {
     grants: BTreeMap<(LockKey, Token), UnixMicros>,
-    /// The grant that was taken last.
+    /// The last grant taken.
     last: Option<(LockKey, Token)>,
 }
 
@@ -192,7 +191,7 @@ impl EndedSessions {
         self.grants.insert(grant, at);
     }
 
-    /// Takes the grants in rotation: one that is put back comes up again after the others.
+    /// Takes the grants in rotation: a grant that is put back comes up again after the others.
     pub fn take(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
         let behind = self.last.take().map(|last| (Bound::Excluded(last), Bound::Unbounded));
         let next = behind.and_then(|behind| self.grants.range(behind).next());
@@ -201,13 +200,13 @@ impl EndedSessions {
         self.grants.remove_entry(&next?)
     }
 
-    /// Whether the connection of a grant has ended, and the end is not written to the key yet.
+    /// Whether a grant's connection has ended, and its end is not written to the key yet.
     #[must_use]
     pub fn has(&self, key: KeyName<'_>, token: Token) -> bool {
         !self.grants.is_empty() && self.grants.contains_key(&((key.db, key.name.into()), token))
     }
 
-    /// A grant was extended after its connection had ended: that end no longer counts.
+    /// A grant was extended after its connection ended: the disconnection no longer counts.
     pub fn renewed(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
             self.grants.remove(&((key.db, key.name.into()), token));

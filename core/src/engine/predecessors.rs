@@ -1,4 +1,4 @@
-//! The predecessors of recent grants, so that an attempt that is sent again gets the same predecessor.
+//! The predecessors of recent grants, so that a resent attempt gets the same predecessor.
 //!
 //! A grant is identified by its token and its key: MACQUIRE has one token for several keys, each with its own
 //! predecessor or none.
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// How long a predecessor is remembered: clients send again within that time.
+/// How long a predecessor is remembered: clients resend within this time.
 const AGE: Micros = Micros(60_000_000);
 /// How many predecessors are remembered.
 const MOST: usize = 1_000;
@@ -23,7 +23,7 @@ const MOST: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct Predecessors {
     grants: FxHashMap<Token, BTreeMap<Rc<[u8]>, Before>>,
-    /// The same, oldest first, each with the time until which it is remembered.
+    /// The same predecessors, oldest first, each with the time until which it is remembered.
     order: VecDeque<(MonotonicMicros, Token, Rc<[u8]>)>,
 }
 
@@ -43,7 +43,7 @@ impl Predecessors {
         self.grants.get(&token)?.get(name)
     }
 
-    /// Forgets those whose time is over, as far as the budget goes.
+    /// Forgets expired entries, as far as the budget goes.
     pub(super) fn forget_piece(&mut self, now: MonotonicMicros, budget: &mut Budget) {
         while budget.has_left() {
             let Some((_, _, name)) = self.order.front().filter(|(until, ..)| *until <= now) else { break };
@@ -97,7 +97,7 @@ mod tests {
         let mut predecessors = Predecessors::default();
         predecessors.remember(b"a", token(20), before(1), NOW);
         predecessors.remember(b"c", token(20), before(3), NOW);
-        // Tokens of a key whose earlier ones were ahead of the clock do not come in order.
+        // Tokens are out of order if a key's earlier tokens were ahead of the clock.
         predecessors.remember(b"a", token(10), before(5), NOW);
         for (name, grant, expected) in
             [(b"a", 20, Some(1)), (b"b", 20, None), (b"c", 20, Some(3)), (b"a", 10, Some(5)), (b"c", 10, None)]

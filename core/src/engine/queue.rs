@@ -7,13 +7,13 @@
 //!
 //! A waiter for several locks is **parked** in the queue of one key that it cannot have: one that is held, or for which
 //! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know about
-//! it, as a SAT solver watches one literal of a clause. When that key comes free, the waiter is tried: it is granted
+//! it, as a SAT solver watches one literal of a clause. When that key becomes free, the waiter is tried: it is granted
 //! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the queue is
 //! ready: then the key is kept until the queue has been served, in the same event-loop iteration. The rejected design
 //! put it in the queue of each of its keys: 200 waiters for the same 100 keys kept an idle server busy, and each
 //! wake-up of any key had to inspect all of them.
 //!
-//! Queues whose locks come free together are served in the order of their first tickets.
+//! Queues whose locks become free together are served in the order of their first tickets.
 //!
 //! A hand-off touches the head of one queue, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
 //! caller needs to answer a waiter; the queue never inspects it.
@@ -168,9 +168,9 @@ pub struct Queues<H> {
     placed: MostPlaces,
     /// When waits and places end.
     ends: BTreeSet<Deadline>,
-    /// When locks with waiters come free by themselves.
+    /// When locks with waiters become free by themselves.
     dues: BTreeSet<(UnixMicros, QueueId)>,
-    /// The queues whose lock may have come free, each with its first ticket to be served.
+    /// The queues whose lock may have become free, each with its first ticket to be served.
     ready: BTreeSet<(Ticket, QueueId)>,
     /// Queues to continue with in the next event-loop iteration.
     later: BTreeSet<QueueId>,

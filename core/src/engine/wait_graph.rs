@@ -1,8 +1,8 @@
-//! The graph of waits: whether a client that begins to wait would wait for itself.
+//! The graph that shows whether a client that begins to wait would wait for itself.
 //!
-//! A client can go on if it waits for nothing, or if every key that it waits for can come free: if enough of its
-//! holders can go on and finish. Holders without a session always can: their lease ends. The clients that are left when
-//! nobody else can go on are deadlocked.
+//! A client can go on if it waits for nothing, or if every key it waits for can become free, that is, if enough of the
+//! key's holders can go on and finish. Holders without a session always can, because their leases end. When no further
+//! client can go on, the remaining clients are deadlocked.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 struct Lock {
     /// The clients whose sessions hold it, one entry for each grant.
     holders: Vec<u64>,
-    /// The clients that wait for it, and how many of those grants have to end for each.
+    /// The clients that wait for it, each with the number of these grants that have to end for it.
     needs: Vec<(u64, u64)>,
 }
 
@@ -19,7 +19,7 @@ struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNumber(usize);
 
-/// The waits of clients for locks, as far as the caller can reach them.
+/// The clients' waits for locks that can be reached from the caller.
 #[derive(Debug, Default)]
 pub struct Graph {
     locks: Vec<Lock>,
@@ -28,7 +28,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Adds a lock that these clients hold by their sessions, one entry for each grant.
+    /// Adds a lock that these clients hold through their sessions, one entry for each grant.
     pub fn add_lock(&mut self, holders: Vec<u64>) -> LockNumber {
         self.locks.push(Lock { holders, needs: Vec::new() });
         LockNumber(self.locks.len().saturating_sub(1))
@@ -43,15 +43,15 @@ impl Graph {
         }
     }
 
-    /// Whether the wait of `caller`, already in the graph, closes a cycle.
+    /// Whether `caller`'s wait, already in the graph, closes a cycle.
     #[must_use]
     pub fn closes_cycle(&mut self, caller: u64) -> bool {
         let is_held = |lock: &Lock| lock.holders.contains(&caller);
         self.locks.iter().any(is_held) && !self.can_go_on(caller, false) && self.can_go_on(caller, true)
     }
 
-    /// Whether a client can go on; `ends`: assuming that the locks that it holds end anyway. Visits each lock, holder
-    /// and wait once.
+    /// Whether a client can go on; `ends`: assuming that its own locks end anyway. Visits each lock, holder and wait
+    /// once.
     fn can_go_on(&mut self, caller: u64, ends: bool) -> bool {
         let mut held: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         for (at, lock) in self.locks.iter_mut().enumerate() {
@@ -61,7 +61,7 @@ impl Graph {
             }
         }
         let mut waits = self.waits.clone();
-        // For each lock: how many of its grants have ended, and how many of its waits that satisfies.
+        // For each lock: how many of its grants have ended, and how many of its waits that number satisfies.
         let mut state = vec![(0_u64, 0_usize); self.locks.len()];
         let free = |client: &u64| !waits.contains_key(client) || (ends && *client == caller);
         let mut ending: Vec<u64> = held.keys().copied().filter(free).collect();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn each_of_many_holders_is_inspected_once() {
-        // All share one lock and wait for another that others share: each holder is named once.
+        // All clients share one lock and wait for another that others share: each holder is named once.
         const CLIENTS: u64 = 20_000;
         let mut graph = Graph::default();
         let (first, second) =
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// A naive simulation: a client that can go on ends all that it holds and leaves, until none can.
+        /// A naive simulation: clients that can go on release everything and leave, until no client can go on.
         #[test]
         fn the_search_agrees_with_a_naive_simulation(
             needs in prop::collection::vec(prop::collection::vec((prop::collection::vec(0..5_u64, 1..4), 1..4_u64), 0..3), 5),

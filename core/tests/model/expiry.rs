@@ -1,4 +1,4 @@
-//! Keys with values of others, and native expiry: their waiters are served when the key comes free.
+//! Keys with values of others, and native expiry: their waiters are served when the key becomes free.
 
 use crate::asks::{alone, ask, count, granted, hold, node, place, settle, wait, START};
 use crate::fake::{Content, Node, Stored};

@@ -63,7 +63,7 @@ pub struct Settings {
     pub limits: Limits,
     pub edges: usize,
     pub grace: Option<grace::Settings>,
-    /// All keys that come free are reported.
+    /// All keys that become free are reported.
     pub reports_keys: bool,
     pub mutant: Mutant,
 }

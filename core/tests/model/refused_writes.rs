@@ -21,7 +21,7 @@ fn allow(node: &Node) {
 #[test]
 fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     let node = node();
-    // A lock that comes free, one whose grant is lost, one that ends with its connection: each refused, and beside it
+    // A lock that becomes free, one whose grant is lost, one that ends with its connection: each refused, and beside it
     // one that is not.
     for name in [b"a", b"b"] {
         hold(&node, 1, name, &alone(5, 0));
@@ -96,7 +96,7 @@ fn a_waiter_for_several_locks_gets_none_if_one_cannot_be_written() {
 
 #[test]
 fn waiters_for_a_key_whose_slot_is_lost_get_an_error() {
-    // When its lock comes free, when a grant passes on; and for one of several keys.
+    // When its lock becomes free, when a grant passes on; and for one of several keys.
     let node = node();
     hold(&node, 1, b"a", &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 99));

@@ -89,7 +89,7 @@ impl Keys for ServerEdge<'_> {
     }
 
     fn subscribe_to_keys(&mut self) {
-        // Where generic events do harm, keys that come free are found by checking.
+        // Where generic events do harm, keys that become free are found by checking.
         let generic = if self.module.facts.has_safe_key_events() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
         let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);

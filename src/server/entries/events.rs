@@ -1,4 +1,4 @@
-//! The events of the server: keys that come free, databases that are flushed or swapped, its role, its configuration,
+//! The events of the server: keys that become free, databases that are flushed or swapped, its role, its configuration,
 //! and the passing of time.
 
 use crate::driver::Writer;

@@ -35,7 +35,7 @@ pub trait Command {
     /// Runs it: parses the arguments after its name, calls the driver, and replies through the context.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then.
+    /// The error for the caller; nothing has changed.
     fn run(context: &Context, entry: &mut Entry<'_>, args: Args<'_>) -> Result<(), Error>;
 }
 

@@ -22,7 +22,7 @@ pub struct Wanted<'a> {
 }
 
 impl<H> Engine<H> {
-    /// Whether it is the caller's turn or others wait ahead of it.
+    /// Whether it is the caller's turn or others are ahead of it in the queue.
     fn turn(&self, key: KeyName<'_>, lock: State<'_>, wanted: &Wanted<'_>) -> Turn {
         if wanted.may_grant.is_err() {
             return Turn::Barred;
@@ -63,8 +63,8 @@ impl<H> Engine<H> {
         admit::recover(lock, wanted.request, turn, wanted.terms, &mut self.tokens, wanted.now)
     }
 
-    /// LOCK.MACQUIRE: the decisions for all of the keys; otherwise the index of the first key for which somebody waits
-    /// ahead of the caller, if there is one.
+    /// LOCK.MACQUIRE: the decisions for all of the keys; otherwise the index of the first key for which somebody is
+    /// ahead of the caller, if any.
     ///
     /// # Errors
     /// As [`admit::acquire_all`].

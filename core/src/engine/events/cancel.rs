@@ -13,7 +13,7 @@ use crate::lock::token::Token;
 use std::rc::Rc;
 
 impl<H> Engine<H> {
-    /// The grant of a key that an attempt has not claimed: its ticket, its token, and what was written with it.
+    /// An attempt's unclaimed grant of a key: its ticket, its token, and what was written with it.
     #[must_use]
     pub fn unclaimed_by(&self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Token, Written)> {
         let Own { same, others } = self.own_claims(key.alone(), Some(id));
@@ -22,10 +22,10 @@ impl<H> Engine<H> {
         Some((ticket, token, Written { until, id: None, owner: None }))
     }
 
-    /// LOCK.CANCEL, once what it ends in the key is written: takes an attempt out of the queue, with a grant that it
-    /// has not claimed, and bars late copies of its commands for a while. Returns whether it waited or had a place, and
-    /// what passes on. When memory is nearly full, an unknown attempt is not barred: the server cannot evict what that
-    /// takes, and would evict keys instead.
+    /// LOCK.CANCEL, once the grant it ends in the key is written: takes an attempt and its unclaimed grant out of the
+    /// queue, and bars late copies of its commands for a while. Returns whether the attempt was waiting or had a place,
+    /// and what passes on. When memory is nearly full, an unknown attempt is not barred: the server cannot evict that
+    /// entry, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,
@@ -51,8 +51,8 @@ impl<H> Engine<H> {
         (was_there, given_up)
     }
 
-    /// LOCK.CANCEL CHANNEL: the same for all attempts of a channel in the queue of a key. If there are many, the rest
-    /// follows soon, and gets nothing until then. Returns their number, and what passes on.
+    /// LOCK.CANCEL CHANNEL: cancels all of a channel's attempts in a key's queue. If there are many, the rest are
+    /// removed soon, and get nothing until then. Returns their number, and what passes on.
     pub fn cancel_channel(
         &mut self,
         key: KeyName<'_>,

@@ -1,4 +1,4 @@
-//! An attempt claims its grant. What becomes of a grant that nobody claims is in `unclaimed`.
+//! An attempt claims its grant. For grants that nobody claims, see `unclaimed`.
 
 use super::commit::Caller;
 use crate::engine::counters::Counter;
@@ -21,13 +21,13 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The grant of a key with that token, if it is still unclaimed.
+    /// The grant of a key with this token, if it is still unclaimed.
     #[must_use]
     pub fn unclaimed(&self, key: KeyName<'_>, token: Token) -> Option<&Claim> {
         self.claims.of_grant(key, token, self.queues.marks()).map(|(_, claim, _)| claim)
     }
 
-    /// Whether a grant of a key waits to be claimed, or is about to pass on because it was not: nobody holds the lock
+    /// Whether a grant of a key is unclaimed, or is about to pass on because it was not claimed: nobody holds the lock
     /// through it.
     #[must_use]
     pub fn is_unclaimed(&self, key: KeyName<'_>, token: Token) -> bool {
@@ -36,8 +36,8 @@ impl<H> Engine<H> {
         self.claims.of_grant(key, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
     }
 
-    /// Whether an expired lock's grant can still be claimed: the server stalled, or its clock was set.
-    /// It is kept until the sockets have been read.
+    /// Whether an expired lock's grant can still be claimed: the server stalled, or its clock was set. The grant is
+    /// kept until the sockets have been read.
     #[must_use]
     #[inline]
     pub fn awaits_claim(&self, key: KeyName<'_>, lock: State<'_>) -> bool {
@@ -50,7 +50,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt has claimed its grant, which now ends at `until`. Returns it and the attempt's waiting time.
+    /// An attempt has claimed its grant, which now ends at `until`. Returns the grant and how long the attempt waited.
     pub fn claimed(
         &mut self,
         ticket: Ticket,
@@ -79,8 +79,8 @@ impl<H> Engine<H> {
         self.claims.refused(ticket);
     }
 
-    /// The predecessor of an unclaimed grant: the next holder of the key has to learn about it. The lock
-    /// is read only if the result depends on it.
+    /// An unclaimed grant's predecessor, which the key's next holder has to learn about. The lock is read only if the
+    /// result depends on it.
     #[must_use]
     pub fn unclaimed_before<'l>(
         &self,
@@ -90,7 +90,7 @@ impl<H> Engine<H> {
     ) -> Option<Before> {
         match self.claims.of_grant(key, token, self.queues.marks()) {
             Some((_, claim, at)) => claim.granted.before(at).cloned(),
-            // It may pass on in a moment, unless somebody has extended it.
+            // The grant may be about to pass on, unless somebody has extended it.
             None => self.given_up(key, lock, token)?.succeeds.clone(),
         }
     }

@@ -48,7 +48,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A value of ours was written: updates when the lock comes free by itself, for its waiters, and its binding to a
+    /// A value of ours was written: updates when the lock becomes free by itself, for the queue, and its binding to a
     /// connection.
     fn written(&mut self, key: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());
@@ -57,14 +57,14 @@ impl<H> Engine<H> {
             return;
         }
         self.ended.renewed(key, token);
-        // A set that replaces a single holder has no other.
+        // A set that replaces a single holder has no other holders.
         let has_others = is_among && before != Shape::One;
         self.sessions.written(key, token, until, has_others);
         if let Some(queue) = self.queues.awaited_queue(key) {
             self.queues.seen(queue);
             self.queues.set_refused(queue, false);
             if is_among {
-                // With several holders it may come free earlier or later; the next check of it shows when.
+                // With several holders the lock may become free earlier or later; the next check shows when.
                 self.queues.set_due_by(queue, until);
                 self.queues.set_held_among(queue, UnixMicros(token.get()), until);
                 self.queues.set_last_end_after(queue, until);
@@ -87,8 +87,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt got its lock or locks without waiting: they end with its connection or with none, it leaves the
-    /// queue, and its earlier grant that seemed lost is not.
+    /// An attempt got its lock or locks without waiting. They end with its connection, or with none; it leaves the
+    /// queue; its earlier grant, if it seemed lost, is not lost.
     pub fn granted_to_caller(&mut self, keys: KeyNames<'_>, caller: Caller, granted: &mut Granted, clock: impl Clock) {
         let token = granted.token;
         if caller.session.is_none() {
@@ -122,8 +122,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A waiter got its lock or locks: it leaves the queue and is answered. One without a connection is `notified`, and
-    /// has to claim them. Returns how long it waited.
+    /// A waiter got its lock or locks: it leaves the queue and is answered. A waiter without a connection was
+    /// `notified`, and has to claim its grant. Returns how long it waited.
     pub fn granted_to_waiter(
         &mut self,
         ticket: Ticket,
@@ -191,7 +191,7 @@ impl<H> Engine<H> {
     }
 
     /// An attempt with an ID got a lock, for the first time or again: its predecessor is remembered for a while, and
-    /// reported again when the attempt is sent again. `lock` is the index of the lock in the grant.
+    /// reported again when the attempt is resent. `lock` is the index of the lock in the grant.
     fn remember_or_recall(&mut self, name: &[u8], lock: usize, granted: &mut Granted, clock: impl Clock) {
         let now = clock.monotonic();
         if let Some(before) = granted.before(lock) {

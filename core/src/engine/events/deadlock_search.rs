@@ -1,11 +1,11 @@
-//! Whether a client that begins to wait would wait for itself: the search that builds the graph of
-//! [`crate::engine::wait_graph`].
+//! The search that builds the graph of [`crate::engine::wait_graph`] to find out whether a client that begins to wait
+//! would wait for itself.
 //!
-//! An edge is a client that waits for a lock, or a lock that a client holds by its session. The search inspects a
-//! bounded number of them, because the server does nothing else meanwhile. For the same reason other work counts as
-//! edges too, each kind by the time that it takes: see `Edges`. It has two passes. The first reads no key: it takes
-//! the bindings of the sessions as true and asks whether the waits lead back to the caller. Mostly they do not. If they
-//! do, the second pass asks for one lock after another, and keeps no borrow in between.
+//! An edge is a client that waits for a lock, or a lock that a client holds through its session. The search inspects a
+//! bounded number of edges, because the server does nothing else meanwhile. For the same reason other work counts as
+//! edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it takes
+//! the sessions' bindings as true and asks whether the waits lead back to the caller. Usually they do not. If they do,
+//! the second pass asks for one lock after another, and keeps no borrow in between.
 
 use crate::engine::counters::Counter;
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
@@ -25,9 +25,9 @@ use std::rc::Rc;
 struct Held {
     number: LockNumber,
     holders: u64,
-    /// How many other holders there are, whose grants end by themselves.
+    /// The number of other holders, whose grants end by themselves.
     others: u64,
-    /// A plain holder has it, whose grant has to end however many holders a caller allows.
+    /// A plain holder has it; its grant has to end however many holders a caller allows.
     is_alone: bool,
     /// How many holders the waiters ahead allow; not needed for a caller that wants the lock alone, which allows the
     /// fewest.
@@ -39,15 +39,15 @@ struct Held {
 pub struct Search {
     own: u64,
     graph: Graph,
-    /// The locks already inspected, by the address at which the sessions keep the name.
+    /// The locks already inspected, by the address of the sessions' copy of the name.
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
     edges: Edges,
-    /// The lock that was read last had more holders than there were edges left.
+    /// The last lock read had more holders than there were edges left.
     is_spent: bool,
     /// Waits for locks that sessions hold, to be added to the graph.
     needs: VecDeque<Need>,
-    /// The bindings of the lock that was asked for last.
+    /// The bindings of the last lock asked for.
     bound: Vec<(Token, u64)>,
 }
 
@@ -79,7 +79,7 @@ pub enum Step {
     Done(bool),
 }
 
-/// The clients that were reached; each is followed once.
+/// The clients reached so far; each is followed once.
 #[derive(Debug)]
 struct Reached {
     seen: FxHashSet<u64>,
@@ -109,14 +109,14 @@ impl Reached {
 }
 
 /// How many edges may still be inspected. Edges stand for time: inspecting 10,000 of them takes less than 3 ms,
-/// whatever they are made of.
+/// whatever work they stand for.
 #[derive(Clone, Copy, Debug)]
 struct Edges(usize);
 
 impl Edges {
     /// Opening a key takes as long as this many edges.
     const OPENED: usize = 5;
-    /// So does each holder that is read from the key, and not from memory.
+    /// Each holder that is read from the key, not from memory, counts as this many edges.
     const READ: usize = 2;
     /// Names are hashed and compared: this many bytes count as one edge.
     const BYTES: usize = 128;
@@ -136,11 +136,12 @@ impl Edges {
 struct TooMuch;
 
 impl<H> Engine<H> {
-    /// Starts a search: would `own`, if it waited for these keys, wait for itself? It would if sessions that hold the
-    /// keys wait for keys whose sessions wait in turn ... and one of those is `own`. `None` if that is impossible.
+    /// Starts a search: would `own` wait for itself if it waited for these keys? It would if sessions that hold the
+    /// keys wait for keys whose sessions wait in turn ... and one of these sessions is `own`. `None` if that is
+    /// impossible.
     ///
-    /// Waiters ahead of a client add no edges: they wait for the same holders. They count by how many holders they
-    /// allow. A search that meets more than `most` edges answers no, which is counted.
+    /// Waiters ahead of a client add no edges: they wait for the same holders. They only matter through the number of
+    /// holders they allow. A search that meets more than `most` edges answers no, and a counter records that.
     pub fn search(&mut self, own: u64, keys: KeyNames<'_>, request: &Request<'_>, most: usize) -> Option<Search> {
         // A cycle leads back to a lock that the caller holds with its session.
         if !self.sessions.holds(own) {
@@ -151,7 +152,7 @@ impl<H> Engine<H> {
         let begun = self.leads_back(own, keys, &mut edges).and_then(|leads_back| {
             for key in keys.iter().filter(|_| leads_back) {
                 edges.inspect_named(key.name)?;
-                // The waiters ahead matter only to a caller that would share the lock, and such a caller wants no other
+                // The waiters ahead matter only to a caller that would share the lock, and such a caller wants just one
                 // lock.
                 let id = request.id.filter(|_| request.share != Share::Alone);
                 let ticket = id.and_then(|id| self.queues.ticket(key, id));
@@ -186,8 +187,8 @@ impl<H> Engine<H> {
         })
     }
 
-    /// Whether the sessions that seem to hold these keys wait for keys whose sessions wait in turn ..., and the caller
-    /// is one of them.
+    /// Whether the sessions that seem to hold these keys wait for keys whose sessions wait in turn ... and one of these
+    /// sessions is the caller's.
     fn leads_back(&self, own: u64, keys: KeyNames<'_>, edges: &mut Edges) -> Result<bool, TooMuch> {
         let mut clients = Reached::from(own);
         let mut holders_of = |clients: &mut Reached, key: KeyName<'_>| {
@@ -217,7 +218,7 @@ impl<H> Engine<H> {
     }
 }
 
-/// A wait of a client for a lock; `None` if no session holds the lock, since it would come free by itself.
+/// A client's wait for a lock; `None` if no session holds the lock, since it then becomes free by itself.
 fn need(sessions: &Sessions, client: u64, key: KeyName<'_>, ticket: Option<Ticket>, share: Share) -> Option<Need> {
     sessions.name(key).map(|name| Need { client, db: key.db, name: Rc::clone(name), ticket, share })
 }
@@ -253,7 +254,7 @@ impl Search {
         }
     }
 
-    /// Takes the state of the lock that was asked for; `None` if it cannot be read. `read` is how many holders were
+    /// Takes the state of the lock that was asked for; `None` if it cannot be read. `read` is the number of holders
     /// read from its key.
     pub fn seen(&mut self, lock: Option<State<'_>>, read: usize) {
         let Some(need) = self.needs.front() else { return };
@@ -262,7 +263,7 @@ impl Search {
             self.is_spent = self.edges.inspect(read.saturating_mul(Edges::READ).saturating_add(others)).is_err();
         }
         let held = lock.and_then(|lock| {
-            // A binding counts only while the key agrees with it.
+            // A binding counts only if the key agrees with it.
             let holds = |(token, _): &(Token, u64)| held::release(lock, *token) == Release::InTime;
             let holders: Vec<u64> = self.bound.iter().filter(|bound| holds(bound)).map(|(_, client)| *client).collect();
             if holders.is_empty() {
@@ -296,7 +297,7 @@ impl Search {
                 held.narrows.as_ref().map_or(1, |narrows| narrows.before(need.ticket, share))
             }
         };
-        // All but most - 1 have to end; those that end by themselves are counted first.
+        // All but most - 1 have to end; the holders that end by themselves are counted first.
         let live = held.holders.saturating_add(held.others);
         let ends = live.saturating_add(1).saturating_sub(most).saturating_sub(held.others);
         if ends > 0 {

@@ -1,4 +1,4 @@
-//! Whether a grant reached the client that waited for it. One that did not is passed on.
+//! Whether a grant reached the client that waited for it. If it did not, it is passed on.
 
 use crate::engine::counters::Counter;
 use crate::engine::grant::{Granted, Written};
@@ -15,7 +15,7 @@ impl<H> Engine<H> {
     }
 
     /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back, unless the
-    /// attempt has asked again in the meantime and got its grant then.
+    /// attempt has since asked again and got its grant.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, owner, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {
@@ -39,8 +39,8 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// A grant of several locks failed after the first of them were written: they are given back soon. Given back at
-    /// once, they would be granted again at once, and the server would do nothing else.
+    /// A grant of several locks failed after the first of them were written: these are given back soon. If they were
+    /// given back at once, they would be granted again at once, and the server would do nothing else.
     pub fn give_back(
         &mut self,
         ticket: Ticket,

@@ -1,4 +1,4 @@
-//! The server stops serving keys: it became a replica, or a slot left it. Everything that ends with it leaves soon, in
+//! The server stops serving keys: it became a replica, or a slot left it. All that ends as a result is removed soon, in
 //! pieces.
 
 use crate::engine::budget::Budget;

@@ -1,4 +1,4 @@
-//! A connection ends, and with it the wait of its client and the locks of its session.
+//! A connection ends, and with it its client's wait and its session's locks.
 
 use crate::engine::budget::Budget;
 use crate::engine::queue::{Gone, Handle, MostPlaces, ReplyShape};
@@ -6,8 +6,8 @@ use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
-    /// A client that waited is gone, or the server answered it. Returns how to reach it and the shape of the reply that
-    /// it would have got; `None` if it did not wait.
+    /// A waiting client has disconnected, or the server answered it. Returns its handle and the shape of its reply;
+    /// `None` if it was not waiting.
     pub fn left(&mut self, client: u64, limits: Limits, clock: impl Clock) -> Option<(H, ReplyShape)> {
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
         let mut dissolving = self.dissolving.iter_mut();
@@ -22,8 +22,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and the grants
-    /// that they have not claimed.
+    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and their
+    /// unclaimed grants.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         self.sessions.end(client, at);
         self.queues.end_session(client);

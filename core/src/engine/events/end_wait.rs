@@ -23,14 +23,14 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A wait ended without a reply: it has failed, unless its place is reserved.
+    /// A wait ended without a reply: it failed, unless its place is reserved.
     pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
         if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
             self.waits.has_ended(gone.waiter.since);
         }
     }
 
-    /// Ends the waits that a newer command with their ID replaced.
+    /// Ends the waits that a newer command with the same ID replaced.
     pub(super) fn replaced(&mut self, earlier: impl IntoIterator<Item = Gone<H>>) {
         for gone in earlier {
             self.end(gone, End::Failed(Error::Replaced));
@@ -40,7 +40,7 @@ impl<H> Engine<H> {
     /// Answers a waiter that left the queue: its wait has ended without the lock.
     pub(super) fn end(&mut self, gone: Gone<H>, end: End) {
         let Gone { waiter, keys, is_kept } = gone;
-        // One that was replaced goes on in the newer command.
+        // A replaced wait goes on in the newer command.
         if !is_kept && !matches!(end, End::Failed(Error::Replaced)) {
             self.waits.has_ended(waiter.since);
         }

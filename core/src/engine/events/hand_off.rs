@@ -1,6 +1,6 @@
-//! The hand-off: who gets a lock that has come free.
+//! The hand-off: who gets a lock that has become free.
 //!
-//! [`Engine::next_holder`] decides, whether a holder has just given the lock back or the timer finds it free. The
+//! [`Engine::next_holder`] decides, both when a holder has just released the lock and when the timer finds it free. The
 //! driver writes the decision (`driver/hand_off.rs`), and the engine commits it ([`Engine::granted_to_waiter`]).
 
 use super::notify::Notified;
@@ -16,12 +16,12 @@ use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// The settings, the time and the waiters by which the next holder is chosen.
+/// The settings, the time and the waiters that determine the next holder.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// The settings for leases.
     pub terms: Terms,
-    /// Those of safety across failover; `None` if it is off.
+    /// The settings for safety across failover; `None` if it is off.
     pub grace: Option<grace::Settings>,
     /// The waiters that can be served.
     pub of: Of,
@@ -37,13 +37,13 @@ pub struct Conditions {
 pub enum Next {
     /// This waiter gets it.
     Grant(Successor),
-    /// This one could have it, and has to be notified first.
+    /// This attempt could have it, and has to be notified first.
     Notify(Ticket),
-    /// This one wants other locks too, and could have this one.
+    /// This waiter wants other locks too, and could have this one.
     Try(Ticket),
-    /// This one may not have a lease that long: its wait ends.
+    /// This waiter may not have a lease this long: its wait ends.
     TooLong(Ticket, Error),
-    /// Nobody gets it now: the first waiter asks for this share.
+    /// Nobody gets it now; the first waiter asks for this share.
     Nobody(Share),
 }
 
@@ -59,8 +59,8 @@ pub struct Successor {
 }
 
 impl<H> Engine<H> {
-    /// Decides who gets the lock of a queue, and changes nothing but tokens. `lock` is what is left of it once the
-    /// grant that ends with the hand-off is gone; `notified` is the attempt that was notified after the last decision.
+    /// Decides who gets a queue's lock, and changes nothing but tokens. `lock` is the lock without the grant that ends
+    /// with the hand-off; `notified` is the attempt that was notified after the last decision.
     pub fn next_holder(
         &mut self,
         queue: QueueId,
@@ -89,15 +89,15 @@ impl<H> Engine<H> {
                 return Next::Nobody(request.share);
             }
         }
-        // An ID that already holds the lock learns about that when it asks, not while it waits.
+        // An ID that already holds the lock learns this when it asks, not while it waits.
         let may_have_it = lock.is_nobodys() || matches!(lock, State::Several(_));
         let turn = if may_have_it { Turn::Now } else { Turn::Behind };
         let decision = match (lock, ends) {
             (State::Free, Some(token)) => admit::pass_on(token, &request, terms, tokens, now),
             _ => admit::acquire(lock, &request, turn, terms, tokens, now),
         };
-        // With nothing to write for the next holder, the end of the grant would not be written either. The timer serves
-        // it.
+        // If there is nothing to write for the next holder, the end of the grant would not be written either. The timer
+        // serves that holder.
         let is_usable = |decision: &Acquire<'_>| may_have_it && !(is_hand_off && matches!(decision, Acquire::Keep(_)));
         match decision.ok().filter(is_usable).and_then(|decision| Decision::to_grant(&decision)) {
             Some((decision, granted)) => Next::Grant(Successor { ticket, decision, granted, notified }),
@@ -105,8 +105,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Notes what the key of a queue shows. Returns whether its lock can be granted: not while it counts as held
-    /// because the key was evicted, or while its last grant can still be claimed.
+    /// Notes what a queue's key shows. Returns whether its lock can be granted: not while it counts as held because the
+    /// key was evicted, or while its last grant can still be claimed.
     pub fn note_lock(&mut self, queue: QueueId, lock: State<'_>, now: UnixMicros) -> bool {
         let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
         let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
@@ -119,7 +119,7 @@ impl<H> Engine<H> {
         queues.set_last_end(queue, lock.last_end());
         queues.set_held(queue, lock.held_since());
         if awaits_claim {
-            // It passes on when its claim has ended.
+            // The lock passes on when the claim has ended.
             queues.set_due(queue, None);
             return false;
         }
@@ -138,34 +138,34 @@ impl<H> Engine<H> {
         self.queues.awaited_queue(key)
     }
 
-    /// The lock of a queue was released, and nobody holds it.
+    /// A queue's lock was released, and nobody holds it.
     pub fn came_free(&mut self, queue: QueueId) {
         self.queues.set_held(queue, None);
     }
 
-    /// The lock of a queue may have come free: the queue is served soon.
+    /// A queue's lock may have become free: the queue is served soon.
     pub fn set_ready(&mut self, queue: QueueId) {
         self.queues.set_ready(queue);
     }
 
-    /// The same for the queue of a key.
+    /// Like [`Self::set_ready`], for a key's queue.
     pub fn set_key_ready(&mut self, key: KeyName<'_>) {
         if let Some(queue) = self.awaited_queue(key) {
             self.queues.set_ready(queue);
         }
     }
 
-    /// Others in a queue may be able to have its lock too. They are served after earlier waiters of other queues.
+    /// Others in a queue may be able to have its lock too. They are served after earlier waiters in other queues.
     pub fn go_on(&mut self, queue: QueueId) {
         self.queues.go_on(queue);
     }
 
-    /// Sets when the lock of a queue comes free by itself, if that is known.
+    /// Sets when a queue's lock becomes free by itself, if that is known.
     pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
         self.queues.set_due(queue, due);
     }
 
-    /// The queue is served again at that time, or earlier.
+    /// The queue is served again at this time or earlier.
     pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
         self.queues.set_due_by(queue, at);
     }

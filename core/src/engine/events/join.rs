@@ -14,16 +14,16 @@ use crate::lock::time::{Micros, UnixMicros};
 pub struct Blocked {
     /// The index of the key.
     pub at: usize,
-    /// When its lock comes free for the caller by itself, as far as is known.
+    /// When its lock becomes free for the caller by itself, if known.
     pub due: Option<UnixMicros>,
     /// When its last holder expires.
     pub last_end: Option<UnixMicros>,
-    /// Since when it is held, if that is known.
+    /// Since when it has been held, if known.
     pub held_since: Option<UnixMicros>,
 }
 
-/// When a refused lock comes free by itself, as far as its key shows: when its holders end, or when its key expires.
-/// Others can make the key expire earlier.
+/// When a refused lock becomes free by itself, judging by its key: when its holders end or the key expires. Others can
+/// make the key expire earlier.
 pub fn due(
     lock: State<'_>,
     share: Share,
@@ -32,13 +32,13 @@ pub fn due(
 ) -> Option<UnixMicros> {
     let ends = match lock {
         State::Foreign => None,
-        // It is already free, but others wait ahead.
+        // It is already free, but others are ahead in the queue.
         lock => Some(lock.free_at(share).unwrap_or(now)),
     };
     ends.into_iter().chain(gone_at(expires_in_ms(), now)).min()
 }
 
-/// When a key that expires in `expires_in_ms` is gone.
+/// When a key is gone that expires in `expires_in_ms`.
 #[must_use]
 pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros> {
     // A key expires once the clock is past its expiry: one millisecond later.
@@ -46,7 +46,7 @@ pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros
 }
 
 impl<H> Engine<H> {
-    /// Whether a caller may begin to wait, blocked or notified on a channel: there is room, or it already waits and
+    /// Whether a caller may begin to wait, blocked or notified on a channel: there is room, or it already waits and so
     /// adds no waiter.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<H> Engine<H> {
         if let Some(queue) = joined.queue {
             self.queues.set_last_end(queue, blocked.last_end);
             self.queues.set_held(queue, blocked.held_since);
-            // Others in the queue may allow more holders, so it may come free for them earlier.
+            // Others in the queue may allow more holders, so the lock may become free for them earlier.
             if let Some(due) = blocked.due {
                 self.queues.set_due_by(queue, due);
             }
@@ -87,17 +87,17 @@ impl<H> Engine<H> {
         self.replaced(joined.earlier);
     }
 
-    /// Reserves a place for a while, for an attempt that was refused and does not wait.
+    /// Reserves a place for a while for an attempt that was refused and does not wait.
     pub fn reserve(&mut self, keys: KeyNames<'_>, id: Id, limits: Limits, clock: impl Clock) {
         let earlier = match limits.reserved_until(clock) {
             Some(until) => self.queues.keep_place(keys, id, until, limits.most_places()),
-            // The newer command takes over the place of an earlier one and gives it up at once.
+            // The newer command takes over an earlier command's place and gives it up at once.
             None => self.queues.forget_all(keys, id),
         };
         self.replaced(earlier);
     }
 
-    /// Whether late copies of an attempt are refused, because it was cancelled a moment ago.
+    /// Whether late copies of an attempt are refused because it was cancelled recently.
     #[must_use]
     pub fn is_barred(&self, keys: KeyNames<'_>, id: Option<Id>) -> bool {
         let is_cancelled = |key, id| self.claims.is_cancelled(key, id, self.queues.marks());

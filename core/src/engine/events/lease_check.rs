@@ -1,4 +1,4 @@
-//! Ends waits for leases that the grace does not cover, after it was set or shortened while clients waited.
+//! Ends waits for leases that the grace does not cover, after the grace was set or shortened while clients waited.
 
 use crate::engine::budget::Budget;
 use crate::engine::gate::Sweep;
@@ -8,8 +8,8 @@ use crate::lock::error::Error;
 use crate::lock::grace;
 
 impl<H> Engine<H> {
-    /// Ends waits at the head of a queue for leases that the grace does not cover, because it was set after they began.
-    /// Returns whether the budget was enough for all of them: if not, the head must not get the lock.
+    /// Ends waits at the head of a queue for leases that the grace does not cover, because the grace was set after they
+    /// began. Returns whether the budget was enough for all of them: if not, the head must not get the lock.
     pub fn end_leases_beyond_grace(&mut self, queue: QueueId, grace: &grace::Settings, budget: &mut Budget) -> bool {
         while let Some(Err(error)) = self.queues.head(queue).map(|head| grace.check(head.lease)) {
             if !budget.has_left() {

@@ -1,6 +1,5 @@
-//! Waiters that leave in pieces, because there can be many: all waiters of a server that became a replica, of a queue
-//! whose slot moved away, of a channel that was cancelled, of a connection that ended. So do the locks of such a
-//! connection.
+//! Waiters that leave in pieces, because there can be many: all waiters of a server that became a replica, a queue
+//! whose slot moved away, a cancelled channel or an ended connection. The locks of such a connection end in pieces too.
 
 use super::end_wait::End;
 use crate::engine::budget::Budget;
@@ -15,7 +14,7 @@ impl<H> Engine<H> {
         self.events = Budget::EVENTS;
     }
 
-    /// Removes waiters that are no longer served, and what is left of an earlier reign, as far as the budget goes.
+    /// Removes waiters that are no longer served, and the rest of an earlier reign, as far as the budget goes.
     pub fn leave_unserved(&mut self, budget: &mut Budget) {
         budget.part(|part| self.leftovers.drop_piece(part));
         budget.part(|part| while part.has_left() && self.leave_one_unserved(part) {});
@@ -43,7 +42,7 @@ impl<H> Engine<H> {
     }
 
     /// Removes attempts that were cancelled with their channel, or whose connection has ended, as far as the budget
-    /// goes. The locks of such a connection are noted, to be ended soon.
+    /// goes. Notes the locks of such a connection, which end soon.
     pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         budget.part(|part| {
             while part.has_left() {
@@ -68,7 +67,7 @@ impl<H> Engine<H> {
         });
     }
 
-    /// Removes an attempt if it has ended. Returns whether it had.
+    /// Removes an attempt if it has ended. Returns whether it has.
     pub fn leave_if_ended(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> bool {
         let ended = self.queues.ended(ticket);
         if let Some(how) = ended {

@@ -1,5 +1,4 @@
-//! Many attempts leave in pieces, each of which spends no more keys than the budget of an iteration, and what one grant
-//! has.
+//! Many attempts leave in pieces. Each piece spends at most the keys in an iteration's budget plus those of one grant.
 
 use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
@@ -11,11 +10,11 @@ use crate::lock::terms::Terms;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::rc::Rc;
 
-/// The keys of each attempt.
+/// The number of keys of each attempt.
 const KEYS: usize = 1_024;
-/// How many attempts.
+/// The number of attempts.
 const ATTEMPTS: usize = 12;
-/// More than a piece may cost: a part, and the last grant.
+/// More than a piece may cost: a part plus the last grant.
 const PIECE: usize = Budget::PART + KEYS;
 
 const LIMITS: Limits = Limits {
@@ -43,7 +42,7 @@ fn names(attempt: usize) -> Vec<Vec<u8>> {
     (0..KEYS).map(|key| format!("{attempt}-{key}").into_bytes()).collect()
 }
 
-/// They wait to be notified on a channel, at most until the connection 1 ends.
+/// All attempts wait to be notified on a channel, at most until connection 1 ends.
 fn waiting(engine: &mut Engine<u64>) {
     for attempt in 0..ATTEMPTS {
         let channel = Rc::new(Channel { name: b"c"[..].into(), is_sharded: false });
@@ -64,7 +63,7 @@ fn waiting(engine: &mut Engine<u64>) {
     }
 }
 
-/// They are granted their keys, and have not claimed them.
+/// All attempts are granted their keys, and have not claimed them.
 fn unclaimed(engine: &mut Engine<u64>) {
     waiting(engine);
     let tickets: Vec<Ticket> = engine.queues.tickets().collect();
@@ -81,8 +80,8 @@ fn unclaimed(engine: &mut Engine<u64>) {
     assert_eq!((engine.claims.len(), engine.queues.waiters()), (ATTEMPTS, 0));
 }
 
-/// Calls `work` with the budget of an iteration until nothing is `left`. Each piece takes no more keys than it may, and
-/// all together take more than one.
+/// Calls `work` with an iteration's budget until nothing is `left`. No piece may spend too many keys, and there must be
+/// more than one piece.
 fn in_pieces(
     engine: &mut Engine<u64>,
     left: impl Fn(&Engine<u64>) -> usize,

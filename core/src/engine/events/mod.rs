@@ -1,5 +1,5 @@
-//! What happens to the locks of a server: an `impl Engine` for each kind of event, and for steps that
-//! several of them share.
+//! Everything that happens to a server's locks: an `impl Engine` for each kind of event, and for steps that several
+//! events share.
 
 pub(crate) mod acquire;
 pub(crate) mod cancel;

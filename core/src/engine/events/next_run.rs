@@ -3,17 +3,17 @@
 use crate::engine::Engine;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// When the module has to run next, on both clocks; with neither, never.
+/// When the module has to run next, on both clocks; never if neither is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wake {
     /// The end of a wait or of a reserved place, or pending work: [`Wake::AT_ONCE`] if it can be done now.
     pub end: Option<MonotonicMicros>,
-    /// When a lock with waiters comes free by itself.
+    /// When a lock with waiters becomes free by itself.
     pub due: Option<UnixMicros>,
 }
 
 impl Wake {
-    /// The time of work that can be done now.
+    /// The due time of work that can be done now.
     pub const AT_ONCE: MonotonicMicros = MonotonicMicros(0);
 
     /// Whether there is nothing to wake up for.

@@ -1,5 +1,5 @@
-//! An attempt that waits without a connection could have its lock: it is notified on its channel, if that seems to have
-//! a subscriber.
+//! An attempt that waits without a connection could have its lock: it is notified on its channel if the channel seems
+//! to have a subscriber.
 
 use crate::engine::counters::Counter;
 use crate::engine::outbox::{News, Notice};
@@ -7,7 +7,7 @@ use crate::engine::queue::{Handle, Ticket};
 use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::Micros;
 
-/// An attempt that could have its lock, and whose channel has a subscriber as far as is known.
+/// An attempt that could have its lock, and whose channel seems to have a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub struct Notified {
     pub ticket: Ticket,
@@ -17,18 +17,18 @@ pub struct Notified {
     pub is_sent: bool,
 }
 
-/// The message that shows whether an attempt is still there.
+/// A message that shows whether an attempt is still there.
 #[derive(Debug)]
 pub struct Notification {
-    /// The message for it.
+    /// The message.
     pub notice: Notice,
-    /// Whether it was sent so recently that it may not be subscribed yet.
+    /// Whether the attempt was sent so recently that its client may not have subscribed yet.
     pub is_recent: bool,
 }
 
 impl<H> Engine<H> {
-    /// The message for an attempt that could have its lock; `None` if it is passed over, because its channel is skipped
-    /// or it no longer waits.
+    /// The message for an attempt that could have its lock; `None` if the attempt is passed over because its channel is
+    /// skipped or it no longer waits.
     #[must_use]
     pub fn notification(&self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<Notification> {
         let waiter = self.queues.waiter(ticket)?;

@@ -1,4 +1,4 @@
-//! A holder gives its grant back, or extends it: what is counted, and what is remembered about the grant.
+//! A holder releases or extends its grant: what is counted, and what is remembered about the grant.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -18,8 +18,8 @@ impl<H> Engine<H> {
         });
     }
 
-    /// Whether a holder whose grant has only its margin left has overrun its lease: not if nobody has claimed the
-    /// grant, and not if its session had ended.
+    /// Whether a holder with only the margin left has overrun its lease: not if nobody has claimed the grant, and not
+    /// if its session had ended.
     #[must_use]
     pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
         let has_ended = self.sessions.has_ended(key, token) || self.ended.has(key, token);
@@ -31,7 +31,7 @@ impl<H> Engine<H> {
         self.cut_short.add(grant, until, now);
     }
 
-    /// Called in each tick of the server: forgets a piece of what is remembered about grants for a while.
+    /// Called in each server tick: forgets some of the grant data that is kept for a limited time.
     pub fn forget_old(&mut self, clock: impl Clock) {
         let mut budget = Budget::of(Budget::PART);
         self.predecessors.forget_piece(clock.monotonic(), &mut budget);
@@ -44,7 +44,7 @@ impl<H> Engine<H> {
         self.cut_short.extended(key, token);
     }
 
-    /// A grant was given back: later tokens are larger.
+    /// A grant was released: later tokens are larger.
     pub fn given_back(&mut self, token: Token, now: UnixMicros) {
         self.tokens.given_back(now, token);
     }

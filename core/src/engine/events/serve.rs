@@ -1,4 +1,4 @@
-//! The work outside of commands: which lost grants, ended sessions and queues an event-loop iteration handles.
+//! The work outside commands: which lost grants, ended sessions and queues an event-loop iteration handles.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -12,13 +12,13 @@ use crate::lock::token::Token;
 /// How soon to retry a write that the server does not allow now.
 const RETRY: Micros = Micros(20_000);
 
-/// How many lost grants and ended sessions there were when an iteration began. Each is tried once per iteration, so one
-/// that the server refuses to write delays no other.
+/// How many lost grants and ended sessions there were when an iteration began. Each is tried once per iteration, so a
+/// refused write delays no other.
 #[derive(Debug)]
 pub struct Iteration {
     lost: usize,
     ended: usize,
-    /// Whether some of them are left.
+    /// Whether the server refused to write one.
     is_refused: bool,
 }
 
@@ -29,7 +29,7 @@ pub enum Task {
     PassOn(Lost),
     /// End a grant whose connection ended at this time.
     EndSession((LockKey, Token), UnixMicros),
-    /// Check a queue whose lock may have come free.
+    /// Check a queue whose lock may have become free.
     Serve(QueueId, Why),
 }
 
@@ -45,7 +45,7 @@ pub enum Why {
 impl<H> Engine<H> {
     /// A new event-loop iteration begins; `None` if there is nothing to do, or not yet.
     pub fn begin_iteration(&mut self, budget: &mut Budget, clock: impl Clock) -> Option<Iteration> {
-        // First of all: locks that stay due would fire the timer again and again.
+        // This comes first: locks that stay due would fire the timer again and again.
         budget.part(|part| self.queues.set_due_ready(clock.now(), part));
         if self.postponed.is_some_and(|at| at > clock.monotonic()) {
             return None;
@@ -62,7 +62,7 @@ impl<H> Engine<H> {
         has_work.then_some(Iteration { lost, ended, is_refused: false })
     }
 
-    /// The next task of an iteration; `None` when all is done, or the budget is spent.
+    /// The next task of an iteration; `None` when everything is done or the budget is spent.
     pub fn next_task(&mut self, iteration: &mut Iteration, budget: &mut Budget, clock: impl Clock) -> Option<Task> {
         if let Some(left) = iteration.lost.checked_sub(1) {
             iteration.lost = left;
@@ -79,7 +79,7 @@ impl<H> Engine<H> {
             budget.spend(1);
             iteration.ended = left;
             match self.ended.take() {
-                // Its reply will fail. Then it passes on, but only if its value is unchanged.
+                // Its reply will fail. Then the grant passes on, but only if its value is unchanged.
                 Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,
@@ -87,13 +87,13 @@ impl<H> Engine<H> {
         }
         let (queue, cause) = self.queues.take_ready()?;
         budget.spend(1);
-        // A lock that is due at this very moment is not a missed wake-up: its timer is about to fire.
+        // A lock that is due right now is not a missed wake-up: its timer is about to fire.
         let is_due = || self.queues.due(queue).is_some_and(|due| due <= clock.now());
         let why = if cause == Cause::Scan && !is_due() { Why::Scan } else { Why::Known };
         Some(Task::Serve(queue, why))
     }
 
-    /// The server refused to write for a task: it is retried, after the others.
+    /// The server refused a task's write: the task is retried after the others.
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => {
@@ -105,7 +105,7 @@ impl<H> Engine<H> {
             Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Serve(queue, _) => {
                 self.queues.set_refused(queue, true);
-                // Not at once: its ticket would put it first again.
+                // Not at once: the ticket at its head would put the queue first again.
                 self.queues.set_due(queue, Some(clock.now().after(RETRY)));
                 return;
             }
@@ -113,7 +113,7 @@ impl<H> Engine<H> {
         iteration.is_refused = true;
     }
 
-    /// An iteration ends: what the server refused to write is retried soon.
+    /// An iteration ends: refused writes are retried soon.
     pub fn end_iteration(&mut self, iteration: &Iteration, clock: impl Clock) {
         if iteration.is_refused {
             self.postpone_rest(clock);
@@ -149,17 +149,17 @@ impl<H> Engine<H> {
             && self.waits.are_settled()
     }
 
-    /// Takes up to `most` queues that are to be checked.
+    /// Takes up to `most` queues that have to be checked.
     pub fn take_ready(&mut self, most: usize) -> Vec<QueueId> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(queue, _)| queue).collect()
     }
 
-    /// Covers what no timer and no event reports: makes every queue ready now and then, some in each tick. If the
-    /// server does not report freed keys, all in every tick while there are few waiters.
+    /// Finds changes that no timer or event reports: makes every queue ready now and then, some in each tick. If the
+    /// server does not report freed keys, all queues become ready in every tick while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
         const FEW_WAITERS: usize = 1_000;
-        /// At ten ticks a second up to 3,000 queues are checked within a second; more take longer, because idle queues
-        /// must not keep the server busy.
+        /// At ten ticks a second, up to 3,000 queues are checked within a second; more queues take longer, because idle
+        /// queues must not keep the server busy.
         const MOST_QUEUES: usize = 300;
         let always = !are_keys_reported && self.queues.waiters() <= FEW_WAITERS;
         if always || (self.has_to_scan(now) && !self.queues.is_scanning()) {
@@ -175,7 +175,7 @@ impl<H> Engine<H> {
         now.since(self.scanned) >= EVERY
     }
 
-    /// Keys were flushed or swapped: all locks in a database, or in all databases, may have come free.
+    /// Keys were flushed or swapped: all locks in one or all databases may have become free.
     pub fn all_changed(&mut self, db: Option<i32>) {
         self.queues.set_all_ready(db);
     }
@@ -193,7 +193,7 @@ impl<H> Engine<H> {
         match how {
             KeyChange::Evicted => self.queues.evicted(queue),
             KeyChange::Gone => {
-                // The new holder, if there is one, is found when the queue is served.
+                // The new holder, if any, is found when the queue is served.
                 self.queues.set_held(queue, None);
                 self.queues.set_ready(queue);
             }

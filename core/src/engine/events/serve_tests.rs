@@ -1,4 +1,4 @@
-//! The order of the work of an iteration, and when none is left.
+//! The order of an iteration's work, and when none is left.
 
 use super::*;
 use crate::engine::grant::Written;
@@ -21,7 +21,7 @@ impl Clock for At {
     }
 }
 
-/// One who waits for a lock that comes free at 100, when all queues are scanned.
+/// A client waits for a lock that becomes free at 100, when all queues are scanned.
 fn scanned() -> Engine<u64> {
     let waiter = Waiter {
         handle: Handle::Blocked { handle: 1, client: 1 },

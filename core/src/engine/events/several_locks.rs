@@ -12,7 +12,7 @@ use crate::lock::time::{Micros, UnixMicros};
 
 impl<H> Engine<H> {
     /// A waiter for several locks: its lease, database and keys, and whether it has to be notified before it is granted
-    /// them. `None` if it no longer waits.
+    /// its locks. `None` if it no longer waits.
     #[must_use]
     pub fn parked(&self, ticket: Ticket) -> Option<(Micros, i32, Keys, bool)> {
         let waiter = self.queues.waiter(ticket)?;
@@ -20,7 +20,7 @@ impl<H> Engine<H> {
         Some((waiter.lease, db, keys, waiter.channel().is_some()))
     }
 
-    /// Parks a waiter for several locks at one that it cannot have. Returns whether it was parked there before.
+    /// Parks a waiter for several locks at a lock that it cannot have. Returns whether it was parked there before.
     pub fn park(&mut self, ticket: Ticket, blocked: Blocked) -> bool {
         let before = self.queues.queue_of_ticket(ticket);
         let Some(queue) = self.queues.park(ticket, blocked.at) else { return false };
@@ -34,7 +34,7 @@ impl<H> Engine<H> {
         before == Some(queue)
     }
 
-    /// Grants a waiter for several locks all of them, if it can have them all.
+    /// Grants a waiter for several locks all of them, if all are available.
     pub fn grant_all(
         &mut self,
         ticket: Ticket,

@@ -25,7 +25,7 @@ impl<H> Engine<H> {
         self.count_given_up(limits);
     }
 
-    /// Counts the attempts whose places were given up: their waits ended when their places were reserved.
+    /// Counts the waits of the attempts whose places were given up: they ended when the places were reserved.
     pub(super) fn count_given_up(&mut self, limits: Limits) {
         for (since, until) in self.queues.take_given_up() {
             let waited = until.since(since);

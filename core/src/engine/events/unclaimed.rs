@@ -1,5 +1,5 @@
-//! A grant that is not claimed passes on: its time is over, its connection has ended, or its attempt was cancelled or
-//! asks for something else.
+//! An unclaimed grant passes on: its time is over, its connection has ended, or its attempt was cancelled or asks for
+//! something else.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -13,15 +13,15 @@ use crate::lock::held;
 use crate::lock::state::State;
 use crate::lock::token::Token;
 
-/// A grant that can no longer be claimed, and passes on.
+/// A grant that can no longer be claimed and passes on.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
-    /// Database of its keys.
+    /// Its keys' database.
     pub db: i32,
     pub keys: Keys,
     /// The grant.
     pub token: Token,
-    /// The channel of its attempt.
+    /// Its attempt's channel.
     pub(super) channel: std::rc::Rc<Channel>,
     /// Its claim was refused.
     pub(super) was_refused: bool,
@@ -29,9 +29,9 @@ pub struct GivenUp {
 
 impl<H> Engine<H> {
     /// Passes on grants that were not claimed in time, and skips their channels, as far as the budget goes. A grant
-    /// ends only once the sockets have been read after its deadline: a claim can wait there while the server stands
-    /// still. A channel is not skipped if its claim was refused, could not be accepted for lack of memory, or had to be
-    /// sent to a server that stood still.
+    /// ends only once the sockets have been read after its deadline: a claim can wait there while the server stalls. A
+    /// channel is not skipped if its claim was refused, could not be accepted for lack of memory, or had to be sent to
+    /// a stalled server.
     pub fn end_unclaimed(&mut self, budget: &mut Budget, is_out_of_memory: bool, limits: Limits, clock: impl Clock) {
         if self.claims.is_empty() {
             return;
@@ -85,8 +85,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A newer command of its attempt asks for other keys than those of a grant. Returns what passes on now; a grant
-    /// that the budget leaves no room for does so soon.
+    /// A newer command of the attempt asks for keys other than a grant's. Returns what passes on now; a grant for which
+    /// the budget has no room passes on soon.
     pub fn replace_unclaimed(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<GivenUp> {
         if !budget.has_left() {
             self.claims.leave_soon(ticket, Leaves::Replaced);
@@ -102,7 +102,7 @@ impl<H> Engine<H> {
         Some(self.pass_claim_on(&claim))
     }
 
-    /// The attempt of a grant was cancelled. Returns what passes on.
+    /// A grant's attempt was cancelled. Returns what passes on.
     pub fn cancel_claim(&mut self, ticket: Ticket) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         let given_up = self.pass_claim_on(&claim);
@@ -110,7 +110,8 @@ impl<H> Engine<H> {
         Some(given_up)
     }
 
-    /// The same, and late copies of its commands get nothing for a while; `at`: the key on which it was cancelled.
+    /// Like [`Self::cancel_claim`], and late copies of its commands get nothing for a while; `at`: the key for which it
+    /// was cancelled.
     pub(super) fn cancel_and_bar(
         &mut self,
         ticket: Ticket,
@@ -126,7 +127,7 @@ impl<H> Engine<H> {
         Some(cancelled)
     }
 
-    /// The grant, if it is about to pass on and its value is still as it was written.
+    /// The grant, if it is about to pass on and its value is unchanged.
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key, token, self.queues.marks())?;
@@ -134,7 +135,7 @@ impl<H> Engine<H> {
     }
 
     /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until
-    /// then its claim finds that one is gone.
+    /// then its claim finds that a key is gone.
     pub(super) fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
         let claim = self.claims.of_grant(key, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));
@@ -143,8 +144,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// The attempt of a grant is notified that it is cancelled, before the next in the queue is notified of its own
-    /// grant.
+    /// A grant's attempt is notified of its cancellation before the next in the queue is notified of its own grant.
     pub fn announce_end(&mut self, ticket: Ticket) {
         let Some(claim) = self.claims.end_announced(ticket) else { return };
         let (channel, keys) = (std::rc::Rc::clone(&claim.channel), claim.keys.clone());

@@ -1,4 +1,4 @@
-//! The canonical form of an answer, for comparison, and everything that was not sent yet.
+//! The canonical form of an answer, for comparison, and all unsent answers and messages.
 
 use super::{Answer, Grant, Notice, Outbox};
 use crate::engine::grant::Granted;
@@ -10,7 +10,7 @@ use crate::lock::token::Token;
 /// The canonical form of an [`Answer`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AnswerForm {
-    /// A grant, its keys, its attempt, and its ticket if the grant comes back when it does not arrive.
+    /// A grant, its keys, its attempt, and its ticket if the grant comes back when delivery fails.
     Granted(Granted, ReplyShape, (i32, Vec<Box<[u8]>>), (Option<Id>, Option<OwnerBuf>), Option<usize>),
     /// Nil.
     NotGranted(ReplyShape),
@@ -18,7 +18,7 @@ pub enum AnswerForm {
 }
 
 impl Answer {
-    /// The ticket of a grant that comes back if it does not arrive.
+    /// The ticket of a grant that comes back if delivery fails.
     pub fn ticket(&self, is_on_its_way: impl Fn(Token) -> bool) -> Option<Ticket> {
         match self {
             Self::Granted(grant) => Some(grant.ticket).filter(|_| is_on_its_way(grant.granted.token)),

@@ -6,7 +6,7 @@ use crate::lock::record::Id;
 use crate::lock::time::MonotonicMicros;
 
 impl<H> Queues<H> {
-    /// Bars an attempt from a key until then, within the limits of `most`. Its place and its wait have ended.
+    /// Bars an attempt from a key until `until`, within the limits `most`. Its place and its wait have ended.
     pub fn bar(&mut self, key: KeyName<'_>, id: Id, until: MonotonicMicros, most: MostPlaces) {
         let keys = self.keys_named(KeyNames { db: key.db, names: &[key.name] });
         if self.ticket(key, id).is_some() || !self.has_room(&keys, most) {
@@ -32,7 +32,7 @@ impl<H> Queues<H> {
             || self.is_barred_as_parked(keys, id)
     }
 
-    /// Whether an attempt for several keys was cancelled in the queue of one of these, and has not left yet.
+    /// Whether an attempt for several keys was cancelled in the queue of one of these keys, and has not left yet.
     fn is_barred_as_parked(&self, keys: KeyNames<'_>, id: Id) -> bool {
         let attempts = self.attempts.get(&(keys.db, id));
         attempts.into_iter().flatten().any(|ticket| {

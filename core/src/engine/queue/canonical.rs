@@ -1,5 +1,5 @@
-//! The canonical form of the queues, for comparison. Tickets and queues keep their order and lose their numbers: later
-//! ones are larger, whatever they are.
+//! The canonical form of the queues, for comparison. Tickets and queues keep their order but not their numbers: only
+//! the order of the numbers matters.
 
 use super::{Body, Cause, Channel, Entry, Handle, Position, Queue, QueueId, Queues, ReplyShape, Ticket, Waiter};
 use crate::lock::record::{Id, OwnerBuf};
@@ -11,7 +11,7 @@ use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 pub struct Order<T>(Vec<T>);
 
 impl<T: Ord + Copy> Order<T> {
-    /// The order of these numbers.
+    /// Orders these numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<T>) -> Self {
         numbers.sort_unstable();
@@ -19,7 +19,7 @@ impl<T: Ord + Copy> Order<T> {
         Self(numbers)
     }
 
-    /// How many are smaller than that one.
+    /// How many are smaller than `number`.
     #[must_use]
     pub fn at(&self, number: T) -> usize {
         self.0.partition_point(|own| *own < number)
@@ -31,7 +31,7 @@ impl<T: Ord + Copy> Order<T> {
 pub struct QueuesForm<H> {
     /// In the order of their tickets.
     entries: Vec<(usize, PositionForm, BodyForm<H>)>,
-    /// In the order in which they began: it decides between queues that are ready with the same ticket.
+    /// In order of creation, which decides between queues that are ready with the same ticket.
     by_id: Vec<QueueForm>,
     attempts: Vec<((i32, Id), Vec<usize>)>,
     skipped: Vec<Channel>,
@@ -56,7 +56,7 @@ enum PositionForm {
     Parked(i32, Vec<Box<[u8]>>, Option<usize>),
 }
 
-/// The state of a queue that its entries do not show.
+/// The state of a queue beyond its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QueueForm {
     db: i32,
@@ -65,7 +65,7 @@ struct QueueForm {
     last_end: Option<UnixMicros>,
     evicted_until: Option<UnixMicros>,
     is_refused: bool,
-    /// How it is to be served; the rest of an earlier round is overwritten before it is read.
+    /// How it will be served; the rest of an earlier round is overwritten before it is read.
     ready: Option<(Option<usize>, Cause, usize)>,
 }
 
@@ -75,7 +75,7 @@ impl<H: Clone> Queues<H> {
         self.entries.keys().copied().chain(self.by_id.values().filter_map(|queue| queue.ready))
     }
 
-    /// The canonical form. It leaves out when a waiter came: that is reported on request and decides nothing.
+    /// The canonical form. It leaves out when a waiter came, which is reported on request and affects no decision.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
         let by_id = Order::of(self.by_id.keys().copied().collect());

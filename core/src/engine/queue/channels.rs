@@ -1,7 +1,7 @@
 //! The channels on which waiters without a connection are notified.
 //!
-//! A channel belongs to one process. One whose process did not claim a grant is skipped: its other attempts are
-//! passed over until one of them is sent again.
+//! A channel belongs to one process. A channel whose process did not claim a grant is skipped: its other attempts are
+//! passed over until one of them is resent.
 //!
 //! Many attempts can end at once, with their channel or their connection. They are marked at once, and leave the queue
 //! in pieces.
@@ -10,7 +10,7 @@ use super::{QueueId, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// A channel of the server.
+/// A channel on the server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
     pub name: Box<[u8]>,
@@ -22,7 +22,7 @@ pub struct Channel {
 #[derive(Clone, Debug, Default)]
 struct Group {
     tickets: BTreeSet<Ticket>,
-    /// The last ticket that was cancelled, and how many cancelled ones are left.
+    /// The last cancelled ticket, and how many cancelled attempts are left.
     cancelled: Option<(Ticket, usize)>,
 }
 
@@ -46,14 +46,14 @@ struct Session {
 pub(super) struct Channels {
     all: BTreeMap<Rc<Channel>, Attempts>,
     sessions: BTreeMap<u64, Session>,
-    /// The groups that were cancelled, and have not left yet.
+    /// The cancelled groups that have not left yet.
     cancelled: VecDeque<(Rc<Channel>, QueueId)>,
     /// The connections that have ended, whose attempts have not left yet.
     over: VecDeque<u64>,
 }
 
 impl Channels {
-    /// The stored channel that equals that one: one allocation for all of its attempts.
+    /// The stored equal of a channel: one allocation serves all of its attempts.
     pub(super) fn shared(&self, channel: Rc<Channel>) -> Rc<Channel> {
         self.all.get_key_value(&channel).map_or(channel, |(known, _)| Rc::clone(known))
     }

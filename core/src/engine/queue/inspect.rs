@@ -1,4 +1,4 @@
-//! Questions about the queues.
+//! Queries on the queues.
 
 use super::{Channel, Deadline, Keys, Mark, Names, Narrows, Position, QueueId, Queues, Ticket, Wait, Waiter, Wanted};
 use crate::engine::budget::Budget;
@@ -16,16 +16,16 @@ impl<H> Queues<H> {
         ticket.is_some_and(|entry| entry.waiter().is_some())
     }
 
-    /// The ticket of an attempt for a key.
+    /// An attempt's ticket for a key.
     #[must_use]
     pub fn ticket(&self, key: KeyName<'_>, id: Id) -> Option<Ticket> {
         let single = self.queue_of(key).and_then(|queue| queue.ids.get(&id));
         single.copied().or_else(|| self.attempt(key, id))
     }
 
-    /// The ticket of the attempt with that ID whose several keys include this one.
+    /// The ticket of the attempt with this ID whose several keys include `key`.
     fn attempt(&self, key: KeyName<'_>, id: Id) -> Option<Ticket> {
-        // Most servers never have one.
+        // Most servers never have attempts for several keys.
         if self.attempts.is_empty() {
             return None;
         }
@@ -38,7 +38,7 @@ impl<H> Queues<H> {
         attempts.iter().find(wants).copied()
     }
 
-    /// Calls back for each attempt with that ID for several keys, with those of these names that are among its keys.
+    /// Calls back for each attempt with this ID for several keys, with the given names that are among its keys.
     pub(super) fn attempts_for(
         &self,
         keys: KeyNames<'_>,
@@ -98,14 +98,14 @@ impl<H> Queues<H> {
         is_queued
     }
 
-    /// Whether an attempt with that ID waits for one of these keys.
+    /// Whether an attempt with this ID waits for one of these keys.
     #[must_use]
     pub fn is_waiting_for_any(&self, keys: KeyNames<'_>, id: Id) -> bool {
         let waits = |ticket: &Ticket| self.entries.get(ticket).is_some_and(|entry| entry.waiter().is_some());
         self.own_tickets(keys, id).iter().flatten().any(waits)
     }
 
-    /// How many clients wait for a key, and since when the first of them has waited.
+    /// How many clients wait for a key, and since when the first of them has been waiting.
     #[must_use]
     pub fn length(&self, key: KeyName<'_>) -> (usize, Option<MonotonicMicros>) {
         self.queue_of(key).map_or((0, None), |queue| (queue.waiters(), queue.since()))
@@ -120,8 +120,8 @@ impl<H> Queues<H> {
         Some(Wait { ticket, share, db, keys })
     }
 
-    /// The fewest holders that the waiters for this lock alone allow, from the head up to each ticket at which that
-    /// changes, and how many waiters were inspected. It stops once these are more than `most`.
+    /// The fewest holders allowed by the waiters for this lock alone, from the head up to each ticket at which this
+    /// number changes, and how many waiters were inspected. It stops after inspecting more than `most`.
     #[must_use]
     pub fn narrows(&self, key: KeyName<'_>, most: usize) -> (Narrows, usize) {
         let (mut steps, mut inspected): (Vec<(Ticket, u64)>, usize) = (Vec::new(), 0);
@@ -143,8 +143,8 @@ impl<H> Queues<H> {
     }
 
     /// Walks waiters in the order of their deadlines, starting after `from`, and returns the tickets for which `check`
-    /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all. An
-    /// inspection costs an eighth of a key.
+    /// finds something. It stops when the budget is spent and returns where to continue, unless it has seen all
+    /// waiters. An inspection costs an eighth of a key.
     pub fn walk<F>(
         &self,
         from: Option<Deadline>,
@@ -186,7 +186,7 @@ impl<H> Queues<H> {
         Some((head, self.keys(head)?.1))
     }
 
-    /// The first waiter in a queue, if it waits for this lock alone.
+    /// The first waiter in a queue, if it waits for the queue's lock alone.
     #[must_use]
     pub fn single_head(&self, queue: QueueId) -> Option<(Ticket, &Waiter<H>)> {
         let queue = self.by_id.get(&queue)?;
@@ -194,7 +194,7 @@ impl<H> Queues<H> {
         Some((head, self.entries.get(&head)?.waiter()?))
     }
 
-    /// Whether the server refused to write the key in whose queue that waiter is, and has not written it since.
+    /// Whether the server refused to write the key of this waiter's queue, and has not written it since.
     #[must_use]
     pub fn is_refused(&self, ticket: Ticket) -> bool {
         self.queue_of_ticket(ticket).and_then(|queue| self.by_id.get(&queue)).is_some_and(|queue| queue.is_refused)
@@ -206,7 +206,7 @@ impl<H> Queues<H> {
         self.channels.is_skipped(channel)
     }
 
-    /// The process of a channel did not claim a grant: its attempts are passed over until one of them is sent again.
+    /// The process of a channel did not claim a grant: its attempts are passed over until one of them is resent.
     pub fn skip(&mut self, channel: &Rc<Channel>) {
         self.channels.skip(channel);
     }
@@ -216,7 +216,7 @@ impl<H> Queues<H> {
         self.channels.stop_skipping(channel);
     }
 
-    /// The queue that a ticket is in; a reserved place for several keys is in none.
+    /// The queue that a ticket is in; a reserved place for several keys is not in a queue.
     #[must_use]
     pub fn queue_of_ticket(&self, ticket: Ticket) -> Option<QueueId> {
         match self.entries.get(&ticket)?.position {

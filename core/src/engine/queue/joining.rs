@@ -11,20 +11,20 @@ use crate::lock::time::MonotonicMicros;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What an ID had in the queue before a newer command of its attempt.
+/// An ID's entries in the queue before a newer command of its attempt.
 struct Taken<H> {
-    /// Its ticket, if that was for exactly the same keys.
+    /// Its ticket, if it was for exactly the same keys.
     ticket: Option<Ticket>,
     /// Its waiters, which no longer wait.
     earlier: Vec<Gone<H>>,
     /// Whether the ticket was a reserved place.
     resumed: bool,
-    /// Since when the attempt with that ticket has waited, in pieces or not.
+    /// Since when the ticket's attempt has been waiting, with or without interruptions.
     since: Option<MonotonicMicros>,
 }
 
 impl<H> Queues<H> {
-    /// A client begins to wait: with the ticket of its ID if that is for the same keys, else at the end. A waiter for
+    /// A client begins to wait: with its ID's ticket if that is for the same keys, else at the end. A waiter for
     /// several keys is parked in the queue of `names[parked_at]`.
     pub fn join(&mut self, keys: KeyNames<'_>, parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
         // Before the earlier command leaves: the last attempt of a channel takes the channel with it.

@@ -6,7 +6,7 @@ use crate::lock::record::Id;
 use crate::lock::time::UnixMicros;
 
 impl<H> Queues<H> {
-    /// Whether somebody waits ahead of the attempt `id`, or of a newcomer.
+    /// Whether somebody is ahead of the attempt `id`, or of a newcomer.
     #[must_use]
     pub fn has_ahead(&self, key: KeyName<'_>, id: Option<Id>) -> bool {
         let Some(queue) = self.queue_of(key) else { return false };
@@ -22,8 +22,8 @@ impl<H> Queues<H> {
         first.is_some_and(|first| own.is_none_or(|own| *first < own))
     }
 
-    /// Whether a waiter for several locks cannot have this one, whatever its key holds: a waiter for it alone came
-    /// earlier, or the key was evicted while it was held.
+    /// Whether a waiter for several locks cannot have this lock, whatever its key holds: a waiter for this lock alone
+    /// came earlier, or the key was evicted while the lock was held.
     #[must_use]
     pub fn is_held_up(&self, key: KeyName<'_>, ticket: Ticket, now: UnixMicros) -> bool {
         self.queue_of(key).is_some_and(|queue| {
@@ -32,7 +32,7 @@ impl<H> Queues<H> {
         })
     }
 
-    /// The first of several keys for which somebody waits ahead of the attempt `id`, or of a newcomer.
+    /// The first of several keys for which somebody is ahead of the attempt `id`, or of a newcomer.
     #[must_use]
     pub fn first_ahead(&self, keys: KeyNames<'_>, id: Option<Id>) -> Option<usize> {
         let mut own: Option<Vec<Option<Ticket>>> = None;
@@ -50,7 +50,7 @@ impl<H> Queues<H> {
 
     /// The first waiter for this lock alone, and the first parked one if the lock is kept for it.
     fn firsts(queue: &Queue) -> (Option<&Ticket>, Option<&Ticket>) {
-        // A lock that came free is kept for parked waiters too until the queue has been served.
+        // A lock that became free is kept for parked waiters too until the queue has been served.
         let is_kept = queue.ready.is_some() && queue.cause == Cause::Event;
         (queue.single.first(), queue.parked.first().filter(|_| is_kept))
     }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// Why a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Its lock may have come free, and is kept for the queue until the queue has been served.
+    /// Its lock may have become free, and is kept for the queue until the queue has been served.
     Event,
     /// A periodic check: a change of the key may have gone unreported.
     Scan,
@@ -79,7 +79,7 @@ pub(super) struct Queue {
     pub(super) places: BTreeSet<Ticket>,
     /// The IDs of `single` and `places`.
     pub(super) ids: BTreeMap<Id, Ticket>,
-    /// When the lock comes free by itself, as far as is known.
+    /// When the lock becomes free by itself, as far as is known.
     pub(super) due: Option<UnixMicros>,
     /// When the last holder that was seen expires.
     pub(super) last_end: Option<UnixMicros>,
@@ -89,7 +89,7 @@ pub(super) struct Queue {
     pub(super) ready: Option<Ticket>,
     /// Why it is to be served.
     pub(super) cause: Cause,
-    /// How many of the parked waiters were tried since the lock may have come free.
+    /// How many of the parked waiters were tried since the lock may have become free.
     pub(super) tried: usize,
     /// The server refused to write its key, and has not written it since.
     pub(super) is_refused: bool,

@@ -1,10 +1,10 @@
-//! When locks with waiters come free, and who is next then.
+//! When locks with waiters become free, and who is next then.
 
 use super::{Cause, QueueId, Queues, Ticket, Waiter};
 use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// How many parked waiters are tried when a key comes free. Then the waiters behind them are served, and the rest are
+/// How many parked waiters are tried when a key becomes free. Then the waiters behind them are served, and the rest are
 /// tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
@@ -30,7 +30,7 @@ pub enum Candidate<'a, H> {
 }
 
 impl<H> Queues<H> {
-    /// Sets when the lock of a queue comes free by itself; `None`: unknown.
+    /// Sets when the lock of a queue becomes free by itself; `None`: unknown.
     pub fn set_due(&mut self, id: QueueId, due: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.due == due || queue.is_lost || !queue.is_waited_for() {
@@ -45,13 +45,13 @@ impl<H> Queues<H> {
         queue.due = due;
     }
 
-    /// When the lock of a queue comes free by itself, as far as is known.
+    /// When the lock of a queue becomes free by itself, as far as is known.
     #[must_use]
     pub fn due(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.due
     }
 
-    /// Notes that the lock of a queue may come free by itself as early as `due`.
+    /// Notes that the lock of a queue may become free by itself as early as `due`.
     pub fn set_due_by(&mut self, id: QueueId, due: UnixMicros) {
         let known = self.by_id.get(&id).and_then(|queue| queue.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
@@ -98,7 +98,7 @@ impl<H> Queues<H> {
         self.by_id.get(&id)?.evicted_until
     }
 
-    /// The lock of a queue may have come free: the queue is to be served.
+    /// The lock of a queue may have become free: the queue is to be served.
     pub fn set_ready(&mut self, id: QueueId) {
         let Some(head) = self.by_id.get(&id).and_then(|queue| queue.head()) else { return };
         self.set_ready_from(id, Some(head));
@@ -177,7 +177,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of a database, or of all databases, may have come free. Many queues become ready in pieces.
+    /// All locks of a database, or of all databases, may have become free. Many queues become ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -265,7 +265,7 @@ impl<H> Queues<H> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// When the next lock with waiters comes free by itself.
+    /// When the next lock with waiters becomes free by itself.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMicros> {
         self.dues.first().map(|(due, _)| *due)

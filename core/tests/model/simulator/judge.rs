@@ -252,7 +252,7 @@ impl Court {
         self.put_off = 0;
     }
 
-    /// Checks that a command was rightly refused: `keys` are what they were before it. A lock that has just come free
+    /// Checks that a command was rightly refused: `keys` are what they were before it. A lock that has just become free
     /// belongs to the waiters in its queue, for several locks too, until a timer that fires at once has tried them;
     /// where nothing could be granted until now, until that is tried again.
     pub fn refused(

@@ -121,7 +121,7 @@ impl<T> ByName<T> {
         all.map(|named| (named.db, &named.name, &named.it))
     }
 
-    /// Drops names as far as the budget goes; `cost` is a value's cost besides its name. Returns whether none is left.
+    /// Drops names until the budget is spent; `cost` is a value's cost besides its name. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget, cost: impl Fn(&T) -> usize) -> bool {
         while budget.has_left() && self.len > 0 {
             let table = self.others.last_mut().unwrap_or(&mut self.first);

@@ -56,7 +56,7 @@ impl CutShort {
         }
     }
 
-    /// Forgets the grants whose time is over at `now`, as far as the budget goes.
+    /// Forgets the grants whose time is over at `now`, until the budget is spent.
     pub(super) fn forget_piece(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() && self.forget_if_over(now) {
             budget.spend(1);
@@ -84,7 +84,7 @@ impl CutShort {
         self.order.is_empty()
     }
 
-    /// Forgets grants as far as the budget goes. Returns whether none is left.
+    /// Forgets grants until the budget is spent. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() && self.forget_first() {
             budget.spend(1);

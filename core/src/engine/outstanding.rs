@@ -111,7 +111,7 @@ impl LostGrants {
         self.all.is_empty()
     }
 
-    /// Drops grants as far as the budget allows. Returns whether none is left.
+    /// Drops grants until the budget is spent. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() && self.take_first().is_some() {
             budget.spend(1);
@@ -225,7 +225,7 @@ impl EndedSessions {
         self.grants.is_empty()
     }
 
-    /// Drops grants as far as the budget goes. Returns whether none is left.
+    /// Drops grants until the budget is spent. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() {
             let Some((((_, name), _), _)) = self.grants.pop_first() else { break };

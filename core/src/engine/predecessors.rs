@@ -43,7 +43,7 @@ impl Predecessors {
         self.grants.get(&token)?.get(name)
     }
 
-    /// Forgets expired entries, as far as the budget goes.
+    /// Forgets expired entries, until the budget is spent.
     pub(super) fn forget_piece(&mut self, now: MonotonicMicros, budget: &mut Budget) {
         while budget.has_left() {
             let Some((_, _, name)) = self.order.front().filter(|(until, ..)| *until <= now) else { break };

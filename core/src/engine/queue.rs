@@ -1,22 +1,22 @@
 //! The queues of all locks: first come, first served.
 //!
 //! Every waiter and every reserved place has a ticket; tickets grow. Invariants, checked by the tests:
-//! - a client waits for one lock, or for several at once, and leaves exactly once;
+//! - a client waits for one lock or for several at once, and leaves exactly once;
 //! - an ID has at most one ticket for a key, as a waiter or as a reserved place, and keeps it;
 //! - a queue exists only while it has a waiter or a place, and has a due time only while it has a waiter.
 //!
-//! A waiter for several locks is **parked** in the queue of one key that it cannot have: one that is held, or for which
-//! a waiter for that key alone came earlier. It cannot be granted while that lasts, so no other key needs to know about
-//! it, as a SAT solver watches one literal of a clause. When that key becomes free, the waiter is tried: it is granted
-//! all of its keys, or moves to another one that it cannot have. It holds up nobody behind it except while the queue is
-//! ready: then the key is kept until the queue has been served, in the same event-loop iteration. The rejected design
-//! put it in the queue of each of its keys: 200 waiters for the same 100 keys kept an idle server busy, and each
-//! wake-up of any key had to inspect all of them.
+//! A waiter for several locks is **parked** in the queue of one key that it cannot have: the key is held, or a waiter
+//! for that key alone came earlier. The waiter cannot be served while that lasts, so no other key needs to know about
+//! it, just as a SAT solver watches one literal of a clause. When the key becomes free, the waiter is tried: it is
+//! granted all of its keys, or moves to another key that it cannot have. It holds up nobody behind it except while the
+//! queue is ready: the key is then kept until the queue has been served, in the same event-loop iteration. The rejected
+//! design put the waiter in the queues of all of its keys: 200 waiters for the same 100 keys kept an idle server busy,
+//! and each wake-up of any key had to inspect all of them.
 //!
-//! Queues whose locks become free together are served in the order of their first tickets.
+//! Queues whose locks become free together are served in order of their first tickets.
 //!
 //! A hand-off touches the head of one queue, whatever its length: O(log n) in map steps, no scan. `H` is whatever the
-//! caller needs to answer a waiter; the queue never inspects it.
+//! caller needs to answer a waiter; the queues never inspect it.
 //!
 //! ```
 //! use redis_lock_core::engine::queue::{Cause, Handle, Queues, ReplyShape, Waiter};
@@ -105,16 +105,16 @@ impl Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(u64);
 
-/// How many attempts with one ID may queue for several keys each. IDs are random, so only a mistake or an attack has
-/// more than one.
+/// How many attempts with the same ID may queue for several keys each. IDs are random, so only a mistake or an attack
+/// uses an ID more than once.
 const MOST_OF_AN_ID: usize = 64;
 
-/// The limits of all reserved places together.
+/// The limits on all reserved places together.
 #[derive(Clone, Copy, Debug)]
 pub struct MostPlaces {
     /// A place for several keys counts once for each.
     pub keys: usize,
-    /// Bytes of their names. Places for the same key share its name, and each counts it.
+    /// Bytes of their names. Places for the same key share its name, but each counts it.
     pub bytes: usize,
 }
 
@@ -128,8 +128,8 @@ impl MostPlaces {
     }
 }
 
-/// How much a blocked client counts towards their limit, by the bytes of the names of its keys: one, and one more for
-/// each 16 kB. The server keeps the names a second time, and some 38 kB for a blocked client whatever it waits for.
+/// How much a blocked client counts towards the limit, by the total size of its key names: one, plus one for each 16
+/// kB. The server keeps a second copy of the names, and some 38 kB for a blocked client whatever it waits for.
 #[must_use]
 pub const fn load(bytes: usize) -> usize {
     const EACH: usize = 16 << 10;
@@ -143,21 +143,21 @@ pub type Deadline = (MonotonicMicros, Ticket);
 #[derive(Clone, Debug)]
 pub struct Queues<H> {
     index: ByName<QueueId>,
-    /// The queue that was found last: one command asks for the same queue several times, and hashing a name costs more
-    /// than comparing two.
+    /// The last queue found: one command asks for the same queue several times, and hashing a name costs more than
+    /// comparing two.
     found: Cell<QueueId>,
-    /// Trees where there can be a million: a hash map of that size stops the server while it grows.
+    /// Trees where there can be a million entries: a hash map of that size stops the server while it grows.
     by_id: BTreeMap<QueueId, Box<Queue>>,
     entries: BTreeMap<Ticket, Box<Entry<H>>>,
     /// The waiters that the server keeps blocked.
     clients: FxHashMap<u64, Ticket>,
-    /// The others, by their channels.
+    /// The other waiters, by channel.
     channels: Channels,
-    /// What the blocked ones count together: see [`load`].
+    /// How much all blocked clients count together: see [`load`].
     load: usize,
     /// How many waiters are notified on a channel.
     notifiable: usize,
-    /// How many keys they wait for.
+    /// How many keys these wait for.
     queued: usize,
     /// How many attempts are barred.
     barred: usize,
@@ -170,21 +170,21 @@ pub struct Queues<H> {
     ends: BTreeSet<Deadline>,
     /// When locks with waiters become free by themselves.
     dues: BTreeSet<(UnixMicros, QueueId)>,
-    /// The queues whose lock may have become free, each with its first ticket to be served.
+    /// The queues whose locks may have become free, each with its first ticket to be served.
     ready: BTreeSet<(Ticket, QueueId)>,
     /// Queues to continue with in the next event-loop iteration.
     later: BTreeSet<QueueId>,
     /// The queues of keys that are no longer served here.
     lost: BTreeSet<QueueId>,
-    /// Databases that were flushed or swapped, or all of them: the queues from there on are still to be made ready.
+    /// Databases that were flushed or swapped, or all of them, each with the first queue that is not yet ready.
     flushed: BTreeMap<Option<i32>, QueueId>,
-    /// The next of `waiting_since` in a check of all queues.
+    /// The next entry of `waiting_since` in a check of all queues.
     scan: Option<(MonotonicMicros, QueueId)>,
     /// The queues with waiters, by the binary logarithm of their number.
     by_length: BTreeMap<u32, BTreeSet<QueueId>>,
-    /// The queues with waiters, by the time since when the first of them has waited.
+    /// The queues with waiters, by the time since which the first of them has been waiting.
     waiting_since: BTreeSet<(MonotonicMicros, QueueId)>,
-    /// The queues with waiters whose lock is held, by the time of the grant, as far as it is known.
+    /// The queues with waiters whose locks are held, by the time of the grant, if known.
     held: BTreeSet<(UnixMicros, QueueId)>,
     /// The attempts that waited and whose places were given up.
     given_up: Vec<(MonotonicMicros, MonotonicMicros)>,
@@ -198,7 +198,7 @@ impl<H> Default for Queues<H> {
 }
 
 impl<H> Queues<H> {
-    /// None yet. Names of other parts that were marked in the same way are found without being hashed anew.
+    /// Creates empty queues. Names that other parts marked with the same `marks` are found without being hashed again.
     #[must_use]
     pub fn with(marks: Marks) -> Self {
         Self {
@@ -250,19 +250,19 @@ impl<H> Queues<H> {
         self.clients.len().saturating_add(self.notifiable)
     }
 
-    /// How many of them the server keeps blocked.
+    /// The number of blocked clients.
     #[must_use]
     pub fn blocked(&self) -> usize {
         self.clients.len()
     }
 
-    /// What they count towards the limit of blocked clients: see [`load`].
+    /// How much they count towards the limit on blocked clients: see [`load`].
     #[must_use]
     pub const fn load(&self) -> usize {
         self.load
     }
 
-    /// How many keys the others wait for: one for several keys counts once for each.
+    /// How many keys the other waiters wait for; a waiter for several keys counts once for each.
     #[must_use]
     pub const fn queued(&self) -> usize {
         self.queued
@@ -284,7 +284,7 @@ impl<H> Queues<H> {
         self.find(key).map(|(_, queue)| queue)
     }
 
-    /// The queue of a key. A queue that was dropped is not in `by_id`, and its number is never used again.
+    /// The queue of a key. A dropped queue is not in `by_id`, and its number is never reused.
     fn find(&self, key: KeyName<'_>) -> Option<(QueueId, &Queue)> {
         let last = self.found.get();
         let is_it = |queue: &&Queue| queue.db == key.db && *queue.name == *key.name && !queue.is_lost;
@@ -299,7 +299,7 @@ impl<H> Queues<H> {
         Some(found)
     }
 
-    /// The same for a name whose mark is known.
+    /// Like [`Self::find`], for a name whose mark is known.
     fn find_marked(&self, key: KeyName<'_>, mark: Mark) -> Option<(QueueId, &Queue)> {
         let id = *self.index.get(key, mark)?.1;
         Some((id, self.by_id.get(&id)?))
@@ -333,7 +333,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The keys with these names, to be kept. The name of a queue is shared.
+    /// Owned keys with these names. A queue's name is shared.
     #[must_use]
     pub fn keys_named(&self, keys: KeyNames<'_>) -> Keys {
         match keys.names {

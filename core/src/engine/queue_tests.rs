@@ -1,4 +1,4 @@
-//! The queue against a plain list that does the same slowly, and what that list does not know.
+//! Compares the queue with a plain list that does the same slowly, and tests what that list does not model.
 
 #[path = "queue/limits_tests.rs"]
 mod limits;
@@ -63,14 +63,14 @@ fn an_attempt_waits_from_its_first_command_until_its_place_is_given_up() {
     queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(50), MOST);
     assert_eq!(since(&mut queues, 30), Some(10));
     assert_eq!(queues.take_given_up(), []);
-    // Without room for its place it ends at once.
+    // Without room for its place, the attempt ends at once.
     let gone = queues.leave(1, Some(MonotonicMicros(60)), MostPlaces::NONE).unwrap();
     assert!(!gone.is_kept);
     assert_eq!(since(&mut queues, 70), Some(70));
     queues.leave(1, Some(MonotonicMicros(80)), MOST);
     assert!(queues.time_out(MonotonicMicros(80), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!(queues.take_given_up(), [(MonotonicMicros(70), MonotonicMicros(80))]);
-    // One that never waited has not waited in vain.
+    // An attempt that never waited has not waited in vain.
     queues.keep_place(KeyNames::new(0, &[b"k"]), id(7).unwrap(), MonotonicMicros(90), MOST);
     assert!(queues.time_out(MonotonicMicros(90), None, MOST).is_some_and(|(_, gone)| gone.is_none()));
     assert_eq!((queues.take_given_up(), since(&mut queues, 95)), (vec![], Some(95)));

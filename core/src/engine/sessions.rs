@@ -1,10 +1,10 @@
-//! Sessions: which connection holds which lock, for grants that end with their connection.
+//! Sessions: which connection holds which lock, for grants that end with their connections.
 //!
 //! A grant is bound to at most one connection; a connection may have many grants. A binding is a hint: it counts only
 //! while the key still holds its token, which the caller checks.
 //!
-//! A connection can end with a million grants. They end with it at once, and their bindings are removed in pieces:
-//! removing all at once would block the server for a second.
+//! A connection can end with a million grants. They end at once, but their bindings are removed in pieces: removing all
+//! at once would block the server for a second.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -39,19 +39,19 @@ pub struct Binding {
 /// The bindings of a lock, by grant.
 type Bindings = BTreeMap<Token, Binding>;
 
-/// All bindings of a server. Hashing a name is most of the cost of a binding, so each event looks a lock up once, and
-/// once more when it gets its first binding or loses its last one.
+/// All of a server's bindings. Hashing a name is most of a binding's cost, so each event looks a lock up once, and once
+/// more when the lock gets its first binding or loses its last.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
     marks: Marks,
     locks: ByName<Bindings>,
     clients: BTreeMap<u64, BTreeSet<(LockKey, Token)>>,
-    /// Connections that have ended, each with the time of its end. Their bindings no longer count.
+    /// Connections that have ended, each with the time. Their bindings no longer count.
     over: BTreeMap<u64, UnixMicros>,
     count: usize,
     /// The number of bindings at which the next sweep begins.
     sweep_at: usize,
-    /// The binding that the current sweep inspected last.
+    /// The last binding that the current sweep inspected.
     swept: Option<(u64, (LockKey, Token))>,
 }
 
@@ -107,7 +107,7 @@ impl Sessions {
         grants.filter_map(|(_, token)| bindings.get(token).cloned()).collect()
     }
 
-    /// The stored name of a lock with bound grants: the same allocation for as long as there are any.
+    /// The stored name of a lock with bound grants: the same allocation as long as there are any.
     #[must_use]
     pub fn name(&self, key: KeyName<'_>) -> Option<&Rc<[u8]>> {
         self.of_lock(key).map(|(name, _)| name)
@@ -119,7 +119,7 @@ impl Sessions {
         self.of_lock(key)?.1.get(&token).filter(|binding| self.lasts(binding))
     }
 
-    /// Whether the connection of a grant has ended, and its binding is not removed yet.
+    /// Whether a grant's connection has ended, and its binding is not removed yet.
     #[must_use]
     pub fn has_ended(&self, key: KeyName<'_>, token: Token) -> bool {
         if self.over.is_empty() {
@@ -129,7 +129,7 @@ impl Sessions {
         binding.is_some_and(|binding| !self.lasts(binding))
     }
 
-    /// Binds a grant to a connection, and to no other.
+    /// Binds a grant to one connection only.
     pub fn bind(&mut self, key: KeyName<'_>, binding: Binding, now: UnixMicros) {
         self.sweep(now);
         let (client, token, mark) = (binding.client, binding.token, self.marks.of(key.name));
@@ -159,7 +159,7 @@ impl Sessions {
         self.unbound(key.db, (&name, mark), &[binding], is_last);
     }
 
-    /// Unbinds all grants of a lock except that one.
+    /// Unbinds all grants of a lock except `token`.
     pub fn unbind_others(&mut self, key: KeyName<'_>, token: Option<Token>) {
         if self.locks.is_empty() {
             return;
@@ -174,7 +174,7 @@ impl Sessions {
         self.unbound(key.db, (&name, mark), &others, is_last);
     }
 
-    /// Bindings were taken out of a lock; `is_last`: it has no others.
+    /// Bindings were taken out of a lock; `is_last`: the lock has no others.
     fn unbound(&mut self, db: i32, (name, mark): (&Rc<[u8]>, Mark), taken: &[Binding], is_last: bool) {
         for binding in taken {
             self.disown(binding.client, db, name, binding.token);
@@ -185,7 +185,7 @@ impl Sessions {
         }
     }
 
-    /// A connection no longer has a grant.
+    /// A grant no longer belongs to a connection.
     fn disown(&mut self, client: u64, db: i32, name: &Rc<[u8]>, token: Token) {
         if let Some(own) = self.clients.get_mut(&client) {
             own.remove(&((db, Rc::clone(name)), token));
@@ -196,8 +196,8 @@ impl Sessions {
         }
     }
 
-    /// A grant was written: its binding ends later, and if its connection had ended, that no longer counts. Without
-    /// others, all other grants of the lock are unbound.
+    /// A grant was written: its binding ends later, and an earlier end of its connection no longer counts. Unless
+    /// `has_others`, all other grants of the lock are unbound.
     pub fn written(&mut self, key: KeyName<'_>, token: Token, until: UnixMicros, has_others: bool) {
         if self.has_ended(key, token) {
             self.unbind(key, token);
@@ -223,7 +223,7 @@ impl Sessions {
         }
     }
 
-    /// Unbinds the next grant whose connection has ended, and returns when that was.
+    /// Unbinds the next grant whose connection has ended. Returns it and the time of that end.
     pub fn next_over(&mut self) -> Option<((LockKey, Token), UnixMicros)> {
         let (client, at) = self.over.first_key_value().map(|(client, at)| (*client, *at))?;
         let grant = self.clients.get(&client)?.first()?.clone();
@@ -238,7 +238,7 @@ impl Sessions {
         !self.over.is_empty()
     }
 
-    /// Drops bindings as far as the budget goes, without keeping the others in order. Returns whether none is left.
+    /// Drops bindings until the budget is spent, without keeping the rest in order. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() {
             let Some(mut own) = self.clients.first_entry() else { break };
@@ -257,8 +257,8 @@ impl Sessions {
         self.clients.values().map(BTreeSet::len).sum::<usize>().saturating_add(self.locks.iter().count())
     }
 
-    /// Drops expired bindings when there are many: a connection that lives long and never releases must not fill the
-    /// memory. A sweep begins when their number has doubled, and inspects two for each new one.
+    /// Drops expired bindings when there are many: a long-lived connection that never releases must not fill the
+    /// memory. A sweep begins when the number of bindings has doubled, and inspects two for each new one.
     fn sweep(&mut self, now: UnixMicros) {
         if self.swept.is_none() && self.count < self.sweep_at.max(FEW) {
             return;

@@ -1,4 +1,4 @@
-//! Bindings of locks to connections: which one is over, and what stays in memory.
+//! Bindings of locks to connections: which of them are over, and what stays in memory.
 
 use super::*;
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn grants_of_an_ended_connection_are_over_at_once_and_leave_one_by_one() {
         !sessions.has_ended(KeyName::new(0, &[9]), token(9))
             && sessions.binding(KeyName::new(0, &[9]), token(9)).is_some()
     );
-    // A newer connection, an extension and a release: their ends no longer count.
+    // A newer connection, an extension and a release: the old connection's end no longer counts.
     sessions.bind(KeyName::new(0, &[0]), binding(2, 0, 100), UnixMicros(0));
     sessions.written(KeyName::new(0, &[1]), token(1), UnixMicros(200), false);
     sessions.unbind(KeyName::new(0, &[2]), token(2));

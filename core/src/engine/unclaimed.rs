@@ -1,5 +1,5 @@
-//! Grants that wait to be claimed. An attempt without a connection is granted its lock with a short lease, is notified,
-//! and claims the lock by sending its command again. Only the server that granted the lock knows which attempt got it.
+//! Unclaimed grants. An attempt without a connection is granted its lock with a short lease, is notified, and claims
+//! the lock by resending its command. Only the server that granted the lock knows which attempt got it.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -21,12 +21,12 @@ use turns::Turns;
 #[cfg(feature = "model")]
 pub use canonical::ClaimForm;
 
-/// A grant that was not claimed yet.
+/// A grant that has not been claimed yet.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The grant, as it was written.
     pub granted: Granted,
-    /// Database of the keys.
+    /// The keys' database.
     pub db: i32,
     pub keys: Keys,
     /// The attempt.
@@ -45,32 +45,32 @@ pub struct Claim {
     pub deadline: MonotonicMicros,
     /// A claim was refused.
     pub was_refused: bool,
-    /// How many of its keys were released by their token.
+    /// How many of its keys were released with its token.
     pub released: usize,
-    /// Its attempt was notified that it is cancelled, which is being written.
+    /// Its attempt was notified of its cancellation, which is being written.
     pub is_end_announced: bool,
     /// It can no longer be claimed, and passes on soon.
     pub leaves: Option<Leaves>,
 }
 
-/// Why a grant that was not claimed can no longer be claimed.
+/// Why an unclaimed grant can no longer be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leaves {
     /// It was cancelled with its channel.
     Cancelled {
-        /// The key on which it was cancelled.
+        /// The key for which it was cancelled.
         at: usize,
     },
     /// A newer command of its attempt asks for other keys.
     Replaced,
 }
 
-/// The unclaimed grants that an attempt has among some keys.
+/// An attempt's unclaimed grants on a set of keys.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     /// The grant of exactly these keys.
     pub same: Option<Ticket>,
-    /// Those of other keys too, or of fewer.
+    /// Grants that have other keys too, or fewer.
     pub others: Vec<Ticket>,
 }
 
@@ -81,12 +81,12 @@ pub struct Claims {
     tokens: BTreeSet<(Token, Ticket)>,
     deadlines: BTreeSet<(MonotonicMicros, Ticket)>,
     sessions: BTreeSet<(u64, Ticket)>,
-    /// Each key of each grant, with its index among those of the grant. Names can have the same mark.
+    /// Each key of each grant, with its index in the grant. Names can have the same mark.
     keys: BTreeSet<(Mark, Id, Ticket, usize)>,
-    /// The key that was found last: a command names those of a grant one after the other, and comparing two names costs
-    /// less than the mark of one.
+    /// The last key found: a command names a grant's keys one after the other, and comparing two names costs less than
+    /// computing a mark.
     found: Cell<(Ticket, usize)>,
-    /// The connections that have ended, whose grants have not passed on yet.
+    /// The ended connections whose grants have not passed on yet.
     over: VecDeque<u64>,
     /// The grants that leave one by one.
     leaving: VecDeque<Ticket>,
@@ -106,7 +106,7 @@ impl Claims {
         self.all.is_empty()
     }
 
-    /// A grant waits to be claimed.
+    /// Adds an unclaimed grant.
     pub fn add(&mut self, ticket: Ticket, claim: Claim) {
         self.tokens.insert((claim.granted.token, ticket));
         self.deadlines.insert((claim.deadline, ticket));
@@ -116,7 +116,7 @@ impl Claims {
         self.all.insert(ticket, claim);
     }
 
-    /// The grant with that ticket.
+    /// The grant with this ticket.
     #[must_use]
     pub fn get(&self, ticket: Ticket) -> Option<&Claim> {
         self.all.get(&ticket)
@@ -130,7 +130,7 @@ impl Claims {
         })
     }
 
-    /// Removes a grant: it was claimed, or can no longer be.
+    /// Removes a grant that was claimed or can no longer be.
     pub fn take(&mut self, ticket: Ticket) -> Option<Claim> {
         let claim = self.all.remove(&ticket)?;
         self.tokens.remove(&(claim.granted.token, ticket));
@@ -144,7 +144,7 @@ impl Claims {
         Some(claim)
     }
 
-    /// The grants of a key to attempts with IDs from one to another, in the order of the IDs.
+    /// The grants of a key to attempts in a range of IDs, in ID order.
     fn of_key<'a>(
         &'a self,
         key: KeyName<'a>,
@@ -159,7 +159,7 @@ impl Claims {
         })
     }
 
-    /// The grants of an attempt that have some of these keys, and can still be claimed.
+    /// An attempt's grants that have some of these keys and can still be claimed.
     #[must_use]
     pub fn own(&self, keys: KeyNames<'_>, id: Id, marks: &Marks) -> Own {
         let mut common: BTreeMap<Ticket, usize> = BTreeMap::new();
@@ -196,7 +196,7 @@ impl Claims {
         }
     }
 
-    /// The attempt of a grant is notified that it is cancelled.
+    /// A grant's attempt is notified of its cancellation.
     pub fn end_announced(&mut self, ticket: Ticket) -> Option<&Claim> {
         let claim = self.all.get_mut(&ticket).filter(|claim| !claim.is_end_announced)?;
         claim.is_end_announced = true;
@@ -210,7 +210,7 @@ impl Claims {
         }
     }
 
-    /// The grant of a key with that token, and the index of the key in it.
+    /// The grant of a key with this token, and the key's index in it.
     #[must_use]
     #[inline]
     pub fn of_grant(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(Ticket, &Claim, usize)> {
@@ -232,7 +232,7 @@ impl Claims {
         None
     }
 
-    /// The index of a key among those of a grant.
+    /// The index of a key in a grant.
     fn index_in(&self, ticket: Ticket, claim: &Claim, name: &[u8], marks: &Marks) -> Option<usize> {
         let is_it = |at: &usize| claim.keys.get(*at) == Some(name);
         let (last, at) = self.found.get();
@@ -244,8 +244,8 @@ impl Claims {
         })
     }
 
-    /// The grants of a key that were announced on that channel and can still be claimed, in order, each with the index
-    /// of the key in it.
+    /// The grants of a key that were announced on this channel and can still be claimed, in order, each with the key's
+    /// index in it.
     #[must_use]
     pub fn of_channel(&self, key: KeyName<'_>, channel: &Channel, marks: &Marks) -> Vec<(Ticket, usize)> {
         if self.all.is_empty() {
@@ -259,7 +259,7 @@ impl Claims {
         found
     }
 
-    /// A connection has ended: its grants are to pass on.
+    /// A connection has ended: its grants have to pass on.
     pub fn end_session(&mut self, client: u64) {
         if self.next_of(client).is_some() {
             self.over.push_back(client);
@@ -271,7 +271,7 @@ impl Claims {
         tickets.next().map(|(_, ticket)| *ticket)
     }
 
-    /// The next grant that leaves, or whose connection has ended.
+    /// The next grant that is leaving or whose connection has ended.
     pub fn next_over(&mut self) -> Option<Ticket> {
         while let Some(ticket) = self.leaving.front() {
             if self.all.contains_key(ticket) {
@@ -288,19 +288,20 @@ impl Claims {
         None
     }
 
-    /// Whether there may be grants that leave.
+    /// Whether there may be grants that are leaving.
     #[must_use]
     pub fn has_over(&self) -> bool {
         !self.over.is_empty() || !self.leaving.is_empty()
     }
 
-    /// Whether any of them ends with a connection.
+    /// Whether any grant ends with a connection.
     #[must_use]
     pub fn has_sessions(&self) -> bool {
         !self.sessions.is_empty()
     }
 
-    /// When the next of them can no longer be claimed; `None` inside: that has passed, and the sockets are to be read.
+    /// When the next grant can no longer be claimed; `Some(None)` if that time has passed and the sockets have to be
+    /// read first.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Option<MonotonicMicros>> {
         let [last, _] = self.turns.last;
@@ -313,7 +314,7 @@ impl Claims {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, ticket)| *ticket)
     }
 
-    /// Drops grants as far as the budget goes. Returns whether none is left.
+    /// Drops grants until the budget is spent. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget) -> bool {
         while budget.has_left() {
             let Some(first) = self.all.keys().next().copied() else { break };
@@ -324,7 +325,7 @@ impl Claims {
         self.all.is_empty()
     }
 
-    /// The number of keys of all of them.
+    /// The number of keys of all grants.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         self.keys.len()

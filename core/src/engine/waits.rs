@@ -1,16 +1,16 @@
-//! How long attempts waited: cumulative histograms of waits that ended with the lock, and of the others.
+//! How long attempts waited: cumulative histograms of the waits that ended with the lock and of the others.
 //!
-//! An attempt counts once, when its wait has ended for good: a wait in pieces counts from the first command on, and has
-//! not ended while the place is reserved. A wait that ends in the middle of a command is noted, and counted at the end
-//! of the entry from the server, which then reads the clock once for all of them.
+//! An attempt counts once, when its wait has ended for good: an interrupted wait counts from the first command on, and
+//! has not ended while the place is reserved. A wait that ends in the middle of a command is noted and counted at the
+//! end of the entry from the server, which reads the clock once for all of them.
 
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// The upper bounds of the buckets, in milliseconds. One more bucket has the rest.
+/// The upper bounds of the buckets, in milliseconds. One more bucket holds the rest.
 pub const BOUNDS_MS: [u64; 15] =
     [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 300_000, 600_000, 1_800_000, 3_600_000];
 
-/// How long many waits took.
+/// A histogram of wait times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Histogram {
     buckets: [u64; BOUNDS_MS.len()],
@@ -20,7 +20,7 @@ pub struct Histogram {
 
 impl Histogram {
     fn add(&mut self, took: Micros) {
-        // A wait that took longer than a bound is above it, by however little.
+        // A wait that took even slightly longer than a bound is above it.
         let at = BOUNDS_MS.partition_point(|bound| *bound < took.as_ms_ceil());
         if let Some(bucket) = self.buckets.get_mut(at) {
             *bucket = bucket.wrapping_add(1);
@@ -29,7 +29,7 @@ impl Histogram {
         self.sum = Micros(self.sum.0.saturating_add(took.0));
     }
 
-    /// Each bound, and how many waits took no longer than that.
+    /// Each bound, and how many waits took no longer than it.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut count = 0_u64;
         BOUNDS_MS.iter().zip(&self.buckets).map(move |(bound, bucket)| {
@@ -51,23 +51,23 @@ impl Histogram {
     }
 }
 
-/// All waits of a server, since they were last reset.
+/// All of a server's waits since the last reset.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     granted: Histogram,
     failed: Histogram,
-    /// Since when attempts had waited whose waits have ended in this entry.
+    /// The start times of the waits that have ended in this entry.
     ended: Vec<MonotonicMicros>,
 }
 
 impl Waits {
-    /// Those that got their lock.
+    /// The attempts that got their lock.
     #[must_use]
     pub const fn granted(&self) -> &Histogram {
         &self.granted
     }
 
-    /// Those that did not: they timed out, were cancelled or unblocked, or lost their connection.
+    /// The attempts that did not: they timed out, were cancelled or unblocked, or lost their connection.
     #[must_use]
     pub const fn failed(&self) -> &Histogram {
         &self.failed
@@ -83,18 +83,18 @@ impl Waits {
         self.failed.add(waited);
     }
 
-    /// The same for an attempt that has waited since then, and ends now.
+    /// An attempt that has waited since `since` ended now without its lock.
     pub(super) fn has_ended(&mut self, since: MonotonicMicros) {
         self.ended.push(since);
     }
 
-    /// Whether some have ended that are not counted yet.
+    /// Whether all waits that have ended are counted.
     #[must_use]
     pub fn are_settled(&self) -> bool {
         self.ended.is_empty()
     }
 
-    /// Counts what has ended in this entry.
+    /// Counts the waits that have ended in this entry.
     pub fn settle(&mut self, now: MonotonicMicros) {
         for since in self.ended.drain(..) {
             self.failed.add(now.since(since));

@@ -14,7 +14,7 @@ impl<H> Engine<H> {
         self.events = Budget::EVENTS;
     }
 
-    /// Removes waiters that are no longer served, and the rest of an earlier reign, as far as the budget goes.
+    /// Removes waiters that are no longer served, and the rest of an earlier reign, until the budget is spent.
     pub fn leave_unserved(&mut self, budget: &mut Budget) {
         budget.part(|part| self.leftovers.drop_piece(part));
         budget.part(|part| while part.has_left() && self.leave_one_unserved(part) {});
@@ -41,8 +41,8 @@ impl<H> Engine<H> {
         true
     }
 
-    /// Removes attempts that were cancelled with their channel, or whose connection has ended, as far as the budget
-    /// goes. Notes the locks of such a connection, which end soon.
+    /// Removes attempts that were cancelled with their channel, or whose connection has ended, until the budget is
+    /// spent. Notes the locks of such a connection, which end soon.
     pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         budget.part(|part| {
             while part.has_left() {

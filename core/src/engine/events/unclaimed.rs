@@ -28,7 +28,7 @@ pub struct GivenUp {
 }
 
 impl<H> Engine<H> {
-    /// Passes on grants that were not claimed in time, and skips their channels, as far as the budget goes. A grant
+    /// Passes on grants that were not claimed in time, and skips their channels, until the budget is spent. A grant
     /// ends only once the sockets have been read after its deadline: a claim can wait there while the server stalls. A
     /// channel is not skipped if its claim was refused, could not be accepted for lack of memory, or had to be sent to
     /// a stalled server.

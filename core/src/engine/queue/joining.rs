@@ -27,18 +27,18 @@ impl<H> Queues<H> {
     /// A client begins to wait: with its ID's ticket if that is for the same keys, else at the end. A waiter for
     /// several keys is parked in the queue of `names[parked_at]`.
     pub fn join(&mut self, keys: KeyNames<'_>, parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
-        // Before the earlier command leaves: the last attempt of a channel takes the channel with it.
+        // Done before the earlier command leaves: a channel is dropped with its last attempt.
         let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
         let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(keys, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
-        // All commands with one ID are one attempt: it has waited since the first of them.
+        // All commands with one ID are one attempt, which has been waiting since the first of them.
         waiter.since = since.unwrap_or(waiter.since);
         match (&mut waiter.handle, channel) {
             (Handle::Channel { channel, .. }, Some(shared)) => {
                 *channel = shared;
                 self.notifiable = self.notifiable.saturating_add(1);
                 self.queued = self.queued.saturating_add(keys.names.len());
-                // The same attempt, sent again: nothing has ended.
+                // The same attempt, resent: nothing has ended.
                 let before = earlier.iter().position(|gone| place.is_some() && gone.waiter.channel().is_some());
                 if let Some(before) = before {
                     earlier.swap_remove(before);
@@ -55,8 +55,8 @@ impl<H> Queues<H> {
         Joined { queue, earlier, resumed }
     }
 
-    /// Reserves a place for an attempt that does not wait: its old one if it has one, else at the end, within the
-    /// limits of `most`. Returns the waiters with that ID, which no longer wait.
+    /// Reserves a place for an attempt that does not wait: its old place if it has one, else at the end, within the
+    /// limits `most`. Returns the waiters with this ID, which no longer wait.
     pub fn keep_place(&mut self, keys: KeyNames<'_>, id: Id, until: MonotonicMicros, most: MostPlaces) -> Vec<Gone<H>> {
         let Taken { ticket, earlier, since, .. } = self.take_place(keys, Some(id));
         let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
@@ -97,12 +97,12 @@ impl<H> Queues<H> {
         taken
     }
 
-    /// Removes an ID from all of these keys, because its attempt got them. Returns its waiters.
+    /// Removes an ID from all of these keys because its attempt got them. Returns its waiters.
     pub fn forget_all(&mut self, keys: KeyNames<'_>, id: Id) -> Vec<Gone<H>> {
         self.take_place(keys, Some(id)).earlier
     }
 
-    /// Restores the place of an attempt whose grant could not be delivered, or was not claimed.
+    /// Restores the place of an attempt whose grant could not be delivered or was not claimed.
     pub fn restore_place(&mut self, db: i32, keys: Keys, ticket: Ticket, place: Place, most: MostPlaces) {
         if !self.is_queued_for_any(db, &keys, place.id) && !self.entries.contains_key(&ticket) {
             self.keep(db, keys, ticket, place, most);
@@ -120,7 +120,7 @@ impl<H> Queues<H> {
         true
     }
 
-    /// Whether a place for these keys has room within the limits of `most`.
+    /// Whether a place for these keys fits the limits `most`.
     pub(super) fn has_room(&self, keys: &Keys, most: MostPlaces) -> bool {
         let MostPlaces { keys: count, bytes } = self.placed.with(keys);
         count <= most.keys && bytes <= most.bytes
@@ -184,7 +184,7 @@ impl<H> Queues<H> {
         queue
     }
 
-    /// Parks a waiter for several locks at the one with that index, which it cannot have. Returns the queue.
+    /// Parks a waiter for several locks at the lock with this index, which it cannot have. Returns the queue.
     pub fn park(&mut self, ticket: Ticket, at: usize) -> Option<QueueId> {
         let Some(Position::Parked { db, names, queue }) = self.entries.get(&ticket).map(|entry| entry.position.clone())
         else {

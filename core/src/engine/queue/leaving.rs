@@ -1,5 +1,5 @@
-//! Waiters that leave together: all attempts of a channel or of a connection, or all waiters of a queue. From then on
-//! they are granted nothing. They are removed in pieces, because removing a million at once would block the server.
+//! Waiters that leave together: all attempts of a channel or connection, or all waiters of a queue. They are granted
+//! nothing more. They are removed in pieces, because removing a million at once would block the server.
 
 use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
@@ -15,12 +15,12 @@ pub enum Ended {
 }
 
 impl<H> Queues<H> {
-    /// Cancels the attempts of a channel in the queue of a key. Returns their number.
+    /// Cancels a channel's attempts in a key's queue. Returns their number.
     pub fn cancel_channel(&mut self, key: KeyName<'_>, channel: &Rc<Channel>) -> usize {
         self.queue(key).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
-    /// A connection has ended, and with it its attempts that are notified on a channel.
+    /// A connection has ended, and with it the attempts of that connection that are notified on a channel.
     pub fn end_session(&mut self, client: u64) {
         self.channels.end_session(client);
     }
@@ -31,7 +31,7 @@ impl<H> Queues<H> {
         self.channels.has_sessions()
     }
 
-    /// Whether an attempt has ended, and leaves when its turn comes.
+    /// Whether an attempt has ended and leaves when its turn comes.
     #[must_use]
     pub fn ended(&self, ticket: Ticket) -> Option<Ended> {
         if !self.channels.has_ended() {
@@ -51,7 +51,7 @@ impl<H> Queues<H> {
         cancelled.or_else(|| self.channels.next_over().map(|ticket| (ticket, Ended::Disconnected)))
     }
 
-    /// The key of a queue is no longer served here: its waiters leave.
+    /// A queue's key is no longer served here: its waiters leave.
     pub fn lose_queue(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
         queue.is_lost = true;
@@ -61,8 +61,8 @@ impl<H> Queues<H> {
         self.lost.insert(id);
     }
 
-    /// Removes the next waiter or place of the queues that are no longer served here. Returns its keys, and the waiter;
-    /// `None` if there is none left.
+    /// Removes the next waiter or place from the queues that are no longer served here. Returns its keys and the
+    /// waiter; `None` if there is none left.
     pub fn next_lost(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         while let Some(id) = self.lost.first().copied() {
             let queue = self.by_id.get(&id);
@@ -74,7 +74,8 @@ impl<H> Queues<H> {
         None
     }
 
-    /// Removes the first waiter or place of all. Returns its keys, and the waiter; `None` if the queue is empty.
+    /// Removes the first waiter or place of all queues. Returns its keys and the waiter; `None` if all queues are
+    /// empty.
     pub fn next_of_all(&mut self) -> Option<(Keys, Option<Gone<H>>)> {
         let ticket = *self.entries.first_key_value()?.0;
         self.drop_ticket(ticket)

@@ -1,4 +1,4 @@
-//! Limits: of places by their keys and bytes, of blocked clients by their names, of attempts with one ID.
+//! Limits on places by keys and bytes, on blocked clients by the size of their names, and on attempts with one ID.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn a_blocked_client_counts_for_the_names_of_its_keys_until_it_leaves() {
     assert_eq!(queues.load(), 1);
     queues.join(KeyNames::new(0, &names), 0, waiter(2, 7, 9));
     assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2), "256 kB of names");
-    // Sent again, it counts once.
+    // A resent attempt counts once.
     queues.join(KeyNames::new(0, &names), 0, waiter(3, 7, 9));
     assert_eq!((queues.load(), queues.blocked()), (1 + 17, 2));
     queues.leave(3, Some(MonotonicMicros(10)), MOST);

@@ -11,9 +11,9 @@ use std::rc::Rc;
 /// Why a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Its lock may have become free, and is kept for the queue until the queue has been served.
+    /// Its lock may have become free, and is kept until the queue has been served.
     Event,
-    /// A periodic check: a change of the key may have gone unreported.
+    /// A periodic check: a change to the key may have gone unreported.
     Scan,
     /// One event-loop iteration was not enough to try all parked waiters.
     GoOn,
@@ -32,7 +32,7 @@ pub(super) enum Body<H> {
 pub(super) enum Position {
     /// In the queue of its only key.
     In(QueueId),
-    /// For several keys: parked in the queue of one of them, or in none if it is a reserved place.
+    /// For several keys: parked in the queue of one of them, or in no queue if it is a reserved place.
     Parked { db: i32, names: Rc<Names>, queue: Option<QueueId> },
 }
 
@@ -74,20 +74,20 @@ pub(super) struct Queue {
     pub(super) mark: Mark,
     /// The waiters for this lock alone.
     pub(super) single: Singles,
-    /// The waiters for several locks that cannot have this one.
+    /// The waiters for several locks that cannot have this lock.
     pub(super) parked: BTreeSet<Ticket>,
     pub(super) places: BTreeSet<Ticket>,
     /// The IDs of `single` and `places`.
     pub(super) ids: BTreeMap<Id, Ticket>,
-    /// When the lock becomes free by itself, as far as is known.
+    /// When the lock becomes free by itself, if known.
     pub(super) due: Option<UnixMicros>,
-    /// When the last holder that was seen expires.
+    /// When the last holder seen expires.
     pub(super) last_end: Option<UnixMicros>,
-    /// The key was evicted while it was held; until when the lock counts as held.
+    /// The key was evicted while the lock was held: until when the lock still counts as held.
     pub(super) evicted_until: Option<UnixMicros>,
-    /// The queue is to be served, in the order of this ticket.
+    /// The queue has to be served, in the order of this ticket.
     pub(super) ready: Option<Ticket>,
-    /// Why it is to be served.
+    /// Why it has to be served.
     pub(super) cause: Cause,
     /// How many of the parked waiters were tried since the lock may have become free.
     pub(super) tried: usize,
@@ -97,9 +97,10 @@ pub(super) struct Queue {
     pub(super) is_lost: bool,
     /// The binary logarithm of its length, under which it is listed in `by_length`.
     pub(super) log_length: Option<u32>,
-    /// Its first waiter, and since when that has waited: it is listed under both in `waiting_since`.
+    /// Its first waiter, and since when that waiter has been waiting: the queue is listed under both in
+    /// `waiting_since`.
     pub(super) first: Option<(Ticket, MonotonicMicros)>,
-    /// Since when its lock is held, as far as is known: it is listed under that time in `held`.
+    /// Since when its lock has been held, if known: the queue is listed under this time in `held`.
     pub(super) held_since: Option<UnixMicros>,
 }
 
@@ -111,7 +112,7 @@ impl Queue {
         }
     }
 
-    /// The first waiter that is not this one.
+    /// The first waiter other than `but`.
     pub(super) fn head_but(&self, but: Option<Ticket>) -> Option<Ticket> {
         let head = self.head();
         if head != but || but.is_none() {

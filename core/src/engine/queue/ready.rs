@@ -1,11 +1,11 @@
-//! When locks with waiters become free, and who is next then.
+//! When locks with waiters become free, and who is next.
 
 use super::{Cause, QueueId, Queues, Ticket, Waiter};
 use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// How many parked waiters are tried when a key becomes free. Then the waiters behind them are served, and the rest are
-/// tried in later iterations.
+/// How many parked waiters are tried when a key becomes free. After them, the waiters behind them are served, and the
+/// rest are tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
 /// The waiters of a queue that can be served.
@@ -13,9 +13,9 @@ pub const MOST_TRIED: usize = 128;
 pub enum Of {
     /// All of them.
     All,
-    /// Those that the server keeps blocked.
+    /// The blocked clients.
     Blocked,
-    /// The head, if it waits for this lock alone. With a ticket: as if that waiter had left, which it does once the
+    /// The head, if it waits for this lock alone. With a ticket: as if this waiter had left, which it will once the
     /// hand-off is written.
     Head(Option<Ticket>),
 }
@@ -30,7 +30,7 @@ pub enum Candidate<'a, H> {
 }
 
 impl<H> Queues<H> {
-    /// Sets when the lock of a queue becomes free by itself; `None`: unknown.
+    /// Sets when a queue's lock becomes free by itself; `None` means unknown.
     pub fn set_due(&mut self, id: QueueId, due: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.due == due || queue.is_lost || !queue.is_waited_for() {
@@ -45,19 +45,19 @@ impl<H> Queues<H> {
         queue.due = due;
     }
 
-    /// When the lock of a queue becomes free by itself, as far as is known.
+    /// When a queue's lock becomes free by itself, if known.
     #[must_use]
     pub fn due(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.due
     }
 
-    /// Notes that the lock of a queue may become free by itself as early as `due`.
+    /// Notes that a queue's lock may become free by itself as early as `due`.
     pub fn set_due_by(&mut self, id: QueueId, due: UnixMicros) {
         let known = self.by_id.get(&id).and_then(|queue| queue.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
     }
 
-    /// Sets when the last holder of a queue's lock expires; `None`: unknown.
+    /// Sets when the last holder of a queue's lock expires; `None` means unknown.
     pub fn set_last_end(&mut self, id: QueueId, end: Option<UnixMicros>) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.last_end = end;
@@ -71,34 +71,34 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The key of a queue was evicted: its lock counts as held until the last holder that was seen expires.
+    /// A queue's key was evicted: its lock counts as held until the last holder seen expires.
     pub fn evicted(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = queue.last_end.max(queue.due);
         }
     }
 
-    /// The server refused to write the key of a queue, or has written it.
+    /// The server refused to write a queue's key, or has written it.
     pub fn set_refused(&mut self, id: QueueId, is_refused: bool) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.is_refused = is_refused;
         }
     }
 
-    /// The key of a queue was seen: an earlier eviction no longer matters.
+    /// A queue's key was seen: an earlier eviction no longer matters.
     pub fn seen(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = None;
         }
     }
 
-    /// Until when the lock of a queue counts as held because its key was evicted.
+    /// Until when a queue's lock counts as held because its key was evicted.
     #[must_use]
     pub fn evicted_until(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.evicted_until
     }
 
-    /// The lock of a queue may have become free: the queue is to be served.
+    /// A queue's lock may have become free: the queue has to be served.
     pub fn set_ready(&mut self, id: QueueId) {
         let Some(head) = self.by_id.get(&id).and_then(|queue| queue.head()) else { return };
         self.set_ready_from(id, Some(head));
@@ -108,8 +108,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Others in a queue may be able to have its lock too. They are served in their turn, after earlier tickets of
-    /// other queues.
+    /// Others in a queue may be able to have its lock too. They are served in turn, after earlier tickets of other
+    /// queues.
     pub fn go_on(&mut self, id: QueueId) {
         let head = self.by_id.get(&id).filter(|queue| queue.ready.is_none()).and_then(|queue| queue.head());
         if head.is_some() {
@@ -127,8 +127,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The waiter of a queue to consider next: any if nobody holds the lock, otherwise only one that may share it. A
-    /// parked waiter counts as tried; if too many are, the rest follow in the next iteration.
+    /// The next waiter of a queue to consider: any if nobody holds the lock, otherwise only one that may share it. A
+    /// parked waiter counts as tried; if too many have been tried, the rest follow in the next iteration.
     pub fn candidate(&mut self, id: QueueId, is_nobodys: bool, of: Of) -> Option<Candidate<'_, H>> {
         let queue = self.by_id.get_mut(&id)?;
         let (single, parked) = match of {
@@ -145,7 +145,7 @@ impl<H> Queues<H> {
                 return Some(Candidate::Single(head, self.entries.get(&head)?.waiter()?));
             }
         };
-        // An earlier waiter for this lock alone holds it up, whether that waiter can be served or not.
+        // An earlier waiter for this lock alone holds it up, whether or not that waiter can be served.
         let held_up_from = queue.single.first();
         let parked = parked.filter(|parked| is_nobodys && held_up_from.is_none_or(|first| *parked < first));
         let (single, parked) = (single.copied(), parked.copied());
@@ -163,7 +163,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A new event-loop iteration begins: continues with the queues that had too many to try in the last one.
+    /// A new event-loop iteration begins: continues with the queues that had too many waiters to try in the last one.
     pub fn begin_iteration(&mut self, budget: &mut Budget) {
         budget.part(|part| self.flush_on(part));
         for id in std::mem::take(&mut self.later) {
@@ -177,7 +177,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of a database, or of all databases, may have become free. Many queues become ready in pieces.
+    /// All locks of one or all databases may have become free. If there are many queues, they become ready in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -200,12 +200,12 @@ impl<H> Queues<H> {
         self.flushed.insert(db, from);
     }
 
-    /// Begins a check of all queues with waiters: a change of a key may have gone unreported.
+    /// Begins a check of all queues with waiters: a change to a key may have gone unreported.
     pub fn begin_scan(&mut self) {
         self.scan = Some((MonotonicMicros(0), QueueId(0)));
     }
 
-    /// Continues the check with at most that many queues. It passes over queues that have only places: there can be a
+    /// Continues the check with at most `most` queues. It passes over queues that have only places: there can be a
     /// hundred thousand of them.
     pub fn scan_on(&mut self, most: usize) {
         let Some(from) = self.scan.take() else { return };
@@ -227,7 +227,7 @@ impl<H> Queues<H> {
         self.scan.is_some()
     }
 
-    /// Makes the queues ready whose lock is due at `now`, as far as the budget goes. The rest stays due, for the next
+    /// Makes the queues ready whose locks are due at `now`, until the budget is spent. The rest stay due for the next
     /// iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() {
@@ -238,7 +238,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the ready queue with the earliest ticket, and why it is to be served.
+    /// Takes the ready queue with the earliest ticket, and why it has to be served.
     pub fn take_ready(&mut self) -> Option<(QueueId, Cause)> {
         loop {
             let (from, id) = *self.ready.first()?;
@@ -248,12 +248,12 @@ impl<H> Queues<H> {
                 self.set_ready_from(id, None);
                 return Some((id, cause));
             }
-            // Its first has left in the meantime: waiters of other queues may come before the next one.
+            // Its first waiter has left since: waiters of other queues may come before the next one.
             self.set_ready_from(id, head);
         }
     }
 
-    /// Whether a queue is to be served.
+    /// Whether a queue has to be served.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.later.is_empty() || !self.flushed.is_empty()

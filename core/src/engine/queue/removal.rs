@@ -1,4 +1,4 @@
-//! Leaving the queue, one by one: served, timed out, gone, or replaced.
+//! Leaving the queue one by one: served, timed out, disconnected, or replaced.
 
 use super::{load, Body, Entry, Gone, Handle, Keys, MostPlaces, Place, Position, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
@@ -7,7 +7,7 @@ use crate::lock::request::Share;
 use crate::lock::time::MonotonicMicros;
 use std::rc::Rc;
 
-/// An entry that was removed, with the keys of a waiter whose end is announced on a channel.
+/// A removed entry, with the keys of a waiter whose end is announced on a channel.
 pub(super) struct Removed<H> {
     pub(super) entry: Entry<H>,
     keys: Option<Keys>,
@@ -23,7 +23,7 @@ impl<H> Removed<H> {
 }
 
 impl<H> Queues<H> {
-    /// Removes an ID from a key, and from the other keys of its attempt. Returns its ticket, and its waiter unless it
+    /// Removes an ID from a key and from the other keys of its attempt. Returns its ticket, and its waiter unless it
     /// only had a reserved place.
     pub fn forget(&mut self, key: KeyName<'_>, id: Id) -> Option<(Ticket, Option<Gone<H>>)> {
         let ticket = self.ticket(key, id)?;
@@ -51,7 +51,7 @@ impl<H> Queues<H> {
         self.end_wait(ticket, kept_until, most)
     }
 
-    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns its keys, and the
+    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns its keys and the
     /// waiter, whose place is reserved as in [`Queues::leave`].
     pub fn time_out(
         &mut self,
@@ -77,8 +77,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the places that were given up since the last call: since when each attempt had waited, and until when its
-    /// place was reserved.
+    /// Takes the places given up since the last call: since when each attempt had waited, and until when its place was
+    /// reserved.
     pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
         std::mem::take(&mut self.given_up)
     }
@@ -103,10 +103,10 @@ impl<H> Queues<H> {
         self.take_out(ticket, false)
     }
 
-    /// Removes a ticket; `granted`: because its lock was granted.
+    /// Removes a ticket; `granted`: whether because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
         let entry = *self.entries.remove(&ticket)?;
-        // Before its queue goes.
+        // Done before its queue goes.
         let has_channel = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
         let keys = if has_channel { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
@@ -178,9 +178,9 @@ impl<H> Queues<H> {
         if !queue.single.remove(ticket) && !queue.parked.remove(&ticket) {
             queue.places.remove(&ticket);
         }
-        // The one that left may have held up parked waiters.
+        // The waiter that left may have held up parked waiters.
         let frees_parked = was_first && !granted && !queue.parked.is_empty();
-        // The next in the queue may allow more holders than the one that left.
+        // The next in the queue may allow more holders than the waiter that left.
         let next = queue.single.first().filter(|_| was_first);
         let shares = next.and_then(|next| self.entries.get(next)?.waiter()).map(|next| next.share);
         if frees_parked || shares.is_some_and(|share| share != Share::Alone) {

@@ -1,4 +1,4 @@
-//! Waiters for several locks, parked in one queue: when they are tried, and how many at once.
+//! Waiters for several locks that are parked in one queue: when they are tried, and how many at once.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     queues.set_ready(queue);
     queues.take_ready();
     assert_eq!(try_all(&mut queues), MOST_TRIED);
-    // Those behind them are served.
+    // The waiters behind them are served.
     assert!(
         matches!(queues.candidate(queue, true, Of::All), Some(Candidate::Single(_, waiter)) if waiter.client() == Some(many + 3))
     );
@@ -95,7 +95,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
 
 #[test]
 fn queues_that_are_ready_together_are_served_in_the_order_of_tickets() {
-    // Reported again while the queue is served, as when its key expires as it is opened.
+    // Reported again while the queue is served, as happens when its key expires on being opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
         queues.join(KeyNames::new(0, &[b"a", b"c"]), 0, waiter(1, 0, 9));

@@ -1,9 +1,9 @@
-//! The waiters of a queue for its lock alone, blocked or notified on a channel, in one order.
+//! A queue's waiters for its lock alone, blocked or notified on a channel, in one order.
 
 use super::Ticket;
 use std::collections::BTreeSet;
 
-/// Two sets, so that a question about blocked clients passes over no others.
+/// Two sets, so that queries for blocked clients need not skip others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Singles {
     blocked: BTreeSet<Ticket>,

@@ -1,9 +1,9 @@
-//! The queues in the orders that operators ask for: by their length, by how long their first has waited, and by how
-//! long their lock has been held.
+//! The queues in the orders that operators ask for: by length, by how long the first waiter has been waiting, and by
+//! how long the lock has been held.
 //!
-//! The order of lengths is kept roughly, because each wait changes one: queues are listed by the binary logarithm of
-//! their length, and those of about the same length are compared on request. The other two are exact, and cost O(log n)
-//! when the first of a queue or its holder changes.
+//! The order by length is approximate, because each wait changes a length: queues are listed by the binary logarithm of
+//! their length, and queues of about the same length are compared on request. The other two orders are exact, and cost
+//! O(log n) when a queue's first waiter or its holder changes.
 
 use super::{Queue, QueueId, Queues};
 use crate::engine::key_name::KeyName;
@@ -22,9 +22,9 @@ pub enum By {
     /// Most waiters first.
     #[default]
     Waiters,
-    /// Longest wait of the first in the queue first.
+    /// Longest wait of the first in the queue comes first.
     Wait,
-    /// Longest held lock first; locks whose time is unknown come last.
+    /// Longest-held lock first; locks with unknown times come last.
     Held,
 }
 
@@ -35,9 +35,9 @@ pub struct QueueRow {
     pub db: i32,
     /// The name of its key.
     pub name: Rc<[u8]>,
-    /// How many wait.
+    /// The number of waiters.
     pub waiters: usize,
-    /// Since when the first of them has waited.
+    /// Since when the first of them has been waiting.
     pub since: MonotonicMicros,
 }
 
@@ -54,7 +54,7 @@ impl QueueRow {
 }
 
 impl<H> Queues<H> {
-    /// The first queues in that order, at most `most`.
+    /// The first `most` queues in this order.
     #[must_use]
     pub fn top(&self, by: By, most: usize) -> Vec<QueueRow> {
         let rows = |by_id: &mut dyn Iterator<Item = QueueId>| -> Vec<QueueRow> {
@@ -71,8 +71,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// The queues with the most waiters, older ones first among equals. Of more than 16,384 of about the same length,
-    /// only the oldest are compared.
+    /// The queues with the most waiters; among equals, older ones first. Of more than 16,384 queues of about the same
+    /// length, only the oldest are compared.
     fn longest(&self, most: usize) -> Vec<QueueRow> {
         let mut by_id: Vec<(&Queue, MonotonicMicros)> = Vec::new();
         for about_as_long in self.by_length.values().rev() {
@@ -91,7 +91,8 @@ impl<H> Queues<H> {
         by_id.into_iter().filter_map(|(queue, _)| QueueRow::of(queue)).collect()
     }
 
-    /// The length of the longest queue; of more than 16,384 of about the same length, only the oldest are compared.
+    /// The length of the longest queue; of more than 16,384 queues of about the same length, only the oldest are
+    /// compared.
     #[must_use]
     pub fn longest_length(&self) -> usize {
         let Some((length, about_as_long)) = self.by_length.last_key_value() else { return 0 };
@@ -120,7 +121,8 @@ impl<H> Queues<H> {
         self.held.iter().take(MOST_EXPIRED).find(|(_, id)| is_held(id)).map(|(since, _)| *since)
     }
 
-    /// Since when the lock of a queue is held, as its key shows; `None`: nobody holds it, or that is not known.
+    /// Sets since when a queue's lock has been held, according to its key; `None` if nobody holds it or that is
+    /// unknown.
     pub fn set_held(&mut self, id: QueueId, since: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.held_since == since || queue.is_lost || !queue.is_waited_for() {
@@ -134,7 +136,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// One of several holders was granted the lock at `since`, until `end`. The one that ends last counts.
+    /// One of several holders was granted the lock at `since`, until `end`. The last holder to end counts.
     pub fn set_held_among(&mut self, id: QueueId, since: UnixMicros, end: UnixMicros) {
         let last = self.by_id.get(&id).and_then(|queue| queue.last_end);
         if last.is_none_or(|last| end >= last) {

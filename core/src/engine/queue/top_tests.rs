@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The names of the first queues in an order.
+/// The key names of the first queues in an order.
 fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
     queues.top(by, most).iter().map(|queue| char::from(queue.name[0])).collect()
 }
@@ -50,10 +50,10 @@ fn queues_are_ordered_by_the_oldest_wait_or_the_oldest_hold() {
         (queues.oldest_wait(), queues.oldest_hold(UnixMicros(50))),
         (Some(MonotonicMicros(4)), Some(UnixMicros(20)))
     );
-    // The first of them leaves, and the second has waited longer.
+    // The first waiter leaves, and the second has waited longer.
     queues.leave(0, None, MOST);
     assert_eq!(top(&queues, By::Wait, 9), "acbd");
-    // Of d the holder has expired; the one of several that ends last counts.
+    // The holder of d has expired; of several holders, the last to end counts.
     queues.set_last_end(by_id[3], Some(UnixMicros(50)));
     queues.set_last_end(by_id[2], Some(UnixMicros(60)));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));

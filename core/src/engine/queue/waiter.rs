@@ -1,4 +1,4 @@
-//! Attempts that wait or may come back: how they are reached, what they ask for, and what leaves with them.
+//! Attempts that wait or may come back: how to reach them, what they ask for, and what leaves the queue with them.
 
 use super::{Channel, Keys, QueueId, Ticket};
 use crate::lock::record::{Id, OwnerBuf};
@@ -28,7 +28,7 @@ pub enum Handle<H> {
     /// An attempt that waits without a connection and is notified on a channel.
     Channel {
         channel: Rc<Channel>,
-        /// The connection whose end ends the wait, with `SESSION`.
+        /// With `SESSION`, the connection whose end ends the wait.
         session: Option<u64>,
         /// When it was last sent.
         sent: MonotonicMicros,
@@ -51,14 +51,14 @@ pub struct Waiter<H> {
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// When its attempt began to wait: with its first command, if it waits in pieces.
+    /// When its attempt began to wait; if the wait was interrupted, when its first command did.
     pub since: MonotonicMicros,
     /// When its wait ends.
     pub until: MonotonicMicros,
 }
 
 impl<H> Waiter<H> {
-    /// Its request. An attempt that is notified on a channel gets a short lease first, and is not named in the key:
+    /// Its request. An attempt that is notified on a channel first gets a short lease, and is not named in the key:
     /// only its claim shows that it is still there.
     #[must_use]
     pub fn request(&self, until_claimed: Micros) -> Request<'_> {
@@ -71,7 +71,7 @@ impl<H> Waiter<H> {
         }
     }
 
-    /// The client that the server keeps blocked for it.
+    /// The blocked client.
     #[must_use]
     pub const fn client(&self) -> Option<u64> {
         match self.handle {
@@ -96,7 +96,7 @@ pub struct Gone<H> {
     pub waiter: Waiter<H>,
     /// Its keys, if its end is announced on a channel.
     pub keys: Option<Keys>,
-    /// Whether its place is reserved: the attempt may go on.
+    /// Whether its place is reserved, so that the attempt may go on.
     pub is_kept: bool,
 }
 
@@ -117,17 +117,17 @@ pub struct Wait {
     pub ticket: Ticket,
     /// How many others may hold the lock too.
     pub share: Share,
-    /// Database of the keys.
+    /// The keys' database.
     pub db: i32,
     pub keys: Keys,
 }
 
-/// How many holders the waiters of a queue allow: see [`super::Queues::narrows`].
+/// How many holders a queue's waiters allow: see [`super::Queues::narrows`].
 #[derive(Debug, Default)]
 pub struct Narrows(pub(super) Vec<(Ticket, u64)>);
 
 impl Narrows {
-    /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, those of the whole
+    /// The fewest holders that `share` and the waiters ahead of a ticket allow; without a ticket, all waiters of the
     /// queue.
     #[must_use]
     pub fn before(&self, ticket: Option<Ticket>, share: Share) -> u64 {
@@ -142,7 +142,7 @@ impl Narrows {
 pub struct Place {
     /// The attempt.
     pub id: Id,
-    /// Until when.
+    /// Until when it is reserved.
     pub until: MonotonicMicros,
     /// Since when the attempt has waited; `None` if it never has.
     pub since: Option<MonotonicMicros>,

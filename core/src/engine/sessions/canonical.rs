@@ -12,7 +12,7 @@ pub struct SessionsForm {
 }
 
 impl Sessions {
-    /// The canonical form. It leaves out which bindings were inspected: an expired one does not count.
+    /// The canonical form. It leaves out which bindings were inspected: an expired binding does not count.
     #[must_use]
     pub fn canonical(&self) -> SessionsForm {
         let all = self.locks.iter();

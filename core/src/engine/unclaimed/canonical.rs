@@ -28,8 +28,8 @@ impl Claims {
         self.all.keys().copied()
     }
 
-    /// The canonical form. It leaves out when an attempt began to wait, which decides nothing, and what lasts no longer
-    /// than a command.
+    /// The canonical form. It leaves out when an attempt began to wait, which affects no decision, and state that lasts
+    /// no longer than a command.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> Vec<ClaimForm> {
         let form = |(ticket, claim): (&Ticket, &Claim)| {

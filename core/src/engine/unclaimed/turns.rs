@@ -1,31 +1,31 @@
-//! Stalls of the server: a claim that waits in a socket meanwhile is in time.
+//! Server stalls: a claim that waits in a socket during a stall is in time.
 
 use super::Claims;
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// The turns of the event loop in which the timer ran, as far as they matter for unclaimed grants. A server reads its
-/// sockets, and then runs its timers; after SIGCONT it runs its timers first. One with I/O threads executes what it has
-/// read a turn later.
+/// The recent turns of the event loop in which the timer ran, for unclaimed grants. A server reads its sockets and then
+/// runs its timers; after SIGCONT it runs its timers first. A server with I/O threads executes the commands that it has
+/// read one turn later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Turns {
     /// The last turns, the latest first.
     pub(super) last: [MonotonicMicros; 2],
     /// When the server was last known to run.
     seen: MonotonicMicros,
-    /// When it was last noticed that the server had stalled.
+    /// When a stall was last noticed.
     stalled: MonotonicMicros,
 }
 
-/// Turns that are shorter than this are not a stall: most servers tick every 100 ms.
+/// A turn shorter than this is not a stall: most servers tick every 100 ms.
 const SHORTEST_STALL: Micros = Micros(300_000);
 
-/// The longest turn that is not a stall: a third of the time for a claim, and one and a half ticks of the server.
+/// The longest turn that is not a stall: a third of the time for a claim, but at least one and a half server ticks.
 fn longest_turn(claim: Micros, tick: Micros) -> Micros {
     Micros(claim.0 / 3).max(Micros(tick.0.saturating_mul(3) / 2)).max(SHORTEST_STALL)
 }
 
 impl Claims {
-    /// The server runs at `now`, and ticks once in each `tick`: notes whether it stalled before.
+    /// The server runs at `now` and ticks once every `tick`: notes whether it stalled before.
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
@@ -34,8 +34,8 @@ impl Claims {
         self.turns.seen = now;
     }
 
-    /// The timer runs at `now`, in a turn of its own. Returns up to when deadlines are over: two turns have read the
-    /// sockets since.
+    /// The timer runs at `now`, in a new turn. Returns up to when deadlines are over: two turns have read the sockets
+    /// since.
     pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
         self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
@@ -70,13 +70,13 @@ mod tests {
             let [tick, gap] = [tick_ms, gap_ms].map(Micros::from_ms);
             let mut claims = Claims::default();
             let begun = MonotonicMicros(5_000_000);
-            // The first turn after the start has none before it.
+            // The first turn after the start has no turn before it.
             claims.begin_turn(begun, CLAIM, tick);
             assert!(!claims.stalled_after(MonotonicMicros(1)), "{tick_ms}");
             claims.seen(begun.after(gap), CLAIM, tick);
             assert_eq!(claims.stalled_after(begun), is_stall, "{tick_ms} {gap_ms}");
         }
-        // If a claim has much time, a third of it counts.
+        // If the time for a claim is long, a third of it counts.
         assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));
     }
 }

@@ -16,7 +16,7 @@ use crate::commands::top::Top;
 use crate::server::api::context::Context;
 use crate::server::entries::on_load::{self, export_module, Registration};
 
-/// The version of the crate as MODULE LIST shows it: 1.2.3 becomes 10203, so minor and patch stay below 100.
+/// The crate's version as MODULE LIST shows it: 1.2.3 becomes 10203, so minor and patch must stay below 100.
 const VERSION: i32 = {
     let [major, minor, patch] = [
         part(env!("CARGO_PKG_VERSION_MAJOR")),
@@ -27,7 +27,7 @@ const VERSION: i32 = {
     major * 10_000 + minor * 100 + patch
 };
 
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // The compiler runs it.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // Evaluated by the compiler.
 const fn part(text: &str) -> i32 {
     let (digits, mut number, mut at) = (text.as_bytes(), 0, 0);
     while at < digits.len() {

@@ -2,10 +2,10 @@
 //!
 //! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it has a reserved place in the
 //! queue, the place is gone. If it holds the lock, the lock passes on as in LOCK.RELEASE. Late copies of its commands
-//! get nil for `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on that channel.
+//! get nil for `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on the channel.
 //!
-//! Reply: 1 if that ID waited, had a place, or held the lock; else 0. With `CHANNEL`, the number of attempts that it
-//! ended. Errors: `ERR`, `WRONGTYPE`. O(log n) in the waiters.
+//! Reply: 1 if the ID was waiting, had a place, or held the lock; else 0. With `CHANNEL`, the number of attempts that
+//! it ended. Errors: `ERR`, `WRONGTYPE`. O(log n) in the waiters.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse;

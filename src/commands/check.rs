@@ -1,8 +1,8 @@
 //! `LOCK.CHECK key token`
 //!
-//! Returns how much of the lease is left. For MULTI, scripts and functions: write only while the lock is held.
+//! Returns how much of the lease is left. Lets MULTI, scripts and functions write only while the lock is held.
 //!
-//! Reply: the milliseconds left of the lease of that token's holder, without the margin, rounded down; 0 if the grant
+//! Reply: the milliseconds left on the lease of the token's holder, without the margin, rounded down; 0 if the grant
 //! has ended. Read-only. Errors: `ERR`, `WRONGTYPE`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};

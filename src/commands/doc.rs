@@ -1,4 +1,4 @@
-//! Descriptions of the commands for the server: arguments that several commands have.
+//! Descriptions of the commands for the server: arguments that several commands share.
 
 pub use crate::server::api::command_docs::{Arg, Doc, Flags, KeyAccess, Keys, Kind};
 

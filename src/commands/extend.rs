@@ -2,7 +2,7 @@
 //!
 //! Sets a new lease, counted from now, on a lock that is still held. The new lease may be shorter.
 //!
-//! Reply: 1, or 0 if that grant has ended. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `GRACE`, `NOREPLICAS`. O(1).
+//! Reply: 1, or 0 if the grant has ended. Errors: `ERR`, `WRONGTYPE`, `CLOCK`, `GRACE`, `NOREPLICAS`. O(1).
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;

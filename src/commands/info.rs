@@ -3,13 +3,13 @@
 //! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
 //! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
 //! client, addr, waiters, oldest-wait-ms. A field without meaning is nil. client and addr are the connection that was
-//! granted the lock, while it is connected; without SESSION they are known of the last 10,000 grants. `FULL` adds
+//! granted the lock, while it is connected; without SESSION they are known for the last 10,000 grants only. `FULL` adds
 //! queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client, addr and
 //! name are nil for an attempt that waits without a connection, channel for one that is blocked; name is also nil once
-//! the rows before have 128 kB of names. Read-only. A lock that was granted to such an attempt, but not claimed yet, is
-//! held; lease-ms is 0, and free-in-ms is what is left of its time to claim.
+//! the rows before it have 128 kB of names. Read-only. A lock that was granted to such an attempt but not claimed yet
+//! is held; lease-ms is 0, and free-in-ms is the time left to claim it.
 //!
-//! With several holders the fields describe the one that ends last, and free-in-ms is when a caller could have the lock
+//! With several holders the fields describe the last one to expire, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
 //! lease-ms, overdue-ms, session, client, addr, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with
 //! `FULL` O(n) in the waiters and holders shown.
@@ -38,7 +38,7 @@ use std::rc::Rc;
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
-/// How many bytes of client names one reply shows: a client can choose a name of megabytes.
+/// How many bytes of client names one reply shows: a client's name can have megabytes.
 const MOST_NAMES: usize = 128 << 10;
 
 pub struct Info;
@@ -105,7 +105,7 @@ fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> 
 /// The connection that was granted a lock: its number, and the client itself, while it is connected.
 pub type Grantee = Option<(u64, Client)>;
 
-/// The connection of a grant, as far as it is known.
+/// A grant's connection, if known.
 pub fn grantee(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Grantee {
     let id = entry.engine().grantee(key, token?)?;
     Some((id, Client::find(id)?))
@@ -118,7 +118,7 @@ pub fn reply_grantee(context: &Context, grantee: Grantee) {
     field(context, "addr", |context| context.reply_bytes_or_nil(address.as_deref().map(str::as_bytes)));
 }
 
-/// How long a grant can still be claimed: not at all if it passes on in a moment; `None` if it needs no claim.
+/// How long a grant can still be claimed: zero if it is about to pass on; `None` if it needs no claim.
 fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
     let (engine, token) = (entry.engine(), token?);
     match engine.unclaimed(key, token) {
@@ -133,7 +133,7 @@ pub fn field(context: &Context, name: &str, reply: impl FnOnce(&Context)) {
     reply(context);
 }
 
-/// The holders of a lock that has several, at most [`MOST_ROWS`].
+/// The holders of a lock with several holders, at most [`MOST_ROWS`].
 fn reply_holders(context: &Context, entry: &mut Entry<'_>, name: KeyName<'_>, holders: &Holders, key: &Key<'_>) {
     let (now, terms) = (key.now(), entry.edge().terms());
     context.reply_array(i64::try_from(holders.len().min(MOST_ROWS)).unwrap_or(0));
@@ -196,7 +196,7 @@ fn reply_queue(context: &Context, entry: &mut Entry<'_>, key: KeyName<'_>) {
     }
 }
 
-/// The fields that come from the key itself.
+/// The fields read from the key itself.
 fn reply_key(context: &Context, terms: Terms, key: &Key<'_>, unclaimed: Option<Micros>) {
     let now = key.now();
     let lock = key.lock();
@@ -207,7 +207,7 @@ fn reply_key(context: &Context, terms: Terms, key: &Key<'_>, unclaimed: Option<M
     let text = text.or(several.as_ref().map(Encoded::score));
     let free_in_ms = match lock {
         State::Foreign => key.expires_in_ms(),
-        // One of several holders does not decide it alone.
+        // With several holders, one grant alone does not decide when the lock is free.
         State::Held(..) if unclaimed.is_some() => unclaimed.map(Micros::as_ms_ceil),
         lock => Some(lock.free_at(Share::Alone).map_or(0, |until| until.since(now).as_ms_ceil())),
     };
@@ -223,7 +223,7 @@ fn reply_key(context: &Context, terms: Terms, key: &Key<'_>, unclaimed: Option<M
     field(context, "overdue-ms", |context| context.reply_count_or_nil(overdue_ms));
 }
 
-/// token, id, owner, timestamp, held-ms, lease-ms; the last two only if it is held at that time.
+/// token, id, owner, timestamp, held-ms, lease-ms; the last two only if the lock is held at that time.
 fn reply_record(
     context: &Context,
     terms: Terms,

@@ -1,13 +1,13 @@
 //! `LOCK.MACQUIRE numkeys key [key ...] EX seconds|PX milliseconds [WAIT milliseconds] [ID id] [OWNER name] [SESSION]
 //! [NOTIFY channel|SNOTIFY channel]`
 //!
-//! Takes several locks: all or none. While the command waits it holds none of them and reserves none. It waits in the
-//! queue of one key that it cannot have, and is tried when that key becomes free. So it can neither deadlock nor delay
-//! others. With `NOTIFY` or `SNOTIFY` it waits without a blocked client, as LOCK.ACQUIRE does.
+//! Takes several locks: all or none. While the command waits, it neither holds nor reserves any of them. It waits in
+//! the queue of one key that it cannot have, and is tried when that key becomes free. So it can neither deadlock nor
+//! delay others. With `NOTIFY` or `SNOTIFY` it waits without a blocked client, as LOCK.ACQUIRE does.
 //!
-//! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. The same ID again, if it holds all of
-//! them: its token. In a cluster the keys share a slot. Errors: as LOCK.ACQUIRE. O(k) in the keys, and O(log n) in the
-//! waiters of one of them.
+//! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. If the same ID asks again and holds all of
+//! them, it gets its token. In a cluster the keys share a slot. Errors: as for LOCK.ACQUIRE. O(k) in the keys, and
+//! O(log n) in the waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};

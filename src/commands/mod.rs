@@ -1,6 +1,6 @@
-//! The commands, one file each: documentation, arguments, action, reply.
+//! The commands, one file each with documentation, arguments, action and reply.
 //!
-//! All arguments are parsed into types before a key is opened: bad input changes nothing.
+//! All arguments are parsed into types before a key is opened, so bad input changes nothing.
 
 pub mod acquire;
 pub mod cancel;

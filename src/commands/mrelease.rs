@@ -1,9 +1,9 @@
 //! `LOCK.MRELEASE numkeys key [key ...] token`
 //!
-//! Gives several locks back, those whose grant is still in force. Each passes on as in LOCK.RELEASE.
+//! Releases several locks if their grants are still in force. Each passes on as in LOCK.RELEASE.
 //!
-//! Reply: how many it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters, O(k log
-//! n) with n waiters each.
+//! Reply: how many locks it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters,
+//! O(k log n) with n waiters each.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse;

@@ -1,6 +1,6 @@
-//! Parses arguments, without a server, so that tests and fuzzers need none.
+//! Parses arguments without a server, so that tests and fuzzers need none.
 //!
-//! The error names the first argument that is wrong, from left to right.
+//! The error names the first wrong argument from the left.
 
 mod keys;
 
@@ -19,7 +19,7 @@ use crate::server::api::args::Args;
 const LONGEST_MS: u64 = 315_360_000_000;
 /// The longest wait without a connection.
 const LONGEST_NOTIFY_WAIT: Micros = Micros(3_600_000_000);
-/// The longest name of a channel, in bytes.
+/// The longest channel name, in bytes.
 const LONGEST_CHANNEL: usize = 256;
 
 /// The arguments of a command, without its name.
@@ -134,7 +134,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Parses all arguments from `from` on as options of `command`, which accepts those in `known`.
+    /// Parses all arguments from `from` on as options of `command`, which accepts the options in `known`.
     ///
     /// # Errors
     /// The first argument that is wrong.
@@ -247,7 +247,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The options from `from` on of a command that asks for a lock.
+/// Parses the options, from `from` on, of a command that asks for a lock.
 ///
 /// # Errors
 /// The first argument that is wrong; [`Error::LeaseMissing`]
@@ -267,7 +267,7 @@ pub fn ask<'a>(
     }
 }
 
-/// The options from `from` on of a command that takes nothing but a lease.
+/// Parses the options, from `from` on, of a command that takes only a lease.
 ///
 /// # Errors
 /// The first argument that is wrong; [`Error::LeaseMissing`]
@@ -279,8 +279,8 @@ pub fn lease_alone<'a>(args: &impl Arguments<'a>, from: usize, command: &'static
     }
 }
 
-/// The lease if there is nothing else from `from` on, as in nearly all commands: reading all options takes five times
-/// as long. `None` if anything is wrong; [`Options::parse`] finds out what.
+/// The lease if it is the only option from `from` on, as in nearly all commands: reading all options takes five times
+/// as long. `None` if anything is wrong; [`Options::parse`] then finds the error.
 fn only_lease<'a>(args: &impl Arguments<'a>, from: usize) -> Option<Micros> {
     let at = from.checked_add(1)?;
     if args.count() != at.checked_add(1)? {

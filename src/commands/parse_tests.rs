@@ -1,4 +1,4 @@
-//! Arguments are read as the contract says, and the first that is wrong is named.
+//! Arguments are read according to the contract, and the first wrong argument is named.
 
 use super::*;
 use proptest::prelude::*;

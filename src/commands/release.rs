@@ -1,9 +1,9 @@
 //! `LOCK.RELEASE key token`
 //!
-//! Gives the lock back if that grant is still in force: the token of another grant changes nothing. If clients wait,
-//! the same change of the key grants the lock to the first of them.
+//! Releases the lock if the grant is still in force: another grant's token changes nothing. If clients wait, the same
+//! change to the key grants the lock to the first of them.
 //!
-//! Reply: 1, released in time; -1, released after it had expired, but before anybody took it; 0, that grant had ended.
+//! Reply: 1, released in time; -1, released after it had expired, but before anybody took it; 0, the grant had ended.
 //! Errors: `ERR`, `WRONGTYPE`. O(1) without waiters, O(log n) in the waiters.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};

@@ -1,17 +1,17 @@
 //! `LOCK.SCAN cursor [MATCH pattern] [COUNT n] [STATE held|expired|foreign] [CLIENT id]`
 //!
-//! Iterates over the locks of this database, as SCAN does: over locks that are held or expired, or over those in one
+//! Iterates over the locks of this database, as SCAN does: over locks that are held or expired, or over locks in one
 //! state. Every string that is not a timestamp is foreign. It returns only keys that the caller may read; servers
-//! before 7.0 do not report them, and there it is a command for operators.
+//! before 7.0 do not report permissions, and there it is a command for operators.
 //!
-//! With `CLIENT` it returns the locks that were granted to that connection and that it still holds: those with SESSION,
-//! and those without among the server's last 10,000 grants. An unknown client has none. A lock with more than 64
-//! holders is found only by grants with SESSION, and by the holder that ends last.
+//! With `CLIENT` it returns the locks that were granted to that connection and that it still holds: all locks with
+//! SESSION, and the locks without it among the server's last 10,000 grants. An unknown client has none. A lock with
+//! more than 64 holders is found only through grants with SESSION and the last holder to expire.
 //!
-//! A call ends once it has done about as much as COUNT says: each key counts as one, and so does each holder that has
+//! A command ends once it has done about COUNT units of work: each key counts as one, and so does each holder that has
 //! to be read, and every 128 bytes of a name. With MATCH, so do each 2 microseconds that the server takes to compare
-//! names: those that do not match are not known here. A call asks the server for one key first, and for more at once
-//! while they are cheap: names can have megabytes, and it learns that only afterwards.
+//! names: the module does not see names that do not match. A command asks the server for one key first, and for more at
+//! once while they are cheap: names can have megabytes, and their size is known only afterwards.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
@@ -41,12 +41,12 @@ use crate::server::keys::scan;
 const NAME: &str = "LOCK.SCAN";
 const OPTIONS: [Name; 4] = [Name::Match, Name::Count, Name::State, Name::Client];
 const DEFAULT_COUNT: usize = 10;
-/// The most keys that the server is asked for at once: a command can end only between two pieces, where there is a
-/// cursor of the server.
+/// The most keys that the server is asked for at once: a command can end only between two pieces, where the server has
+/// a cursor.
 const PIECE: usize = 16;
 /// How many bytes of a name count as one key.
 const BYTES: usize = 128;
-/// How much CPU time the server may take for a key with MATCH: a usual one takes less.
+/// How much CPU time the server may take for a key with MATCH: a typical key takes less.
 const MATCHING: Micros = Micros(2);
 
 /// A lock in the reply.
@@ -93,7 +93,7 @@ impl Command for Scan {
             Some(_) => return Err(Error::StateName),
         };
         let count = options.count().unwrap_or(DEFAULT_COUNT);
-        // A client that is not connected has no locks: there is nothing to find.
+        // A client that is not connected has no locks, so there is nothing to find.
         let is_gone = options.client.is_some_and(|client| Client::find(client).is_none());
         let reader = Reader::of(context);
         let (mut next, mut rows, mut spent): (Box<[u8]>, Vec<Row>, usize) = (cursor.into(), Vec::new(), 0);
@@ -138,8 +138,8 @@ impl Command for Scan {
     }
 }
 
-/// A key as a lock; `None` if it is not a lock, if this reader may not see it, or if that client does not hold it. Adds
-/// the holders that were read to `spent`.
+/// A key as a lock; `None` if it is not a lock, this reader may not see it, or the client does not hold it. Adds the
+/// number of holders read to `spent`.
 fn row(
     context: &Context,
     entry: &mut Entry<'_>,
@@ -176,7 +176,7 @@ fn row(
     Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
 }
 
-/// The grant by which a client holds a lock; of several the one that ends last.
+/// The grant by which a client holds a lock; of several, the last to expire.
 fn held_by<'a>(entry: &mut Entry<'_>, key: KeyName<'_>, lock: State<'a>, client: u64) -> Option<Record<'a>> {
     let engine = entry.engine();
     let is_its = |record: &Record<'_>| engine.is_grantee(key, record.token, client);

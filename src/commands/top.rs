@@ -1,9 +1,9 @@
 //! `LOCK.TOP [COUNT n] [BY waiters|wait|held]`
 //!
-//! Lists at most n locks (10 by default) that have waiters on this server, from all databases: those with most waiters
-//! first; with `BY wait`, those whose first waiter has waited longest; with `BY held`, those that have been held
-//! longest. A reply ends after about 1,600 units of work and omits the locks that come later in its order. A lock
-//! counts as one, a lock with several holders as four, and each 512 bytes of a name as one more.
+//! Lists at most n locks (10 by default) that have waiters on this server, from all databases. Locks with the most
+//! waiters come first; with `BY wait`, locks whose first waiter has waited longest; with `BY held`, locks held longest.
+//! A reply ends after about 1,600 units of work and omits the locks that come later in its order. A lock counts as one,
+//! a lock with several holders as four, and each 512 bytes of a name as one more.
 //!
 //! Reply: an array of maps (flat arrays in RESP2) of db, key, owner, held-ms, waiters, oldest-wait-ms, client, addr.
 //! The owner, held-ms, client and addr are nil if unknown. Empty on a replica. Errors: `ERR`. O(k + n log n) with k
@@ -28,11 +28,11 @@ use std::cmp::Reverse;
 
 const NAME: &str = "LOCK.TOP";
 const DEFAULT_COUNT: usize = 10;
-/// The most that one command reads: a lock with one holder and a short name counts as one.
+/// The most work for one command: a lock with one holder and a short name counts as one.
 const MOST_READ: usize = 1_600;
 /// How many bytes of a name count as one lock.
 const BYTES: usize = 512;
-/// How much a lock with several holders counts: reading two of them and counting the rest takes that much longer.
+/// How much a lock with several holders counts: reading two holders and counting the rest takes this much longer.
 const SEVERAL: usize = 4;
 
 pub struct Top;
@@ -73,7 +73,7 @@ impl Command for Top {
         }
         context.select_db(own_db);
         if options.by() == By::Held {
-            // A key may have been changed by others since the module saw it: the reply is sorted by what it shows.
+            // Others may have changed a key since the module saw it, so the reply is sorted by the values it shows.
             rows.sort_by_key(|row| Reverse(row.held_ms));
         }
         let now = clock::monotonic();
@@ -93,7 +93,7 @@ impl Command for Top {
     }
 }
 
-/// A row of the reply: a queue, and what its key says about the holder. Adds what was read to `spent`.
+/// A row of the reply: a queue, and its holder as shown by the key. Adds the work to `spent`.
 fn row(context: &Context, entry: &mut Entry<'_>, queue: QueueRow, spent: &mut usize) -> Row {
     let name = OwnString::in_db(context, queue.key());
     let holder = name.and_then(|name| holder(context, &name, spent));
@@ -102,7 +102,7 @@ fn row(context: &Context, entry: &mut Entry<'_>, queue: QueueRow, spent: &mut us
     Row { queue, owner, held_ms: Some(held_ms), grantee }
 }
 
-/// The token of a holder, its label, and how long it has held the lock.
+/// A holder's token and label, and how long it has held the lock.
 type Holder = (Token, Option<Box<[u8]>>, u64);
 
 fn holder(context: &Context, name: &OwnString, spent: &mut usize) -> Option<Holder> {

@@ -1,7 +1,7 @@
-//! The server's wall clock, and clocks that are never set, in microseconds.
+//! The server's wall clock and the monotonic clocks, in microseconds.
 //!
-//! `CLOCK_MONOTONIC` stops while the machine is suspended; leases do not stop, nor do waits. So the monotonic clock is
-//! `CLOCK_BOOTTIME`, which counts that time, and `CLOCK_MONOTONIC` serves only to detect a suspend.
+//! `CLOCK_MONOTONIC` stops while the machine is suspended, but leases and waits do not. So the monotonic clock is
+//! `CLOCK_BOOTTIME`, which counts suspended time, and `CLOCK_MONOTONIC` serves only to detect a suspend.
 
 use crate::engine;
 use crate::lock::clocks::Reading;
@@ -22,7 +22,8 @@ impl engine::Clock for ServerClock {
     }
 }
 
-/// Now: from the server if it gives microseconds (7.2 and later), otherwise from the system's clock, which is the same.
+/// Now: from the server if it provides microseconds (7.2 and later), otherwise from the system's clock, which is the
+/// same.
 #[must_use]
 pub fn now() -> UnixMicros {
     if let Some(microseconds) = api().microseconds {
@@ -36,42 +37,42 @@ pub fn now() -> UnixMicros {
     UnixMicros(part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_usec)))
 }
 
-/// The time of the running command: read by the server when it began, if the server gives that (7.2 and later),
-/// otherwise now. With that, a transaction or a script is one point in time.
+/// The running command's time: the server's reading from when the command began, if available (7.2 and later),
+/// otherwise now. With the former, a transaction or a script is one point in time.
 #[must_use]
 pub fn of_command() -> UnixMicros {
     match api().cached_microseconds {
-        // SAFETY: takes nothing, reads a variable of the server.
+        // SAFETY: takes nothing, reads a server variable.
         Some(cached) => UnixMicros(u64::try_from(unsafe { cached() }).unwrap_or(0)),
         None => now(),
     }
 }
 
-/// Now, on a clock that is never set and runs on during suspend: measures waits.
+/// Now, on a monotonic clock that keeps running during a suspend: measures waits.
 #[must_use]
 pub fn monotonic() -> MonotonicMicros {
     read(libc::CLOCK_BOOTTIME).unwrap_or_else(awake)
 }
 
-/// Now, on a clock that is never set and stops during suspend.
+/// Now, on a monotonic clock that stops during a suspend.
 fn awake() -> MonotonicMicros {
     read(libc::CLOCK_MONOTONIC).unwrap_or(MonotonicMicros(0))
 }
 
-/// The CPU time of the main thread: how much of it something takes, whatever else the machine does.
+/// The main thread's CPU time: measures how much of it something takes, whatever else the machine does.
 #[must_use]
 pub fn cpu() -> MonotonicMicros {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(MonotonicMicros(0))
 }
 
-/// All clocks, to be compared.
+/// Reads all clocks, for comparison.
 #[must_use]
 pub fn all() -> Reading {
     // The order matters: see `Reading`.
     Reading { wall: now(), monotonic: monotonic(), awake: awake() }
 }
 
-/// A clock of the system; `None` if there is no such clock.
+/// Reads a system clock; `None` if there is no such clock.
 fn read(clock: libc::clockid_t) -> Option<MonotonicMicros> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for a write.

@@ -1,4 +1,4 @@
-//! The edge to the real server, through its module API: a file for each subject.
+//! The edge to the real server, through its module API: one file per subject.
 
 mod channels;
 mod clients;
@@ -15,20 +15,20 @@ use crate::server::state::{module, Module};
 pub struct ServerEdge<'c> {
     context: &'c Context,
     module: &'static Module,
-    /// The writer: a command changes keys in place.
+    /// Who writes: a command changes keys in place.
     writer: Writer,
-    /// Whether this is the timer itself, not another event that writes as the timer does.
+    /// Whether this is the timer itself, not another event that writes like the timer.
     is_timer: bool,
 }
 
 impl<'c> ServerEdge<'c> {
-    /// Wraps one entry from the server; `writer`: a command, or else the timer.
+    /// Wraps one entry from the server; `writer`: a command or the timer.
     #[must_use]
     pub fn of(context: &'c Context, writer: Writer) -> Self {
         Self { context, module: module(), writer, is_timer: false }
     }
 
-    /// Wraps an entry of the timer.
+    /// Wraps an entry from the timer.
     #[must_use]
     pub fn of_timer(context: &'c Context) -> Self {
         Self { is_timer: true, ..Self::of(context, Writer::Timer) }

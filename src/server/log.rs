@@ -7,7 +7,7 @@ use redis_module::raw;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A context that outlives calls, so that every line names the module; null while the module is not loaded.
+/// A context that outlives entries, so that every line names the module; null while the module is not loaded.
 static OWN: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Writes a line to the server's log.
@@ -32,14 +32,14 @@ pub fn notice(text: &str) {
     log(Level::Notice, text);
 }
 
-/// From now on lines in the log name the module.
+/// From now on, log lines name the module.
 pub(super) fn open(context: &Context) {
     // SAFETY: the context is that of the load, in which the server knows the module's name.
     let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
     OWN.store(own, Ordering::Relaxed);
 }
 
-/// Frees what [`open`] took: the module is unloaded, or was not loaded.
+/// Frees the context from [`open`]: the module is unloaded, or failed to load.
 pub(super) fn close() {
     let own = OWN.swap(std::ptr::null_mut(), Ordering::Relaxed);
     if !own.is_null() {
@@ -48,7 +48,7 @@ pub(super) fn close() {
     }
 }
 
-/// The one line for a server that is too old: names the function that it lacks.
+/// The one log line for a server that is too old: names the missing function.
 pub(super) fn without_api(ctx: *mut raw::RedisModuleCtx, missing: &str) {
     let text =
         CString::new(format!("the module is not loaded: it needs Redis 6.2 or later, this server has no {missing}"))

@@ -1,7 +1,7 @@
 //! The edge: everything that touches the server's module API, and the only folder with `unsafe`.
 //!
-//! All of it runs on the server's main thread. [`entries`] are what the server calls: each gives its caller an entry to
-//! the driver, for which [`edge`] implements what the driver needs from the server, with the folders below it.
+//! All of it runs on the server's main thread. The server calls the functions in [`entries`]; each opens an entry to
+//! the driver. [`edge`] implements what the driver needs from the server, using the folders below it.
 #![allow(unsafe_code)]
 
 pub mod api;

@@ -1,9 +1,9 @@
-//! No panic leaves the module: it would end the server and lose its data.
+//! No panic leaves the module: a panic would end the server and lose its data.
 
 use crate::server::log;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Runs a callback of the server; `None` if it panicked, which is logged.
+/// Runs a server callback; `None` if it panicked, which is logged.
 pub fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),

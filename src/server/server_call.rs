@@ -1,4 +1,4 @@
-//! The reply of the server to one of its own commands that the module called: whether it was carried out, and why not.
+//! The server's reply to one of its own commands that the module called: whether it was carried out, and if not, why.
 
 use crate::driver::WriteRefused;
 use crate::server::api::api;
@@ -20,7 +20,7 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether the server has a command of that name. The call has too few arguments to be carried out, and an unknown
+/// Whether the server has a command of this name. The call has too few arguments to be carried out, and an unknown
 /// command is reported as such.
 #[must_use]
 pub fn has_command(context: &Context, command: &CStr) -> bool {
@@ -68,7 +68,8 @@ pub(in crate::server) fn done(command: &CStr, reply: *mut raw::RedisModuleCallRe
 /// How many different refusals are logged.
 const MOST_LOGGED: usize = 16;
 
-/// Logs why the server refuses a call of the module, each reason once: such calls are retried again and again.
+/// Logs why the server refuses one of the module's server calls, each reason once: such calls are retried again and
+/// again.
 fn log_refused(command: &CStr, reason: &str) {
     let text = format!("the server refuses to run {} for the module: {}", command.to_string_lossy(), reason.trim());
     let mut logged = module().refusals.borrow_mut();

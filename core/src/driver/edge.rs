@@ -183,7 +183,7 @@ pub trait Keys {
     /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
     fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
 
-    /// Whether the server lets a key be written, as far as it can be known in advance. Called before anybody is
+    /// Whether the server lets a key be written, as far as this can be known in advance. Called before anybody is
     /// notified of a grant.
     ///
     /// # Errors

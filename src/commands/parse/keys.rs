@@ -7,8 +7,8 @@ use std::ops::Range;
 
 /// The longest key name of a lock that can be granted, in bytes: names are kept for waiters.
 const LONGEST_KEY: usize = 4_096;
-/// How many bytes the names of all keys of an attempt may have together. All of them are hashed several times in one
-/// event-loop iteration when it is granted.
+/// The maximum total size of an attempt's key names, in bytes. All of them are hashed several times in one event-loop
+/// iteration when the attempt is granted its locks.
 const MOST_KEY_BYTES: usize = 256 << 10;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
@@ -25,7 +25,7 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
     Ok(1..count.saturating_add(1))
 }
 
-/// Checks that the name of a key is not too long for a lock, nor for an attempt that is remembered.
+/// Checks that a key's name is not too long for a lock, nor for a remembered attempt.
 ///
 /// # Errors
 /// [`Error::KeyLength`]
@@ -50,7 +50,7 @@ pub fn keys_to_take<'a>(args: &impl Arguments<'a>, keys: Range<usize>) -> Result
         }
         (bytes > MOST_KEY_BYTES).then_some((at, Error::KeysLength(at)))
     });
-    // The error names the first argument that is wrong, so keys after one that is too long are not compared.
+    // The error names the first wrong argument, so keys after one that is too long are not compared.
     different_keys(args, keys.start..too_long.map_or(keys.end, |(key, _)| key))?;
     too_long.map_or(Ok(()), |(_, error)| Err(error))
 }

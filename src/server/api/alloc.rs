@@ -1,7 +1,7 @@
 //! Memory comes from the server, so that its `used_memory` and limits include it.
 //!
-//! Outside a server (in tests of the pure core) that allocator is missing, and the system's is used. In a server the
-//! first allocation happens after the API is available, so the two never mix.
+//! Outside a server (in tests of the pure core) the server's allocator is missing, and the system's is used. In a
+//! server the first allocation happens after the API is available, so the two never mix.
 
 use redis_module::alloc::RedisAlloc;
 use redis_module::raw;
@@ -13,7 +13,7 @@ struct ServerAlloc;
 static ALLOCATOR: ServerAlloc = ServerAlloc;
 
 fn in_server() -> bool {
-    // SAFETY: the pointer is written once, by the load of the module, before anything else runs.
+    // SAFETY: the pointer is written once, when the module is loaded, before anything else runs.
     unsafe { (&raw const raw::RedisModule_Alloc).read().is_some() }
 }
 

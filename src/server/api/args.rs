@@ -1,9 +1,9 @@
-//! The arguments of a command, or of the module when it is loaded.
+//! The arguments of a command, or of the module at load.
 
 use crate::server::api::context::{Arg, Context};
 use redis_module::raw;
 
-/// The arguments of a call, without the command name.
+/// The arguments of an entry, without the command name.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     strings: &'a [*mut raw::RedisModuleString],
@@ -11,7 +11,7 @@ pub struct Args<'a> {
 
 impl<'a> Args<'a> {
     /// # Safety
-    /// `argv` and `argc` are what the server called the command of `context` with.
+    /// `argv` and `argc` are the arguments with which the server called the command of `context`.
     pub(in crate::server) unsafe fn new(
         context: &'a Context,
         argv: *mut *mut raw::RedisModuleString,
@@ -22,10 +22,10 @@ impl<'a> Args<'a> {
         Self { strings: all.strings.get(1..).unwrap_or_default() }
     }
 
-    /// The arguments of the module, which have no name in front.
+    /// The module arguments, which have no name in front.
     ///
     /// # Safety
-    /// `argv` and `argc` are what the server loads the module of `_context` with.
+    /// `argv` and `argc` are the arguments with which the server loads the module of `_context`.
     pub(in crate::server) unsafe fn of_load(
         _context: &'a Context,
         argv: *mut *mut raw::RedisModuleString,
@@ -40,7 +40,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// An argument as the server's string, counted from 0.
+    /// An argument as a server string, counted from 0.
     #[must_use]
     pub fn string(&self, at: usize) -> Option<Arg<'a>> {
         self.strings.get(at).map(|string| {

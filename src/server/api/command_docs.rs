@@ -1,5 +1,5 @@
-//! The description of a command for the server: for COMMAND INFO, COMMAND DOCS, the hints of redis-cli, ACLs and
-//! cluster routing.
+//! The description of a command for the server: for COMMAND INFO, COMMAND DOCS, redis-cli hints, ACLs and cluster
+//! routing.
 
 use redis_module::raw;
 use std::ffi::CStr;
@@ -10,7 +10,7 @@ pub struct Doc {
     /// What it does, in one sentence.
     pub summary: &'static CStr,
     pub complexity: &'static CStr,
-    /// The number of arguments, the name included; if negative, the least number.
+    /// The number of arguments, including the name; if negative, the minimum.
     pub arity: i32,
     pub flags: Flags,
     pub keys: Keys,
@@ -24,15 +24,15 @@ pub enum Flags {
     WriteDenyOomBlocking,
     /// Writes, and needs memory for it.
     WriteDenyOom,
-    /// Writes, or gives memory back.
+    /// Writes, or frees memory.
     Write,
     /// Like `Write`, for many keys or attempts.
     WriteSlow,
     Read,
     /// Reads, and may have a long reply.
     ReadSlow,
-    /// Reads keys that it does not name: those that its caller may read. For operators if the server does not report
-    /// which those are.
+    /// Reads keys that it does not name, if its caller may read them. For operators if the server does not report
+    /// permissions.
     ReadUnnamed,
     /// Reads the state of the whole server: for operators.
     Admin,
@@ -57,7 +57,7 @@ pub enum Keys {
     None,
     /// The first argument.
     First(KeyAccess),
-    /// As many as the first argument says, after it.
+    /// The keys after the first argument, which is their number.
     Counted(KeyAccess),
 }
 
@@ -66,7 +66,7 @@ pub enum Keys {
 pub enum KeyAccess {
     /// Returns its value and may change it.
     AccessUpdate,
-    /// May change it, and reveals only whether the caller knew its value.
+    /// May change it, but reveals only whether the caller knew its value.
     Update,
     /// May delete it, or hand it over.
     Delete,
@@ -78,13 +78,13 @@ pub struct Arg {
     /// Its name, as COMMAND DOCS shows it.
     pub name: &'static CStr,
     pub kind: Kind,
-    /// The word before it, or the word that it is.
+    /// The word before it, or its own word.
     pub token: Option<&'static CStr>,
     /// Whether it is optional.
     pub optional: bool,
 }
 
-/// What an argument is.
+/// The kind of an argument.
 pub enum Kind {
     Key,
     /// Keys, one or more.
@@ -100,7 +100,7 @@ pub enum Kind {
 }
 
 impl KeyAccess {
-    /// The flags as the server takes them.
+    /// The flags in the server's form.
     pub(in crate::server) const fn flags(self) -> u32 {
         match self {
             Self::AccessUpdate => {
@@ -115,7 +115,7 @@ impl KeyAccess {
 }
 
 impl Keys {
-    /// The access to the keys as the server takes it.
+    /// The key access in the server's form.
     pub(in crate::server) const fn flags(self) -> i32 {
         match self {
             Self::None => 0,

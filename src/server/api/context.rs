@@ -1,4 +1,4 @@
-//! A call from the server: its arguments and its replies.
+//! An entry from the server: its context, arguments and replies.
 
 use crate::engine::KeyName;
 use crate::lock::error::Error;
@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A call from the server; valid until it returns.
+/// The context of an entry from the server; valid until the entry returns.
 pub struct Context(*mut raw::RedisModuleCtx);
 
 impl Context {
@@ -19,10 +19,10 @@ impl Context {
         Self(ctx)
     }
 
-    /// The same call.
+    /// A copy of the same context.
     ///
     /// # Safety
-    /// The copy is not used when the call has ended.
+    /// The copy is not used after the entry has returned.
     pub(in crate::server) const unsafe fn copy(&self) -> Self {
         Self(self.0)
     }
@@ -32,11 +32,11 @@ impl Context {
         self.0
     }
 
-    /// A setting of the server, as text; `None` if the operator disabled CONFIG.
+    /// A server setting as text; `None` if the operator disabled CONFIG.
     #[must_use]
     pub fn config(&self, name: &CStr) -> Option<String> {
-        // SAFETY: the context is valid, the format takes the two C strings that follow. The text
-        // of the reply lives as long as the reply, which is freed only after it has been copied.
+        // SAFETY: the context is valid, the format takes the two C strings that follow. The reply's text lives as long
+        // as the reply, which is freed only after the text has been copied.
         unsafe {
             let reply = (api().call)(self.0, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr());
             if reply.is_null() {
@@ -53,7 +53,7 @@ impl Context {
         }
     }
 
-    /// Whether this call only asks for the positions of the keys.
+    /// Whether the server only asks for the positions of the keys.
     #[must_use]
     pub fn is_asked_for_keys(&self) -> bool {
         // SAFETY: the context is valid.
@@ -160,7 +160,7 @@ impl Context {
         unsafe { (api().reply_with_array)(self.0, length) };
     }
 
-    /// Opens a map of `length` pairs that follow; if the server has no maps (RESP2, 6.2), a flat array.
+    /// Opens a map of `length` pairs that follow; a flat array if the server has no maps (RESP2, 6.2).
     pub fn reply_map(&self, length: i64) {
         match api().reply_with_map {
             // SAFETY: the context is valid.
@@ -185,13 +185,13 @@ impl Context {
         unsafe { (api().wrong_arity)(self.0) };
     }
 
-    /// A field of the server's INFO, as text.
+    /// A field of the server's INFO as text.
     #[must_use]
     pub fn server_info(&self, section: &CStr, field: &CStr) -> Option<String> {
         self.server_section(section)?.field(field)
     }
 
-    /// A section of the server's INFO, built once for all fields that are read.
+    /// A section of the server's INFO, built once for all fields read from it.
     #[must_use]
     pub fn server_section(&self, section: &CStr) -> Option<ServerInfo<'_>> {
         // SAFETY: the context is valid, the name is a C string.
@@ -211,7 +211,7 @@ pub struct ServerInfo<'a> {
 }
 
 impl ServerInfo<'_> {
-    /// A field of it, as text.
+    /// A field of the section as text.
     #[must_use]
     pub fn field(&self, name: &CStr) -> Option<String> {
         // SAFETY: `info` is not null and not freed, the name is a C string; the text that is found lives
@@ -230,7 +230,7 @@ impl Drop for ServerInfo<'_> {
     }
 }
 
-/// A server string that is an argument of a call; valid as long as the call.
+/// A server string that is an argument of an entry; valid until the entry returns.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Arg<'a> {
@@ -239,7 +239,7 @@ pub struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A string that the server passes with a call.
+    /// A string that the server passes to an entry.
     ///
     /// # Safety
     /// The string is valid for `'a`.
@@ -255,8 +255,8 @@ impl<'a> Arg<'a> {
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         let mut length = 0;
-        // SAFETY: the string is an argument of the running call, which outlives 'a, and does not
-        // change meanwhile; the server gives its address and length.
+        // SAFETY: the string is an argument of the running entry, which outlives 'a, and does not change meanwhile; the
+        // server gives its address and length.
         unsafe {
             let bytes = (api().string_ptr_len)(self.string, &raw mut length);
             std::slice::from_raw_parts(bytes.cast(), length)
@@ -295,7 +295,7 @@ impl OwnString {
         Self::not_null(string)
     }
 
-    /// Only ever holds a string: dropping a null pointer would end the server.
+    /// Never wraps a null pointer: dropping it would end the server.
     fn not_null(string: *mut raw::RedisModuleString) -> Option<Self> {
         if string.is_null() {
             None
@@ -304,7 +304,7 @@ impl OwnString {
         }
     }
 
-    /// The string, as long as this value lives.
+    /// The string, valid as long as this value lives.
     #[must_use]
     pub const fn as_arg(&self) -> Arg<'_> {
         Arg { string: self.0, call: PhantomData }

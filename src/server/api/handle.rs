@@ -1,22 +1,22 @@
-//! Things that the server lets the module keep: a blocked client, a timer.
+//! Server objects that the module keeps: blocked clients and timers.
 
 use redis_module::raw;
 
-/// A blocked client; released exactly once, even when it is gone.
+/// A blocked client; released exactly once, even if it has disconnected.
 #[derive(Debug)]
 pub struct Handle(pub(in crate::server) *mut raw::RedisModuleBlockedClient);
 
 #[derive(Clone, Copy, Debug)]
 pub struct TimerId(pub(in crate::server) raw::RedisModuleTimerID);
 
-/// The module's callbacks. They are set at load, so that the code that registers one need not know its target.
+/// The module's callbacks. They are set at load, so that code that registers a callback need not know its target.
 #[derive(Clone, Copy)]
 pub struct Callbacks {
     /// Replies to a blocked client.
     pub reply: raw::RedisModuleCmdFunc,
     /// Frees its answer.
     pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut libc::c_void),
-    /// The client is gone.
+    /// The client has disconnected.
     pub disconnect: raw::RedisModuleDisconnectFunc,
     /// CLIENT UNBLOCK ... TIMEOUT ends its wait.
     pub unblock: raw::RedisModuleCmdFunc,

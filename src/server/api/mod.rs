@@ -1,7 +1,7 @@
-//! The functions of the server that the module uses, looked up once at load.
+//! The server functions that the module uses, looked up once at load.
 //!
-//! A function that every supported server has is a plain function pointer, so no call has to unwrap one: on a server
-//! without it, which is too old, the load fails. A function of newer servers is an `Option`.
+//! A function that every supported server has is a plain function pointer, so calls need no unwrapping: on a server
+//! that lacks it, and is thus too old, the load fails. A function of newer servers is an `Option`.
 
 mod alloc;
 pub mod args;
@@ -149,7 +149,7 @@ api! {
 
 struct Table(UnsafeCell<MaybeUninit<Api>>);
 
-// SAFETY: written once, at load, before any callback of the module can run; only read afterwards.
+// SAFETY: written once, at load, before any of the module's callbacks can run; only read afterwards.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
@@ -157,8 +157,8 @@ static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
 /// Fills in the table, or returns the name of the function that the server lacks.
 ///
 /// # Safety
-/// Called by the load of the module, after `Export_RedisModule_Init` has succeeded, before
-/// anything of the module is registered.
+/// Called when the module is loaded, after `Export_RedisModule_Init` has succeeded and before the module registers
+/// anything.
 pub unsafe fn init() -> Result<(), &'static str> {
     // SAFETY: the caller's promise.
     let api = unsafe { Api::read() }?;

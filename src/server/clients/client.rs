@@ -5,7 +5,7 @@ use crate::server::api::context::{Context, OwnString};
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// The server's ID of the client of a call.
+/// The server's ID of an entry's client.
 #[must_use]
 pub fn caller(context: &Context) -> u64 {
     // SAFETY: the context is valid.
@@ -16,7 +16,7 @@ pub fn caller(context: &Context) -> u64 {
 pub struct Client(raw::RedisModuleClientInfo);
 
 impl Client {
-    /// The client with that ID, while it is connected.
+    /// The client with this ID, while it is connected.
     #[must_use]
     pub fn find(id: u64) -> Option<Self> {
         // SAFETY: all of the structure is integers, for which zero is a value.
@@ -40,7 +40,7 @@ impl Client {
         }
     }
 
-    /// The name that the client with that ID set, if the server reports it (7.0).
+    /// The name that the client with this ID set, if the server reports it (7.0).
     #[must_use]
     pub fn name(context: &Context, id: u64) -> Option<Box<[u8]>> {
         let get = api().get_client_name_by_id?;

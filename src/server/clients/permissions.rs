@@ -1,5 +1,5 @@
-//! The permissions of a caller where the server does not check them: the keys that LOCK.SCAN finds, and the channels on
-//! which attempts are notified.
+//! A caller's permissions where the server does not check them: for the keys that LOCK.SCAN finds, and for the channels
+//! on which attempts are notified.
 //!
 //! The user is looked up once per command.
 
@@ -14,15 +14,15 @@ use std::ptr::NonNull;
 /// The caller of a command.
 pub enum Reader<'a> {
     /// A caller that may do everything: the server does not report permissions (before 7.0), or the command has no
-    /// user, such as those of the master and of other modules.
+    /// user, such as a command from the master or another module.
     Everything,
-    /// A caller that may do what its user may.
+    /// A caller with its user's permissions.
     User(User<'a>),
     /// A caller that may do nothing: the server does not know its user, so its permissions are unknown.
     Nothing,
 }
 
-/// A user of the server; valid until the call ends.
+/// A user of the server; valid until the entry returns.
 pub struct User<'a> {
     handle: NonNull<raw::RedisModuleUser>,
     check: Check,
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes in ACL LOG that a channel was refused: the server notes only what it refuses itself.
+    /// Records in ACL LOG that a channel was refused: the server records only its own refusals.
     pub fn log_refused_channel(&self, context: &Context, channel: Arg<'_>) {
         if let (Self::User(user), Some(add)) = (self, api().acl_add_log_entry) {
             let reason = raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CHANNEL;
@@ -104,8 +104,8 @@ impl<'a> Reader<'a> {
             Self::Nothing => false,
             Self::User(user) => {
                 let access = raw::REDISMODULE_CMD_KEY_ACCESS.cast_signed();
-                // SAFETY: the user is not freed before this value is dropped, and no command that changes
-                // users runs before the call ends.
+                // SAFETY: the user is not freed before this value is dropped, and no command that changes users runs
+                // before the entry returns.
                 unsafe { (user.check)(user.handle.as_ptr(), key.as_ptr(), access) == 0 }
             }
         }
@@ -119,7 +119,7 @@ impl Drop for User<'_> {
     }
 }
 
-/// Whether the client of a command has a user: without one, asking for its name ends the server.
+/// Whether a command's client has a user: if not, asking for the user's name ends the server.
 fn has_user(context: &Context) -> bool {
     if api().set_context_user.is_none() {
         // Before 7.0.6.
@@ -129,8 +129,8 @@ fn has_user(context: &Context) -> bool {
         return !context.has_flags(obeyed) && (is_script || is_connected());
     }
     clear_errno();
-    // SAFETY: C runs a command as the user of the client. The server looks for that user first, and there is no
-    // command of this name, so that nothing runs and nothing is counted.
+    // SAFETY: C runs a command as the client's user. The server looks up that user first, and there is no command of
+    // this name, so nothing runs and nothing is counted.
     let reply = unsafe { (api().call)(context.as_ptr(), c"lock.nothing".as_ptr(), c"C".as_ptr()) };
     if !reply.is_null() {
         // SAFETY: freed once.

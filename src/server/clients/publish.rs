@@ -30,8 +30,8 @@ pub fn check(context: &Context, key: &[u8], channel: ChannelName<'_>) -> Result<
     Err(Error::NoPermission)
 }
 
-/// Publishes a message to the subscribers of this server; in a cluster, on an ordinary channel, of all nodes. Returns
-/// whether a subscriber may have received it.
+/// Publishes a message to this server's subscribers, or to those of all nodes on an ordinary channel in a cluster.
+/// Returns whether a subscriber may have received it.
 #[must_use]
 pub fn publish(context: &Context, channel: &Channel, message: &[u8]) -> bool {
     let function = if channel.is_sharded { api().publish_message_shard } else { api().publish_message };
@@ -42,7 +42,7 @@ pub fn publish(context: &Context, channel: &Channel, message: &[u8]) -> bool {
     let (name, message): (Arg<'_>, Arg<'_>) = (name.as_arg(), message.as_arg());
     // SAFETY: the context is valid; the server copies the strings.
     let receivers = unsafe { publish(context.as_ptr(), name.as_ptr(), message.as_ptr()) };
-    // Subscribers of other nodes are not counted.
+    // Subscribers on other nodes are not counted.
     receivers > 0 || (!channel.is_sharded && is_cluster(context))
 }
 

@@ -1,4 +1,4 @@
-//! Replies to requests for a lock, including those to clients that waited, when no command runs.
+//! Replies to requests for a lock, including replies to clients that waited, when no command runs.
 
 use crate::engine::grant::{Before, Granted};
 use crate::engine::queue::ReplyShape;
@@ -20,7 +20,7 @@ pub fn granted(context: &Context, granted: &Granted, shape: ReplyShape) {
     context.reply_bytes_or_nil(before.and_then(Before::owner).map(Owner::as_bytes));
 }
 
-/// Replies that nothing was granted, in the shape that a grant would have.
+/// Replies that nothing was granted, in the shape of a grant.
 pub fn not_granted(context: &Context, shape: ReplyShape) {
     match shape {
         ReplyShape::Token => context.reply_nil(),

@@ -1,5 +1,5 @@
-//! The cluster slot of a name: of a key, or of a sharded channel. As the cluster specification has it: CRC16 (XMODEM)
-//! of the name, or of its hash tag if it has one, modulo 16,384.
+//! The cluster slot of a key or a sharded channel. According to the cluster specification, it is the CRC16 (XMODEM) of
+//! the name, or of its hash tag if it has one, modulo 16,384.
 
 const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;

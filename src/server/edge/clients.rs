@@ -1,4 +1,4 @@
-//! The caller, clients that are blocked, and connections that end.
+//! The caller, blocked clients, and connections that end.
 
 use super::ServerEdge;
 use crate::driver::Clients;
@@ -26,13 +26,13 @@ impl Clients for ServerEdge<'_> {
         !self.context.has_flags(never)
     }
 
-    /// Gives the server no time-out: on some versions, one that fires together with an answer loses the reply or ends
-    /// the server. The module keeps the deadlines itself.
+    /// Gives the server no time-out: on some versions, a time-out that fires together with an answer loses the reply or
+    /// ends the server. The module keeps the deadlines itself.
     fn block(&mut self) -> Option<Handle> {
         let callbacks = self.module.callbacks.get()?;
         let on_unblock = callbacks.unblock.filter(|_| self.module.facts.can_be_unblocked());
         let context = self.context.as_ptr();
-        // SAFETY: the context is that of a command that may block; the callbacks are static.
+        // SAFETY: the context belongs to a command that may block; the callbacks are static.
         let handle = unsafe { (api().block_client)(context, callbacks.reply, on_unblock, Some(callbacks.free), 0) };
         if handle.is_null() {
             return None;

@@ -58,7 +58,7 @@ impl Keys for ServerEdge<'_> {
         if access == Access::Waiter && !self.serves(name) {
             return Err(Unseen::NotServed);
         }
-        // SAFETY: the driver drops what it has opened before the call ends.
+        // SAFETY: the driver drops opened keys before the entry returns.
         let context = unsafe { self.context.copy() };
         Key::open(context, name, mode, expected, now)
     }
@@ -89,7 +89,7 @@ impl Keys for ServerEdge<'_> {
     }
 
     fn subscribe_to_keys(&mut self) {
-        // Where generic events do harm, keys that become free are found by checking.
+        // Where generic events do harm, polling finds keys that become free.
         let generic = if self.module.facts.has_safe_key_events() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
         let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);

@@ -10,7 +10,7 @@ use crate::server::api::api;
 use crate::server::log;
 use redis_module::raw;
 
-/// The part of `maxmemory` from which on nothing new is kept that only the module can free.
+/// Above this fraction of `maxmemory`, nothing new is kept that only the module can free.
 const NEARLY_ALL: f32 = 0.95;
 
 impl Operator for ServerEdge<'_> {

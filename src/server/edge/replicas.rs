@@ -1,4 +1,4 @@
-//! The role of the server, its replicas, and whether the module may write.
+//! The server's role, its replicas, and whether the module may write.
 
 use super::ServerEdge;
 use crate::driver::{Replicas, Replication};

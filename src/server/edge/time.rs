@@ -32,7 +32,7 @@ impl Time for ServerEdge<'_> {
     }
 
     fn stop_timer(&mut self, timer: TimerId) {
-        // SAFETY: the context is valid; the server says so when it no longer knows the timer.
+        // SAFETY: the context is valid; the server reports an error if it no longer knows the timer.
         unsafe { (api().stop_timer)(self.context.as_ptr(), timer.0, std::ptr::null_mut()) };
     }
 }

@@ -1,6 +1,6 @@
-//! Callbacks for a blocked client: to reply to it, to free its answer, and when it is gone.
+//! Callbacks for a blocked client: to reply to it, to free its answer, and for its disconnection.
 //!
-//! A blocked client is released exactly once, even when it is gone.
+//! A blocked client is released exactly once, even if it has disconnected.
 
 use crate::driver::Writer;
 use crate::engine::outbox::{Answer, Letter};
@@ -12,7 +12,7 @@ use crate::server::entries::enter;
 use crate::server::panics::guarded;
 use redis_module::raw;
 
-/// Replies to a client that is unblocked.
+/// Replies to a client that is being unblocked.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn on_reply(
 ) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    // SAFETY: only an answer gives private data, a letter that `on_free` has not taken back yet.
+    // SAFETY: only an answer has private data, a letter that `on_free` has not taken back yet.
     let letter = unsafe { (api().get_blocked_client_private_data)(ctx).cast::<Letter>().as_mut() };
     guarded(|| {
         let Some(letter) = letter else { return };
@@ -37,8 +37,8 @@ pub unsafe extern "C" fn on_reply(
     0
 }
 
-/// Frees a letter; called once for each. A grant that was not delivered is passed on: not here, where the server may be
-/// in the middle of anything, but soon.
+/// Frees a letter; called once for each. An undelivered grant is passed on soon, but not here, where the server may be
+/// in the middle of anything.
 ///
 /// # Safety
 /// Called by the server with a letter of the module.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, letter: *mut lib
     });
 }
 
-/// The client is gone, or the server ended its wait with an error of its own.
+/// The client has disconnected, or the server ended its wait with its own error.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn on_disconnect(ctx: *mut raw::RedisModuleCtx, _handle: *
     enter(&context, Writer::Timer, |entry| entry.client_left(client::caller(&context)));
 }
 
-/// CLIENT UNBLOCK ... TIMEOUT, the only way to get here: the server was given no time-out.
+/// CLIENT UNBLOCK ... TIMEOUT. This is the only way to get here, since the server was given no time-out.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.

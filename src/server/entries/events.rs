@@ -1,5 +1,5 @@
-//! The events of the server: keys that become free, databases that are flushed or swapped, its role, its configuration,
-//! and the passing of time.
+//! The server's events: keys that become free, databases that are flushed or swapped, changes to its role and
+//! configuration, and the passing of time.
 
 use crate::driver::Writer;
 use crate::engine::{KeyChange, KeyName};
@@ -16,7 +16,7 @@ use crate::server::state::module;
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// Subscribes to events that cost nothing without waiters. `edge/keys.rs` subscribes to those of keys.
+/// Subscribes to the events that cost nothing without waiters. `edge/keys.rs` subscribes to the keys' events.
 ///
 /// # Errors
 /// The event that the server lacks.
@@ -60,7 +60,7 @@ pub fn begin(context: &Context) -> Result<(), String> {
 
 type OnEvent = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut libc::c_void);
 
-/// Subscribes to an event of the server. Returns whether the server has it.
+/// Subscribes to a server event. Returns whether the server has it.
 fn subscribe_to(context: &Context, id: u64, on_event: OnEvent) -> bool {
     let event = raw::RedisModuleEvent { id, dataver: 1 };
     // SAFETY: the context is valid; a server that does not know the event says so.
@@ -139,13 +139,13 @@ c_event!(on_swap, |_: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_voi
     }
 });
 
-/// A fork, which can come in the middle of anything: it only changes a flag. The child may write a snapshot for a
-/// replica or an AOF, which needs each later change.
+/// The server forked, which can happen in the middle of anything, so this only changes a flag. The child may write a
+/// snapshot for a replica or an AOF, which then needs every later change.
 unsafe extern "C" fn on_fork(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut libc::c_void) {
     module().sinks.may_come();
 }
 
-/// The server begins to load its data, or ends that.
+/// The server begins or finishes loading its data.
 unsafe extern "C" fn on_loading(
     _: *mut raw::RedisModuleCtx,
     _: raw::RedisModuleEvent,
@@ -168,7 +168,7 @@ unsafe extern "C" fn on_key(
     event: *const libc::c_char,
     name: *mut raw::RedisModuleString,
 ) -> libc::c_int {
-    // The server calls this for every deletion of any key: with no waiters there is nothing to do.
+    // The server calls this for every deletion of any key; without waiters there is nothing to do.
     let is_awaited = module().driver.try_borrow().is_ok_and(|driver| driver.engine().queues().waiters() > 0);
     if !is_awaited {
         return 0;

@@ -27,7 +27,7 @@ pub fn register(context: &Context) -> Result<(), String> {
 }
 
 unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _is_crash_report: libc::c_int) {
-    // If the server crashes inside the module, the engine may be borrowed: the section is left out then.
+    // If the server crashes inside the module, the engine may be borrowed; the section is then left out.
     guarded(|| {
         if let Ok(driver) = module().driver.try_borrow() {
             Section(info).write(module(), driver.engine());
@@ -88,8 +88,7 @@ impl Section {
         unsafe { (api().info_add_field_u_long_long)(self.0, name.as_ptr(), value) };
     }
 
-    /// Cumulative, as Prometheus has histograms: how many waits took no longer than each bound, and all of them
-    /// together.
+    /// Cumulative, like a Prometheus histogram: how many waits took no longer than each bound, and the totals.
     fn histogram(&self, name: &CStr, histogram: &Histogram) {
         const INFINITE: &CStr = c"le_inf";
         const SUM: &CStr = c"sum";
@@ -109,7 +108,7 @@ impl Section {
         }
     }
 
-    /// In the form of the server's section latencystats; nothing if no span was recorded.
+    /// In the form of the server's latencystats section; omitted if no span was recorded.
     fn spans(&self, name: &CStr, module: &Module, span: Span) {
         const PERCENTILES: [(&CStr, f64); 3] = [(c"p50", 50.0), (c"p99", 99.0), (c"p99.9", 99.9)];
         let spans = module.spans.borrow();

@@ -1,6 +1,6 @@
 //! Every entry from the server: no panic leaves it, and it ends with [`crate::driver::Entry::finish`], so that the
-//! timer forgets no change. On a replica every command that writes is refused, whether the server lets clients write
-//! there or not: the locks belong to its master. So is one that a master sends or an AOF contains.
+//! timer misses no change. On a replica every writing command is refused, whether or not the server lets clients write
+//! there: the locks belong to its master. A writing command that a master sends or an AOF contains is refused too.
 
 mod blocked;
 mod events;
@@ -57,10 +57,10 @@ fn enter_with<'c, R>(edge: ServerEdge<'c>, body: impl FnOnce(&mut Entry<'c>) -> 
     result
 }
 
-/// The C function of a command: runs it and replies with its error, if there is one.
+/// The C function of a command: runs it and replies with its error, if any.
 ///
 /// # Safety
-/// Called by the server, with what it calls a command with.
+/// Called by the server, with a command's arguments.
 pub unsafe extern "C" fn run<C: Command>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -84,9 +84,9 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a writing command may run on a replica, or while the server is loading: only to give the positions of its
-/// keys. Neither a master nor an AOF has LOCK.* commands, only effects. One that comes from there was granted at
-/// another time, under other settings, and would be granted again.
+/// Whether a command may run. On a replica, or while the server is loading, a writing command runs only to give the
+/// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that comes from
+/// there anyway was granted at another time, under other settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {
     let asks_for_keys = matches!(doc.keys, Keys::Counted(_)) && context.is_asked_for_keys();
     let refused = |source| {

@@ -1,4 +1,4 @@
-//! The entry points: the C functions by which the server loads and unloads the module.
+//! The entry points: the C functions with which the server loads and unloads the module.
 
 use crate::driver::{self, Writer};
 use crate::server::api::args::Args;
@@ -22,15 +22,15 @@ pub use register::Registration;
 const OK: i32 = 0;
 const ERR: i32 = 1;
 
-/// Valkey 9 moves slots atomically only if every module declares that it supports that. This one does: slots are looked
-/// up, not remembered. Redis has no such option, and uses the bit for something else.
+/// Valkey 9 moves slots atomically only if every module declares support for it. This module does: slots are looked up,
+/// not remembered. Redis has no such option, and uses the bit for something else.
 const VALKEY_ATOMIC_SLOT_MIGRATION: i32 = 1 << 5;
 
-/// Valkey 8.1 lets `RM_Replicate` skip the lookup of the command, for a module that replicates only commands that
-/// exist: `check_commands` has checked. Redis has no such option.
+/// Valkey 8.1 lets `RM_Replicate` skip the command lookup for a module that replicates only existing commands, which
+/// `check_commands` has checked. Redis has no such option.
 const VALKEY_SKIP_COMMAND_VALIDATION: i32 = 1 << 4;
 
-/// Defines the functions by which the server loads and unloads the module. Takes its name, its version as MODULE LIST
+/// Defines the functions with which the server loads and unloads the module. Takes its name, its version as MODULE LIST
 /// shows it, and `fn(&Context, &[&[u8]]) -> Result<(), String>`, which gets the module arguments.
 macro_rules! export_module {
     ($name:expr, $version:expr, $load:path) => {
@@ -66,7 +66,7 @@ pub(crate) use export_module;
 /// Loads the module.
 ///
 /// # Safety
-/// Called with what the server loads the module with.
+/// Called with the server's arguments for loading the module.
 pub unsafe fn on_load(
     name: &CStr,
     version: i32,
@@ -75,8 +75,7 @@ pub unsafe fn on_load(
     argv: *mut *mut raw::RedisModuleString,
     argc: libc::c_int,
 ) -> libc::c_int {
-    // SAFETY: these are the server's own arguments. Nothing is allocated before this call, which
-    // brings the allocator.
+    // SAFETY: these are the server's own arguments. Nothing is allocated before this call, which sets up the allocator.
     let status =
         unsafe { raw::Export_RedisModule_Init(ctx, name.as_ptr(), version, raw::REDISMODULE_APIVER_1.cast_signed()) };
     if status != OK {
@@ -110,7 +109,7 @@ pub unsafe fn on_load(
 /// Unloads the module and frees all of its memory.
 ///
 /// # Safety
-/// Called with what the server unloads the module with.
+/// Called with the server's context for unloading the module.
 pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
@@ -122,7 +121,7 @@ pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
                 "the module is unloaded, and its settings are lost. To load it again with the same settings: {command}"
             ));
         }
-        // Redis 6.2 unloads a module that has a timer, which would then call code that is gone.
+        // Redis 6.2 unloads a module that has a timer, which would then call unloaded code.
         let edge = edge::ServerEdge::of(&context, Writer::Timer);
         driver::Entry::new(&module().driver, edge).stop_timer();
         module().unload();
@@ -131,12 +130,12 @@ pub unsafe fn on_unload(ctx: *mut raw::RedisModuleCtx) -> libc::c_int {
     OK
 }
 
-/// The server's commands that the module needs: to write locks outside of commands and on replicas, and to ask whether
-/// a slot is served here.
+/// The server commands that the module needs: to write locks outside commands and on replicas, and to ask whether a
+/// slot is served here.
 const NEEDED: [&CStr; 7] = [c"SET", c"DEL", c"ZADD", c"ZREM", c"PEXPIREAT", c"PERSIST", c"EXISTS"];
 
-/// Checks that the server has the commands that the module calls and replicates. Without them grants would not reach
-/// replicas, and no waiter would be served.
+/// Checks that the server has the commands that the module calls and replicates. Without them, grants would not reach
+/// replicas and no waiter would be served.
 ///
 /// # Errors
 /// The missing commands.
@@ -155,7 +154,7 @@ pub fn check_commands(context: &Context) -> Result<(), String> {
 /// Reads the module arguments and registers the settings.
 ///
 /// # Errors
-/// What is wrong, naming the argument.
+/// The problem, naming the argument.
 pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
     configure::load(context, &module().settings, args)
 }
@@ -164,7 +163,7 @@ pub fn load_settings(context: &Context, args: &[&[u8]]) -> Result<(), String> {
 pub fn set_options(context: &Context) {
     let mut valkey = 0;
     if Version::of(context).is_valkey() {
-        // SAFETY: takes nothing, and returns the options the server knows.
+        // SAFETY: takes nothing, and returns the options that the server knows.
         let known = api().get_module_options_all.map_or(0, |options| unsafe { options() });
         valkey = VALKEY_ATOMIC_SLOT_MIGRATION | (known & VALKEY_SKIP_COMMAND_VALIDATION);
     }
@@ -186,7 +185,7 @@ pub fn register_all(context: &Context, commands: &[Registration]) -> Result<(), 
     events::begin(context)
 }
 
-/// Logs that the module is loaded, and settings that an operator may have forgotten.
+/// Logs that the module is loaded, and which settings an operator may have forgotten.
 pub fn log_loaded(context: &Context, name: &str, has_arguments: bool) {
     log::notice(&format!("{name} loaded"));
     let settings = &module().settings;

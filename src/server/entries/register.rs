@@ -1,4 +1,4 @@
-//! Registers a command with all of its metadata that the server can take.
+//! Registers a command with all metadata that the server accepts.
 
 use crate::server::api::api;
 use crate::server::api::command_docs::{Arg, Doc, Flags, Keys, Kind};
@@ -29,13 +29,13 @@ impl Registration {
 pub enum Category {
     /// They do.
     Own,
-    /// The server has no categories of modules, or did not accept it.
+    /// The server has no module categories, or did not accept it.
     None,
 }
 
 /// The ACL category of all our commands, if the server lets a module add one (7.4, Valkey 8).
 const CATEGORY: &CStr = c"lock";
-/// The version of the module that introduced the commands.
+/// The module version that introduced the commands.
 const SINCE: &CStr = c"1.0.0";
 const OK: i32 = 0;
 
@@ -48,8 +48,8 @@ impl Flags {
         }
     }
 
-    /// The names of the flags for the server; the second time without `blocking`, for a server that does not know it
-    /// (6.2).
+    /// The names of the flags for the server; the second value is without `blocking`, for a server that does not know
+    /// it (6.2).
     fn names(self) -> (&'static CStr, &'static CStr) {
         match self.here() {
             Self::WriteDenyOomBlocking => (c"write deny-oom blocking", c"write deny-oom"),
@@ -90,12 +90,12 @@ pub fn add_category(context: &Context) -> Category {
 /// Registers a command.
 ///
 /// # Errors
-/// What the server did not accept.
+/// The part that the server did not accept.
 pub fn register(context: &Context, registration: &Registration, category: Category) -> Result<(), String> {
     let Registration { doc, run } = *registration;
     let refused =
         |what: &str| format!("the server did not accept {what} of the command {}", doc.name.to_string_lossy());
-    // Servers before 7.0 check the permissions for keys only if a first key is named.
+    // Servers before 7.0 check key permissions only if a first key is declared.
     let (first, last, step) = match doc.keys {
         Keys::None => (0, 0, 0),
         Keys::First(_) => (1, 1, 1),
@@ -145,7 +145,7 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
     let mut key_specs: Vec<_> = key_spec(doc.keys).into_iter().chain([no_key_spec()]).collect();
-    // The lists have to outlive the call, which copies them.
+    // The lists have to outlive the server call, which copies them.
     let mut lists = Vec::new();
     let args = c_args(doc.args, &mut lists);
     let info = raw::RedisModuleCommandInfo {
@@ -196,7 +196,7 @@ fn c_args(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mu
     let mut list: Vec<_> = args.iter().map(|arg| c_arg(arg, lists)).collect();
     // SAFETY: all of the structure is integers and pointers, for which zero is a value: the end.
     list.push(unsafe { std::mem::zeroed() });
-    // The memory of the list does not move with it.
+    // The list's memory does not move with it.
     let first = list.as_mut_ptr();
     lists.push(list);
     first

@@ -15,13 +15,13 @@ use crate::server::{clock, log};
 use std::cell::{Ref, RefCell};
 use version::Version;
 
-/// How old they may be if the server does not report changes.
+/// How old the facts may be if the server does not report changes.
 const AGE: Micros = Micros(1_000_000);
 
-/// `min-replicas-max-lag` if it is 0 (off), or if the operator disabled CONFIG.
+/// Used for `min-replicas-max-lag` if that is 0 (off) or the operator disabled CONFIG.
 const DEFAULT_MAX_LAG_S: u64 = 10;
 
-/// The facts, as they were last read.
+/// The facts as last read.
 #[derive(Default)]
 pub struct Facts(RefCell<Known>);
 
@@ -42,7 +42,7 @@ struct Known {
     read_again_at: Option<UnixMicros>,
 }
 
-/// How the server reports changes of its configuration.
+/// How the server reports changes to its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// With an event.
@@ -52,21 +52,21 @@ pub enum Changes {
 }
 
 impl Facts {
-    /// How long expired locks and holders stay. Under a `volatile-*` policy a key gets no native expiry: it would let
-    /// the lock be evicted.
+    /// How long expired locks and holders stay. Under a `volatile-*` policy a key gets no native expiry, which would
+    /// let the lock be evicted.
     pub fn retentions(&self, context: &Context, settings: &Settings) -> Retentions {
         let set = settings.retention();
         let key = if self.current(context, settings).evicts_volatile { Retention::Forever } else { set };
-        // An expired holder leaves its set, whether the key has a native expiry or not.
+        // An expired holder leaves its set whether or not the key has a native expiry.
         Retentions { key, holder: set }
     }
 
-    /// `min-replicas-to-write` of the server.
+    /// The server's `min-replicas-to-write`.
     pub fn min_replicas(&self, context: &Context, settings: &Settings) -> u64 {
         self.current(context, settings).min_replicas
     }
 
-    /// The settings of safety across failover; `None` if it is off.
+    /// The settings for safety across failover; `None` if it is off.
     #[inline]
     pub fn grace(&self, context: &Context, settings: &Settings) -> Option<grace::Settings> {
         let grace = settings.failover_grace();
@@ -82,7 +82,7 @@ impl Facts {
         self.known_grace(settings, grace)
     }
 
-    /// The same without asking the server; for INFO.
+    /// Like [`Self::grace`], without asking the server; for INFO.
     pub fn known_grace(&self, settings: &Settings, grace: Micros) -> grace::Settings {
         let known = self.0.borrow();
         let margin = settings.terms().margin;
@@ -144,7 +144,7 @@ impl Facts {
         }
     }
 
-    /// Forgets them: the module is unloaded.
+    /// Forgets the facts: the module is unloaded.
     pub fn forget(&self) {
         self.0.take();
     }

@@ -1,9 +1,9 @@
-//! Detects CONFIG RESETSTAT, which no server reports to a module: it shows in statistics of the server that otherwise
-//! only grow.
+//! Detects CONFIG RESETSTAT, which no server reports to a module: it shows in server statistics that otherwise only
+//! grow.
 //!
-//! They are read once a second, which takes about 30 µs. A command filter would see the command itself, and would cost
-//! every command of every client. The module misses a reset if all of these numbers are larger a second later than they
-//! were before it, which happens only on a server that has just started or was reset a moment ago.
+//! They are read once a second, which takes about 30 µs. A command filter would see the command itself, but would slow
+//! down every command of every client. The module misses a reset if all of these numbers are larger a second later than
+//! they were before it, which happens only on a server that has just started or was just reset.
 
 use crate::lock::record::number;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -26,7 +26,7 @@ pub struct Resets {
 }
 
 impl Resets {
-    /// Whether the statistics of the server were reset since the last call; asked in every tick.
+    /// Whether the server's statistics were reset since the last check; checked on every tick.
     pub fn noticed(&self, context: &Context) -> bool {
         let now = clock::monotonic();
         if now.since(self.read.get()) < EVERY {

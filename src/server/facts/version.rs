@@ -1,4 +1,4 @@
-//! The kind and the version of the server, for the few things that cannot be found out in another way.
+//! The kind and version of the server, for the few things that cannot be found out in any other way.
 
 use crate::lock::record::number;
 use crate::server::api::context::Context;
@@ -8,12 +8,12 @@ use crate::server::api::context::Context;
 pub enum Version {
     /// Redis, or a server that claims to be.
     Redis(u64, u64, u64),
-    /// Valkey, which also reports that it is Redis 7.2.4.
+    /// Valkey, which also reports itself as Redis 7.2.4.
     Valkey(u64, u64, u64),
 }
 
 impl Version {
-    /// The version of the server of a call.
+    /// The server's version.
     #[must_use]
     pub fn of(context: &Context) -> Self {
         let version = |field| context.server_info(c"server", field);
@@ -42,7 +42,7 @@ impl Version {
         matches!(self, Self::Valkey(..))
     }
 
-    /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0 the callback that it needs can lose a reply or
+    /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0, the callback that it needs can lose a reply or
     /// end the server.
     #[must_use]
     pub fn can_be_unblocked(self) -> bool {
@@ -52,9 +52,9 @@ impl Version {
         }
     }
 
-    /// Whether its source shows how a replication sink begins: from Redis 7.0 to 8.10 and
-    /// Valkey 8.0 to 9.1 a new replica and a new AOF wait for a fork. A server that sends its data without a fork would
-    /// not announce them. 6.2 replicates commands of modules in another way.
+    /// Whether its source shows how a replication sink begins: from Redis 7.0 to 8.10 and Valkey 8.0 to 9.1, a new
+    /// replica or AOF waits for a fork. A server that sends its data without a fork would not announce them. 6.2
+    /// replicates module commands differently.
     #[must_use]
     pub fn has_known_sinks(self) -> bool {
         match self {
@@ -63,8 +63,8 @@ impl Version {
         }
     }
 
-    /// Whether a module can subscribe to generic keyspace events without harm to others: from Valkey 8.1 on, until
-    /// fixed (pull request 4024), the event of a MOVE or COPY leaves its client in the other database.
+    /// Whether a module can subscribe to generic keyspace events without harm to others: from Valkey 8.1 until the fix
+    /// (pull request 4024), the event of a MOVE or COPY leaves its client in the other database.
     #[must_use]
     pub fn has_safe_key_events(self) -> bool {
         match self {

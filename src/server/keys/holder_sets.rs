@@ -1,17 +1,17 @@
 //! Reads the holders of a lock from a sorted set.
 //!
-//! The server cannot find a member by its token, so a set is read as a whole. `state/set_cache.rs` keeps sets with more
-//! than a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
+//! The server cannot find a member by its token, so a set is read whole. `state/set_cache.rs` keeps sets with more than
+//! a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
 //!
-//! - the key has as many members;
-//! - its last holder to end is in the key. Every fourth use also checks one other holder, each in turn: a change by
-//!   hand is noticed after at most four times as many uses as there are holders;
+//! - the key has the same number of members;
+//! - its last holder to end is in the key. Every fourth use also checks one other holder, each in turn: a manual change
+//!   is noticed after at most four times as many uses as there are holders;
 //! - a grant that is reported as held was found in the key by this command ([`confirmed`]).
 //!
-//! A set that is read as a whole drops every other one in memory that contains its last holder: that key was renamed,
-//! moved or copied. So, as long as only the module writes holders, a set in memory equals its key.
+//! Reading a set whole drops every other set in memory that contains its last holder: that set's key was renamed, moved
+//! or copied. So, as long as only the module writes holders, a set in memory equals its key.
 //!
-//! A replica keeps none in memory: its changes come from the master.
+//! A replica keeps no sets in memory: its changes come from the master.
 
 use crate::driver::{Expected, Unseen};
 use crate::engine::sessions::Binding;
@@ -29,7 +29,7 @@ use crate::server::state::set_cache::Set;
 pub const FEW: usize = 2;
 /// One use in this many checks one more holder in the key.
 const ASK: u8 = 4;
-/// Sets of up to this many holders are read as a whole even if a part of them would do.
+/// Sets of up to this many holders are read whole even if a part would do.
 const SOME: usize = 64;
 
 /// The holders in an open sorted set.
@@ -48,7 +48,7 @@ pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     load(zset)
 }
 
-/// The holders, read from the key as a whole.
+/// The holders, read whole from the key.
 ///
 /// # Errors
 /// As [`read`].
@@ -78,8 +78,8 @@ fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     Ok(Members { holders, ended: Vec::new() }.into())
 }
 
-/// Makes sure that what a caller expects is in the key, unless the key was just read: no reply says that a grant is
-/// held unless the key says so.
+/// Makes sure that the grant a caller expects is in the key, unless the key was just read: a reply reports a grant as
+/// held only if the key does.
 ///
 /// # Errors
 /// As [`read`].
@@ -89,7 +89,7 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
         _ if !set.was_kept() => true,
         Expected::Nothing | Expected::Attempt(None) => true,
         Expected::Grant(token) => holders.get(token).is_none_or(|holder| has(zset, holder)),
-        // It is not known yet which of them are live: that depends on the clock.
+        // It is not known yet which holders are live: that depends on the clock.
         Expected::Attempt(Some(id)) => holders.of_attempt(id).all(|holder| has(zset, holder)),
     };
     if is_there {
@@ -102,15 +102,15 @@ pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<B
 /// The part of a set that is read for one row of many.
 #[derive(Clone, Copy)]
 pub struct Glimpse<'b> {
-    /// Whether all holders of a set with up to 64 are read. If not, and for a larger set, only the one that ends last,
-    /// and how many are live.
+    /// Whether all holders of a set with up to 64 are read. If not, and for a larger set, only the last holder to
+    /// expire and the number of live holders are read.
     pub whole: bool,
     /// These grants too, if they are in the set.
     pub bindings: &'b [Binding],
 }
 
 impl Glimpse<'_> {
-    /// The holder that ends last, and how many are live.
+    /// The last holder to expire, and the number of live holders.
     pub const LAST: Self = Self { whole: false, bindings: &[] };
 }
 
@@ -137,7 +137,8 @@ pub fn glimpse(zset: &Zset<'_>, wanted: Glimpse<'_>, now: UnixMicros) -> Result<
     Ok(Members { holders: Holders::glimpse(last, bound, live), ended: Vec::new() }.into())
 }
 
-/// The holder with that token, found by its timestamp. O(log n), and the number of holders with the same timestamp.
+/// The holder with the binding's token, found by its timestamp. O(log n) plus the number of holders with the same
+/// timestamp.
 fn find(zset: &Zset<'_>, binding: &Binding) -> Option<Holder> {
     let mut found = None;
     zset.walk_at(binding.until, |score, member| {
@@ -165,7 +166,7 @@ pub fn keep(context: &Context, name: Arg<'_>, mut set: Box<Set>) {
     sets.put(hashed_key, set);
 }
 
-/// Whether a holder is in the key with the timestamp that is known here.
+/// Whether a holder is in the key with the timestamp known here.
 fn has(zset: &Zset<'_>, holder: &Holder) -> bool {
     zset.timestamp(holder.record().encode().member()) == Some(holder.timestamp)
 }

@@ -1,4 +1,4 @@
-//! A key of the server: opened, and read as a lock. `write.rs` writes it.
+//! A key on the server, opened and read as a lock. `write.rs` writes it.
 
 use crate::driver::{self, Expected, Unseen};
 use crate::engine::Shape;
@@ -17,8 +17,8 @@ use redis_module::raw;
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// For a change in place. Only a real change is signalled to WATCH and client tracking: the module has turned the
-    /// implicit signal off.
+    /// For a change in place. Only a real change is signalled to WATCH and client tracking: the module has turned off
+    /// the implicit signal.
     Write,
     /// For reading, without counting as a use.
     Read,
@@ -33,13 +33,13 @@ impl Mode {
     }
 }
 
-/// An open key, as it is at one point in time; closed when dropped.
+/// An open key at one point in time; closed when dropped.
 pub struct Key<'a> {
     context: Context,
     name: Arg<'a>,
     /// Null if it was opened for reading and does not exist, or if it is closed.
     handle: *mut raw::RedisModuleKey,
-    /// What it held when it was opened.
+    /// Its type when it was opened.
     kind: isize,
     /// The holders, if the key is a sorted set of them.
     set: Option<Box<Set>>,
@@ -63,7 +63,7 @@ impl<'a> Key<'a> {
         Self::open_as(context, name, mode, now, |zset| holder_sets::confirmed(zset, holder_sets::read(zset)?, expected))
     }
 
-    /// Opens a key only to read it, for one row of many: of several holders it reads a part.
+    /// Opens a key only to read it, for one row of many: it reads only part of a set of holders.
     ///
     /// # Errors
     /// As [`Key::open`].
@@ -72,7 +72,7 @@ impl<'a> Key<'a> {
         Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, wanted, now))
     }
 
-    /// As [`Key::open`], only for reading.
+    /// Like [`Key::open`], only for reading.
     ///
     /// # Errors
     /// As [`Key::open`].
@@ -89,7 +89,7 @@ impl<'a> Key<'a> {
         now: UnixMicros,
         read: impl FnOnce(&Zset<'_>) -> Result<Box<Set>, Unseen>,
     ) -> Result<Self, Unseen> {
-        // SAFETY: context and name are those of the running call.
+        // SAFETY: context and name belong to the running entry.
         let handle = unsafe { (api().open_key)(context.as_ptr(), name.as_ptr(), mode.bits()) };
         // SAFETY: the handle is open; null means an absent key, and is allowed.
         let kind = unsafe { (api().key_type)(handle) };
@@ -108,7 +108,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The call in which it was opened.
+    /// The context in which it was opened.
     pub(in crate::server) const fn context(&self) -> &Context {
         &self.context
     }
@@ -187,7 +187,7 @@ impl driver::Key for Key<'_> {
     }
 
     fn expires_in_ms(&self) -> Option<u64> {
-        // Redis 8.6 crashes if it is asked for the expiry of an absent key that is opened for a write.
+        // Redis 8.6 crashes when asked for the expiry of an absent key that is open for writing.
         if self.handle.is_null() || self.kind == raw::REDISMODULE_KEYTYPE_EMPTY {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The keys: opened and read, written, signalled, scanned.
+//! Keys: opening and reading, writing, signalling and scanning them.
 
 mod holder_sets;
 pub mod key;

@@ -18,11 +18,11 @@ const fn name_of(event: Event) -> &'static CStr {
     }
 }
 
-/// Whether this module is writing that key, so that its events can be ignored.
+/// Whether this module is writing the key, so that its events can be ignored.
 #[must_use]
 pub fn is_written(name: Arg<'_>) -> bool {
     module().written.get().is_some_and(|written| {
-        // SAFETY: `Writing` borrows the name for as long as it exists.
+        // SAFETY: `Writing` borrows the name as long as it exists.
         let written = unsafe { Arg::lent(written) };
         written.as_bytes() == name.as_bytes()
     })

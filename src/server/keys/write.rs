@@ -1,8 +1,8 @@
 //! Writes keys: carries out the commands of a change, in one of two ways.
 //!
-//! A command of the module changes the open key in place and replicates the same. Outside of commands the server's own
+//! A module command changes the open key in place and replicates the same change. Outside commands, the server's own
 //! commands are called, which check whether the slot is ours. The second way is never used within a command: Redis 6.2
-//! replicates what its own commands wrote before what was written in place.
+//! replicates its own commands' writes before the writes made in place.
 
 use crate::driver::{Key as _, Permit, WriteRefused, Writer};
 use crate::engine::grant::Event;
@@ -22,20 +22,20 @@ use std::ffi::CStr;
 const OK: i32 = 0;
 const NO_EXPIRE: i64 = -1;
 
-/// A member that is longer than the server allows in a set in the compact form (`zset-max-listpack-value`, 64 by
-/// default). In that form scores are text, and every change parses each of them, which with 100 holders costs ten times
-/// as much. A set that once had such a member stays in the form for many members until it is loaded from a file.
+/// A member longer than the server allows in a set in the compact form (`zset-max-listpack-value`, 64 by default). In
+/// that form scores are text, and every change parses all of them, which with 100 holders costs ten times as much. A
+/// set that once had such a long member stays in the form for many members until it is loaded from a file.
 const LONG: [u8; 65] = [b'-'; 65];
 
 /// A key that was changed and closed; the change has not been signalled yet.
 pub struct Written<'a> {
     context: Context,
     name: Arg<'a>,
-    /// The events to publish; the server publishes them itself if its own commands were called.
+    /// The events to publish; if its own commands were called, the server publishes them itself.
     events: Events,
 }
 
-/// The changes of a key, in the order in which they are published.
+/// The changes to a key, in publication order.
 #[derive(Clone, Copy)]
 enum Happened {
     Set,
@@ -60,10 +60,10 @@ impl Events {
     }
 }
 
-/// Whether a key can be changed in place. The replies of the server's own commands are known only once they are called.
+/// Whether a key can be changed in place. For the server's own commands this is known only after calling them.
 ///
 /// # Errors
-/// Why it would not be written.
+/// Why the key would not be written.
 pub fn check_writable(permit: Permit, key: &Key<'_>) -> Result<(), WriteRefused> {
     match permit.writer() {
         Writer::Command => is_open(key),
@@ -71,7 +71,7 @@ pub fn check_writable(permit: Permit, key: &Key<'_>) -> Result<(), WriteRefused>
     }
 }
 
-/// Not a key that was opened for reading and does not exist, or that was closed.
+/// Refuses a key that was closed, or that was opened for reading and does not exist.
 fn is_open(key: &Key<'_>) -> Result<(), WriteRefused> {
     succeeded(!key.handle().is_null())
 }
@@ -79,7 +79,7 @@ fn is_open(key: &Key<'_>) -> Result<(), WriteRefused> {
 /// Changes a key and closes it.
 ///
 /// # Errors
-/// Why it was not written.
+/// Why the key was not written.
 pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Result<Written<'a>, WriteRefused> {
     // SAFETY: the driver signals what was written before the call ends.
     let (context, name) = (unsafe { key.context().copy() }, key.name());
@@ -104,7 +104,7 @@ pub fn write<'a>(permit: Permit, mut key: Key<'a>, mut change: Change<'_>) -> Re
     Ok(Written { context, name, events })
 }
 
-/// Deletes keys in place, and replicates that as one command. Returns those that were deleted.
+/// Deletes keys in place, and replicates the deletion as one command. Returns the deleted keys.
 pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
     let delete = |mut key: Key<'a>| {
         drop(key.take_set());
@@ -124,7 +124,7 @@ pub fn delete_all<'a>(keys: Vec<Key<'a>>) -> Vec<Written<'a>> {
 }
 
 impl Written<'_> {
-    /// Signals the change to WATCH, client tracking and keyspace events, and publishes these events of our own too.
+    /// Signals the change to WATCH, client tracking and keyspace events, and publishes the module's own events.
     pub fn signal(self, own: &[Event]) {
         let Self { context, name, events } = self;
         let _writing = Writing::of(name);
@@ -147,7 +147,7 @@ impl Written<'_> {
     }
 }
 
-/// Changes an open key, and replicates the same.
+/// Changes an open key and replicates the change.
 fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>) -> Result<Events, WriteRefused> {
     let (context, name) = (key.context(), key.name());
     is_open(key)?;
@@ -181,7 +181,7 @@ fn write_in_place(key: &Key<'_>, change: &Change<'_>, set: &mut Option<Box<Set>>
             Primitive::Zrem(holder) => {
                 let value = holder.record().encode();
                 if !remove(key, &value)? {
-                    // A holder that is missing from the key shows that others have changed it.
+                    // A holder missing from the key shows that others have changed the key.
                     set.take();
                 }
                 events.add(Happened::Zrem);
@@ -216,10 +216,10 @@ fn set_expiry(key: &Key<'_>, at_ms: Option<u64>) {
     unsafe { (api().set_abs_expire)(key.handle(), at_ms) };
 }
 
-/// Writes bytes to a key, in place if it holds as many: no object is created for the server to copy from, and the
-/// string never gets a compact encoding that the next read would have to unpack.
+/// Writes bytes to a key, in place if it holds the same number of bytes: no object is created for the server to copy
+/// from, and the string never gets a compact encoding that the next read would have to unpack.
 fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
-    // A value is usually as long as the one before it.
+    // A value is usually as long as the previous one.
     if key.is_string() && fill(key, bytes) {
         return Ok(());
     }
@@ -228,11 +228,11 @@ fn overwrite(key: &Key<'_>, bytes: &[u8]) -> Result<(), WriteRefused> {
     succeeded(fill(key, bytes))
 }
 
-/// Overwrites a string that has this length.
+/// Overwrites a string of the same length.
 fn fill(key: &Key<'_>, bytes: &[u8]) -> bool {
     let mut length = 0;
-    // SAFETY: the handle is open for writing and holds a string; the server gives the address of as many writable bytes
-    // as it says, valid until the key is touched again.
+    // SAFETY: the handle is open for writing and holds a string; the server gives the address and number of writable
+    // bytes, valid until the key is touched again.
     unsafe {
         let room = (api().string_dma)(key.handle(), &raw mut length, Mode::Write.bits());
         let fits = !room.is_null() && length == bytes.len();
@@ -243,7 +243,7 @@ fn fill(key: &Key<'_>, bytes: &[u8]) -> bool {
     }
 }
 
-/// Brings a set into the form for many members, if it has more than a few.
+/// Converts a set to the form for many members, if it has more than a few.
 fn make_tree(key: &Key<'_>, set: &mut Set) -> Result<(), WriteRefused> {
     if set.is_tree || set.members.holders.len() <= holder_sets::FEW {
         return Ok(());
@@ -279,12 +279,12 @@ fn remove(key: &Key<'_>, value: &Encoded) -> Result<bool, WriteRefused> {
     Ok(removed == 1)
 }
 
-/// Changes a closed key with a command of the server.
+/// Changes a closed key with a server command.
 fn call(context: &Context, name: Arg<'_>, primitive: &Primitive<'_>) -> Result<(), WriteRefused> {
     let (ctx, key) = (context.as_ptr(), name.as_ptr());
     clear_errno();
-    // SAFETY: the formats match what follows them: s a string of the server, b a buffer with its length (size_t), c a
-    // C string, l a long long; ! replicates.
+    // SAFETY: the formats match what follows them: s a server string, b a buffer with its length (size_t), c a C
+    // string, l a long long; ! replicates.
     let (command, reply): (&CStr, _) = unsafe {
         match primitive {
             Primitive::Set { value, expire_at_ms } => {

@@ -1,4 +1,4 @@
-//! An open sorted set: its size, the score of a member, and all members in order.
+//! An open sorted set: its size, a member's score, and all members in order.
 
 use crate::lock::record::timestamp_of;
 use crate::lock::time::UnixMicros;
@@ -27,7 +27,7 @@ pub enum End {
 
 impl<'k> Zset<'k> {
     /// # Safety
-    /// The handle is that of the key of this name, an open sorted set as long as the result is used.
+    /// The handle belongs to the key with this name, which is an open sorted set as long as the result is used.
     pub(in crate::server) const unsafe fn of(
         context: &'k Context,
         name: Arg<'k>,
@@ -36,7 +36,7 @@ impl<'k> Zset<'k> {
         Self { context, name, handle }
     }
 
-    /// The call in which it was opened.
+    /// The context in which it was opened.
     pub(in crate::server) const fn context(&self) -> &'k Context {
         self.context
     }
@@ -64,8 +64,8 @@ impl<'k> Zset<'k> {
     /// The number of members that have not expired at `now`, by the server's ZCOUNT.
     pub(in crate::server) fn live(&self, now: UnixMicros) -> Option<usize> {
         let after = format!("({}.{:06}", now.0 / 1_000_000, now.0 % 1_000_000);
-        // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and a C string. The reply
-        // is freed once, after it was read.
+        // SAFETY: the format takes a server string, a buffer with its length (size_t) and a C string. The reply is
+        // freed once, after being read.
         unsafe {
             let (name, after, length) = (self.name.as_ptr(), after.as_ptr(), after.len());
             let (zcount, largest) = (c"ZCOUNT".as_ptr(), c"+inf".as_ptr());
@@ -84,9 +84,9 @@ impl<'k> Zset<'k> {
         self.walk_between(from, [f64::NEG_INFINITY, f64::INFINITY], see);
     }
 
-    /// Passes the members with that timestamp to `see`, until it returns false.
+    /// Passes the members with this timestamp to `see`, until it returns false.
     pub(in crate::server) fn walk_at(&self, timestamp: UnixMicros, mut see: impl FnMut(f64, &[u8]) -> bool) {
-        // Its neighbours, too: a score is the double that is nearest to the seconds.
+        // Its neighbours too: a score is the double nearest to the seconds.
         let range = [timestamp.0.saturating_sub(1), timestamp.0.saturating_add(1)];
         let range = range.map(|micros| UnixMicros(micros).as_seconds());
         self.walk_between(End::First, range, |score, member| {
@@ -95,8 +95,8 @@ impl<'k> Zset<'k> {
     }
 
     fn walk_between(&self, from: End, [low, high]: [f64; 2], mut see: impl FnMut(f64, &[u8]) -> bool) {
-        // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string
-        // that the server gives is freed by its owner here.
+        // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string from the
+        // server is freed by its owner here.
         unsafe {
             let begun = match from {
                 End::First => (api().zset_first_in_score_range)(self.handle, low, high, 0, 0),

@@ -1,4 +1,4 @@
-//! Replicates the changes that a command made in place. With no AOF and no replica it builds no effects, and only
+//! Replicates the changes that a command made in place. Without an AOF or a replica it builds no effects, and only
 //! counts.
 
 use crate::driver::WriteRefused;
@@ -16,8 +16,8 @@ pub fn set(context: &Context, name: Arg<'_>, value: &Encoded, expire_at_ms: Opti
     let (context, set, name) = (context.as_ptr(), c"SET".as_ptr(), name.as_ptr());
     let (bytes, length) = (value.as_bytes().as_ptr(), value.as_bytes().len());
     let Some(ms) = expire_at_ms else {
-        // SAFETY: the format matches what follows it: s a string of the server, b a buffer with its length (size_t).
-        // The server copies or retains all of them.
+        // SAFETY: the format matches what follows it: s a server string, b a buffer with its length (size_t). The
+        // server copies or retains all of them.
         unsafe { (api().replicate)(context, set, c"sb".as_ptr(), name, bytes, length) };
         return Ok(());
     };
@@ -33,8 +33,7 @@ pub fn del(context: &Context, names: &[Arg<'_>]) {
         return;
     }
     let (context, del) = (context.as_ptr(), c"DEL".as_ptr());
-    // SAFETY: s takes a string of the server, v an array of them with its length (size_t); a name is nothing
-    // but such a string.
+    // SAFETY: s takes a server string, v an array of them with its length (size_t); a name is just such a string.
     unsafe {
         match names {
             [name] => (api().replicate)(context, del, c"s".as_ptr(), name.as_ptr()),
@@ -49,8 +48,8 @@ pub fn zadd(context: &Context, name: Arg<'_>, score: &[u8], member: Arg<'_>) {
         return;
     }
     let (name, member) = (name.as_ptr(), member.as_ptr());
-    // SAFETY: the format takes a string of the server, a buffer with its length (size_t) and another string, which the
-    // server copies or retains.
+    // SAFETY: the format takes a server string, a buffer with its length (size_t) and another string, which the server
+    // copies or retains.
     unsafe {
         let (zadd, format) = (c"ZADD".as_ptr(), c"sbs".as_ptr());
         (api().replicate)(context.as_ptr(), zadd, format, name, score.as_ptr(), score.len(), member);
@@ -88,7 +87,7 @@ pub fn persist(context: &Context, name: Arg<'_>) {
     if module().sinks.only_count(context) {
         return;
     }
-    // SAFETY: the format takes the one string of the server that follows.
+    // SAFETY: the format takes the one server string that follows.
     unsafe { (api().replicate)(context.as_ptr(), c"PERSIST".as_ptr(), c"s".as_ptr(), name.as_ptr()) };
 }
 

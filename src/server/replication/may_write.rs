@@ -1,11 +1,11 @@
-//! Whether the server lets a module write now, outside of a command. It does not while clients are paused, for example.
+//! Whether the server lets a module write now, outside a command. It does not while clients are paused, for example.
 
 use crate::server::api::api;
 use crate::server::api::context::Context;
 use crate::server::state::module;
 use redis_module::raw;
 
-/// Whether the server lets a module write now, outside of a command: not as a replica, while loading, while paused or
+/// Whether the server lets a module write now, outside a command: not as a replica, while loading, while paused or
 /// failing over, or with too few good replicas.
 pub fn may_write(context: &Context) -> bool {
     let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
@@ -23,14 +23,14 @@ fn has_good_replicas(context: &Context) -> bool {
     if wanted == 0 {
         return true;
     }
-    // The field exists only while the server obeys the setting.
+    // The field exists only while the setting is in force.
     match context.server_info(c"replication", c"min_slaves_good_slaves") {
         Some(good) => good.trim().parse::<u64>().is_ok_and(|good| good >= wanted),
         None => true,
     }
 }
 
-/// Whether waiters can lose their slot: in a cluster, on a master that is not loading.
+/// Whether waiters can lose their slot: only in a cluster, on a master that is not loading.
 pub fn may_lose_slots(context: &Context) -> bool {
     let not_here = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_LOADING

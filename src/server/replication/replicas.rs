@@ -1,4 +1,4 @@
-//! The server's knowledge of its replicas, and whether it is one itself.
+//! The state of the server's replicas, and whether it is a replica itself.
 
 use crate::driver::Replication;
 use crate::lock::grace::Answer;
@@ -15,7 +15,7 @@ pub fn connected(context: &Context) -> u64 {
     connected.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The last answers of the replicas; `None` if the server does not report its offset.
+/// The replicas' last answers; `None` if the server does not report its offset.
 pub fn answers(context: &Context) -> Option<Replication> {
     let info = context.server_section(c"replication")?;
     let offset = info.field(c"master_repl_offset")?.trim().parse().ok()?;

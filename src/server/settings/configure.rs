@@ -1,4 +1,4 @@
-//! Applies the settings: from module arguments on every server, by `CONFIG GET/SET lock.<name>` on 7.0 and later.
+//! Applies the settings: from module arguments on every server, with `CONFIG GET/SET lock.<name>` on 7.0 and later.
 
 use crate::lock::record::number;
 use crate::server::api::api;
@@ -11,7 +11,7 @@ use redis_module::raw;
 /// server's configuration file overrides them.
 ///
 /// # Errors
-/// What is wrong, naming the argument.
+/// The problem, naming the argument.
 pub fn load(context: &Context, settings: &'static Settings, args: &[&[u8]]) -> Result<(), String> {
     let all = settings.all();
     let given = read_arguments(&all, args)?;
@@ -20,7 +20,7 @@ pub fn load(context: &Context, settings: &'static Settings, args: &[&[u8]]) -> R
         register(context, setting)?;
     }
     if let Some(load_configs) = api().load_configs {
-        // SAFETY: called once, in the load of the module, after the settings were registered.
+        // SAFETY: called once, when the module is loaded, after the settings were registered.
         if unsafe { load_configs(context.as_ptr()) } != 0 {
             return Err("the server did not accept its configuration of lock.*".into());
         }
@@ -59,7 +59,7 @@ fn read_arguments(all: &[&Setting], args: &[&[u8]]) -> Result<Vec<Option<i64>>, 
 }
 
 /// Registers a setting if the server has a configuration for modules. Its default there is the module argument, so that
-/// a rewritten configuration file holds only what differs from it.
+/// a rewritten configuration file contains only differences from it.
 fn register(context: &Context, setting: &'static Setting) -> Result<(), String> {
     let Some(register) = api().register_numeric_config else {
         return Ok(());

@@ -39,7 +39,7 @@ impl Setting {
 }
 
 const HOUR_MS: i64 = 3_600_000;
-/// The smallest `hz` is one tick in each second. Before the first tick, nothing else is known.
+/// The smallest `hz` means one tick per second. Before the first tick, nothing else is known.
 const RAREST_TICK: Micros = Micros(1_000_000);
 const TEN_YEARS_MS: i64 = 315_360_000_000;
 
@@ -52,7 +52,7 @@ pub struct Settings {
     claim: Setting,
     deadlock_edges: Setting,
     grace: Setting,
-    /// How long the server sleeps between two ticks, as of the last of them.
+    /// How long the server sleeps between two ticks, as of the last tick.
     tick: Cell<Micros>,
 }
 
@@ -61,7 +61,7 @@ impl Default for Settings {
         Self {
             margin: Setting::new(c"margin-ms", 1_000, 0, HOUR_MS),
             retention: Setting::new(c"retention-ms", 60_000, -1, TEN_YEARS_MS),
-            // Half of the default of `maxclients`: the other half is for holders and operators.
+            // Half of the default `maxclients`: the other half is for holders and operators.
             max_waiters: Setting::new(c"max-waiters", 5_000, 0, 1_000_000),
             place: Setting::new(c"place-ms", 10_000, 0, HOUR_MS),
             max_queued: Setting::new(c"max-queued", 100_000, 0, 2_000_000),
@@ -76,7 +76,7 @@ impl Default for Settings {
 impl Settings {
     /// All settings, in the order of the documentation.
     pub(in crate::server) const fn all(&self) -> [&Setting; 8] {
-        // Without `..`, so that the compiler finds one that is forgotten here.
+        // Without `..`, so that the compiler finds a setting that is forgotten here.
         let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace, tick: _ } = self;
         [margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace]
     }
@@ -110,7 +110,7 @@ impl Settings {
         self.tick.set(RAREST_TICK.0.checked_div(u64::from(hz)).map_or(RAREST_TICK, Micros));
     }
 
-    /// How many edges of the graph of waits a search for a deadlock may inspect.
+    /// How many edges of the wait graph a search for a deadlock may inspect.
     #[must_use]
     pub fn deadlock_edges(&self) -> usize {
         self.deadlock_edges.get_count()
@@ -142,7 +142,7 @@ impl Settings {
         load_command_with(self.changed().map(|setting| (setting.name.to_string_lossy(), setting.value.get())))
     }
 
-    /// The same with an example of a setting.
+    /// Like [`Self::load_command`], with an example of a setting.
     #[must_use]
     pub fn load_command_for_example(&self) -> String {
         load_command_with([(self.grace.name.to_string_lossy(), 20_000)].into_iter())
@@ -150,7 +150,7 @@ impl Settings {
 }
 
 /// The warning for an operator when waiting clients may take almost all connections that the server accepts: a holder
-/// could not connect to release its lock, and BUSYLOCKS would come too late.
+/// might be unable to connect to release its lock, and BUSYLOCKS would come too late.
 #[must_use]
 pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     let max_waiters = u64::try_from(max_waiters).unwrap_or(u64::MAX);
@@ -163,7 +163,7 @@ pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     })
 }
 
-/// At least one in this many connections has to be left for others.
+/// At least one in this many connections has to remain for others.
 const LEFT_FOR_OTHERS: u64 = 10;
 
 fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {

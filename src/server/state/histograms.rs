@@ -14,7 +14,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Empty. Two significant digits up to a day take about 20 KB each.
+    /// Creates empty histograms. Two significant digits up to a day take about 20 KB each.
     #[must_use]
     pub fn new() -> Option<Self> {
         let histogram = || Histogram::new_with_bounds(1, LONGEST_US, 2).ok();

@@ -1,7 +1,7 @@
-//! The state that the module keeps between calls, in one static.
+//! The state that the module keeps between entries, in one static.
 //!
-//! Only the server's main thread touches it. Each part is borrowed briefly and never across a call into the server,
-//! which can call back.
+//! Only the server's main thread touches it. Each part is borrowed briefly, and never across a server call, which can
+//! call back.
 
 pub mod histograms;
 pub mod set_cache;
@@ -33,9 +33,9 @@ pub struct Module {
     pub sets: RefCell<Kept>,
     /// How long locks were held and waited for; `None` while the module is not loaded.
     pub spans: RefCell<Option<Box<Spans>>>,
-    /// Whether this server is a replica. Every writing command asks, and asking the server takes long.
+    /// Whether this server is a replica. Every writing command needs this, and asking the server takes long.
     pub is_replica: Cell<bool>,
-    /// Whether the server is loading its data: no client writes then, only an AOF.
+    /// Whether the server is loading its data: only an AOF writes then, no client.
     pub is_loading: Cell<bool>,
     /// Whether CONFIG RESETSTAT was run.
     pub resets: Resets,
@@ -43,9 +43,9 @@ pub struct Module {
     pub sinks: Sinks,
     /// The key that the module is writing: its events are ignored.
     pub written: Cell<Option<*mut raw::RedisModuleString>>,
-    /// The arguments that replicate an expiry, from the last grant.
+    /// The arguments that replicate the last grant's expiry.
     pub expiry: RefCell<Option<Expiry>>,
-    /// The refusals of the server that were already logged.
+    /// The server's refusals that were already logged.
     pub refusals: RefCell<Vec<String>>,
 }
 

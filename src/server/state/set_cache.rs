@@ -1,11 +1,11 @@
-//! A cache of sets of holders from one command to the next, the most recently used first.
+//! Caches sets of holders from one command to the next, the most recently used first.
 //!
-//! It is bounded: at most [`MOST`] holders in all of them, and long names count as holders do. A set that is not used
-//! is dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time.
-//! An empty cache returns all memory.
+//! It is bounded: all sets together have at most [`MOST`] holders, and long names count like holders. An unused set is
+//! dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time. An
+//! empty cache frees all its memory.
 //!
-//! A set is found by the hash of its name, which is kept: a map that grew would hash all names again, and with 4 kB
-//! each that stopped the server for 90 ms.
+//! A set is found by the hash of its name, which is kept: a growing map would hash all names again, and with 4 kB each
+//! that stopped the server for 90 ms.
 
 use crate::engine::KeyName;
 use crate::lock::change::Members;
@@ -15,7 +15,8 @@ use lru::LruCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::{BuildHasher, RandomState};
 
-/// The most holders in memory, of all sets together: 36 MB with IDs and owners of 40 characters, or of names.
+/// The most holders in memory, of all sets together: 36 MB of holders with IDs and owners of 40 characters, or of
+/// names.
 const MOST: usize = 262_144;
 /// The ticks after which an unused set is dropped; there are about ten a second.
 const UNUSED: u64 = 100;
@@ -30,7 +31,8 @@ const BYTES: usize = 128;
 #[derive(Default)]
 pub struct Set {
     pub members: Members,
-    /// Whether the server has it in the form for many members, in which a change costs O(log n): see `keys/write.rs`.
+    /// Whether the server stores it in the form for many members, in which a change costs O(log n): see
+    /// `keys/write.rs`.
     pub is_tree: bool,
     /// The database and name of its key, if it is in the cache or came from it.
     hashed_key: Option<HashedKey>,
@@ -43,7 +45,7 @@ pub struct Set {
 }
 
 impl From<Members> for Box<Set> {
-    /// A set that was read from its key, or is about to be written.
+    /// A set that was read from its key or is about to be written.
     fn from(members: Members) -> Self {
         Self::new(Set { members, ..Set::default() })
     }
@@ -61,7 +63,7 @@ impl Set {
         self.hashed_key.take()
     }
 
-    /// How many holders it counts for: its own, and those for its name.
+    /// How many holders it counts for: its own, plus those for its name.
     fn size(&self) -> usize {
         let bytes = self.hashed_key.as_ref().map_or(0, |hashed_key| hashed_key.name.len());
         self.members.holders.len().saturating_add(bytes / BYTES)
@@ -89,12 +91,12 @@ pub struct Kept {
 
 #[derive(Default)]
 struct Sets {
-    /// By the hashes of their keys; of two with the same, the newer is kept. `None` before the first set, since an
-    /// empty cache has memory of its own.
+    /// By the hashes of their keys; of two sets with the same hash, the newer is kept. `None` before the first set,
+    /// since even an empty cache uses memory.
     by_hash: Option<LruCache<u64, Box<Set>, FxBuildHasher>>,
     /// The hash of the key of each set, by the token of its last holder to end.
     by_last: FxHashMap<Token, u64>,
-    /// What they count for.
+    /// The holders that all sets count for.
     size: usize,
 }
 
@@ -106,7 +108,7 @@ impl Kept {
         }
     }
 
-    /// Frees a part of what was dropped, and drops sets that were not used for a while.
+    /// Frees some of the dropped sets, and drops sets that were not used for a while.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
         let mut freed = 0_usize;
@@ -155,7 +157,7 @@ impl Kept {
     }
 
     /// These holders were read from a key that is not in memory. If they are known under another name, the key was
-    /// renamed, moved or copied, and the set of that name is dropped.
+    /// renamed, moved or copied, and that name's set is dropped.
     pub fn give_up_moved(&mut self, holders: &Holders) {
         if self.current.by_last.is_empty() {
             return;
@@ -173,7 +175,7 @@ impl Sets {
         self.by_hash.as_ref()?.peek_lru().map(|(_, set)| &**set)
     }
 
-    /// Drops the least recently used set. Returns what it counted for.
+    /// Drops the least recently used set. Returns the holders that it counted for.
     fn pop_last(&mut self) -> Option<usize> {
         let (hash, set) = self.by_hash.as_mut()?.pop_lru()?;
         self.taken(hash, &set);
@@ -345,7 +347,7 @@ mod tests {
         put(&mut kept, KeyName::new(0, b"other"), set(10..15));
         kept.give_up_moved(&set(0..5).members.holders);
         assert!(kept.take(KeyName::new(0, b"moved")).is_none());
-        // One that has lost its last holder since was changed under that other name, so it was given up before.
+        // A set that has lost its last holder since then was changed under its other name, so it was given up before.
         kept.give_up_moved(&set(10..14).members.holders);
         assert!(kept.take(KeyName::new(0, b"other")).is_some());
     }

@@ -1,9 +1,9 @@
 //! Whether the server has a replication sink: an AOF, a replica or the backlog.
 //!
-//! The answer "none" is never wrong about a change that a sink needs. At each write, flags of the server show an AOF, a
-//! child, a cluster and a replica exactly. Each tick checks for replicas and a backlog. A sink that comes between two
-//! ticks needs a snapshot first. The server forks for it, and announces the fork before any later command, so the
-//! snapshot has every earlier write. DESIGN.md has the whole proof.
+//! The answer "none" is never wrong about a change that a sink needs. At each write, server flags show exactly whether
+//! there is an AOF, a child, a cluster or a replica. Each tick checks for replicas and a backlog. A sink that appears
+//! between two ticks needs a snapshot first. The server forks for it, and announces the fork before any later command,
+//! so the snapshot contains every earlier write. DESIGN.md has the full proof.
 
 use crate::server::api::api;
 use crate::server::api::context::Context;
@@ -11,9 +11,8 @@ use crate::server::facts::version::Version;
 use redis_module::raw;
 use std::cell::Cell;
 
-/// Any of these flags means that there is a sink, or may be one. A child may be writing a snapshot, and a cluster can
-/// move slots. A transaction, a script or another module replicates its writes when it ends: a fork can come in
-/// between.
+/// Any of these flags means that there is or may be a sink. A child may be writing a snapshot, and a cluster can move
+/// slots. A transaction, a script or another module replicates its writes when it ends, and a fork can come in between.
 const MAY_HAVE_SINK: u32 = raw::REDISMODULE_CTX_FLAGS_AOF
     | raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD
     | raw::REDISMODULE_CTX_FLAGS_CLUSTER
@@ -33,7 +32,7 @@ const LOGGED: u64 = 10;
 pub struct Sinks {
     /// The server announces forks, and its replication is known.
     can_know: Cell<bool>,
-    /// There was no sink in the last tick, and nothing has happened since that brings one.
+    /// There was no sink at the last tick, and nothing has happened since that could bring one.
     are_none: Cell<bool>,
     /// A command has written since the last tick.
     has_written: Cell<bool>,
@@ -44,7 +43,7 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// The server announces its forks. Whether there is a sink is known from the next tick on.
+    /// The server announces its forks. From the next tick on, it is known whether there is a sink.
     pub fn begin(&self, version: Version) {
         self.can_know.set(version.has_known_sinks());
     }
@@ -60,8 +59,8 @@ impl Sinks {
         self.are_none.set(is_asked && !context.has_flags(MAY_HAVE_SINK) && has_none(context));
     }
 
-    /// Counts a write without a sink, and returns whether that was all. The save points count it as if it had been
-    /// replicated.
+    /// Counts a write without a sink, and returns whether nothing more is needed. The save points count it as if it had
+    /// been replicated.
     pub fn only_count(&self, context: &Context) -> bool {
         self.has_written.set(true);
         if !self.are_none.get() || context.has_flags(MAY_HAVE_SINK) {
@@ -73,7 +72,7 @@ impl Sinks {
         true
     }
 
-    /// Counts a LOCK.* command that came from a master or an AOF, and was refused. Returns the count if it should be
+    /// Counts a LOCK.* command that came from a master or an AOF and was refused. Returns the count if it should be
     /// logged: the more there are, the fewer are logged.
     pub fn refused(&self) -> Option<u64> {
         let count = self.refused.get().wrapping_add(1);

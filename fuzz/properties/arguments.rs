@@ -1,5 +1,4 @@
-//! Arguments: the parser reads what a plain reading of the contract reads, and names the same argument at
-//! fault.
+//! Arguments: the parser gives the same result as a plain reading of the contract, and names the same wrong argument.
 
 use redis_lock::commands::parse::{self, Name, Options};
 use redis_lock::engine::queue::By;
@@ -19,7 +18,7 @@ struct Command {
 /// Where the options begin.
 enum From {
     Argument(usize),
-    /// After numkeys, that many keys and `more` arguments; at least `behind` arguments follow the keys.
+    /// After numkeys, its keys and `more` arguments; at least `behind` arguments follow the keys.
     Keys {
         more: usize,
         behind: usize,
@@ -30,7 +29,7 @@ const fn command(name: &'static str, from: From, known: &'static [Name]) -> Comm
     Command { name, from, known }
 }
 
-/// The commands with options, or with several keys, as `src/commands` calls the parser.
+/// The commands with options or several keys, with the parser calls of `src/commands`.
 const COMMANDS: [Command; 9] = [
     command(
         "LOCK.ACQUIRE",
@@ -123,7 +122,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// A call that waits without a connection needs an ID and a wait of at most an hour.
+/// A command that waits without a connection needs an ID and a wait of at most an hour.
 fn check_ask(found: &Options<'_>, expected: &Expected<'_>) {
     let option = if expected.notify.is_some_and(|(_, is_sharded)| is_sharded) { "SNOTIFY" } else { "NOTIFY" };
     let error = match (expected.lease, expected.notify, expected.wait, expected.id) {
@@ -149,7 +148,7 @@ fn assert_text(error: Error) {
     assert!(text.starts_with("ERR ") && text.is_ascii() && !text.contains(['\r', '\n']));
 }
 
-/// Several keys, as many as the first argument says: where they end, if they are what they should be.
+/// Several keys, counted by the first argument: where they end, if they are valid.
 fn keys(args: &[&[u8]], behind: usize) -> Option<usize> {
     let most = args.len().saturating_sub(1 + behind).min(1_024) as u128;
     let count = args.first().and_then(|arg| digits(arg, 20, 1, most)).map(|count| usize::try_from(count).unwrap());

@@ -1,5 +1,5 @@
-//! The queue against a plain list that does the same slowly. The fuzzer feeds it, and proptest does in the queue's own
-//! tests (`core/src/engine/queue_tests.rs`).
+//! Compares the queue with a plain list that does the same slowly. The fuzzer runs it, and so does proptest in the
+//! queue's own tests (`core/src/engine/queue_tests.rs`).
 
 #[path = "queue_list.rs"]
 mod list;
@@ -23,7 +23,7 @@ const MOST: MostPlaces = MostPlaces { keys: 10_000, bytes: 100_000 };
 const KEYS: u8 = 3;
 const ATTEMPTS: u8 = 6;
 const CHANNELS: u8 = 3;
-/// Steps from this first byte on concern attempts that are notified on a channel.
+/// Steps whose first byte is at least this concern attempts that are notified on a channel.
 const OF_NOTIFIED: u8 = 200;
 const SHARES: [Share; 4] = [Share::Alone, Share::Shared, Share::Limit(2), Share::Limit(5)];
 
@@ -33,19 +33,19 @@ struct Plain {
     all: Vec<Entry>,
     /// The skipped channels.
     skipped: BTreeSet<u8>,
-    /// The attempt served last: its ticket and its keys.
+    /// The last attempt served: its ticket and its keys.
     served: Option<(Ticket, Vec<u8>, u8)>,
-    /// How many steps there were.
+    /// The number of steps so far.
     steps: u64,
 }
 
-/// Every four bytes of the input are a step: what, which keys and attempt, which client, when and how shared.
+/// Every four bytes of the input are a step: the action, the keys and attempt, the client, the time and the share.
 pub fn check(input: &[u8]) {
     check_with(input, |_, _| None);
 }
 
-/// `is_kept` says whether the lock of a key is kept for the waiters parked there, if the caller can see it. It is
-/// asked for each key after each step.
+/// `is_kept` returns whether a key's lock is kept for the waiters parked there, if the caller can see that. It is
+/// called for each key after each step.
 pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<bool>) {
     let mut queues: Queues<u64> = Queues::default();
     let mut plain = Plain::default();
@@ -66,7 +66,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
         } else {
             one_step(&mut queues, &mut plain, step[0] % 10, who, keep);
         }
-        // A channel is known for as long as one of its attempts waits.
+        // A channel is known as long as one of its attempts waits.
         let known = channels(plain.all.iter());
         plain.skipped.retain(|channel| known.contains(channel));
         compare(&queues, &plain, &is_kept);
@@ -79,7 +79,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
     assert!(queues.take_ready().is_none(), "a queue that is gone is not ready");
 }
 
-/// Mostly one key; else two or all of them, in either order.
+/// Usually one key, otherwise two or all of them, in either order.
 fn keys(first: u8, which: u8) -> Vec<u8> {
     let [second, third] = [1, 2].map(|ahead| (first + ahead) % KEYS);
     match which {
@@ -107,7 +107,7 @@ fn names(keys: &[u8]) -> Vec<&'static [u8]> {
 
 struct Who {
     keys: Vec<u8>,
-    /// The number of the key to be parked at, modulo how many there are.
+    /// The number of the key to be parked at, modulo the number of keys.
     at: usize,
     attempt: u8,
     client: u64,
@@ -115,7 +115,7 @@ struct Who {
     time: u64,
 }
 
-/// The number of a waiter, kept as its lease, which the queue never reads.
+/// The number of a waiter, stored in its lease, which the queue never reads.
 fn number(waiter: &Waiter<u64>) -> u64 {
     waiter.lease.0
 }
@@ -165,7 +165,7 @@ fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<
 
 fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, keep: Option<u64>) {
     if step <= 2 {
-        // A client has one wait at most.
+        // A client has at most one wait.
         return match plain.all.iter_mut().find(|entry| entry.client == Some(who.client)) {
             Some(entry) => park(queues, entry, who.at),
             None => join(queues, plain, who, None),
@@ -213,7 +213,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
             assert_eq!(of(found.and_then(|(_, waiter)| waiter)), at.and_then(|at| plain.remove(at).client));
         }
         7 => {
-            // All attempts whose waits have ended, in the order of their ends; their places stay.
+            // All attempts whose waits have ended, in order of their ends; their places stay.
             while let Some((_, ended)) = queues.time_out(MonotonicMicros(time), keep.map(MonotonicMicros), MOST) {
                 let Some(gone) = ended else { continue };
                 let at = plain.iter().position(|entry| entry.client == Some(number(&gone.waiter))).unwrap();
@@ -233,7 +233,7 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     }
 }
 
-/// An attempt is parked at another of its keys without being tried. There is no key after the last, and an attempt for
+/// An attempt is parked at another of its keys without being tried. The last key has no successor, and an attempt for
 /// one key stays in its queue.
 fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let ticket = queues.waits_for(entry.client.unwrap()).unwrap().ticket;
@@ -244,8 +244,8 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     entry.at = to.unwrap_or(entry.at);
 }
 
-/// Some queues are ready, by themselves or because it is time. All attempts in them are served, or parked elsewhere, in
-/// the order of tickets across queues.
+/// Some queues are ready, by event or because they are due. All attempts in them are served or parked elsewhere, in
+/// ticket order across queues.
 fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
     let Plain { all: plain, served, .. } = plain;
     let mut all = Budget::of(usize::MAX);
@@ -269,7 +269,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
         }
         queues.set_ready(*queue);
     }
-    // One is due later on: whoever leaves it takes that along.
+    // One queue is due later; its last waiter takes the due time along when it leaves.
     if let Some((_, queue)) = ready.first() {
         queues.set_due(*queue, Some(time));
     }
@@ -305,7 +305,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
             *served = (entry.attempt != 0).then_some((ticket, entry.keys, entry.attempt));
             assert_eq!(queues.park(ticket, 0), None, "it is gone");
         } else {
-            // It cannot have another one, which nothing reads now.
+            // It cannot have another of its keys, which nothing reads now.
             let other = plain[at].keys.iter().position(|other| !ready.iter().any(|(key, _)| key == other));
             let Some(other) = other else { continue };
             assert!(queues.park(ticket, other).is_some());
@@ -315,8 +315,8 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
     }
 }
 
-/// Without memory only blocked clients are served: the first of them, unless one that came earlier for this lock alone
-/// holds it up.
+/// When out of memory, only blocked clients are served: the first of them, unless an earlier attempt for this lock
+/// alone holds it up.
 fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], queue: QueueId, key: u8) {
     let next = |queues: &mut Queues<u64>, is_nobodys| match queues.candidate(queue, is_nobodys, Of::Blocked) {
         Some(Candidate::Single(ticket, _) | Candidate::Parked(ticket)) => queues.waiter(ticket).map(number),

@@ -18,7 +18,7 @@ pub struct Entry {
     /// The key in whose queue it waits.
     pub at: u8,
     pub attempt: u8,
-    /// The number of the blocked client, or of the attempt to notify. None: only a place, or a bar.
+    /// The number of the blocked client, or of the attempt to notify. `None`: only a place, or a bar.
     pub client: Option<u64>,
     pub notified: Option<Notified>,
     /// It was cancelled: no place, but late copies of its commands get nothing.
@@ -38,12 +38,12 @@ impl Entry {
         self.client.is_some() && self.at == key
     }
 
-    /// Whether it is in the queue of this key; the place of an attempt for several keys is in none.
+    /// Whether it is in this key's queue; the place of an attempt for several keys is not in a queue.
     pub fn is_in_queue(&self, key: u8) -> bool {
         self.waits(key) || (self.client.is_none() && self.keys == [key])
     }
 
-    /// It waits for this key, and for no other besides.
+    /// Whether it waits for this key alone.
     pub fn waits_alone(&self, key: u8) -> bool {
         self.waits(key) && self.keys.len() == 1
     }
@@ -52,7 +52,7 @@ impl Entry {
         self.client.is_some() && self.notified.is_none()
     }
 
-    /// Whether it is notified on that channel.
+    /// Whether it is notified on this channel.
     pub fn is_notified_on(&self, channel: u8) -> bool {
         self.notified.is_some_and(|notified| notified.channel == channel)
     }
@@ -66,9 +66,9 @@ pub fn position(plain: &[Entry], key: u8, attempt: u8) -> Option<usize> {
     plain.iter().position(|entry| entry.is_queued_for(key) && attempt != 0 && entry.attempt == attempt)
 }
 
-/// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end.
-/// Returns the previous entry, and whether only its place was kept. An attempt that is notified and was notified before
-/// is the same.
+/// Puts an entry in the place of its attempt for the same keys, or at the end: its attempts for other keys end. Returns
+/// the previous entry, and whether only its place was kept. If both are notified on a channel, they are the same
+/// attempt, and no earlier wait has ended.
 pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
     let mut earlier = Vec::new();
     for key in entry.keys.clone() {
@@ -89,7 +89,7 @@ pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
     (earlier, false)
 }
 
-/// The wait at `at` ends; with an attempt its place is kept until then.
+/// The wait at `at` ends; if it belongs to an attempt, its place is kept until `keep`.
 pub fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64> {
     match keep {
         Some(until) if plain[at].attempt != 0 => {
@@ -106,7 +106,7 @@ pub fn head(plain: &[Entry], key: u8) -> Option<usize> {
     plain.iter().position(|entry| entry.waits(key))
 }
 
-/// The channels of some attempts.
+/// The channels of the given attempts.
 pub fn channels<'p>(plain: impl Iterator<Item = &'p Entry>) -> BTreeSet<u8> {
     plain.filter_map(|entry| entry.notified).map(|notified| notified.channel).collect()
 }

@@ -1,5 +1,5 @@
 //! Steps of attempts that are notified on a channel: they join, are cancelled with their channel or one by one, lose
-//! their connection, and do not claim what they were granted.
+//! their connection, and do not claim their grants.
 
 use super::{
     channel, id, join, leave, name, names, number, position, Entry, Notified, Plain, Share, Who, CHANNELS, MOST,
@@ -8,7 +8,7 @@ use redis_lock::engine::queue::{Ended, MostPlaces, Place, Queues};
 use redis_lock::engine::{KeyName, KeyNames};
 use redis_lock::lock::time::MonotonicMicros;
 
-/// Their numbers begin here; smaller ones are clients.
+/// The numbers of attempts begin here; smaller numbers are clients.
 const FIRST_ATTEMPT: u64 = 1_000;
 
 pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, keep: Option<u64>) {
@@ -49,7 +49,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     }
 }
 
-/// All attempts of a channel in a queue are cancelled: they are out of the running at once.
+/// All attempts of a channel in a queue are cancelled, which takes effect at once.
 fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) {
     let is_it = |entry: &Entry| entry.waits(key) && entry.is_notified_on(of);
     let most = plain.all.iter().filter(|entry| is_it(entry)).count();
@@ -89,8 +89,7 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
     assert!(!plain.all.iter().any(is_it));
 }
 
-/// The one that was served last did not claim its grant: it has its old place again, unless its attempt is in another
-/// queue.
+/// The last attempt served did not claim its grant: it gets its old place back, unless its attempt is in another queue.
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
     let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };

@@ -1,5 +1,5 @@
-//! The value of a key: it is ours only in the exact format, what is read is written back the same, and
-//! no value whatever makes a decision fail or give a lock to two. The fuzzer feeds it, and proptest does in
+//! The value of a key: it is ours only in the exact format, a value that is read is written back unchanged, and no
+//! value makes a decision fail or give a lock to two holders. The fuzzer runs it, and so does proptest in
 //! `core/src/lock/record_tests.rs`.
 
 use redis_lock::lock::admit::{self, Acquire, Holds, Turn};
@@ -37,7 +37,7 @@ pub fn check(bytes: &[u8]) {
     check_set(bytes);
 }
 
-/// The value by the contract, read without the crate's code.
+/// The value according to the contract, read without the crate's code.
 fn expected(bytes: &[u8]) -> Value<'_> {
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -83,7 +83,7 @@ fn expected(bytes: &[u8]) -> Value<'_> {
     Value::Classic(UnixMicros(micros.try_into().unwrap()))
 }
 
-/// The decisions on all callers' commands when the key has that value.
+/// The decisions on all callers' commands when the key has this value.
 fn decide(value: Value<'_>, now: UnixMicros) {
     let terms = Terms { margin: Micros(1_000_000) };
     let request =
@@ -105,7 +105,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
             assert_eq!(record.timestamp.0, now.0 + 31_000_000);
             assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
-            // The last token of all has no successor: its lock ends with the key, as documented.
+            // The largest token has no successor: its lock ends with the key, as documented.
             let read_back = if record.token.leaves_room() { Value::Ours(record) } else { Value::Foreign };
             assert_eq!(Value::read(record.encode().as_bytes(), || true), read_back);
             assert!(matches!(recovered, Ok(Acquire::Grant { .. })));
@@ -142,7 +142,7 @@ fn check_set(bytes: &[u8]) {
     let mut holders = Holders::new();
     let mut plain: Vec<Record<'_>> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
-        // Without a score that of a member which a value of ours would have.
+        // Without a score, the member gets the score that it would have in a value of ours.
         let as_value = line.get(10) == Some(&b'.') && line.len() > 17;
         let (score, member) = match line.split_first_chunk() {
             _ if as_value => (String::from_utf8_lossy(&line[..17]).parse().unwrap_or(-1.0), &line[17..]),
@@ -154,7 +154,7 @@ fn check_set(bytes: &[u8]) {
         let Some(record) = read else { continue };
         assert_eq!(record.encode().member(), member, "a member is written back as it was read");
         assert_eq!(record.encode().record(), Some(record));
-        // The score says as much as the timestamp until 2106, when the seconds need 33 bits.
+        // The score is as precise as the timestamp until 2106, when the seconds need 33 bits.
         if record.timestamp.0 < 4_294_967_296_000_000 {
             let written = std::str::from_utf8(record.encode().score()).unwrap().parse().unwrap();
             assert_eq!(Record::read_member(written, member), Some(record));
@@ -172,12 +172,12 @@ fn check_set(bytes: &[u8]) {
     }
 }
 
-/// A member with its score says what a value would that begins with the score.
+/// A member with its score means the same as a value that begins with the score.
 fn expected_member(score: f64, member: &[u8]) -> Option<Record<'_>> {
     if !(0.0..1e10).contains(&score) {
         return None;
     }
-    // A double has a grain of 2 microseconds at most there; it is no more than 10^16 of them.
+    // Doubles are at most 2 microseconds apart there, and the number is at most 10^16.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let micros = (score * 1e6).round() as u64;
     let value = [b"0000000000.000000", member].concat();
@@ -204,18 +204,18 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
             Ok(Acquire::Grant { record, succeeds, holds }) => {
                 assert!(is_admitted && record.timestamp > now);
                 assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
-                // A caller that needs a slot takes that of the holder that is overdue longest.
+                // A caller that needs a slot takes that of the longest-overdue holder.
                 let before = overdue.filter(|_| plain.len() as u64 >= share.most());
                 assert_eq!(succeeds.map(|before| before.token), before.map(|before| Some(before.token)));
                 let replaces = before.map(|before| before.token);
                 let among = if share == Share::Alone { Holds::Alone } else { Holds::Among { replaces } };
                 assert_eq!(holds, among);
             }
-            // An attempt that holds already; a fuzzed set may have it twice.
+            // An attempt that already holds the lock; a fuzzed set may have it twice.
             Ok(Acquire::Prolong(record) | Acquire::Keep(record)) => {
                 assert!(own && record.id == request.id && record.timestamp > now && share != Share::Alone);
             }
-            // The attempt may be that of a dead holder and of a live one.
+            // The attempt may belong to an expired holder and to a live one.
             Ok(Acquire::Refuse) => assert!(!is_admitted),
             Err(Error::HeldAmongSeveral) => assert!(own && share == Share::Alone),
             Err(_) => assert!(!now.is_plausible()),
@@ -226,7 +226,7 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
         ));
         let recovered = admit::recover(state, &request, Turn::Now, terms, &mut tokens, now);
         assert!(live.is_empty() || recovered == Ok(Acquire::Refuse));
-        // When fewer live than it bears, not before.
+        // When fewer holders are live than it allows, not before.
         let ends = state.free_at(share);
         assert_eq!(ends.is_none(), is_admitted);
         let left = |at: UnixMicros| live.iter().filter(|record| record.timestamp > at).count() as u64;

@@ -1,5 +1,5 @@
-//! Commands of clients with times in seconds, the replies they get, and the event loop until nothing is due: for tests
-//! that go step by step through what happens on the fake server.
+//! Clients' commands with times in seconds, their replies, and the event loop until nothing is due: for tests that go
+//! through events on the fake server step by step.
 
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};
@@ -38,12 +38,12 @@ pub fn id(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
 }
 
-/// The same with an ID.
+/// The same request with an ID.
 pub fn named(number: u64, ask: Ask<'static>) -> Ask<'static> {
     Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
 }
 
-/// The same for as long as the connection lasts.
+/// The same request, ending with the connection.
 pub fn in_session(ask: Ask<'static>) -> Ask<'static> {
     Ask { session: true, ..ask }
 }
@@ -91,7 +91,7 @@ pub fn count(node: &Node, counter: Counter) -> u64 {
     node.driver.borrow().engine().counters().get(counter)
 }
 
-/// The timer, until nothing is due.
+/// Runs the timer until nothing is due.
 pub fn settle(node: &Node) {
     let fires = (0..1_000).take_while(|_| node.fire()).count();
     assert!(fires < 1_000, "the timer fires for ever");

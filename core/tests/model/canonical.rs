@@ -1,5 +1,5 @@
-//! The canonical form of a server: the same for the same situation, however it came about, and different for every
-//! situation in which something else would happen.
+//! A server's canonical form: the same for the same situation, however it came about, and different for every situation
+//! in which something else would happen.
 
 use crate::asks::{alone, hold, id, in_session, named, node, seconds};
 use crate::fake::{Blocked, Node, Settings};
@@ -20,7 +20,7 @@ fn ask(wait: u64) -> Ask<'static> {
     alone(5, wait)
 }
 
-/// What somebody does.
+/// A step by somebody.
 #[derive(Clone, Debug)]
 enum Step {
     Acquire {
@@ -72,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A server, and what its clients know.
+/// A server and its clients' knowledge.
 struct Run {
     node: Node,
     grants: BTreeMap<Token, Vec<usize>>,
@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn do_step(&mut self, step: &Step) -> String {
-        // A client that waits, or has not read its answer, asks for nothing else.
+        // A client that waits or has not read its answer asks for nothing else.
         let is_busy = |client: u64| {
             let world = self.node.world.borrow();
             world.blocked.contains(&Blocked(client)) || world.letters.iter().any(|(to, _)| *to == Blocked(client))
@@ -221,14 +221,14 @@ fn hand_over(node: &Node, token: Token) {
     node.command(1, |entry| entry.release(b"a", token)).unwrap();
 }
 
-/// Events on a server whose lock is held, all of them at the same time.
+/// Events on a server whose lock is held, all at the same time.
 type Way = (&'static str, Box<dyn Fn(&Node, Token)>);
 
 fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {
     (name, Box::new(goes))
 }
 
-/// The clients that wait for it, and what they ask for.
+/// The clients that wait for it, and their requests.
 fn in_queue() -> Vec<Way> {
     let shared = Ask { request: Request { share: Share::Limit(2), ..ask(9).request }, ..ask(9) };
     let longer = Ask { request: Request { lease: seconds(6), ..ask(9).request }, ..ask(9) };
@@ -334,7 +334,7 @@ fn different_servers_have_different_canonical_forms() {
     for (name, way) in in_queue().iter().chain(&in_the_end()).chain(&in_succession()) {
         let (node, token) = held();
         way(&node, token);
-        // Not by the keys, who is blocked, and the timer.
+        // Not compared: the keys, the blocked clients and the timer.
         let form = node.driver.borrow().engine().canonical(&[], node.world.borrow().monotonic);
         for (other, known) in &forms {
             assert_ne!(&form, known, "{name} / {other}");

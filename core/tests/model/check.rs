@@ -1,4 +1,5 @@
-//! Runs the checker over a model, through all states or until a property fails, and prints how many states it visited.
+//! Runs the checker over a model, through all states or until a property fails, and prints the number of states
+//! visited.
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ pub fn is_large() -> bool {
     std::env::var("LOCK_MODEL").is_ok_and(|bounds| bounds == "large")
 }
 
-/// What a run has checked.
+/// The figures of a run.
 struct Figures {
     states: usize,
     depth: usize,
@@ -31,7 +32,7 @@ where
     M::Action: Clone + Debug + PartialEq,
 {
     let begin = Instant::now();
-    // Not more threads: the tests of this binary run side by side, and one thread finds the same way each time.
+    // Only one thread: this binary's tests run in parallel, and one thread finds the same path each time.
     let checker = model.checker().threads(1).finish_when(until).target_max_depth(deepest);
     let checker = checker.spawn_bfs().join();
     let figures = Figures {
@@ -42,7 +43,7 @@ where
     (checker, figures)
 }
 
-/// Checks all states: whatever must always hold does, and whatever must be possible occurs.
+/// Checks all states: everything that must always hold does, and everything that must be possible occurs.
 pub fn holds<M>(what: &str, model: M)
 where
     M: Model + Send + Sync + 'static,
@@ -61,10 +62,10 @@ where
     println!("{what}: holds in all of {figures}");
 }
 
-/// After this many states a way that is a step or two longer than the shortest will do.
+/// After this many states, a path that is a step or two longer than the shortest will do.
 const MANY: usize = 1_000_000;
 
-/// Finds a shortest way to a state where that property fails, and prints it.
+/// Finds a shortest path to a state where the property fails, and prints it.
 pub fn fails<M>(what: &str, property: &'static str, model: &M)
 where
     M: Clone + Model + Send + Sync + 'static,

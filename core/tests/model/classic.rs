@@ -1,22 +1,22 @@
-//! The classic ways to lock with plain commands: where they give the lock to two clients, and where they do not.
+//! The classic ways to lock with plain commands: when they give the lock to two clients, and when they do not.
 //!
-//! One is the sequence documented for SETNX, which keeps the time of its end in the key. On an expired lock it uses
-//! either DEL and SETNX, which the documentation warns about, or GETSET. The other is `SET NX PX`, with its two ways to
+//! One is the sequence documented for SETNX, which keeps the lock's end in the key. On an expired lock it uses either
+//! DEL and SETNX, which the documentation warns about, or GETSET. The other is `SET NX PX`, with its two ways to
 //! release.
 
 use crate::check;
 use stateright::{Model, Property};
 
-/// How a client takes over an expired lock, or gives its lock back.
+/// How a client takes over an expired lock or releases its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// A timestamp in the key; on an expired one DEL, then SETNX.
+    /// A timestamp in the key; if it has expired, DEL, then SETNX.
     DelThenSetnx,
-    /// A timestamp in the key; on an expired one GETSET.
+    /// A timestamp in the key; if it has expired, GETSET.
     Getset,
     /// A native expiry; DEL when the work is done.
     PlainDelete,
-    /// A native expiry; DEL when the work is done, if the key still has the client's value, in one step (Lua).
+    /// A native expiry; DEL when the work is done if the key still has the client's value, in one step (Lua).
     CompareAndDelete,
 }
 
@@ -25,11 +25,11 @@ enum Client {
     Idle,
     /// SETNX replied 0.
     Refused,
-    /// GET showed that the lock is expired.
+    /// GET showed that the lock has expired.
     SawExpired,
     /// It has deleted the expired lock.
     Deleted,
-    /// It works, and believes that it holds the lock until then.
+    /// It works, and believes that it holds the lock until this time.
     Holds(u8),
     Crashed,
 }
@@ -134,7 +134,7 @@ impl Model for Classic {
             }
             Action::Getset(who) => {
                 next.key = Some((who, now + LEASE + MARGIN));
-                // A client that finds a timestamp in the future has lost, although it has written its own.
+                // A client that finds a timestamp in the future has lost, even though it has written its own.
                 let had = state.key.is_some_and(|(_, timestamp)| timestamp > now);
                 next.clients[who] = if had { Client::Idle } else { holds };
             }

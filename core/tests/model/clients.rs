@@ -1,5 +1,5 @@
-//! The clients of the model, and what an outsider knows about the grants. Written from the contract alone, it shares
-//! nothing with the rules that it judges.
+//! The model's clients, and an outsider's knowledge of the grants. Written from the contract alone, it shares nothing
+//! with the rules that it judges.
 
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::time::Micros;
@@ -28,7 +28,7 @@ pub enum Reply {
 pub enum Kind {
     /// LOCK.*
     Lock { waits: bool, has_ids: bool, session: bool },
-    /// SETNX, GET and GETSET, with the time of the end in the key.
+    /// SETNX, GET and GETSET, with the lock's end in the key.
     Getset,
     /// SET NX PX, compare and delete.
     SetNxPx,
@@ -44,12 +44,12 @@ pub enum Phase {
     Leaving,
     /// SETNX replied 0.
     Refused,
-    /// GET showed that the lock is expired.
+    /// GET showed that the lock has expired.
     SawExpired,
     Crashed,
 }
 
-/// What a client sends.
+/// A command from a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
     Acquire(Command),
@@ -61,7 +61,7 @@ pub enum Sent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     pub phase: Phase,
-    /// How many connections it has had before this one.
+    /// The number of its earlier connections.
     pub earlier_conns: u8,
     /// The number of this attempt to get the lock.
     pub attempt: u8,
@@ -70,7 +70,7 @@ pub struct Client {
     pub token: Option<Token>,
     /// When it sent the command whose reply it awaits: leases are counted from then.
     pub sent_at: u8,
-    /// Until when it believes that it holds the lock, by its own clock.
+    /// Until when it believes it holds the lock, by its own clock.
     pub believes_until: u8,
     pub outbox: Option<Sent>,
     pub inbox: Option<Reply>,
@@ -102,14 +102,14 @@ impl Client {
         last - u64::from(self.earlier_conns)..=last
     }
 
-    /// It closes its connection, with everything that is still on its way there, and opens another.
+    /// It closes its connection, losing everything on its way there, and opens another.
     pub fn reconnect(&mut self) {
         self.earlier_conns += 1;
         self.outbox = None;
         self.inbox = None;
     }
 
-    /// It has given the lock up, or never got it.
+    /// It has given up the lock, or never got it.
     pub fn rest(&mut self) {
         self.phase = Phase::Idle;
         self.token = None;

@@ -1,4 +1,4 @@
-//! Keys with values of others, and native expiry: their waiters are served when the key becomes free.
+//! Keys with other clients' values, and native expiry: their waiters are served when the key becomes free.
 
 use crate::asks::{alone, ask, count, granted, hold, node, place, settle, wait, START};
 use crate::fake::{Content, Node, Stored};
@@ -39,8 +39,8 @@ fn a_value_of_others_is_waited_for_until_its_key_expires() {
     assert!(granted(&node, 3).is_some());
 }
 
-/// Others leave something in a key that somebody waits for, with an expiry: the value of the holder, a string of their
-/// own, a value of another type.
+/// Others leave something with an expiry in a key that somebody waits for: the holder's value, their own string, a
+/// value of another type.
 fn contents(node: &Node) -> [Content; 3] {
     let held = node.world.borrow().keys[&place(b"k")].content.clone();
     let other = Content::Set([(b"no holder".to_vec(), START.0)].into());

@@ -1,9 +1,9 @@
-//! A master that is replaced: its replica may not know about a grant, and the master may not know that it was demoted.
+//! A master that is replaced: its replica may not know about a grant, and the master may not know about its demotion.
 //!
 //! The crate's own `Reign` and `Settings` decide whether a server may grant. Around them: a master with replicas, a
-//! stream of writes that each replica follows with any lag, acknowledgements that a master reads late after it stood
-//! still, and a promotion at any moment. The server's own count of good replicas, which can be very old, is assumed to
-//! be sufficient at all times.
+//! stream of writes that each replica follows with any lag, acknowledgements that a master reads late after a stall,
+//! and a promotion at any moment. The server's own count of good replicas, which can be very old, is assumed to be
+//! always sufficient.
 
 mod conditions;
 mod servers;
@@ -15,20 +15,20 @@ use stateright::{Model, Property};
 
 const SECOND: u64 = 1_000_000;
 const START_S: u64 = 1_763_710_000;
-/// A turn of the loop may take a second then.
+/// With this, a turn of the loop may take a second.
 const MAX_LAG_S: u8 = 2;
 const MARGIN_S: u8 = 3;
 const LEASE_S: u8 = 1;
-/// The shortest for that lease: it is the lease plus the margin, max-lag and two seconds.
+/// The shortest for this lease: the lease plus the margin, max-lag and two seconds.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
 
-/// The parts of the failover safety that are there.
+/// The parts of the failover safety that are present.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // Each is one part of the condition.
 struct Condition {
     /// `lock.failover-grace-ms`, in seconds, of the master and of its replicas.
     grace_s: [u8; 2],
-    /// When it is set.
+    /// When the grace is set.
     grace_set_at: u8,
     replicas: u8,
     min_replicas: u8,
@@ -38,52 +38,52 @@ struct Condition {
     notices_clock: bool,
     /// Acknowledgements from before it stalled do not count.
     only_new_answers: bool,
-    /// How often the master may be stopped, and its clock be set back.
+    /// How often the master may be stopped and its clock set back.
     stalls: u8,
     clock_steps: u8,
     /// By how much its clock is set back.
     clock_step_s: i8,
-    /// Between two reads of what has arrived, the loop of the server can stall several times.
+    /// Between two reads of its sockets, the server's loop can stall several times.
     slow_turns: bool,
     /// A turn of the loop may take as long as the margin.
     long_turns: bool,
-    /// How long a lease clients ask for before the grace is set, in seconds.
+    /// The lease that clients ask for before the grace is set, in seconds.
     early_lease_s: u8,
     end: u8,
 }
 
-/// What a server knows about the lock.
+/// A server's knowledge about the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Store {
     key: Option<Vec<u8>>,
     tokens: Tokens,
 }
 
-/// A replica, as its master sees it and as it is.
+/// A replica, as seen by its master and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Replica {
     /// How much of the stream it has.
     has: u8,
     /// An acknowledgement that the master has not read.
     unread: Option<u8>,
-    /// It has been there since before the last cron, so this turn of the loop reads it.
+    /// It arrived before the last cron, so this turn of the loop reads it.
     is_overdue: bool,
-    /// The last one that it read: how much, and when by its wall clock.
+    /// The last acknowledgement that the master read: how much, and when by its wall clock.
     read: (u8, i8),
 }
 
-/// The server that is master at first.
+/// The server that is the master at first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Master {
     store: Store,
     reign: Reign,
-    /// What was replicated: a value of the key, or nothing but a PING.
+    /// What was replicated: a value of the key, or just a PING (`None`).
     stream: Vec<Option<Vec<u8>>>,
     cron_at: u8,
     /// How much its wall clock is behind, in seconds.
     behind: i8,
     stands_still: bool,
-    /// What it has not done since it last stalled.
+    /// It has not yet read its sockets since its last stall.
     is_behind_with_reading: bool,
     clock_was_set: bool,
 }
@@ -116,7 +116,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     ASecondPasses,
-    /// The first client sends LOCK.ACQUIRE to the old master, which can be long in reading it.
+    /// The first client sends LOCK.ACQUIRE to the old master, which may take long to read it.
     Ask,
     Arrive,
     /// The second client gets its answer from the new master at once.
@@ -154,7 +154,7 @@ impl Model for Failover {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // The master has been one for long: its own grace is over.
+        // It has been the master for a long time: its own grace is over.
         let long_ago = Reign::begin(MonotonicMicros(0));
         let master = Master {
             store: Store::default(),
@@ -177,7 +177,7 @@ impl Model for Failover {
             clock_steps: self.is.clock_steps,
         };
         state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
-        // That was a stall of many seconds; the replicas have answered since.
+        // There was a stall of many seconds; the replicas have answered since.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
         state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
         state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
@@ -186,7 +186,7 @@ impl Model for Failover {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let master = &state.master;
-        // Each asks once: who is done can hold the lock with nobody.
+        // Each asks once: a client that is done holds the lock with nobody else.
         if state.clients.contains(&Client::Done) {
             return;
         }

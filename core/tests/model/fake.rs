@@ -1,10 +1,8 @@
-//! A fake server for the driver: keys that execute the commands of each change, clients that are blocked, one timer,
-//! and a clock that stands still until a test moves it. It knows no rule of locks: a command that the driver forgets
-//! is missing in its keys.
+//! A fake server for the driver: keys that execute the commands of each change, blocked clients, one timer, and a clock
+//! that only a test moves. It knows no lock rules: a command that the driver forgets is missing in its keys.
 //!
-//! It behaves as a server does. A key whose native expiry has passed is gone when it is opened, and its end is reported
-//! as a keyspace event. A blocked client is answered once. A timer fires when its time has come, and nothing else wakes
-//! a client.
+//! It behaves like a server. A key whose native expiry has passed is gone when it is opened, and its end is reported as
+//! a keyspace event. A blocked client is answered once. A timer fires when it is due, and nothing else wakes a client.
 
 mod edge;
 mod key;
@@ -37,15 +35,15 @@ pub struct Stored {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A mutant of the server, to see that the checks can fail. Mutants of the module are in `tests/mutants`.
+/// A mutant of the server, to show that the checks can fail. Mutants of the module are in `tests/mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     None,
-    /// A key is judged by a clock that is a second ahead.
+    /// A key is judged by a clock one second ahead.
     TakesOverEarly,
     /// Contenders wait no longer than the holder may work.
     NoMargin,
-    /// A key that is opened for its waiters looks free.
+    /// A key opened for its waiters looks free.
     GrantsWithoutInspecting,
     /// Timers fire at once or on the next day.
     ForgetsDueTimes,
@@ -55,7 +53,7 @@ pub enum Mutant {
     IgnoresIds,
 }
 
-/// What an operator has set.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub margin: Micros,
@@ -88,21 +86,21 @@ impl Default for Settings {
     }
 }
 
-/// The number of a client that is blocked.
+/// A blocked client's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Blocked(pub u64);
 
-/// A database and the name of a key in it.
+/// A database and a key's name.
 pub type OwnedKeyName = (i32, Vec<u8>);
 
-/// A server as it is compared: without settings, the log and published events.
+/// The form in which servers are compared: without settings, the log and published events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
     driver: Canonical<Blocked>,
     clocks: (UnixMicros, MonotonicMicros),
     keys: BTreeMap<OwnedKeyName, Stored>,
     pub blocked: BTreeSet<Blocked>,
-    /// The clients whose answers are on their way; the driver has them in the same order.
+    /// The clients whose answers are on their way, in the driver's order.
     pub letters: Vec<Blocked>,
     timer_at_ms: Option<u64>,
     subscribed: [bool; 2],
@@ -123,7 +121,7 @@ impl Clone for Node {
 }
 
 impl Node {
-    /// A server that starts at that time.
+    /// A server that starts at this time.
     pub fn new(settings: Settings, wall: UnixMicros) -> Self {
         let world = World {
             wall,
@@ -137,7 +135,7 @@ impl Node {
         node
     }
 
-    /// The server as it is compared: two servers of the same form behave the same from then on.
+    /// The server's canonical form: two servers with the same form behave the same from there on.
     pub fn canonical(&self) -> Form {
         let world = self.world.borrow();
         let mut letters: Vec<&(Blocked, Answer)> = world.letters.iter().collect();
@@ -182,7 +180,7 @@ impl Node {
         self.enter_with(edge, |entry| entry.timer_fired());
     }
 
-    /// Both clocks move on.
+    /// Both clocks advance.
     pub fn pass(&self, time: Micros) {
         let mut world = self.world.borrow_mut();
         world.wall = world.wall.after(time);
@@ -200,7 +198,7 @@ impl Node {
         self.world.borrow().timer.map(|(_, at_ms)| UnixMicros(at_ms * 1_000))
     }
 
-    /// Fires the timer if its time has come. Returns whether it had.
+    /// Fires the timer if it is due. Returns whether it was.
     pub fn fire(&self) -> bool {
         let is_due = {
             let mut world = self.world.borrow_mut();
@@ -213,7 +211,7 @@ impl Node {
         is_due
     }
 
-    /// The clock that is never set moves on to the end of the next wait or place, and the timer fires.
+    /// The monotonic clock advances to the end of the next wait or place, and the timer fires.
     pub fn end_comes(&self) {
         let end = self.driver.borrow().engine().queues().next_end().expect("somebody waits, or has a place");
         {
@@ -242,14 +240,14 @@ impl Node {
         before
     }
 
-    /// The native expiry of a key is noticed, if it has passed.
+    /// A key's native expiry is noticed, if it has passed.
     pub fn expire(&self, place: &OwnedKeyName) {
         if self.is_past_expiry(place) {
             self.delete(place);
         }
     }
 
-    /// Whether the native expiry of a key has passed.
+    /// Whether a key's native expiry has passed.
     pub fn is_past_expiry(&self, place: &OwnedKeyName) -> bool {
         let world = self.world.borrow();
         let now_ms = world.wall.0 / 1_000;
@@ -266,7 +264,7 @@ impl Node {
         Some(answer)
     }
 
-    /// The answer to a client is lost: it is gone.
+    /// The answer to a client is lost: the client has disconnected.
     pub fn lose(&self, client: Blocked) -> Option<Answer> {
         let answer = self.take_letter(client)?;
         if let Answer::Granted(grant) = &answer {
@@ -282,7 +280,7 @@ impl Node {
         Some(world.letters.remove(at).1)
     }
 
-    /// A connection ends: its wait too, if it waits, and its locks.
+    /// A connection ends, and with it its wait, if it waits, and its locks.
     pub fn disconnect(&self, client: u64) {
         self.event(|entry| entry.client_left(client));
         if self.world.borrow().has_client_events {
@@ -301,7 +299,7 @@ impl Node {
         }
     }
 
-    /// What a key holds now, without opening it.
+    /// The lock in a key now, without opening the key.
     pub fn with_lock<R>(&self, place: &OwnedKeyName, body: impl FnOnce(State<'_>) -> R) -> R {
         let (stored, now) = {
             let world = self.world.borrow();

@@ -1,5 +1,5 @@
 //! Reasons for a server not to grant: a grace that has not passed, replicas that do not answer, a stall, clocks that
-//! jump. Each refuses commands, holds up waiters, is logged, and ends when it should.
+//! jump. Each one refuses commands, holds up waiters, is logged, and ends when it should.
 
 use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};
@@ -12,7 +12,7 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-/// Leases up to 16 s are over when the grace is: it also has to cover the margin, the lag and two seconds.
+/// Leases up to 16 s are over when the grace is: the grace also has to cover the margin, the lag and two seconds.
 const GRACE: grace::Settings =
     grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 1 };
 
@@ -23,7 +23,7 @@ fn node() -> Node {
     node
 }
 
-/// Sets the offset of the master; each of these replicas acknowledged it `lag_s` ago.
+/// Sets the master's offset; each replica acknowledged it the given number of seconds ago.
 fn answers(node: &Node, offset: u64, lags: &[i64]) {
     let answers = lags.iter().map(|lag_s| grace::Answer { offset, lag_s: *lag_s }).collect();
     node.world.borrow_mut().replication = Some((offset, answers));
@@ -33,7 +33,7 @@ fn set_grace(node: &Node, grace: Option<grace::Settings>) {
     node.world.borrow_mut().settings.grace = grace;
 }
 
-/// Runs the event loop of a healthy server for `tenths` of a second; its replica acknowledges what is written.
+/// Runs a healthy server's event loop for `tenths` of a second; its replica acknowledges all writes.
 fn run(node: &Node, tenths: u64) {
     for _ in 0..tenths {
         node.pass(Micros(100_000));
@@ -96,7 +96,7 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
     wait(&node, 4, &[b"free"], &ask(5, 99));
     wait(&node, 5, &[b"too", b"x"], &ask(5, 99));
-    // Earlier grants are extended and given back; nobody gets the lock.
+    // Earlier grants are extended and released; nobody gets the lock.
     assert_eq!(node.command(1, |entry| entry.extend(b"held", token, seconds(7))), Ok(true));
     assert_eq!(node.command(1, |entry| entry.release(b"held", token)), Ok(Release::InTime));
     assert_eq!(node.command(1, |entry| entry.release(b"too", too)), Ok(Release::InTime));
@@ -186,7 +186,7 @@ fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_a_dead_attempt() {
         wait(&node, 3, &[b"k"], &ask(16, 99));
         wait(&node, 4, &[b"k"], &ask(15, 99));
         run(&node, 30);
-        // The next tick would find this waiter; the lock passes on before that.
+        // The next tick would find this waiter, but the lock passes on first.
         set_grace(&node, Some(grace::Settings { grace: seconds(19), ..GRACE }));
         assert!(release(&node, token));
         assert_eq!(failed(&node, 3), Some(Error::LeaseBeyondGrace(15_000)));
@@ -244,7 +244,7 @@ fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
     assert!(line.starts_with("the server stood still"), "{line}");
     node.event(|entry| entry.tick());
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have answered nothing new");
-    // If the server does not report it, it stays so.
+    // If the server does not report its replicas, this does not change.
     let known = node.world.borrow_mut().replication.take();
     run(&node, 3);
     assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas));
@@ -296,7 +296,7 @@ fn a_grace_is_logged_once_when_it_begins_and_once_when_it_ends() {
     node.event(|entry| entry.promoted());
     run(&node, 1);
     assert_eq!(log(&node), ["a grace has begun: no lock is granted for the next 19900 ms"]);
-    // A replica grants nothing whatever its grace is.
+    // A replica grants nothing, whatever its grace.
     node.world.borrow_mut().is_replica = true;
     node.event(|entry| entry.demoted());
     run(&node, 300);
@@ -326,7 +326,7 @@ fn a_misconfiguration_is_logged_once_each_time_it_arises() {
     assert_logged(1);
     run(&node, 30);
     assert_logged(0);
-    // It is gone, and comes again.
+    // The misconfiguration is gone, and comes back.
     set_grace(&node, None);
     run(&node, 11);
     set_grace(&node, Some(misconfigured));

@@ -1,7 +1,8 @@
-//! The driver and the engine on a fake server, model checked: every order of events of clients, network, server and
-//! clock, within bounds. docs/TESTING.md says what is checked, what is left out, and how each check was seen to fail.
+//! Model checking of the driver and the engine on a fake server: every order of client, network, server and clock
+//! events, within bounds. docs/TESTING.md describes what is checked, what is left out, and how each check was seen to
+//! fail.
 //!
-//! `cargo test --test model -- --nocapture` prints how many states were visited, and the counter-examples.
+//! `cargo test --test model -- --nocapture` prints the number of states visited, and the counter-examples.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 #![allow(clippy::arithmetic_side_effects, clippy::redundant_closure_for_method_calls)]
 #![allow(clippy::struct_excessive_bools)]

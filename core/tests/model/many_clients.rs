@@ -1,4 +1,4 @@
-//! Sizes: what thousands of waiters do to an event-loop iteration and to each other, which a single one does not show.
+//! Scale: how thousands of waiters affect an event-loop iteration and each other, which a single waiter does not show.
 
 use crate::asks::{alone, hold, wait, START};
 use crate::fake::{Blocked, Node, Settings};
@@ -19,7 +19,7 @@ fn node() -> Node {
     Node::new(Settings { limits, ..Settings::default() }, START)
 }
 
-/// The clients that got the answers sent since.
+/// The clients whose answers were sent and have not arrived.
 fn sent(node: &Node) -> Vec<u64> {
     node.world.borrow().letters.iter().map(|(client, _)| client.0).collect()
 }
@@ -41,7 +41,7 @@ fn many_clients_are_answered_once_each_in_pieces_while_some_leave() {
     clients.clone().for_each(|client| wait(&node, client, &[KEY], &alone(30, 9)));
     node.event(|entry| entry.demoted());
     assert_eq!(sent(&node).len(), AT_ONCE);
-    // They are not answered yet, and are still given back only once.
+    // They have not been answered yet, and are still released only once.
     let gone = [1_500, 1_999, u64::from(CLIENTS)];
     for client in gone {
         node.disconnect(client);

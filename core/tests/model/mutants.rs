@@ -1,5 +1,5 @@
-//! The checks can fail: the server is a mutant, and the checker finds the path to the effect. The scopes find mutants
-//! of the module itself, in `scripts/mutants.sh`.
+//! Shows that the checks can fail: the server is a mutant, and the checker finds the path to the effect. The scopes
+//! find mutants of the module itself, in `scripts/mutants.sh`.
 
 use crate::check;
 use crate::fake::Mutant;
@@ -11,7 +11,7 @@ fn finds(scope: Scope, mutant: Mutant, property: &'static str) {
     check::fails(&format!("{mutant:?}"), property, &Protocol::new(Scope { mutant, ..scope }));
 }
 
-/// No rule is broken, but a condition that docs/SEMANTICS.md states.
+/// Breaks no rule, but a condition that docs/SEMANTICS.md states.
 fn finds_without(condition: &str, scope: Scope) {
     check::fails(&format!("without {condition}"), EXCLUSION, &Protocol::new(scope));
 }
@@ -36,7 +36,7 @@ fn the_margin_does_not_cover_a_clock_that_is_set_further() {
 #[test]
 fn a_classic_client_whose_clock_exceeds_the_margin_takes_a_held_lock() {
     let scope = beside_getset();
-    // Not one second more: for a client that reads a float, the token makes the timestamp slightly later.
+    // Without another second: for a client that parses a float, the token makes the timestamp slightly later.
     let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
     finds_without("clocks of classic clients within the margin", Scope { budget, ..scope });
 }
@@ -54,7 +54,7 @@ fn a_place_that_is_not_kept_is_overtaken() {
 #[test]
 fn without_due_times_an_expired_lock_is_waited_for_in_vain() {
     finds(queue(), Mutant::ForgetsDueTimes, WAKE_UP);
-    // Else the native expiry would wake it, later.
+    // Otherwise the native expiry would wake it later.
     finds(Scope { retention: Retention::Forever, ..queue() }, Mutant::ForgetsDueTimes, SERVED);
 }
 

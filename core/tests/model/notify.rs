@@ -1,5 +1,5 @@
 //! Attempts that wait without a connection, step by step: their places in the queue, their messages, and what they
-//! claim. Each test checks one sentence of the promises.
+//! claim. Each test checks one sentence of the contract.
 
 mod atomic;
 mod claims;
@@ -28,7 +28,7 @@ const OTHER: ChannelName<'static> = ChannelName { name: b"app-2", is_sharded: fa
 const K: &[&[u8]] = &[b"k"];
 const K_AND_X: &[&[u8]] = &[b"k", b"x"];
 
-/// The same, notified on a channel.
+/// The same request, notified on a channel.
 fn notified_on(channel: ChannelName<'static>, ask: Ask<'static>) -> Ask<'static> {
     Ask { notify: Some(channel), ..ask }
 }
@@ -89,7 +89,7 @@ fn cancel(node: &Node, name: &[u8], number: u64) -> bool {
     node.command(1, |entry| entry.cancel(name, id(number))).unwrap()
 }
 
-/// The token in a key, its ID, and when it ends.
+/// The token and ID in a key, and when the grant ends.
 fn value(node: &Node, name: &[u8]) -> Option<(Token, Option<u64>, UnixMicros)> {
     node.with_lock(&place(name), |lock| match lock {
         State::Held(_, Some(record)) | State::Expired(_, Some(record)) => {
@@ -103,7 +103,7 @@ fn value(node: &Node, name: &[u8]) -> Option<(Token, Option<u64>, UnixMicros)> {
     })
 }
 
-/// The clocks move on, and the event loop with them.
+/// The clocks advance, and the event loop with them.
 fn pass(node: &Node, ms: u64) {
     for _ in 0..ms.div_ceil(50) {
         node.pass(redis_lock_core::lock::time::Micros(50_000));

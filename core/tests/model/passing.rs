@@ -1,4 +1,4 @@
-//! How locks pass on outside the command that releases them: grants that were not received, locks that others changed;
+//! How locks pass on outside the command that releases them: grants that were not received, locks that others changed,
 //! and the keyspace events of each.
 
 use crate::asks::{alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait};
@@ -85,7 +85,7 @@ fn each_of_several_locks_reports_its_predecessor() {
     assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
 }
 
-/// The grant of a waiter is lost. It had succeeded an overdue holder.
+/// A waiter's grant is lost. It had succeeded an overdue holder.
 #[test]
 fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
     let two = |wait| ask(Share::Limit(2), 5, wait);

@@ -2,7 +2,7 @@
 //!
 //! Time passes in whole seconds, at any moment. A command and its reply can be under way for any time, be lost, or
 //! arrive long after their sender has given up. After `horizon` no client begins anything new, and everything under way
-//! is brought to its end. Then no client may be left waiting.
+//! is brought to an end. Then no client may be left waiting.
 
 mod actions;
 mod plain;
@@ -26,8 +26,8 @@ const SECOND: Micros = Micros(1_000_000);
 const DB: i32 = 0;
 const KEY: &[u8] = b"door";
 
-/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. Those that end do
-/// so hours after they began, by a clock that moves only then.
+/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. They end hours
+/// after they began, by a clock that moves only then.
 const NEVER: Micros = Micros(u64::MAX);
 const HOUR: Micros = Micros(3_600 * SECOND.0);
 
@@ -37,7 +37,7 @@ pub struct Budget {
     pub crashes: u8,
     /// A client gives up a command and sends it again, with the same ID.
     pub resends: u8,
-    /// A command that was given up still arrives, later.
+    /// A command that was given up still arrives later.
     pub late: u8,
     pub extends: u8,
     pub cancels: u8,
@@ -45,7 +45,7 @@ pub struct Budget {
     /// A connection breaks.
     pub breaks: u8,
     pub places_over: u8,
-    /// The clock of the server is set a second forward, or back.
+    /// The server's clock is set a second forward or back.
     pub clock_ahead: u8,
     pub clock_back: u8,
 }
@@ -111,7 +111,7 @@ pub enum Action {
     Release(usize),
     Crash(usize),
     ConnectionBreaks(usize),
-    /// `gives_up`: a wait that it begins will end by itself.
+    /// `gives_up`: a wait that the command begins will end by itself.
     Arrive {
         who: usize,
         gives_up: bool,
@@ -119,9 +119,9 @@ pub enum Action {
     ArriveLate,
     ReadReply(usize),
     Deliver(u64),
-    /// What becomes of the place that a waiter leaves.
+    /// [`Keeps`]: what happens to the place of a waiter that leaves.
     HangUp(u64, Keeps),
-    /// The next wait or place that has an end, ends.
+    /// The next wait or place that has an end ends.
     EndComes(Keeps),
     NativeExpiry,
     Timer,
@@ -154,7 +154,7 @@ impl Protocol {
         Self { scope, facts: Arc::new(std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
-    /// How often it happened, over all states.
+    /// How often this happened, over all states.
     pub fn count(&self, fact: Fact) -> u64 {
         self.facts[fact as usize].load(Ordering::Relaxed)
     }
@@ -170,13 +170,13 @@ impl Protocol {
     fn settings(&self) -> Settings {
         let Scope { retention, mutant, .. } = self.scope;
         let limits = Limits { place: NEVER, ..Settings::default().limits };
-        // A change of a key without an event is found at once: a server that reports no events is inspected each time.
+        // A change to a key without an event is found at once: a server that reports no events is inspected each time.
         let reports_keys = false;
         let margin = Self::seconds(self.scope.margin);
         Settings { margin, retention, limits, reports_keys, mutant, ..Settings::default() }
     }
 
-    /// When the last client that waits at the horizon must have been served.
+    /// When the last client waiting at the horizon must have been served.
     fn end(&self) -> u8 {
         let clients = u8::try_from(self.scope.clients.len()).unwrap();
         self.scope.horizon + (clients + 1) * (self.scope.lease + self.scope.margin + 2)
@@ -221,7 +221,7 @@ impl Model for Protocol {
         Self::under_way(state, actions);
         if state.now < self.scope.horizon {
             self.new_beginnings(state, actions);
-            // The reply of a grant leaves the server, or is found to have no reader, in the turn of its loop.
+            // A grant's reply leaves the server, or is found to have no reader, in the same turn of the loop.
             if state.server.letters.is_empty() {
                 actions.push(Action::ASecondPasses);
             }
@@ -277,7 +277,7 @@ fn is_timer_due(server: &Server) -> bool {
     server.inspect(|node| node.timer_at().is_some_and(|at| at <= node.world.borrow().wall))
 }
 
-/// Whether the server will try to serve the lock that somebody waits for no later than when its last holder has ended.
+/// Whether the server will try to serve the awaited lock no later than the end of its last holder.
 fn is_awake(state: &State) -> bool {
     if state.server.blocked.is_empty() {
         return true;

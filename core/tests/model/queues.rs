@@ -1,5 +1,5 @@
-//! Waiters, and commands that may not wait: no waiter is overtaken, a queue has its bounds, a lock that was evicted
-//! stays taken, a session ends once. And what INFO counts of all that.
+//! Waiters, and commands that may not wait: no waiter is overtaken, a queue has its bounds, an evicted lock stays
+//! taken, a session ends once. And how INFO counts all of these.
 
 use crate::asks::{
     acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
@@ -24,7 +24,7 @@ fn ends_at(node: &Node, name: &[u8]) -> Option<UnixMicros> {
     node.with_lock(&place(name), |lock| lock.last_end())
 }
 
-/// The event loop runs until then.
+/// The event loop runs until `time`.
 fn run_until(node: &Node, time: UnixMicros) {
     let left = time.since(node.world.borrow().wall);
     for _ in 0..left.0 / 100_000 {
@@ -106,7 +106,7 @@ fn an_evicted_lock_stays_taken_until_its_last_holder_ends() {
         node.event(|entry| entry.key_changed(KeyName { db: 0, name: b"k" }, KeyChange::Evicted));
     };
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
-    // The share of the waiter, the leases of the holders, and the one that is extended.
+    // The waiter's share, the holders' leases, and the lease that is extended.
     for (waits_for, waiter) in [(K, alone(5, 99)), (K_AND_X, alone(5, 99)), (K, two(5, 99))] {
         for (leases, extended, end) in
             [(&[8][..], None, 9), (&[4], Some(0), 31), (&[4, 8], None, 9), (&[4, 8], Some(0), 31)]
@@ -126,7 +126,7 @@ fn an_evicted_lock_stays_taken_until_its_last_holder_ends() {
             assert!(is_granted(&node, 2), "{waits_for:?} {leases:?} {extended:?}");
         }
     }
-    // That is forgotten once the key is seen again.
+    // The eviction is forgotten once the key is seen again.
     let node = node();
     hold(&node, 1, b"k", &alone(8, 0));
     wait(&node, 2, K, &alone(5, 99));
@@ -156,7 +156,7 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         settle(&node);
         assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of one who came before it lost its grant");
 
-        // Others took its lock away, and it already waits when its grant is lost: it keeps that place.
+        // Others took its lock away, and it already waits when its grant is lost: it keeps its new place.
         let node = crate::asks::node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, names, &named(7, alone(5, 9)));
@@ -210,7 +210,7 @@ fn a_deadlock_search_is_bounded_and_reads_no_key_unless_waits_lead_back() {
         let (outcome, [_, unchecked]) = cycle(edges);
         assert_eq!((outcome, unchecked), (Ok(true), 1), "{edges}");
     }
-    // Each lock and each binding, once before keys are read and once then, when a key counts as five.
+    // Each lock and each binding, once before keys are read and once when they are, where a key counts as five.
     assert_eq!(enough, 18);
 }
 

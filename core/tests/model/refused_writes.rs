@@ -1,4 +1,4 @@
-//! Writes that the server refuses, and waits whose slot is lost: the rest goes on.
+//! Writes that the server refuses, and waits whose slot is lost: everything else goes on.
 
 use crate::asks::{alone, count, granted, hold, hold_all, in_session, node, place, seconds, settle, wait, START};
 use crate::fake::{Blocked, Node};
@@ -21,8 +21,8 @@ fn allow(node: &Node) {
 #[test]
 fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     let node = node();
-    // A lock that becomes free, one whose grant is lost, one that ends with its connection: each refused, and beside it
-    // one that is not.
+    // A lock that becomes free, a lock whose grant is lost, a lock that ends with its connection: each is refused,
+    // beside another that is not.
     for name in [b"a", b"b"] {
         hold(&node, 1, name, &alone(5, 0));
     }
@@ -96,7 +96,7 @@ fn a_waiter_for_several_locks_gets_none_if_one_cannot_be_written() {
 
 #[test]
 fn waiters_for_a_key_whose_slot_is_lost_get_an_error() {
-    // When its lock becomes free, when a grant passes on; and for one of several keys.
+    // When its lock becomes free, when a grant passes on, and for one of several keys.
     let node = node();
     hold(&node, 1, b"a", &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 99));
@@ -137,7 +137,7 @@ fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
 fn a_release_of_several_locks_counts_what_was_written() {
     let names: [&[u8]; 3] = [b"a", b"b", b"c"];
     let overruns = [Counter::Releases, Counter::LateReleases, Counter::Overruns, Counter::StaleTokens];
-    // All of them alone, or with a waiter each: a hand-off is another write.
+    // All of them alone, or each with a waiter: a hand-off is a different write.
     for has_next in [false, true] {
         let node = node();
         let granted = hold_all(&node, 1, &names[..2], &alone(5, 0));

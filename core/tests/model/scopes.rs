@@ -24,7 +24,7 @@ const NOTHING: Budget = Budget {
     clock_back: 0,
 };
 
-/// A lease of one second, a margin of one.
+/// A lease of one second, a margin of one second.
 fn scope(clients: &[(Kind, u8)], horizon: u8, budget: Budget) -> Scope {
     Scope {
         clients: clients.to_vec(),
@@ -48,7 +48,7 @@ pub fn leases() -> Scope {
     }
 }
 
-/// Clients that wait, time out and come back, die between grant and reply, have reserved places and lose them.
+/// Clients that wait, time out and come back, die between grant and reply, and have reserved places and lose them.
 pub fn queue() -> Scope {
     let budget = Budget { crashes: 1, time_outs: 1, places_over: 1, ..NOTHING };
     if is_large() {
@@ -58,7 +58,7 @@ pub fn queue() -> Scope {
     }
 }
 
-/// Lost replies, commands that are sent again with their ID, first commands that arrive late, and LOCK.CANCEL.
+/// Lost replies, commands that are resent with their ID, first commands that arrive late, and LOCK.CANCEL.
 pub fn resends() -> Scope {
     if is_large() {
         let budget = Budget { resends: 2, late: 1, cancels: 1, clock_back: 1, ..NOTHING };
@@ -68,12 +68,12 @@ pub fn resends() -> Scope {
     }
 }
 
-/// An attempt that is cancelled while its grant is on its way, and whose first command arrives after that.
+/// An attempt that is cancelled while its grant is on its way, and whose first command arrives afterwards.
 pub fn cancels() -> Scope {
     scope(&[(WAITS, 2), (WAITS, 2)], 1, Budget { resends: 1, late: 1, cancels: 1, ..NOTHING })
 }
 
-/// Locks that end with the connection, which breaks while its client lives or dies with it.
+/// Locks that end with the connection, which breaks while its client lives, or dies with it.
 pub fn sessions() -> Scope {
     let budget = Budget { breaks: 1, crashes: 1, extends: 1, ..NOTHING };
     if is_large() {
@@ -93,7 +93,7 @@ pub fn beside_getset() -> Scope {
     }
 }
 
-/// Clients that use SET NX PX on the same key, which nobody can give a margin.
+/// Clients that use SET NX PX on the same key, which cannot have a margin.
 pub fn beside_set_nx_px() -> Scope {
     let scope = if is_large() {
         scope(&[(WAITS, 2), (WAITS, 1), (Kind::SetNxPx, 2), (Kind::SetNxPx, 1)], 4, Budget { crashes: 1, ..NOTHING })
@@ -103,7 +103,7 @@ pub fn beside_set_nx_px() -> Scope {
     Scope { retention: Retention::Ms(0), ..scope }
 }
 
-/// Checks all states of a scope, and that each of the facts was among what happened.
+/// Checks all states of a scope, and that each of the facts happened.
 fn holds(name: &str, scope: Scope, facts: &[Fact]) {
     let model = Protocol::new(scope);
     check::holds(name, model.clone());

@@ -1,7 +1,7 @@
 //! The server of a model state: the module itself, on the fake server.
 //!
 //! States are compared and hashed by the canonical form of their server, and the checker moves them between threads. A
-//! [`Node`] can do neither, so it stays with the thread that built it, for as long as a state refers to it.
+//! [`Node`] allows neither, so it stays with the thread that built it as long as a state refers to it.
 
 use crate::fake::{Form, Node, Settings};
 use redis_lock_core::lock::time::UnixMicros;
@@ -19,7 +19,7 @@ thread_local! {
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-/// The time of the server at the start of the model.
+/// The server's time at the start of the model.
 pub const START_S: u64 = 1_763_710_000;
 
 /// A server that does not change.
@@ -29,7 +29,7 @@ pub struct Server(Arc<Kept>);
 struct Kept {
     number: u64,
     form: Form,
-    /// A new server is started again in each thread.
+    /// A new server is started afresh in each thread.
     fresh: Option<Settings>,
 }
 
@@ -57,7 +57,7 @@ impl Server {
         Self(Arc::new(Kept { number, form, fresh }))
     }
 
-    /// Runs `body` on the server as it is.
+    /// Runs `body` on the server without changing it.
     pub fn inspect<R>(&self, body: impl FnOnce(&Node) -> R) -> R {
         NODES.with_borrow(|nodes| {
             if let Some(node) = nodes.get(&self.0.number) {
@@ -81,7 +81,7 @@ impl Drop for Kept {
     }
 }
 
-/// What can be seen of it.
+/// The visible part of a server.
 impl Deref for Server {
     type Target = Form;
 

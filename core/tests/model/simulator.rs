@@ -1,9 +1,9 @@
 //! The driver and the engine in a simulated world: servers with clocks that are set and machines that are suspended, a
-//! network with replicas that lag, clients that die and send again. One seed determines all of it. A run is a list of
+//! network with lagging replicas, clients that die and resend. One seed determines everything. A run is a list of
 //! steps, and a judge that knows only the contract inspects the keys and the replies.
 //!
-//! A run that fails prints its seed and the fewest steps that fail in the same way. With `SIMULATE_TRACE=1` it also
-//! prints the servers after each of these steps.
+//! A failing run prints its seed and the fewest steps that fail in the same way. With `SIMULATE_TRACE=1` it also prints
+//! the servers after each of these steps.
 //!
 //!     make simulate SEED=7 SECONDS=60
 
@@ -38,7 +38,7 @@ fn steps(plan: Plan, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// In some worlds clients hold locks with their sessions, and wait long enough to wait for each other.
+/// In some worlds, clients hold locks with their sessions and wait long enough to wait for each other.
 fn has_cycles(plan: Plan, seed: u64) -> bool {
     plan == Plan::Calm && seed.is_multiple_of(5)
 }
@@ -51,7 +51,7 @@ fn for_long(step: Step) -> Step {
     match step {
         Step::Acquire(own) => Step::Acquire(command(own)),
         Step::AcquireAll(own) => Step::AcquireAll(command(own)),
-        // Leases would be too long for it.
+        // Leases would be too long for a grace.
         Step::SetGrace { .. } => Step::Pass(Time::Turn),
         other => other,
     }
@@ -88,13 +88,13 @@ fn simulate(seed: u64) -> Result<Tally, Finding> {
     }
 }
 
-/// What was found, and at which step of its seed.
+/// A finding, and the step of its seed where it was found.
 struct Finding {
     at: usize,
     text: String,
 }
 
-/// Runs one seed after another, for as long as the environment says.
+/// Runs one seed after another until `goes_on` returns false.
 fn simulate_all(mut seeds: impl Iterator<Item = u64>, mut goes_on: impl FnMut() -> bool) -> Tally {
     let (begun, mut sum) = (Instant::now(), Tally::default());
     while goes_on() {
@@ -118,9 +118,9 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn fixed_seeds_are_without_a_finding() {
-    // Then those of old findings: a claim that ends in the same millisecond as its grant, so that the set keeps the
-    // native expiry; a set whose last holder is not the one that has to claim its grant; two grants at once that nobody
-    // claims.
+    // Then the seeds of old findings: a claim that ends in the same millisecond as its grant, so that the set keeps the
+    // native expiry; a set whose last holder is not the one that has to claim its grant; two simultaneous grants that
+    // nobody claims.
     let found = [784_921_784_289, 901_109_689_152, 595_617_627_183];
     let sum = simulate_all((0..1_000).chain(found), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;

@@ -1,4 +1,4 @@
-//! The end of an entry from the server, and what the timer does in one event-loop iteration: the module turns events on
+//! The end of an entry from the server, and the timer's work in one event-loop iteration: the module turns events on
 //! when it has to, sets one timer, and leaves the rest for later when a turn becomes too long.
 
 use crate::asks::{alone as ask, count, hold, in_session, is_granted, named, node, seconds, settle, wait, START};
@@ -91,7 +91,7 @@ fn the_release_of_the_last_lock_grants_all_of_several() {
         } else {
             assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
         }
-        // Not when a timer fires: the lock would be refused to others meanwhile, and nobody would have it.
+        // Not when a timer fires: others would be refused the lock meanwhile, and nobody would have it.
         let world = node.world.borrow();
         assert!(world.keys.contains_key(&(0, b"a".to_vec())) && world.keys.contains_key(&(0, b"b".to_vec())));
         drop(world);
@@ -109,7 +109,7 @@ fn a_command_tries_some_parked_waiters_and_the_timer_the_rest() {
     }
     opened(&node);
     node.command(0, |entry| entry.release(b"a", token)).unwrap();
-    // 256 keys, and the one that it released.
+    // 256 keys, and the released key.
     assert_eq!(opened(&node), 256 + 1);
     settle(&node);
     assert_eq!(node.driver.borrow().engine().queues().length(KeyName::new(0, b"b")).0, 400);
@@ -129,7 +129,7 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
     opened(&node);
     node.delete(&(0, names[0].to_vec()));
     assert!(node.fire());
-    // 2048 keys of tries and of queues: the last of them is not cut off; and the key where each began.
+    // 2048 keys of tries and queues, without cutting off the last; and the key where each try began.
     assert_eq!(opened(&node), 50 * (KEYS + 1));
     settle(&node);
     assert_eq!(opened(&node), 10 * (KEYS + 1));
@@ -143,7 +143,7 @@ fn an_undelivered_grant_passes_over_waiters_beyond_the_grace() {
     wait(&node, 2, &[b"k"], &ask(5, 99));
     wait(&node, 3, &[b"k"], &ask(60, 99));
     wait(&node, 4, &[b"k"], &ask(5, 99));
-    // Before that, more waits reach their end than one turn ends.
+    // First, more waits reach their end than one turn can end.
     for client in 10..200 {
         wait(&node, client, &[b"other"], &ask(60, 50));
     }

@@ -1,5 +1,5 @@
-//! What an outsider knows about the grants. Written from the contract alone, it shares nothing with the rules that it
-//! judges. It sees the server's replies, the connections that it has blocked, and the key.
+//! An outsider's knowledge of the grants. Written from the contract alone, it shares nothing with the rules that it
+//! judges. It sees the server's replies, the blocked connections, and the key.
 
 use crate::clients::Command;
 use crate::fake::{Blocked, World};
@@ -25,7 +25,7 @@ impl Who {
 pub enum Violation {
     /// A token is not larger than all earlier ones.
     TokenDidNotGrow,
-    /// The lock was granted to a client that came after one that waits.
+    /// The lock was granted to a client that came after one that is still waiting.
     Overtook,
     /// The lock was granted while an earlier grant was valid.
     GrantedTwice,
@@ -33,7 +33,7 @@ pub enum Violation {
     NotReported,
 }
 
-/// A grant, by the clock of the server.
+/// A grant, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Live {
     who: Who,
@@ -41,7 +41,7 @@ struct Live {
     until: UnixMicros,
     /// The connection that it ends with.
     session: Option<u64>,
-    /// That connection has ended: the grant may end from then on.
+    /// That connection has ended: the grant may end from this time on.
     may_end: Option<UnixMicros>,
 }
 
@@ -65,9 +65,9 @@ pub struct Grant {
 pub struct Witness {
     last: Option<Token>,
     live: Option<Live>,
-    /// The refused clients in the queue, or with a place, in the order in which they came; each with its connection.
+    /// The refused clients in the queue or with a place, in order of arrival, each with its connection.
     arrived: Vec<(Who, u64)>,
-    /// Grants that were sent, and that their attempts did not learn about in another way.
+    /// Grants that were sent, and whose attempts have not learned of them in another way.
     on_their_way: Vec<(Token, Who)>,
     /// A grant that the server knows nobody received.
     unreceived: Option<Token>,
@@ -75,7 +75,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The server has granted the lock, or reported a grant again.
+    /// The server granted the lock, or reported a grant again.
     pub fn granted(&mut self, grant: Grant, world: &World, term: Micros) {
         let Grant { who, token, session } = grant;
         let (now, until) = (world.wall, world.wall.after(term));
@@ -114,7 +114,7 @@ impl Witness {
         }
     }
 
-    /// A grant was given back.
+    /// A grant was released.
     pub fn given_back(&mut self, token: Token) {
         self.live = self.live.filter(|live| live.token != token);
     }
@@ -127,7 +127,7 @@ impl Witness {
         self.live = self.live.filter(|live| live.who != who);
     }
 
-    /// A grant has reached its client.
+    /// A grant reached its client.
     pub fn delivered(&mut self, token: Token) {
         if let Some(at) = self.on_their_way.iter().position(|(known, _)| *known == token) {
             let (_, who) = self.on_their_way.remove(at);
@@ -173,7 +173,7 @@ impl Witness {
         }
     }
 
-    /// An attempt has its grant, has given up, or has waited without an ID.
+    /// An attempt has its grant, has given up, or waited without an ID.
     pub fn leave(&mut self, who: Who) {
         self.arrived.retain(|(known, _)| *known != who);
     }
@@ -189,10 +189,10 @@ impl Witness {
         self.unreceived.is_some_and(|token| self.live.is_some_and(|live| live.token == token))
     }
 
-    /// The past of a grant that is over does not distinguish states. `held`: the grant in the key, and its end.
+    /// An ended grant's past does not distinguish states. `held`: the grant in the key, and its end.
     pub fn forget(&mut self, now: UnixMicros, held: Option<(Token, UnixMicros)>) {
         let unreceived = self.unreceived;
-        // A predecessor that is there again without a token of its own has that of the grant, but not its end.
+        // A restored predecessor without its own token has the grant's token, but not its end.
         let is_held = |live: &Live| held.is_some_and(|(token, end)| token == live.token && end >= live.end());
         let is_over = |live: &Live| live.until <= now || (unreceived == Some(live.token) && !is_held(live));
         self.live = self.live.filter(|live| !is_over(live));

@@ -1,4 +1,4 @@
-//! Failover with all the conditions that docs/SEMANTICS.md states, and without each of them.
+//! Failover under all conditions that docs/SEMANTICS.md states, and without each of them.
 
 use super::{Condition, Failover, EXCLUSION, FIRST_S, GRACE_S, LEASE_S};
 use crate::check::{self, is_large};
@@ -86,8 +86,8 @@ fn an_unnoticed_clock_step_of_the_master_lets_a_failover_grant_twice() {
     );
 }
 
-/// One turn of the loop is long because it stalls several times, never for longer than a turn may take, with
-/// commands for locks in between.
+/// One turn of the loop is long because it stalls several times, each time no longer than a turn may take, with lock
+/// commands in between.
 const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
 
 #[test]

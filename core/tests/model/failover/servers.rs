@@ -1,4 +1,4 @@
-//! What the two masters do: they decide whether to grant, with the rules of the crate, and run their cron.
+//! The two masters: they decide whether to grant, with the crate's rules, and run their cron.
 
 use super::{monotonic, wall, Client, Failover, Master, Replica, State, Store, LEASE_S, MARGIN_S, MAX_LAG_S, SECOND};
 use redis_lock_core::lock::admit::{self, Acquire, Turn};
@@ -28,7 +28,7 @@ impl Failover {
         reign.may_grant(&self.turns(settings), monotonic(now)).is_ok()
     }
 
-    /// The settings by which a turn of the loop is measured.
+    /// The settings against which a turn of the loop is measured.
     fn turns(&self, settings: &Settings) -> Settings {
         let times = match (self.is.notices_stalls, self.is.long_turns) {
             (false, _) => u64::from(u8::MAX),
@@ -38,7 +38,7 @@ impl Failover {
         Settings { margin: Micros(settings.margin.0 * times), max_lag: Micros(settings.max_lag.0 * times), ..*settings }
     }
 
-    /// LOCK.ACQUIRE, as `src/commands/acquire.rs`; whether it is granted.
+    /// LOCK.ACQUIRE, as in `src/commands/acquire.rs`. Returns whether it is granted.
     fn acquire(
         &self,
         store: &mut Store,
@@ -74,7 +74,7 @@ impl Failover {
             *store = after;
             stream.push(store.key.clone());
         }
-        // It counts its lease from when it asked.
+        // It counts its lease from the time it asked.
         next.clients[0] = if is_granted { Client::Holds { until: at + lease_s } } else { Client::Done };
     }
 
@@ -85,7 +85,7 @@ impl Failover {
         next.clients[1] = if is_granted { Client::Holds { until: now + LEASE_S } } else { Client::Done };
     }
 
-    /// The server's own cron and that of the module.
+    /// The server's own cron and the module's.
     pub(super) fn cron(&self, next: &mut State) {
         let now = next.now;
         let settings = self.settings(0, now);
@@ -111,14 +111,14 @@ impl Failover {
             .iter()
             .map(|replica| Answer {
                 offset: u64::from(replica.read.0) + newer,
-                // Whole seconds: an answer that is nearly a second too old still looks recent.
+                // Whole seconds: an answer nearly a second too old still looks recent.
                 lag_s: i64::from(lag(replica)) - i64::from(lag(replica) > 0),
             })
             .collect();
         master.reign.inspect(&settings, offset, &answers, monotonic(now));
     }
 
-    /// Whether the loop of the master has done everything that it does in each turn.
+    /// Whether the master's loop has done everything that it does in each turn.
     pub(super) fn is_up_to_date(state: &State) -> bool {
         let has_read = state.replicas.iter().all(|replica| replica.unread.is_none());
         has_read && state.master.cron_at == state.now

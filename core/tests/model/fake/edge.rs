@@ -1,4 +1,4 @@
-//! What the driver needs from a server, provided by the fake one: a file for each subject.
+//! What the driver needs from a server, provided by the fake server: one file per subject.
 
 mod channels;
 mod clients;
@@ -12,7 +12,7 @@ use redis_lock_core::driver::Writer;
 use redis_lock_core::engine::Clock;
 use redis_lock_core::lock::time::{MonotonicMicros, UnixMicros};
 
-/// The clocks as they are now.
+/// The current clocks.
 #[derive(Clone, Copy)]
 pub struct FakeClock(pub(super) UnixMicros, pub(super) MonotonicMicros);
 
@@ -32,7 +32,7 @@ pub struct FakeEdge<'w> {
     pub(super) writer: Writer,
     pub(super) client: u64,
     pub(super) db: i32,
-    /// It is the timer, and not another event.
+    /// It is the timer, not another event.
     pub(super) is_timer: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A key of the fake server, as it was when it was opened.
+//! A key on the fake server, as of when it was opened.
 
 use super::{Content, OwnedKeyName, Stored};
 use redis_lock_core::driver::{Key, Unseen};
@@ -11,13 +11,13 @@ use redis_lock_core::lock::time::UnixMicros;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A key as it was when it was opened.
+/// A key as of when it was opened.
 pub struct FakeKey {
     pub(super) place: OwnedKeyName,
     pub(super) stored: Option<Stored>,
     members: Option<Members>,
     now: UnixMicros,
-    /// The time by which it is judged: the same, unless the server is a mutant.
+    /// The time by which it is judged: the same time, unless the server is a mutant.
     judged_at: UnixMicros,
     pub(super) looks_free: bool,
     is_closed: bool,
@@ -34,7 +34,7 @@ impl Drop for Open {
 }
 
 impl FakeKey {
-    /// It counts among those, until it is closed.
+    /// It counts as one of the open keys until it is closed.
     pub(super) fn opened(&mut self, open_keys: &Rc<Cell<usize>>) {
         open_keys.set(open_keys.get() + 1);
         self.is_open = Some(Open(Rc::clone(open_keys)));
@@ -50,7 +50,7 @@ impl FakeKey {
             Some(Content::Set(set)) => {
                 let mut holders = Holders::new();
                 for (member, score) in set {
-                    // As a score is: a double.
+                    // A double, like a score.
                     let score = UnixMicros(*score).as_seconds();
                     let record = Record::read_member(score, member).ok_or(Unseen::WrongType)?;
                     assert_eq!(timestamp_of(score), Some(record.timestamp));

@@ -19,54 +19,54 @@ pub struct World {
     pub monotonic: MonotonicMicros,
     pub settings: Settings,
     pub keys: BTreeMap<OwnedKeyName, Stored>,
-    /// Clients that are blocked.
+    /// The blocked clients.
     pub blocked: Vec<Blocked>,
-    /// Answers that have been sent and not arrived.
+    /// Answers that were sent and have not arrived.
     pub letters: Vec<(Blocked, Answer)>,
-    /// The timer: its number and when it fires, on the wall clock in milliseconds, as in a server.
+    /// The timer: its number and when it fires, in wall-clock milliseconds, as in a server.
     pub timer: Option<(u64, u64)>,
     pub timers: u64,
     pub has_key_events: bool,
     pub has_client_events: bool,
     /// It reports no keyspace events, even if they are on.
     pub is_mute: bool,
-    /// The server does not let a module write outside of commands.
+    /// The server does not let a module write outside commands.
     pub is_paused: bool,
     /// It has fewer good replicas than it wants.
     pub is_short_of_replicas: bool,
     pub is_replica: bool,
-    /// Keys whose slots are no longer served here; none: the server is not in a cluster.
+    /// Keys whose slots are no longer served here; `None` if the server is not in a cluster.
     pub lost_slots: Option<BTreeSet<Vec<u8>>>,
-    /// The changes of keys, in order, if a test keeps them.
+    /// The changes to keys, in order, if a test keeps them.
     pub journal: Option<Vec<Changed>>,
     /// How often a key was opened.
     pub opened: usize,
-    /// What was logged.
+    /// The lines that were logged.
     pub log: Vec<String>,
     /// The keyspace events of locks.
     pub events: Vec<(OwnedKeyName, Event)>,
     /// The channels with a subscriber.
     pub subscribed: BTreeSet<Channel>,
-    /// What was published, in this order.
+    /// The published messages, in order.
     pub messages: Vec<(Channel, Vec<u8>)>,
     /// How long publishing a message takes.
     pub publish_takes: Micros,
-    /// It uses more memory than it may.
+    /// Its memory use is above its limit.
     pub is_out_of_memory: bool,
-    /// What was recorded.
+    /// The recorded spans.
     pub spans: Vec<(Span, Micros)>,
     /// Commands run in a script, which cannot block.
     pub is_script: bool,
     pub is_transaction: bool,
     /// Keys that the server does not let the module write, and why.
     pub refused: BTreeMap<Vec<u8>, WriteRefused>,
-    /// The offset of a master, and what its replicas have answered; `None`: the server does not report it.
+    /// A master's offset and its replicas' answers; `None` if the server does not report them.
     pub replication: Option<(u64, Vec<grace::Answer>)>,
     /// How long the machine was suspended.
     pub suspended: Micros,
     /// The events that the module has subscribed to.
     pub subscriptions: Vec<&'static str>,
-    /// How many keys are open that may still be read.
+    /// The number of open keys that may still be read.
     pub open_keys: Rc<Cell<usize>>,
 }
 
@@ -76,12 +76,12 @@ pub struct Changed {
     pub place: OwnedKeyName,
     pub before: Option<Stored>,
     pub after: Option<Stored>,
-    /// The module did it, not another command or the passing of time.
+    /// The module changed it, not another command or the passing of time.
     pub by_module: bool,
 }
 
 impl World {
-    /// Records what has become of a key.
+    /// Records a key's change.
     pub(super) fn note(&mut self, place: &OwnedKeyName, before: Option<Stored>, by_module: bool) {
         let after = self.keys.get(place).cloned();
         if let Some(journal) = &mut self.journal {
@@ -101,7 +101,7 @@ impl World {
         Ok(())
     }
 
-    /// Executes a command of the server, which knows nothing about locks.
+    /// Executes a server command, which knows nothing about locks.
     pub(super) fn execute(&mut self, place: &OwnedKeyName, primitive: &Primitive<'_>) {
         match primitive {
             Primitive::Set { value, expire_at_ms } => {

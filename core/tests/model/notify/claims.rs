@@ -1,4 +1,4 @@
-//! Grants that wait to be claimed: what is refused before the claim, when it is accepted, and what becomes of the lock.
+//! Unclaimed grants: what is refused before the claim, when the claim is accepted, and what happens to the lock.
 
 use super::{
     attempt, cancel, claim, held, notified, notified_on, pass, places, queue, received, release, value, waiters,
@@ -34,7 +34,7 @@ fn only_a_claimed_grant_can_be_extended_or_checked() {
 #[test]
 fn a_grant_that_was_given_up_is_not_extended() {
     let (node, token) = notified(K_AND_X);
-    // The attempt asks for only one of its keys: it gives up the grant of both, and gets that one.
+    // The attempt asks for only one of its keys: it gives up the grant of both, and gets this one.
     let granted = claim(&node, 1, K, &attempt(7));
     assert!(granted.token > token);
     for name in K_AND_X {
@@ -167,7 +167,7 @@ fn a_claim_that_is_refused_changes_nothing() {
 
 #[test]
 fn a_cancelled_attempt_that_holds_and_waits_gets_no_second_grant() {
-    // Its lock was renamed to that for which it waits.
+    // Its lock was renamed to the lock for which it waits.
     for names in [K, K_AND_X] {
         let (node, token) = held();
         wait(&node, 3, names, &named(7, alone(5, 99)));

@@ -1,4 +1,4 @@
-//! Clients that are gone do not stall the queue: their attempts are passed over.
+//! Disconnected clients do not stall the queue: their attempts are passed over.
 
 use super::{
     attempt, claim, hang_up, held, notified_on, pass, places, queue, received, release, subscribe, value, waiters,

@@ -1,4 +1,5 @@
-//! What a demotion and a grace do to grants: nobody claims afterwards, and only the server that granted reports them.
+//! How a demotion and a grace affect grants: nobody can claim them afterwards, and only the server that granted them
+//! reports them.
 
 use super::{attempt, claim, notified, pass, queue, received, release, value, K};
 use crate::asks::{acquire, alone, hold, named, seconds, settle, START};

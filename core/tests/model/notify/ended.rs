@@ -1,5 +1,5 @@
-//! Many attempts for several locks that were cancelled with their channel and have not left yet: they no longer get
-//! anything, wherever they are parked and however often they are sent again.
+//! Many attempts for several locks that were cancelled with their channel and have not left yet: they get nothing more,
+//! wherever they are parked and however often they are resent.
 
 use super::{attempt, queue, received, release, subscribe, waiters, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, settle, START};

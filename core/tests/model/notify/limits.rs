@@ -1,4 +1,4 @@
-//! Bounds: how many keys attempts wait for, how long a grant can be claimed, memory, and whole channels.
+//! Bounds: the number of keys that attempts wait for, the time to claim a grant, memory, and whole channels.
 
 use super::{
     attempt, claim, held, notified_on, pass, queue, received, release, subscribe, value, waiters, CHANNEL, K, K_AND_X,
@@ -37,7 +37,7 @@ fn keys_are_counted_and_one_too_many_is_refused_unless_its_id_is_queued() {
 
 #[test]
 fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
-    // The longest lease under it is half a second.
+    // The longest lease under this grace is half a second.
     let set = grace::Settings { grace: Micros(4_500_000), margin: seconds(1), max_lag: seconds(1), wanted: 0 };
     let node = Node::new(Settings { grace: Some(set), ..Settings::default() }, START);
     subscribe(&node, CHANNEL);
@@ -130,7 +130,7 @@ fn all_attempts_of_a_channel_are_cancelled_in_the_queue_of_a_key() {
     assert!(matches!(acquire(&node, 3, K, &attempt(7)), Ok(Outcome::NotGranted)), "late copies get nothing");
     release(&node, b"k", token);
     assert_eq!(received(&node), ["granted 10 k"]);
-    // A grant that waits to be claimed too.
+    // An unclaimed grant is cancelled too.
     let unclaimed = node.command(1, |entry| entry.cancel_channel(b"k", b"app-2"));
     settle(&node);
     assert_eq!((unclaimed, value(&node, b"k")), (1, None));

@@ -50,8 +50,8 @@ fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
     assert_eq!(release(&node, b"k", other), Release::InTime);
 }
 
-/// A server on which attempts were just granted a lock, each beside the others, that had expired and whose holder, with
-/// that token, had been alone.
+/// A server on which attempts were just granted an expired lock, each beside the others. The lock's old holder, with
+/// the returned token, had been alone.
 fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
     let node = crate::asks::node();
     super::subscribe(&node, CHANNEL);
@@ -80,7 +80,7 @@ const ENDS: [fn(&Node); 3] = [
 #[test]
 fn a_late_release_is_over_once_others_could_join() {
     for (number, end) in ENDS.into_iter().enumerate() {
-        // Another holds the lock beside a grant that is never claimed, or has held it, or nobody has.
+        // Another client holds the lock beside a grant that is never claimed, or has held it, or nobody has.
         for (joins, is_released) in [(true, true), (true, false), (false, false)] {
             let (node, first) = notified_after_one_alone(&[7]);
             let joined = joins.then(|| claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token);
@@ -176,7 +176,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
         let granted = claim(&claimed, 3, K, &seventh);
         assert_eq!(granted.before(0).unwrap().token, Some(first), "its own predecessor");
         assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is sent again");
-        // It is released, or cancelled, or nobody claims it: it passes on.
+        // The grant is released or cancelled, or nobody claims it: it passes on.
         let end: [fn(&Node); 5] = [
             |node| {
                 let token = value(node, b"k").unwrap().0;

@@ -1,4 +1,4 @@
-//! Writes that the server refuses: nothing is announced that was not written, and a grant can still be claimed.
+//! Writes that the server refuses: nothing is announced that was not written, and a grant remains claimable.
 
 use super::{
     attempt, cancel, claim, held, notified, notified_on, pass, queue, received, value, waiters, CHANNEL, K, K_AND_X,
@@ -137,7 +137,7 @@ fn an_mrelease_refused_halfway_keeps_its_writes_and_grants_nothing_else() {
         let node = crate::asks::node();
         super::subscribe(&node, CHANNEL);
         let token = crate::asks::hold_all(&node, 1, &names, &alone(60, 0)).token;
-        // Nobody waits for the first two. The others have an attempt each, behind which somebody wants both.
+        // Nobody waits for the first two. The others have one attempt each, with somebody behind who wants both.
         for (name, id) in [(b"c", 8), (b"d", 9)] {
             queue(&node, &[name], &notified_on(CHANNEL, named(id, alone(5, 99))));
         }

@@ -1,5 +1,5 @@
-//! A server that stalls for longer than a claim may take: the claim that waits in its socket counts, even where
-//! a lock goes with its timestamp.
+//! A server that stalls for longer than a claim may take: the claim waiting in its socket counts, even where a lock
+//! ends with its timestamp.
 
 use super::{attempt, claim, pass, place, queue, received, release, subscribe, value, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, seconds, settle, wait, START};
@@ -11,7 +11,7 @@ use redis_lock_core::lock::token::Token;
 
 const RETENTIONS: [Retention; 4] = [Retention::Ms(0), Retention::Ms(1), Retention::Ms(60_000), Retention::Forever];
 
-/// An attempt was just notified of its grant of these keys, without a margin; its token.
+/// An attempt was just notified of its grant of these keys, without a margin. Returns the grant's token.
 fn notified(retention: Retention, names: &[&[u8]]) -> (Node, Token) {
     let node = Node::new(Settings { margin: Micros(0), retention, ..Settings::default() }, START);
     subscribe(&node, CHANNEL);

@@ -1,4 +1,4 @@
-//! The steps that can come next: what clients can begin, and what happens without one.
+//! The possible next steps: those that clients can begin, and those that happen without a client.
 
 use super::steps::place;
 use super::{is_timer_due, Action, Keeps, Protocol, State};
@@ -7,7 +7,7 @@ use crate::fake::Blocked;
 use redis_lock_core::lock::time::MonotonicMicros;
 
 impl Protocol {
-    /// Connections that the server knows and their clients have closed, with nothing on its way there.
+    /// Connections that the server still knows but their clients have closed, with nothing on its way.
     fn dead_conns(state: &State) -> Vec<u64> {
         let is_open = |conn: u64| {
             let who = usize::try_from(conn / 10).unwrap();
@@ -73,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// What happens without a client.
+    /// Steps that happen without a client.
     pub(super) fn under_way(state: &State, actions: &mut Vec<Action>) {
         let (server, left) = (&state.server, &state.left);
         if !state.late.is_empty() {

@@ -8,7 +8,7 @@ use crate::server::START_S;
 use redis_lock_core::lock::time::UnixMicros;
 
 impl Protocol {
-    /// The steps of clients that lock with plain commands; each is one command, done at once.
+    /// The steps of clients that lock with plain commands; each is one command, executed at once.
     pub(super) fn plain_step(&self, next: &mut State, node: &Node, action: &Action) {
         let now = next.now;
         let own_clock_s = UnixMicros(START_S * SECOND.0).as_seconds() + f64::from(now);
@@ -73,7 +73,7 @@ impl Protocol {
     }
 }
 
-/// The number that a client of the pattern reads: a float.
+/// The number that a client of the classic pattern reads: a float.
 fn classic_seconds(content: &Content) -> Option<f64> {
     let Content::String(bytes) = content else { return None };
     std::str::from_utf8(bytes).ok()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The steps of the protocol: what clients do, what the server does, and the replies.
+//! The steps of the protocol: the clients' steps, the server's steps, and the replies.
 
 use super::{Action, Fact, Keeps, Protocol, State, DB, HOUR, KEY, NEVER, SECOND};
 use crate::clients::{Command, Kind, Phase, Reply, Sent};
@@ -91,7 +91,7 @@ impl Protocol {
         reply
     }
 
-    /// Shows the witness what the server did, and puts the replies on their way.
+    /// Shows the witness what the server did, and sends the replies on their way.
     pub(super) fn watch(&self, next: &mut State, node: &Node) {
         let mut letters = node.world.borrow().letters.clone();
         letters.retain(|(to, _)| !next.server.letters.contains(to));
@@ -201,7 +201,7 @@ impl Protocol {
             Action::ArriveLate => {
                 let command = next.late.remove(0);
                 self.note(Fact::LateCommand);
-                // Its client is gone, and so is the reply.
+                // Its client has disconnected, so the reply is lost.
                 self.acquire(next, node, &command, NEVER);
             }
             Action::Deliver(conn) => {
@@ -232,7 +232,8 @@ impl Protocol {
         true
     }
 
-    /// A step in which somebody may leave a place, reserved as `keeps` says. Returns whether that made a difference.
+    /// A step in which somebody may leave a place, reserved according to `keeps`. Returns whether that made a
+    /// difference.
     fn keeping(next: &mut State, node: &Node, keeps: Keeps, step: impl FnOnce(&mut State)) -> bool {
         let places = || node.driver.borrow().engine().queues().places();
         let keep = |time| node.world.borrow_mut().settings.limits.place = time;
@@ -268,7 +269,7 @@ impl Protocol {
         }
     }
 
-    /// The steps that clients take by themselves. Returns whether it was one.
+    /// The steps that clients take by themselves. Returns whether `action` was one.
     pub(super) fn client_step(&self, next: &mut State, action: &Action) -> bool {
         let now = next.now;
         match *action {

@@ -1,4 +1,4 @@
-//! Commands of clients, and their replies: each is compared with the keys before it.
+//! Clients' commands and their replies: each is compared with the keys before it.
 
 use super::*;
 
@@ -10,7 +10,7 @@ impl Run {
         (!is_blocked && self.takes_writes(site)).then_some((conn, site))
     }
 
-    /// When a server that stalled goes on, it first reads what was sent in the meantime.
+    /// When a stalled server goes on, it first reads the commands sent in the meantime.
     fn send_later(&mut self, command: &Acquire, several: bool) {
         let Client { conn, site } = self.clients[usize::from(command.client % CLIENTS)];
         let site = &mut self.sites[site];
@@ -34,7 +34,7 @@ impl Run {
             wait: us(command.wait),
             id: command.id.map(|id| 1 + u64::from(id % IDS)),
             session: command.session,
-            // Without a margin an unclaimed grant expires as its time to claim ends, and is a predecessor like any
+            // Without a margin, an unclaimed grant expires when its time to claim ends, and is a predecessor like any
             // other.
             notify: command
                 .notify
@@ -63,7 +63,7 @@ impl Run {
         let claim = self.courts[site].claim_of(&asked, &keys, self.now_at(site));
         own.extend(self.courts[site].places_of_claims(&asked, self.now_at(site)));
         let of_other_keys = self.courts[site].claims_of_other_keys(&asked);
-        // A grant that the command gives up passes on before the command is decided, to a client that waited for it.
+        // A grant that the command gives up passes on, to a client that waited for it, before the command is decided.
         let gives_up = claim.is_some() || !of_other_keys.is_empty();
         let queue = gives_up.then(|| self.courts[site].queue.clone());
         let queue = queue.as_deref();
@@ -171,8 +171,8 @@ impl Run {
             Err(Error::Grace(_)) => {
                 assert!(now.longest_lease.is_some(), "there is no grace");
                 self.tally.barred += 1;
-                // An attempt that was granted the lock by an earlier master gets no reply about it, and nothing
-                // changes; neither does it for a command that would give up a grant.
+                // An attempt that an earlier master granted the lock gets no reply about it, and nothing changes; the
+                // same holds for a command that would give up a grant.
                 if of_other_keys.is_empty() && !keys.iter().all(|key| key.is_held_by(asked.id, now.wall)) {
                     self.courts[site].arrives(asked, &own, false, now);
                 }
@@ -239,8 +239,7 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    /// The reply of a grant means that the caller holds what it asked for, in the way and for the time that it asked
-    /// for.
+    /// A grant's reply means that the caller holds what it asked for, in the form and for the time that it asked for.
     pub(super) fn check_reported(&self, site: usize, asked: &Asked, token: u64) {
         let now = self.now_at(site);
         for place in &asked.places {

@@ -1,4 +1,4 @@
-//! Changes of keys by others, and faults of a server.
+//! Changes to keys by others, and server faults.
 
 use super::{place, us, Cause, Client, KeyChange, Ms, Number, OwnedKeyName, Put, Raw, Run, KEYS, LIMITS, SILENCE};
 use crate::fake::{Content, Stored};
@@ -9,7 +9,7 @@ use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 
 impl Run {
-    /// A server at which somebody else can do something to keys.
+    /// A server on which somebody else can change keys.
     fn open_site(&mut self, places: &[OwnedKeyName]) -> Option<usize> {
         let site = self.newest();
         (self.takes_writes(site) && !self.is_lost(site, places)).then_some(site)
@@ -55,8 +55,8 @@ impl Run {
 
     pub(super) fn evict(&mut self, place: &OwnedKeyName) {
         let site = self.newest();
-        // Waiters are served when the last holder that the server has seen ends, whatever was there since. For a lock
-        // that was found free, it is the time when it was found so.
+        // Waiters are served when the last holder that the server has seen ends, whatever has been there since. For a
+        // lock that was found free, this is the time when it was found free.
         let met = self.sites[site].latest_wall;
         let end = self.courts[site].latest.get(place).copied().unwrap_or(0).max(met);
         let left = end.saturating_sub(self.sites[site].wall(self.now));
@@ -103,7 +103,7 @@ impl Run {
         }
     }
 
-    /// SWAPDB with a database that has all keys in another order.
+    /// SWAPDB with a database that has all keys in a different order.
     pub(super) fn swap(&mut self) {
         let site = self.newest();
         if !self.takes_writes(site) || self.is_lost(site, &(0..KEYS).map(place).collect::<Vec<_>>()) {
@@ -133,12 +133,12 @@ impl Run {
         self.courts[site].gate_is_open = false;
         self.courts[site].clock_set = Some(Site::monotonic(self.now));
         self.is_quiet = false;
-        // By this clock waiters wait for the holder of an evicted lock.
+        // Waiters wait for an evicted lock's holder by this clock.
         let back = us(u32::try_from(-by).unwrap_or(0));
         self.courts[site].excused.values_mut().for_each(|until| *until += back);
         // A client that came for a free lock and was refused for another reason is served by the scan of all queues.
         (0..KEYS).for_each(|key| self.excuse_key(site, &place(key), SILENCE));
-        // A timer that is late for it is found by the cron.
+        // The cron finds a timer that is late because of this.
         self.excuse(site, 300_000);
     }
 
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// kill -9, and a start with everything that was written.
+    /// kill -9, then a start with everything that was written.
     pub(super) fn restart(&mut self, site: usize) {
         self.sites[site].resume(self.now);
         self.sites[site].is_dead = false;

@@ -1,4 +1,4 @@
-//! Runs in which the simulator found a bug of the module, as short as it could make them.
+//! Runs in which the simulator found a bug in the module, as short as it could make them.
 
 use super::shrink::{run, Outcome};
 use super::steps::{Acquire, Fate, Plan, Share, Step, Time};
@@ -61,7 +61,7 @@ fn a_grant_ends_although_the_first_waiter_has_another_by_its_id() {
     let alone = Acquire { client: 2, keys: vec![3], ..ACQUIRE };
     let waits = Acquire { client: 3, keys: vec![3], share: Share::Limit(2), wait: 2_000, id: Some(1), ..ACQUIRE };
     let mut steps = [with_id, Acquire { client: 1, ..shared }, alone, waits].map(Step::Acquire).to_vec();
-    // Now the ID that waits for the lock is one of the two that hold it.
+    // Now the ID that waits for the lock is one of its two holders.
     steps.extend([Step::Copy { from: 1, to: 3 }, Step::Release { grant: 1, key: 15 }, Step::Pass(Time::Turn)]);
     is_fine(Plan::Calm, 0, &steps);
 }
@@ -86,7 +86,7 @@ fn a_master_that_may_have_been_replaced_reports_no_lock_again() {
     let asks = Step::Acquire(Acquire { lease: 1_000, ..holds.clone() });
     let other = Step::Acquire(Acquire { client: 2, keys: vec![1], ..ACQUIRE });
     let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
-    // The clock of the old master is set back, so the lock lasts longer there than its holder may count on.
+    // The old master's clock is set back, so the lock lasts longer there than its holder may count on.
     let back = Step::SetClock { server: 0, by: -5_000 };
     let promote = Step::Promote { replica: 2, fate: Fate::Stopped(2_000) };
     is_fine(Plan::Group, 2, &[pass(7_500), Step::Acquire(holds), back, promote, pass(5_800), asks, pass(300), other]);

@@ -1,4 +1,5 @@
-//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does meanwhile.
+//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does in the
+//! meantime.
 
 use super::{Cause, Fate, Run, Site};
 
@@ -37,7 +38,7 @@ impl Run {
         }
     }
 
-    /// `min-replicas-to-write` is set: the module sees in the next turn whether that many replicas answer.
+    /// `min-replicas-to-write` is set: the module sees in the next turn whether enough replicas answer.
     fn want(&mut self, site: usize, wanted: u64) {
         self.sites[site].want(wanted);
         self.courts[site].gate_is_open = false;
@@ -95,7 +96,7 @@ impl Run {
             self.want(replica, 2);
         }
         for client in 0..self.clients.len() {
-            // Some stay with the old one as long as it answers.
+            // Some clients stay with the old master as long as it answers.
             let is_faithful = client % 2 == 1 && !matches!(fate, Fate::Dead | Fate::Agrees);
             if self.clients[client].site == old && !is_faithful {
                 self.move_client(client, replica);
@@ -132,7 +133,7 @@ impl Run {
         }
     }
 
-    /// Every server that runs is a replica of the newest master, or follows it again.
+    /// Every running server is a replica of the newest master, or follows it again.
     pub(super) fn heal(&mut self) {
         let newest = self.newest();
         if !self.sites[newest].is_running(self.now) {

@@ -1,9 +1,9 @@
-//! Commands of holders, and of clients that cancel an attempt: what they extend, release and check is compared with the
+//! Commands of holders and of clients that cancel an attempt: each extension, release and check is compared with the
 //! keys before it.
 
 use super::*;
 
-/// What is extended of a grant.
+/// Which locks of a grant are extended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extends {
     /// The first of its locks, by EXTEND.
@@ -13,11 +13,12 @@ pub(super) enum Extends {
 }
 
 impl Run {
-    /// A grant that somebody remembers; its server, if that takes commands for its keys, or that of another client.
+    /// A grant that somebody remembers, and its server if that takes commands for its keys, otherwise another client's
+    /// server.
     fn known_grant(&mut self, grant: Number) -> Option<Known> {
         let at = self.known.len().checked_sub(1 + usize::from(grant) % REMEMBERED)?;
         let mut known = self.known[at].clone();
-        // Some holders go to a new master at once, the others stay with theirs as long as it answers.
+        // Some holders go to a new master at once, the others stay with their old one as long as it answers.
         if self.plan == Plan::Group && (grant % 2 == 1 || !self.takes_writes(known.site)) {
             known.site = self.newest();
         }
@@ -96,7 +97,7 @@ impl Run {
     pub(super) fn release(&mut self, grant: Number, key: Number) {
         let Some(known) = self.known_grant(grant) else { return };
         let at = usize::from(key) % known.places.len();
-        // No seed draws 15; steps that are written by hand name another key than its own with it.
+        // No seed draws 15; hand-written steps use it to name a key other than the grant's own.
         let place = if key % 16 == 15 { place(key) } else { known.places[at].clone() };
         if self.is_lost(known.site, std::slice::from_ref(&place)) {
             return;
@@ -104,7 +105,7 @@ impl Run {
         let site = known.site;
         let (before, wall) = (self.raw(site, &place), self.now_at(site).wall);
         let next = self.next_alone(site, &place, &before.without(|token| token == known.token), wall);
-        // Into a set its predecessor is put back first.
+        // In a set, its predecessor is put back first.
         let is_unclaimed = self.courts[site].was_never_claimed(known.token, &place, &before) != Some(false);
         let next = next.filter(|_| !is_unclaimed || matches!(before, Raw::One(_)));
         let token = Token::new(known.token).unwrap();
@@ -126,7 +127,7 @@ impl Run {
             self.courts[site].released_late(known.token, &place);
         }
         if expected != Release::Over {
-            // A predecessor that had no token is back with the token of the grant.
+            // A predecessor without a token is back with the grant's token.
             let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
             // It may be live again if the clock was set back.
             let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
@@ -140,8 +141,8 @@ impl Run {
         }
     }
 
-    /// The earliest and the latest time of arrival of the client that is surely first in the queue for a key, wants no
-    /// other keys, and can have it.
+    /// The earliest and the latest arrival of the client that is surely first in the queue for a key, wants no other
+    /// keys, and can have it.
     fn next_alone(&self, site: usize, place: &OwnedKeyName, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
@@ -171,8 +172,8 @@ impl Run {
             return;
         }
         let held = known.places.iter().filter(|place| self.raw(site, place).holder(known.token).is_some()).count();
-        // The predecessor of an unclaimed grant is back. One that had no token has the token of the grant, and may be
-        // live again if the clock was set back.
+        // An unclaimed grant's predecessor is back. If it had no token, it has the grant's, and may be live again if
+        // the clock was set back.
         let court = &self.courts[site];
         let is_unclaimed =
             |place: &OwnedKeyName| court.was_never_claimed(known.token, place, &self.raw(site, place)) != Some(false);
@@ -219,7 +220,7 @@ impl Run {
             return;
         }
         let (before, now) = (self.raw(site, &place), self.now_at(site));
-        // Two of them only after the clock was set back: then one of them ends.
+        // There are two only after the clock was set back: then one of them ends.
         let own = before.holders().iter().filter(|holder| holder.id == Some(id) && holder.timestamp > now.wall);
         let own: Vec<u64> = own.map(|holder| holder.token).collect();
         let court = &self.courts[site];

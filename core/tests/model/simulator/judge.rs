@@ -1,7 +1,7 @@
-//! What must not happen, judged from outside: by the keys, by the replies, and by their times.
+//! Judges from outside what must not happen: by the keys, by the replies, and by their times.
 //!
-//! It is written from the contract and shares no code with what it judges. It does not judge what the contract leaves
-//! open. Where it cannot know which client came first, it accepts either order.
+//! It is written from the contract and shares no code with the code that it judges. It does not judge what the contract
+//! leaves open. Where it cannot know which client came first, it accepts either order.
 
 #[path = "judge/claims.rs"]
 mod claims;
@@ -28,7 +28,7 @@ pub use queue::{Attempt, Waits};
 pub use spans::Spans;
 use std::collections::{HashMap, HashSet};
 
-/// One server, as the judge knows it.
+/// One server, as seen by the judge.
 #[derive(Debug, Default)]
 pub struct Court {
     pub(super) queue: Vec<Attempt>,
@@ -37,9 +37,9 @@ pub struct Court {
     /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
     bars: HashMap<(OwnedKeyName, u64), (u64, bool)>,
     last_token: u64,
-    /// The last one before the command that is judged.
+    /// The last token before the command being judged.
     earlier_token: u64,
-    /// Grants that were sent to waiters: the place that each waiter had, by token and connection.
+    /// Grants that were sent to waiters: each waiter's place, by token and connection.
     on_the_way: HashMap<(u64, u64), Attempt>,
     /// Grants that nobody received or claimed.
     lost: Vec<Lost>,
@@ -50,15 +50,15 @@ pub struct Court {
     /// Messages that may be published, by channel and ID.
     news: HashMap<(u8, News, u64), u32>,
     ended_conns: HashSet<u64>,
-    /// Grants of this server since it became the master.
+    /// Grants by this server since it became the master.
     granted_here: HashSet<u64>,
-    /// When it began to lead.
+    /// When it became the master.
     pub leads_since: u64,
-    /// Until when attempts without a connection may be granted nothing for lack of memory, by the monotonic clock.
+    /// Until when attempts without a connection may go without grants for lack of memory, by the monotonic clock.
     pub no_memory_until: u64,
-    /// The connection with which a grant of a key ends; nobody has changed the key since.
+    /// The connection with which a key's grant ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
-    /// The newest grant of each key that somebody has got, as long as nobody else has changed the key.
+    /// The newest grant of each key, as long as nobody else has changed the key.
     newest: HashMap<OwnedKeyName, u64>,
     /// The grants of callers that wanted to be alone.
     alone: HashSet<u64>,
@@ -66,13 +66,14 @@ pub struct Court {
     predecessors: HashMap<Grant, (Option<Predecessor>, u64)>,
     /// Grants whose connection has ended, and when.
     ended_sessions: HashMap<Grant, u64>,
-    /// The ones that the timer has to end.
+    /// The ended sessions that the timer has to handle.
     due_sessions: HashMap<Grant, u64>,
-    /// Keys whose change no event reported, and until when the server may not know, by its monotonic clock.
+    /// Keys with changes that no event reported, and until when the server may not know of them, by its monotonic
+    /// clock.
     pub(super) excused: HashMap<OwnedKeyName, u64>,
     /// The latest timestamp that each key had.
     pub(super) latest: HashMap<OwnedKeyName, u64>,
-    /// As `excused`, for all keys, and for ends of waits.
+    /// Like `excused`, for all keys and for ends of waits.
     pub(super) all_excused: u64,
     /// Its clock drifts.
     pub drifts: bool,
@@ -84,9 +85,9 @@ pub struct Court {
     open_since: Option<u64>,
     /// Since when a lease limit is in force.
     pub(super) limit_since: u64,
-    /// When the server last ran on after it had stood still.
+    /// When the server last resumed after a stall.
     pub(super) resumed: u64,
-    /// How many iterations set a timer although somebody could have been served.
+    /// How many iterations set a timer even though somebody could have been served.
     put_off: u32,
     pub grants: u64,
     pub hand_offs: u64,
@@ -94,17 +95,17 @@ pub struct Court {
     pub passed_over: u64,
 }
 
-/// A grant that was found in the keys.
+/// A grant found in the keys.
 #[derive(Debug)]
 struct Found {
     token: u64,
     place: OwnedKeyName,
-    /// The key before it, without grants that ended by this.
+    /// The key before it, without the grants that it ended.
     before: Raw,
     after: Raw,
-    /// A grant that nobody received passed on: its predecessor is also its successor's.
+    /// It passed on from a grant that nobody received: that grant's predecessor is also its own.
     passed_on: bool,
-    /// That predecessor, if it is known.
+    /// That predecessor, if known.
     succeeds: Option<Raw>,
 }
 
@@ -112,16 +113,16 @@ struct Found {
 #[derive(Clone, Debug)]
 pub struct Reported {
     pub token: u64,
-    /// The predecessor in each of its locks, if there is one.
+    /// The predecessor in each of its locks, if any.
     pub before: Vec<Option<Predecessor>>,
 }
 
-/// What an entry from the server wrote, as far as it is not explained yet.
+/// The writes of an entry from the server that are not explained yet.
 #[derive(Debug, Default)]
 pub struct Writes {
     found: Vec<Found>,
     pub(super) prolonged: Vec<(u64, OwnedKeyName, u64, u64)>,
-    /// Predecessors that had no token and are back, with the token of the grant that succeeded them.
+    /// Restored predecessors without a token, with the token of the grant that succeeded them.
     restored: Vec<Grant>,
 }
 
@@ -132,7 +133,7 @@ impl Writes {
 }
 
 impl Court {
-    /// The court of a server whose clock drifts like this.
+    /// The court of a server with this clock drift.
     pub fn of(drift: i64) -> Self {
         Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
     }
@@ -149,7 +150,8 @@ impl Court {
         self.may_not_be_skipped(asked.notify);
     }
 
-    /// A grant is reported: a new one, which the keys show, or one that its ID has already. Returns whether it is new.
+    /// A grant is reported: a new grant, which the keys show, or one that its ID already has. Returns whether it is
+    /// new.
     fn reported(&mut self, writes: &mut Writes, asked: &Asked, reported: &Reported, now: Now) -> bool {
         let token = reported.token;
         let is_new = writes.found.iter().any(|found| found.token == token);
@@ -162,8 +164,8 @@ impl Court {
             );
             self.lost.retain(|lost| lost.token != token || !asked.places.contains(&lost.place));
             self.on_the_way.retain(|(own, _), attempt| *own != token || !attempt.shares_key_with(&asked.places));
-            // A lock that was copied or renamed is reported under another name: its attempt may have a place again, or
-            // not.
+            // A lock that was copied or renamed is reported under another name: its attempt may or may not get its
+            // place back.
             self.on_the_way
                 .iter_mut()
                 .filter(|((own, _), _)| *own == token)
@@ -210,7 +212,7 @@ impl Court {
         true
     }
 
-    /// A grant ends with a newer connection, or with none.
+    /// A grant ends with a newer connection, or with no connection.
     fn bind(&mut self, asked: &Asked, token: u64) {
         for place in &asked.places {
             let grant = (token, place.clone());
@@ -224,7 +226,7 @@ impl Court {
         }
     }
 
-    /// Somebody has got a lock by that grant.
+    /// Somebody has got a lock through this grant.
     pub(super) fn is_newest(&mut self, asked: &Asked, token: u64) {
         self.alone.extend((asked.share == Share::Alone).then_some(token));
         for place in &asked.places {
@@ -233,7 +235,7 @@ impl Court {
         }
     }
 
-    /// An overdue lock is given back: nobody has had it since.
+    /// An overdue lock is released: nobody has had it since.
     pub fn released_late(&self, token: u64, place: &OwnedKeyName) {
         let newest = self.newest.get(place).copied().unwrap_or(0);
         assert!(
@@ -247,14 +249,14 @@ impl Court {
         assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
         assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
         self.last_token = token.max(self.last_token);
-        // A grace that was just set finds in the next turn that the gate had not been checked for a while.
+        // After a grace was just set, the next turn finds that the gate has not been checked for a while.
         self.gate_is_open = now.monotonic > self.limit_since + 300_000;
         self.put_off = 0;
     }
 
-    /// Checks that a command was rightly refused: `keys` are what they were before it. A lock that has just become free
-    /// belongs to the waiters in its queue, for several locks too, until a timer that fires at once has tried them;
-    /// where nothing could be granted until now, until that is tried again.
+    /// Checks that a command was rightly refused; `keys` is their state before it. A lock that has just become free
+    /// belongs to the waiters in its queue, including those for several locks, until a timer that fires at once has
+    /// tried them. Where nothing could be granted until now, it belongs to them until they are tried again.
     pub fn refused(
         &self,
         asked: &Asked,
@@ -287,12 +289,12 @@ impl Court {
         assert!(!could_have, "{asked:?} is refused what nobody holds or waits for: {keys:?} at {now:?}");
     }
 
-    /// All grants of a command were reported to somebody.
+    /// Checks that all grants of a command were reported to somebody.
     pub fn all_is_reported(writes: &Writes) {
         assert!(writes.found.is_empty(), "nobody got {:?}", writes.found);
     }
 
-    /// Locks that should have ended with their connections by now: the timer ends them, if it may write.
+    /// Checks for locks that should have ended with their connections by now: the timer ends them, if it may write.
     fn check_ended_sessions(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) {
         for ((token, place), at) in self.due_sessions.clone() {
             let Some(raw) = key(&place, now.wall) else { continue };
@@ -305,7 +307,7 @@ impl Court {
         }
     }
 
-    /// What was changed by the module, in order.
+    /// Reads the module's changes, in order.
     pub fn read(&mut self, journal: &[Changed], cause: &Cause, now: Now) -> Writes {
         let mut writes = Writes::default();
         self.earlier_token = self.last_token;
@@ -314,12 +316,12 @@ impl Court {
             let latest = self.latest.entry(changed.place.clone()).or_default();
             *latest = end.max(*latest);
             if !changed.by_module {
-                // A session does not survive a rename of its key, or a change by others. Nor does what is known about
-                // a predecessor.
+                // A session does not survive a rename of its key or a change by others. Nor does the knowledge about a
+                // predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 self.newest.remove(&changed.place);
-                // It may have been elsewhere when it was to pass on.
+                // It may have been elsewhere when it should have passed on.
                 let lost = self.lost.iter_mut().filter(|lost| lost.place == changed.place);
                 lost.for_each(|lost| {
                     lost.stays();
@@ -352,7 +354,7 @@ impl Court {
         }
     }
 
-    /// A grant is extended: its connection ended before that.
+    /// A grant is extended: its connection had ended before.
     pub fn extended(&mut self, token: u64, places: &[OwnedKeyName]) {
         self.due_sessions.retain(|(own, place), _| *own != token || !places.contains(place));
     }
@@ -362,7 +364,7 @@ impl Court {
         self.sessions.values().any(|(own, _)| *own == conn)
     }
 
-    /// A server that is restarted, or becomes a replica, remembers nothing.
+    /// A server that restarts or becomes a replica remembers nothing.
     pub fn forget(&mut self, tokens_too: bool) {
         let last_token = if tokens_too { 0 } else { self.last_token };
         let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);

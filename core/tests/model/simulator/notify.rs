@@ -1,4 +1,4 @@
-//! Attempts that wait without a connection, as their server and their clients see them: commands that are sent again,
+//! Attempts that wait without a connection, as seen by their server and their clients: commands that are resent,
 //! messages, and channels that have lost their subscriber.
 
 use super::{
@@ -9,7 +9,7 @@ use crate::simulator::judge::{Ears, News};
 use redis_lock_core::engine::queue::Channel;
 use redis_lock_core::engine::KeyName;
 
-/// How many commands of attempts without a connection are remembered, to be sent again.
+/// How many commands of attempts without a connection are remembered for resending.
 const COMMANDS: usize = 8;
 
 pub(super) fn channel(number: Number) -> Channel {
@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// Messages that were published.
+    /// Reads the published messages.
     pub(super) fn read_messages(&mut self, site: usize) {
         let messages = std::mem::take(&mut self.sites[site].node.world.borrow_mut().messages);
         let is_master = self.sites[site].link.is_none();
@@ -137,19 +137,19 @@ impl Run {
         }
     }
 
-    /// A command of an attempt without a connection is remembered.
+    /// Remembers a command of an attempt without a connection.
     pub(super) fn keep_command(&mut self, command: &Acquire, several: bool) {
         self.commands.push_front((command.clone(), several));
         self.commands.truncate(COMMANDS);
     }
 
-    /// Such a command is sent again, or arrives twice, perhaps from another connection or at another server.
+    /// Such a command is resent or arrives twice, perhaps from another connection or at another server.
     pub(super) fn send_again(&mut self, number: Number, client: Number) {
         let Some((command, several)) = self.commands.get(usize::from(number) % COMMANDS).cloned() else { return };
         self.acquire(&Acquire { client, ..command }, several);
     }
 
-    /// An attempt claims its grant: at the server that notified it, or at the newest master.
+    /// An attempt claims its grant, at the server that notified it or at the newest master.
     pub(super) fn claim(&mut self, number: Number, client: Number) {
         let site = self.newest();
         let unclaimed = &self.courts[site].unclaimed;
@@ -187,7 +187,7 @@ impl Run {
         node.world.borrow_mut().subscribed = (0..CHANNELS).map(channel).collect();
     }
 
-    /// The server uses more memory than it may, or less again.
+    /// The server's memory use rises above its limit, or falls below it again.
     pub(super) fn fill_memory(&mut self, is_full: bool) {
         const LATE: u64 = 200_000;
         let site = self.newest();

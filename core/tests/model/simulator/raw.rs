@@ -1,11 +1,11 @@
-//! Reads a key as the contract defines it, without any code of the crate, so that one mistake in reading is not made
+//! Reads a key as defined by the contract, without any of the crate's code, so that one mistake in reading is not made
 //! twice.
 
 use super::judge::{Asked, Predecessor};
 use super::steps::Share;
 use crate::fake::{Content, Stored};
 
-/// A holder, as a key has it.
+/// A holder, as stored in a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub token: u64,
@@ -14,7 +14,7 @@ pub struct Holder {
     pub id: Option<u64>,
 }
 
-/// What a key holds.
+/// The contents of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Raw {
     #[default]
@@ -57,7 +57,7 @@ fn one(bytes: &[u8]) -> Option<Holder> {
 }
 
 impl Raw {
-    /// The key at that time, in microseconds.
+    /// The key at time `now`, in microseconds.
     pub fn of(stored: Option<&Stored>, now: u64) -> Self {
         let is_there = |stored: &&Stored| stored.expire_at_ms.is_none_or(|at| now / 1_000 <= at);
         let Some(stored) = stored.filter(is_there) else { return Self::Nothing };
@@ -103,7 +103,7 @@ impl Raw {
         self.holders().iter().filter(|holder| holder.timestamp > now).count()
     }
 
-    /// Whether nobody holds it, and others can take it.
+    /// Whether nobody holds it and others can take it.
     pub fn is_nobodys(&self, now: u64) -> bool {
         match self {
             Self::Nothing => true,
@@ -113,7 +113,7 @@ impl Raw {
         }
     }
 
-    /// Whether a caller is admitted that allows `most` holders, itself included; 1: it wants to be alone.
+    /// Whether a caller is admitted that allows `most` holders, itself included; 1 means exclusive.
     pub fn admits(&self, most: usize, now: u64) -> bool {
         match self {
             Self::Several(_) => self.live(now) < most,
@@ -121,7 +121,7 @@ impl Raw {
         }
     }
 
-    /// Whether it expired, and nobody holds it.
+    /// Whether it has expired and nobody holds it.
     pub fn is_expired(&self, now: u64) -> bool {
         *self != Self::Nothing && self.is_nobodys(now)
     }
@@ -142,7 +142,7 @@ impl Raw {
         }
     }
 
-    /// Checks that a grant at that time reported its predecessor correctly.
+    /// Checks that a grant at time `now` reported its predecessor correctly.
     pub fn check_predecessor(&self, asked: &Asked, reported: Option<Predecessor>, now: u64) {
         match self {
             Self::Nothing => assert_eq!(reported, None, "{asked:?} succeeds nobody"),

@@ -1,4 +1,4 @@
-//! Shortens a run that fails: leaves out parts of its list of steps as long as it fails in the same way.
+//! Shortens a failing run: leaves out parts of its list of steps as long as it fails in the same way.
 
 use super::steps::{Plan, Step, Time};
 use super::world::{Run, Tally};
@@ -7,7 +7,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// A panic of this thread is a finding, and is not printed.
+    /// A panic on this thread is a finding, and is not printed.
     static IS_JUDGED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -23,7 +23,7 @@ pub fn run(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
     run_with(plan, seed, steps, false)
 }
 
-/// The same, and prints the servers after each step.
+/// Like [`run`], and prints the servers after each step.
 pub fn trace(plan: Plan, seed: u64, steps: &[Step]) -> Outcome {
     run_with(plan, seed, steps, true)
 }
@@ -62,13 +62,13 @@ fn run_with(plan: Plan, seed: u64, steps: &[Step], traces: bool) -> Outcome {
     }
 }
 
-/// What a finding is about, without names and numbers.
+/// A finding's message without names and numbers.
 fn kind(message: &str) -> String {
     let letters = message.chars().filter(|char| !char.is_ascii_digit());
     letters.filter(|char| char.is_ascii_lowercase() || *char == ' ').take(60).collect()
 }
 
-/// The fewest steps that were found to fail in the same way.
+/// The shortest list of steps found that fails in the same way.
 pub fn shorten(plan: Plan, seed: u64, steps: &[Step], message: &str) -> Vec<Step> {
     let wanted = kind(message);
     let fails = &|steps: &[Step]| match run(plan, seed, steps) {
@@ -86,7 +86,7 @@ pub fn shorten(plan: Plan, seed: u64, steps: &[Step], message: &str) -> Vec<Step
     }
 }
 
-/// Leaves parts out, halves first, single steps at last.
+/// Leaves parts out, first halves, finally single steps.
 fn leave_out(short: &mut Vec<Step>, fails: impl Fn(&[Step]) -> Option<usize>) {
     let mut part = short.len() / 2;
     while part > 0 {
@@ -106,7 +106,7 @@ fn leave_out(short: &mut Vec<Step>, fails: impl Fn(&[Step]) -> Option<usize>) {
     }
 }
 
-/// Makes one step of two in which only time passes.
+/// Merges two steps in which only time passes.
 fn merge_times(short: &mut Vec<Step>, fails: impl Fn(&[Step]) -> Option<usize>) {
     let mut at = 0;
     while at + 1 < short.len() {

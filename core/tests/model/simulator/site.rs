@@ -1,4 +1,4 @@
-//! One server of the simulator: its clocks, its event loop, and what it knows about its replicas.
+//! One server in the simulator: its clocks, its event loop, and its knowledge of its replicas.
 
 use super::judge::Now;
 use super::steps::{Acquire, Ms};
@@ -8,14 +8,14 @@ use redis_lock_core::lock::grace;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::collections::{HashMap, VecDeque};
 
-/// The true time is counted from here.
+/// True time is counted from here.
 const START: u64 = 1_763_710_000_000_000;
 const TICK: u64 = 100_000;
 const MILLION: i64 = 1_000_000;
-/// The number of ticks after which a replica answers again, and its master counts the replicas that do.
+/// The number of ticks after which a replica answers again and its master counts the replicas that do.
 const TICKS_OF_A_SECOND: u64 = 10;
 
-/// An answer of a replica on its way.
+/// A replica's answer on its way.
 #[derive(Clone, Copy, Debug)]
 struct Ack {
     replica: usize,
@@ -35,9 +35,9 @@ struct Unit {
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub master: usize,
-    /// What it has.
+    /// The writes that it has applied.
     applied: usize,
-    /// From then on nothing comes through.
+    /// From this time on, nothing gets through.
     pub cut_at: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub struct Link {
 struct Stopped {
     since: u64,
     until: u64,
-    /// With its machine.
+    /// Its machine is suspended too.
     is_suspended: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Site {
     ahead: i64,
     /// By how many millionths it runs fast.
     pub drift: i64,
-    /// The latest time that it has shown before it was set.
+    /// The latest time that it showed before it was set.
     pub latest_wall: u64,
     /// How long its machine was suspended.
     asleep: u64,
@@ -65,18 +65,18 @@ pub struct Site {
     stopped: Option<Stopped>,
     pub paused_until: Option<u64>,
     pub is_dead: bool,
-    /// It follows another, which it is a replica of.
+    /// It follows another server as its replica.
     pub link: Option<Link>,
     /// Its number among all masters, in order.
     pub reign: u64,
-    /// Commands that it has not read yet, and whether they are for several keys.
+    /// Unread commands, and whether they are for several keys.
     pub backlog: Vec<(u64, Acquire, bool)>,
     /// Answers that leave when the iteration ends.
     pub sent: Vec<(u64, Answer)>,
-    /// The writes replicated since all replicas were equal to it.
+    /// The writes replicated since all replicas last equalled it.
     units: Vec<Unit>,
     acks: VecDeque<Ack>,
-    /// The answer of each replica, and when it was read, by the wall clock.
+    /// Each replica's answer, and when it was read, by the wall clock.
     answers: HashMap<usize, (u64, u64)>,
 }
 
@@ -106,7 +106,7 @@ impl Site {
         }
     }
 
-    /// The process is restarted, with what is in its keys.
+    /// The process restarts with the contents of its keys.
     pub fn restart(&mut self, now: u64) {
         let (settings, keys) = {
             let world = self.node.world.borrow();
@@ -125,14 +125,14 @@ impl Site {
         (START + now).saturating_add_signed(self.ahead + drifted)
     }
 
-    /// When its wall clock shows that.
+    /// The true time when its wall clock shows `wall`.
     fn when(&self, wall: u64) -> u64 {
         let shown = wall.saturating_add_signed(-self.ahead).saturating_sub(START);
         if self.drift == 0 {
             return shown;
         }
         let exact = i128::from(shown) * i128::from(MILLION) / i128::from(MILLION + self.drift);
-        // Rounded, it may show that a moment later.
+        // Because of rounding, it may show `wall` a moment later.
         let near = u64::try_from(exact).unwrap();
         (near..near + 3).find(|now| self.wall(*now) >= wall).unwrap_or(near + 3)
     }
@@ -146,7 +146,7 @@ impl Site {
         1_000_000 + now
     }
 
-    /// The clocks and what is known about replicas, as the module should see them.
+    /// Sets the clocks and the knowledge of replicas, as the module should see them.
     pub fn set_clocks(&mut self, now: u64) {
         let wall = self.wall(now);
         let mut world = self.node.world.borrow_mut();
@@ -193,7 +193,7 @@ impl Site {
         stopped.is_some()
     }
 
-    /// When it has to do something next.
+    /// When it next has to do something.
     pub fn next_event(&self, now: u64) -> Option<u64> {
         if self.is_dead {
             return None;
@@ -205,7 +205,7 @@ impl Site {
         Some(timer.map_or(self.next_tick, |timer| timer.min(self.next_tick)).max(now))
     }
 
-    /// In how many milliseconds its timer fires.
+    /// The milliseconds until its timer fires.
     pub fn timer_in_ms(&self) -> Option<u64> {
         let world = self.node.world.borrow();
         world.timer.map(|(_, at_ms)| at_ms.saturating_sub(world.wall.0 / 1_000))
@@ -230,7 +230,7 @@ impl Site {
         self.units.push(Unit { at: now, place, stored });
     }
 
-    /// The master pings its replicas, which adds to its offset.
+    /// The master pings its replicas, which increases its offset.
     pub fn ping(&mut self, now: u64) {
         self.replicate(now, (0, b"ping".to_vec()), None);
     }
@@ -239,7 +239,7 @@ impl Site {
         self.units.len() as u64
     }
 
-    /// The keys of a replica, with everything that has come through until now; its offset.
+    /// Updates a replica's keys with everything that has got through until now. Returns its offset.
     pub fn catch_up(&self, replica: &mut Self, now: u64, lag: u64) -> u64 {
         let Some(link) = &mut replica.link else { return 0 };
         let until = link.cut_at.unwrap_or(now).min(now);
@@ -259,7 +259,7 @@ impl Site {
         self.acks.push_back(Ack { replica, arrives, offset });
     }
 
-    /// Reads answers that have come.
+    /// Reads the answers that have arrived.
     pub fn read_acks(&mut self, now: u64) {
         let wall = self.wall(now);
         while self.acks.front().is_some_and(|ack| ack.arrives <= now) {
@@ -268,13 +268,13 @@ impl Site {
         }
     }
 
-    /// Counts good replicas, as a server does once a second.
+    /// Counts good replicas, as a server does every second.
     pub fn count_good_replicas(&mut self) {
         let is_short = !self.is_followed(i64::MIN);
         self.node.world.borrow_mut().is_short_of_replicas = is_short;
     }
 
-    /// Whether as many replicas as it wants have answered recently; a server counts answers from the future too.
+    /// Whether enough replicas have answered recently; a server counts answers from the future too.
     pub fn is_followed(&self, least: i64) -> bool {
         let world = self.node.world.borrow();
         let Some(grace) = world.settings.grace else { return true };
@@ -284,7 +284,7 @@ impl Site {
         good >= grace.wanted
     }
 
-    /// It is a replica of that master from now on, and has everything that the master has.
+    /// It is a replica of this master from now on, and has all of the master's data.
     pub fn follow(&mut self, master: usize, of: &Self) {
         let keys = of.node.world.borrow().keys.clone();
         {
@@ -312,14 +312,14 @@ impl Site {
         self.node.event(|entry| entry.promoted());
     }
 
-    /// Its operator sets how many replicas it wants.
+    /// Its operator sets how many replicas it requires.
     pub fn want(&self, wanted: u64) {
         if let Some(grace) = &mut self.node.world.borrow_mut().settings.grace {
             grace.wanted = wanted;
         }
     }
 
-    /// Adds a new replica: it has just acknowledged what it was given.
+    /// Adds a new replica, which has just acknowledged its initial data.
     pub fn add_replica(&mut self, replica: usize, now: u64) {
         self.answers.insert(replica, (self.offset(), self.wall(now)));
     }

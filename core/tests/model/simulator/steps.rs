@@ -1,13 +1,13 @@
-//! The steps of a run, as data: the same list does the same again. A step that makes no sense at its point does
+//! The steps of a run, as data: the same list always does the same. A step that makes no sense at its point does
 //! nothing, so a list stays valid when steps are left out.
 
-// By its path: a test of the module includes this file, too.
+// By path: a test of the module includes this file too.
 #[path = "steps/random.rs"]
 mod random;
 
 pub use random::Random;
 
-/// A number of a client, a key, an ID, a grant or a server, taken modulo how many there are.
+/// The number of a client, a key, an ID, a grant or a server, taken modulo how many there are.
 pub type Number = u8;
 /// Milliseconds.
 pub type Ms = u32;
@@ -42,7 +42,7 @@ pub struct Acquire {
     pub id: Option<Number>,
     pub session: bool,
     pub in_transaction: bool,
-    /// The channel on which it is notified, if it waits without a connection.
+    /// Its channel, if it waits without a connection.
     pub notify: Option<Number>,
 }
 
@@ -67,10 +67,10 @@ pub enum Time {
     Timer,
 }
 
-/// What becomes of the master when another takes over.
+/// What happens to the old master when another takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It does not reach its replicas, and some of its clients do not leave it.
+    /// It does not reach its replicas, but some of its clients do not leave it.
     CutOff,
     /// It stalls for this time.
     Stopped(Ms),
@@ -78,7 +78,7 @@ pub enum Fate {
     Suspended(Ms),
     /// It has crashed.
     Dead,
-    /// It agrees: nothing is lost.
+    /// It cooperates: nothing is lost.
     Agrees,
 }
 
@@ -121,7 +121,7 @@ pub enum Step {
         key: Number,
         channel: Number,
     },
-    /// A command of an attempt without a connection is sent again, or arrives once more.
+    /// A command of an attempt without a connection is resent, or arrives again.
     Again {
         command: Number,
         client: Number,
@@ -138,7 +138,7 @@ pub enum Step {
         channel: Number,
         is_there: bool,
     },
-    /// The server uses more memory than it may.
+    /// The server's memory use is above its limit.
     FillMemory {
         is_full: bool,
     },
@@ -190,7 +190,7 @@ pub enum Step {
         server: Number,
         time: Ms,
     },
-    /// kill -9, and a start from the AOF
+    /// kill -9, then a start from the AOF
     Restart {
         server: Number,
     },
@@ -199,12 +199,12 @@ pub enum Step {
         deleted: bool,
     },
     RegainSlots,
-    /// A grace is set, or changed.
+    /// A grace is set or changed.
     SetGrace {
         longer: bool,
     },
 
-    /// From here on replication takes this long.
+    /// From now on replication takes this long.
     Lag(Ms),
     Promote {
         replica: Number,
@@ -217,9 +217,9 @@ pub enum Step {
 /// The faults in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// One server: clients, time, and changes of keys that events report.
+    /// One server: clients, time, and changes to keys that events report.
     Calm,
-    /// One server on a bad day: pauses, clocks that are set, suspends, changes that no event reports.
+    /// One server on a bad day: pauses, clock steps, suspends, changes that no event reports.
     Rough,
     /// A master and two replicas, with a grace.
     Group,

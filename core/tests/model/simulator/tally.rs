@@ -1,10 +1,10 @@
-//! Counts of events in a run, to see that it was not idle.
+//! Counts of events in a run, to show that it was not idle.
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub steps: u64,
-    /// Event-loop iterations of all servers.
+    /// Event-loop iterations on all servers.
     pub iterations: u64,
     pub grants: u64,
     pub hand_offs: u64,
@@ -17,12 +17,12 @@ pub struct Tally {
     pub barred: u64,
     /// Commands of attempts that were cancelled.
     pub cancelled: u64,
-    /// Grants to attempts without a connection, and those that were claimed.
+    /// Grants to attempts without a connection, and how many of them were claimed.
     pub notified: u64,
     pub claims: u64,
     /// Attempts whose channel had no subscriber.
     pub passed_over: u64,
-    /// Its time in microseconds.
+    /// The run's time in microseconds.
     pub time: u64,
 }
 

@@ -1,5 +1,4 @@
-//! Time jumps to the next thing that was asked for, and nothing else wakes a client: timers, the cron, the end of a
-//! pause.
+//! Time jumps to the next scheduled event (timers, the cron, the end of a pause), and nothing else wakes a client.
 
 use super::{us, Blocked, Court, Node, Run, Time, CLIENTS};
 use crate::simulator::raw::Raw;
@@ -44,7 +43,7 @@ impl Run {
         }
     }
 
-    /// An iteration of a server's event loop reaches its timers, and ends.
+    /// An iteration of a server's event loop reaches its timers and ends.
     pub(super) fn turn(&mut self, site: usize) {
         if !self.sites[site].is_running(self.now) {
             return;
@@ -56,7 +55,7 @@ impl Run {
             self.courts[site].limit_since = Site::monotonic(self.now);
             self.excuse(site, 300_000);
             self.courts[site].resumed = Site::monotonic(self.now);
-            // As after SIGCONT: timers first. That ends no grant whose claim may wait in a socket.
+            // As after SIGCONT, timers run first. They end no grant whose claim may wait in a socket.
             let unclaimed = |node: &Node| node.driver.borrow().engine().counters().get(Counter::Unclaimed);
             let before = unclaimed(&self.sites[site].node);
             self.event(site, |node| {
@@ -93,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Answers leave: a client that is gone gets none.
+    /// Answers leave; a disconnected client gets none.
     fn deliver(&mut self, site: usize) {
         for (conn, answer) in std::mem::take(&mut self.sites[site].sent) {
             let Answer::Granted(grant) = answer else { continue };
@@ -147,14 +146,14 @@ impl Run {
         self.courts[site].end_of_iteration(is_open, now, timer, key);
     }
 
-    /// For a while nothing is known about what a server may be late with.
+    /// For a while, the server is excused for being late.
     pub(super) fn excuse(&mut self, site: usize, time: u64) {
         let until = Site::monotonic(self.now) + time;
         let court = &mut self.courts[site];
         court.all_excused = court.all_excused.max(until);
     }
 
-    /// A connection ends, as its server sees it; the client comes back with another.
+    /// A server sees a connection end; the client comes back with another.
     pub(super) fn disconnect(&mut self, client: usize) {
         let site = self.clients[client].site;
         if !self.sites[site].is_running(self.now) || client >= usize::from(CLIENTS) {
@@ -200,7 +199,7 @@ impl Run {
         }
     }
 
-    /// The end of a run: the checks for forgotten work have found none.
+    /// The end of a run: the checks have found no forgotten work.
     pub fn end(&mut self) {
         for site in 0..self.sites.len() {
             let node = &self.sites[site].node;

@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::fmt;
 pub use tally::Tally;
 
-/// A little more than the time for which a change can go unnoticed.
+/// A little more than the time that a change can go unnoticed.
 const SILENCE: u64 = 1_100_000;
 /// Grants that clients remember.
 const REMEMBERED: usize = 16;
@@ -57,11 +57,11 @@ struct Known {
     site: usize,
 }
 
-/// The client that an entry of the server notifies.
+/// The client that an entry from the server notifies.
 enum Addressee<'a> {
-    /// The attempt with that ID, on its channel.
+    /// The attempt with this ID, on its channel.
     Notified(u64),
-    /// A client that was blocked.
+    /// A blocked client.
     Answered(u64, &'a Answer),
 }
 
@@ -112,7 +112,7 @@ fn id_of(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
 }
 
-/// What a grant of these keys shows.
+/// What the reply to a grant of these keys reports.
 fn reported(granted: &Granted, asked: &Asked) -> Reported {
     let before = (0..asked.places.len()).map(|at| granted.before(at));
     let before = before
@@ -131,7 +131,7 @@ fn us(ms: Ms) -> u64 {
 const LIMITS: [Option<u64>; 3] = [None, Some(1_000_000), Some(100_000)];
 
 impl Run {
-    /// The settings of a run, by its seed.
+    /// A run's settings, by its seed.
     fn settings(plan: Plan, seed: u64) -> Settings {
         let of = |all: &[u64], by: u64| all[usize::try_from(seed / by % all.len() as u64).unwrap()];
         let retention = match of(&[0, 2_000, 60_000, u64::MAX], 2) {
@@ -168,7 +168,7 @@ impl Run {
         let settings = Self::settings(plan, seed);
         let mut sites: Vec<Site> = (0..plan.servers()).map(|number| Site::new(settings, number)).collect();
         if plan == Plan::Rough {
-            // A clock that no time service corrects.
+            // The clock drifts, uncorrected by a time service.
             sites[0].drift = [0, 0, 200, -200][usize::try_from(seed / 7 % 4).unwrap()];
         }
         if let [master, replicas @ ..] = &mut sites[..] {
@@ -269,7 +269,7 @@ impl Run {
         }
     }
 
-    /// An entry from the server is over: what it wrote and sent is judged.
+    /// An entry from the server is over: its writes and answers are judged.
     fn after(&mut self, site: usize, cause: &Cause) -> Writes {
         let journal = std::mem::take(self.sites[site].node.world.borrow_mut().journal.as_mut().unwrap());
         let now = self.now_at(site);
@@ -280,7 +280,7 @@ impl Run {
         for changed in journal {
             if !changed.by_module {
                 if !reports_keys {
-                    // A key that expires is found by the timer, a moment later.
+                    // The timer finds an expired key a moment later.
                     self.excuse_key(site, &changed.place, 2_000);
                 }
                 self.spans_are_void(&changed.place, changed.before.as_ref(), now);
@@ -292,7 +292,7 @@ impl Run {
         let letters = std::mem::take(&mut self.sites[site].node.world.borrow_mut().letters);
         let notified = self.notified(site, &writes, cause);
         self.attempts_left(site, &notified, cause);
-        // Each grant is judged with the queue as it was when it was given: in the order of tokens.
+        // Each grant is judged against the queue at the time of the grant: in token order.
         let mut reported: Vec<(u64, Addressee<'_>)> =
             notified.into_iter().map(|(token, id)| (token, Addressee::Notified(id))).collect();
         reported.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
@@ -311,19 +311,19 @@ impl Run {
         writes
     }
 
-    /// A grant has another lease from now on.
+    /// A grant has a new lease from now on.
     fn prolong(&mut self, site: usize, token: u64, places: &[OwnedKeyName], lease: u64, may_be_shorter: bool) {
         let is_other = |other: &Site| other.link.is_none() && !other.is_dead && other.reign != self.sites[site].reign;
         let reign = self.sites[site].reign;
         if self.sites.iter().any(is_other) {
-            // A new master here needs fewer replicas at once, and only its grace keeps it from granting. Extensions are
-            // safe only if it needs all, and so has to wait for the old master to come back as one.
+            // A new master here needs fewer replicas right away, and only its grace keeps it from granting. Extensions
+            // are safe only if it needs all replicas, and so has to wait for the old master to come back as one.
             self.spans.is_risked(token, places, reign);
         }
         self.spans.prolonged(token, places, lease, may_be_shorter, reign, self.now);
     }
 
-    /// An event of the server, which is not a command.
+    /// A server event, not a command.
     fn event(&mut self, site: usize, body: impl FnOnce(&Node)) {
         self.sites[site].set_clocks(self.now);
         body(&self.sites[site].node);

@@ -1,4 +1,4 @@
-//! The caller, clients that are blocked, and connections that end.
+//! The caller, blocked clients, and connections that end.
 
 use super::super::Blocked;
 use super::FakeEdge;

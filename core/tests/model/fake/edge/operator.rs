@@ -1,4 +1,4 @@
-//! The settings, the memory, what was recorded and logged.
+//! The settings, the memory, the recorded spans and the log.
 
 use super::super::Mutant;
 use super::FakeEdge;

@@ -1,4 +1,4 @@
-//! The role of the server, and what its replicas have answered.
+//! The server's role, and its replicas' answers.
 
 use super::FakeEdge;
 use redis_lock_core::driver::{Replicas, Replication};

@@ -1,4 +1,4 @@
-//! Clocks that stand still until a test moves them, and the timer.
+//! Clocks that only a test moves, and the timer.
 
 use super::super::Mutant;
 use super::{FakeClock, FakeEdge};

@@ -5,16 +5,16 @@ use super::queue::{Attempt, GRAIN};
 use super::{Asked, Cause, Court, Found, Lost, Now, Raw, Reported, Writes};
 use crate::fake::OwnedKeyName;
 
-/// A grant that its attempt has not claimed.
+/// An unclaimed grant.
 #[derive(Clone, Debug)]
 pub struct Unclaimed {
     pub token: u64,
     pub attempt: Attempt,
-    /// In its value.
+    /// The timestamp in its value.
     pub timestamp: u64,
     /// Until when it can be claimed.
     pub deadline: u64,
-    /// What each key held before it, as far as that is known.
+    /// What each key held before it, if known.
     pub(super) before: Vec<(OwnedKeyName, Option<Raw>)>,
     /// When it was granted.
     pub(super) wall: u64,
@@ -26,17 +26,17 @@ pub struct Unclaimed {
     is_moved: bool,
 }
 
-/// Whether an attempt can be notified at the moment.
+/// Whether an attempt can be notified right now.
 #[derive(Clone, Copy, Debug)]
 pub struct Ears {
     /// Its channel has a subscriber.
     pub is_subscribed: bool,
-    /// It is notified later: a transaction runs.
+    /// It is notified later: a transaction is running.
     pub later: bool,
     pub is_out_of_memory: bool,
 }
 
-/// What a message says.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum News {
     Granted,
@@ -65,14 +65,14 @@ impl Unclaimed {
 }
 
 impl Court {
-    /// Whether nobody holds a key by that token yet.
+    /// Whether nobody holds a key with this token yet.
     pub fn is_unclaimed(&self, token: u64, place: &OwnedKeyName) -> bool {
         self.unclaimed
             .iter()
             .any(|unclaimed| unclaimed.token == token && unclaimed.attempt.asked.places.contains(place))
     }
 
-    /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before its attempt has had time
+    /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before the attempt has had time
     /// to claim it.
     pub fn awaits_claim(&self, place: &OwnedKeyName, key: &Raw) -> bool {
         matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
@@ -89,7 +89,7 @@ impl Court {
         Some((own, is_there && is_in_time))
     }
 
-    /// The unclaimed grants of a command's attempt that are for other keys too, or for fewer.
+    /// The unclaimed grants of a command's attempt that have other keys too, or fewer.
     pub fn claims_of_other_keys(&self, asked: &Asked) -> Vec<u64> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked));
         own.filter(|own| !is_same(&own.attempt.asked.places, &asked.places)).map(|own| own.token).collect()
@@ -101,7 +101,7 @@ impl Court {
         own.for_each(|own| own.was_refused = true);
     }
 
-    /// The places that an attempt has again if its newer command does not claim its grants.
+    /// The places that an attempt gets back if its newer command does not claim its grants.
     pub fn places_of_claims(&self, asked: &Asked, now: Now) -> Vec<Attempt> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked)).map(|own| {
             let is_sure = is_same(&own.attempt.asked.places, &asked.places) && now.place > 0 && now.keeps_places;
@@ -111,7 +111,7 @@ impl Court {
         own.collect()
     }
 
-    /// A grant was written without a reply: it is that of an attempt without a connection, which is notified.
+    /// A grant was written without a reply: it belongs to an attempt without a connection, which is notified.
     pub fn notified(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
         let places: Vec<OwnedKeyName> = found.iter().map(|found| found.place.clone()).collect();
@@ -177,7 +177,7 @@ impl Court {
         asked
     }
 
-    /// An attempt gets its grant by a command that claims it.
+    /// An attempt gets its grant through a command that claims it.
     pub fn claimed(&mut self, token: u64, asked: &Asked, reported: &Reported, keys: &[Raw], now: Now) -> bool {
         let Some(at) = self.unclaimed.iter().position(|own| own.token == token && own.is_of(asked)) else {
             return false;
@@ -191,7 +191,7 @@ impl Court {
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
         for (place, predecessor) in asked.places.iter().zip(&reported.before) {
             let before = own.known_before(place);
-            // Several keys are reported in the order in which they were first asked for.
+            // Several keys are reported in the order of the first request.
             if asked.places != own.attempt.asked.places {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Court {
         self.granted_here.insert(token);
         self.bind(asked, token);
         self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));
-        // The process of its channel is there. That of another channel too; whether that is enough is left open.
+        // The channel's process is alive. So is another channel's; whether that is enough is left open.
         if let Some(channel) = own.attempt.asked.notify {
             self.skipped.remove(&channel);
         }
@@ -247,9 +247,9 @@ impl Court {
             self.expect_news(channel, News::Cancelled, id);
         } else {
             if is_over && self.queue.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
-                // Its process may be there if it was never notified, or could not claim the grant.
+                // Its process may be alive if it was never notified, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
-                // Nor if its claim may have waited for a server that stood still.
+                // Nor if its claim may have waited for a stalled server.
                 let was_read = deadline > self.resumed;
                 let is_sure = could_claim && was_read && !has_left && !cause.is_a_command();
                 let known = self.skipped.entry(channel).or_default();
@@ -280,7 +280,7 @@ impl Court {
                 self.expect_news(channel, News::TimedOut, id);
             }
             if is_over || (session && self.ended_conns.contains(&conn)) {
-                // Which of the two came first is not known: it may have its place.
+                // It is not known which of the two came first, so it may have its place.
                 self.may_keep_place(attempt, now);
             }
         } else if session && self.ended_conns.contains(&conn) {
@@ -298,14 +298,14 @@ impl Court {
         }
     }
 
-    /// A command names a channel, and is not in the queue: whether its process counts as alive is left open.
+    /// A command names a channel and is not in the queue: whether its process counts as alive is left open.
     pub fn may_not_be_skipped(&mut self, channel: Option<u8>) {
         if let Some(is_sure) = channel.and_then(|channel| self.skipped.get_mut(&channel)) {
             *is_sure = false;
         }
     }
 
-    /// The slot of a key was lost: its grants end at their timestamps.
+    /// A key's slot was lost: its grants end at their timestamps.
     pub(super) fn claims_are_moved(&mut self, place: &OwnedKeyName) {
         let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.places.contains(place));
         own.for_each(|own| own.is_moved = true);
@@ -316,7 +316,7 @@ impl Court {
         *self.news.entry((channel, news, id.unwrap())).or_default() += 1;
     }
 
-    /// A newer command takes the place of one without a connection.
+    /// A newer command takes the place of an attempt without a connection.
     pub fn may_be_replaced(&mut self, attempt: &Attempt) {
         if let Some(channel) = attempt.asked.notify.filter(|_| attempt.waits) {
             self.expect_news(channel, News::Unblocked, attempt.asked.id);
@@ -349,7 +349,8 @@ impl Court {
             assert!(now.monotonic <= late || is_soon, "{own:?} does not end, at {now:?}");
         }
         for lost in self.lost.iter_mut().filter(|lost| lost.passes_on) {
-            // One that expired because the clock was set is a predecessor like any other, and may be restored as one.
+            // A grant that expired because the clock was set is a predecessor like any other, and may be restored as
+            // one.
             let is_predecessor = self.clock_set.is_some_and(|at| at + now.claim >= lost.deadline);
             let is_there = key(&lost.place, now.wall).is_some_and(|key| lost.is_still_in(&key));
             assert!(

@@ -1,16 +1,16 @@
-//! Whether a client that begins to wait would wait for itself: every client that can go on does, until none can.
+//! Whether a client that begins to wait would wait for itself: every client that can go on does so until none can.
 
 use super::{Asked, Attempt, Court, Now, Raw};
 use crate::fake::OwnedKeyName;
 
-/// A client that waits on its connection, or would, and the earliest and latest position at which it came.
+/// A client that waits on its connection, or would, and its earliest and latest possible position.
 struct Wait<'a> {
     asked: &'a Asked,
     earliest: u64,
     latest: u64,
 }
 
-/// Assumptions where the judge does not know: that a grant ends with its connection, and that others came earlier.
+/// Assumptions for what the judge does not know: that a grant ends with its connection, and that others came earlier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Assume {
     Neither,
@@ -23,7 +23,7 @@ fn waits_on_connection(attempt: &Attempt) -> bool {
 }
 
 impl Court {
-    /// Whether a client, if it waited, would wait for itself; `None`: that is not certain. `own`: its earlier places.
+    /// Whether a client would be waiting for itself if it waited; `None` if uncertain. `own`: its earlier places.
     pub fn closes_cycle(
         &self,
         asked: &Asked,
@@ -43,7 +43,7 @@ impl Court {
             latest: own.iter().map(|attempt| attempt.latest).min().unwrap_or(u64::MAX),
         });
         let is_stuck = |gone: Option<u64>, assume| self.never_goes_on(&waits, gone, assume, now, &key);
-        // The cycle is its own only if it could go on once everything that it holds is released.
+        // The cycle is its own only if it could go on once all of its locks are released.
         let (caller, nobody) = (Some(asked.conn), None);
         let may_close = is_stuck(nobody, Assume::Both) && !is_stuck(caller, Assume::Neither);
         let closes = is_stuck(nobody, Assume::Neither) && !is_stuck(caller, Assume::Both);
@@ -71,7 +71,7 @@ impl Court {
                     let session = self.sessions.get(&(holder.token, place.clone()));
                     session.is_some_and(|(conn, is_sure)| (*is_sure || assume == Assume::Both) && stays(*conn))
                 });
-                // A holder that is alone has to end, however many the caller allows.
+                // An exclusive holder has to end, however many holders the caller allows.
                 let is_one = matches!(raw, Raw::One(_));
                 stay.count() < if is_one { 1 } else { self.fewest(wait, place, assume) }
             };
@@ -82,7 +82,7 @@ impl Court {
         false
     }
 
-    /// How many holders a waiter and those ahead of it allow, itself included.
+    /// How many holders a waiter and the waiters ahead of it allow, itself included.
     fn fewest(&self, wait: &Wait<'_>, place: &OwnedKeyName, assume: Assume) -> usize {
         let is_ahead = |attempt: &&Attempt| {
             let came_earlier = match assume {

@@ -1,10 +1,10 @@
-//! The input of the judge: who asks, the clocks and settings of a server, and why something may change.
+//! The judge's input: who asks, a server's clocks and settings, and why something may change.
 
 use super::super::steps::Share;
 use crate::fake::OwnedKeyName;
 use redis_lock_core::lock::retention::Retention;
 
-/// Somebody who asks, as the judge sees it; times in microseconds.
+/// A caller, as the judge sees it; times in microseconds.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub conn: u64,
@@ -14,11 +14,11 @@ pub struct Asked {
     pub wait: u64,
     pub id: Option<u64>,
     pub session: bool,
-    /// The channel on which it is notified, if it waits without a connection.
+    /// Its channel, if it waits without a connection.
     pub notify: Option<u8>,
 }
 
-/// The clocks and settings of a server, when it is judged.
+/// A server's clocks and settings when it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// In microseconds since 1970.
@@ -33,11 +33,11 @@ pub struct Now {
     pub grace: u64,
     /// All places are kept: there is room for them.
     pub keeps_places: bool,
-    /// The longest lease that may be granted; nothing: any.
+    /// The longest lease that may be granted; `None` means any.
     pub longest_lease: Option<u64>,
 }
 
-/// A token, and a key of that grant.
+/// A token, and a key of its grant.
 pub type Grant = (u64, OwnedKeyName);
 
 /// The predecessor of a grant.
@@ -48,7 +48,7 @@ pub enum Predecessor {
     Classic,
 }
 
-/// Why grants may end, or leases change, in one entry from the server.
+/// Why grants may end or leases change in one entry from the server.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     /// Grants that the caller gives up.
@@ -68,7 +68,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Somebody sent a command: it is not the timer.
+    /// Whether the cause is a command, not the timer.
     pub(super) fn is_a_command(&self) -> bool {
         let ends = !self.ended.is_empty() || self.cancels.is_some() || self.cancels_channel.is_some();
         ends || self.asks.is_some() || self.extended.is_some()

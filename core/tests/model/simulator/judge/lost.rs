@@ -4,7 +4,7 @@ use super::{Cause, Court, Now, Raw, Share, Unclaimed};
 use crate::fake::OwnedKeyName;
 use crate::simulator::raw::Holder;
 
-/// A grant that passes on, if its whole value is still as it was written.
+/// A grant that passes on if its whole value is unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub token: u64,
@@ -13,9 +13,9 @@ pub(super) struct Lost {
     /// Until when it could be claimed.
     pub deadline: u64,
     pub id: Option<u64>,
-    /// What the key held before a grant that was not claimed.
+    /// What the key held before an unclaimed grant.
     pub before: Option<Raw>,
-    /// Others could join it: whoever was alone before comes back without a token, and has that of the grant.
+    /// Others could join it: a holder that was alone before comes back without its own token, with that of the grant.
     pub has_company: bool,
     pub is_unclaimed: bool,
     /// It passes on soon, unless others have changed its key.
@@ -25,7 +25,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// It may stay as it is.
+    /// It may stay unchanged.
     pub fn stays(&mut self) {
         (self.is_unclaimed, self.passes_on) = (false, false);
     }
@@ -59,8 +59,8 @@ impl Unclaimed {
     }
 }
 
-/// The value that comes back when the grant with that token ends. If others could join it, whoever was alone before has
-/// its token.
+/// The value that comes back when the grant with this token ends. If others could join it, a holder that was alone
+/// before gets this token.
 fn comes_back(before: Option<Raw>, token: u64, has_company: bool) -> Option<Raw> {
     match before {
         Some(Raw::One(holder)) if has_company => Some(Raw::One(Holder { token, ..holder })),
@@ -78,7 +78,7 @@ impl Court {
             (None, Some(own)) => own.comes_back(place),
             (None, None) => return true,
         };
-        // One that had no token has that of the grant.
+        // A predecessor without a token has the grant's.
         back.is_none_or(|raw| raw.holder(token).is_some() || (matches!(raw, Raw::Number(_)) && token == ended))
     }
 
@@ -86,27 +86,27 @@ impl Court {
         self.lost.iter().any(|lost| lost.token == token && lost.place == *place && lost.is_still_in(key))
     }
 
-    /// The value of a key before a grant that was not claimed, and ends now.
+    /// The value of a key before an unclaimed grant that ends now.
     pub(super) fn before_lost(&self, cause: &Cause, place: &OwnedKeyName, key: &Raw, now: Now) -> Option<Raw> {
         let lost = self.lost.iter().find(|lost| lost.place == *place && lost.is_still_in(key));
         if let Some(lost) = lost {
-            // One that has expired may be named as a predecessor like any other.
+            // An expired grant may be named as a predecessor like any other.
             return lost.comes_back().filter(|_| lost.timestamp > now.wall);
         }
         let own = self.unclaimed.iter().find(|own| self.is_released(own.token, cause, place, key))?;
         own.comes_back(place)
     }
 
-    /// Whether a key of an unclaimed grant is released by its token.
+    /// Whether a key of an unclaimed grant is released with its token.
     pub(super) fn is_released(&self, token: u64, cause: &Cause, place: &OwnedKeyName, key: &Raw) -> bool {
         let is_it = |own: &Unclaimed| own.token == token && own.is_still_in(key);
         cause.ended.contains(&(token, place.clone())) && self.unclaimed.iter().any(is_it)
     }
 
-    /// Whether nobody holds a key by that token, because its attempt never claimed it; `None`: that is not certain.
+    /// Whether nobody holds a key with this token because its attempt never claimed it; `None` if uncertain.
     pub fn was_never_claimed(&self, token: u64, place: &OwnedKeyName, key: &Raw) -> Option<bool> {
         let lost = self.lost.iter().filter(|lost| lost.was_unclaimed && lost.token == token && lost.place == *place);
-        // A predecessor that had no token is back with the token of the grant, and is live if the clock was set back.
+        // A predecessor without a token is back with the grant's token, and is live if the clock was set back.
         let had_no_token = |lost: &Lost| !lost.is_still_in(key) && lost.comes_back_without_token();
         if self.clock_set.is_some() && key.holder(token).is_some() && lost.clone().any(had_no_token) {
             return None;

@@ -1,26 +1,26 @@
-//! The order of waiters, the waits that are over, and the waiters that should have been served by now.
+//! The order of waiters, the ended waits, and the waiters that should have been served by now.
 
 use super::{Asked, Court, Lost, Now, Raw, Reported, Writes};
 use crate::fake::OwnedKeyName;
 
 /// A timer fires in whole milliseconds.
 pub(super) const GRAIN: u64 = 1_000;
-/// A timer that was set while the clock was wrong for a moment, or by a clock that drifts, is found late and set again.
+/// A timer set while the clock was briefly wrong, or by a drifting clock, is found late and set again.
 const LATE: u64 = 250_000;
 /// The time after the clock was set in which it is excused.
 const OFF: u64 = 15_000_000;
-/// A write that is not allowed is tried again after this time.
+/// A refused write is retried after this time.
 pub(super) const RETRY: u64 = 20_000;
 
 /// An attempt that waits or has a place.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub asked: Asked,
-    /// When its wait or its place is over.
+    /// When its wait or place is over.
     pub until: u64,
-    /// The earliest position at which it came.
+    /// Its earliest possible position.
     pub earliest: u64,
-    /// The latest position at which it came.
+    /// Its latest possible position.
     pub latest: u64,
     pub waits: bool,
     /// When it was last sent.
@@ -84,7 +84,7 @@ impl Court {
         }
     }
 
-    /// An attempt that does not wait has a place from now on, or was cancelled and changes nothing.
+    /// An attempt that does not wait has a place from now on, or was cancelled and has no effect.
     pub fn arrives_unless_barred(&mut self, asked: Asked, now: Now) {
         let is_own = |attempt: &&mut Attempt| attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places);
         let places = self.queue.iter_mut().filter(|attempt| !attempt.waits).filter(is_own);
@@ -103,7 +103,7 @@ impl Court {
         });
     }
 
-    /// The places that an attempt has; one that is over may still be there.
+    /// An attempt's places; a place that is over may still be there.
     pub fn attempts_of(&self, asked: &Asked, now: Now) -> Vec<Attempt> {
         let mut own: Vec<Attempt> = self.own_attempts(asked).cloned().collect();
         let is_one = own.len() == 1;
@@ -151,7 +151,7 @@ impl Court {
         asked
     }
 
-    /// Nobody that surely came earlier waits for one of the keys alone.
+    /// Checks that nobody who surely came earlier waits for just one of the keys.
     pub(super) fn check_overtaking(&self, asked: &Asked, earliest: u64, token: u64) {
         let ahead = self.queue.iter().find(|attempt| {
             let wants_it_alone = attempt.asked.places.len() == 1 && attempt.shares_key_with(&asked.places);
@@ -197,7 +197,7 @@ impl Court {
         }
     }
 
-    /// It may have its place, or not.
+    /// It may or may not have its place.
     pub(super) fn may_keep_place(&mut self, mut attempt: Attempt, now: Now) {
         if attempt.asked.id.is_some() && now.place > 0 {
             (attempt.waits, attempt.until) = (false, 0);
@@ -205,7 +205,7 @@ impl Court {
         }
     }
 
-    /// Places in the queue of a key may be gone, and sessions: its slot was lost.
+    /// A key's slot was lost: places in its queue may be gone, and so may sessions.
     pub fn slot_lost(&mut self, place: &OwnedKeyName) {
         self.due_sessions.retain(|(_, own), _| own != place);
         for attempt in self.queue.iter_mut().filter(|attempt| !attempt.waits && attempt.asked.places.contains(place)) {
@@ -218,7 +218,7 @@ impl Court {
         self.bars.iter_mut().filter(|((own, _), _)| own == place).for_each(|(_, (_, is_sure))| *is_sure = false);
     }
 
-    /// A client that waited is gone.
+    /// A waiting client has disconnected.
     pub fn left(&mut self, conn: u64, now: Now) {
         if self.waiter(conn).is_some() {
             let mut attempt = self.take_waiter(conn);
@@ -252,7 +252,7 @@ impl Court {
             attempt.asked.id = None;
         }
         if !attempt.asked.places.is_empty() {
-            // If its attempt has asked again in another way, that is its place.
+            // If its attempt has asked again in another form, the new place counts.
             let has_asked_again = attempt.latest == u64::MAX || self.own_attempts(&attempt.asked).next().is_some();
             self.arrivals += 1;
             attempt.latest = if has_asked_again { u64::MAX } else { self.arrivals };
@@ -261,7 +261,7 @@ impl Court {
         true
     }
 
-    /// An ID is cancelled: it has no place, nor will it have one.
+    /// An ID is cancelled: it has no place, and will not get one.
     pub fn cancelled(&mut self, place: &OwnedKeyName, id: u64, ended: &[(u64, OwnedKeyName)], now: Now) {
         let is_it = |attempt: &Attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place);
         self.queue.retain(|attempt| attempt.waits || !is_it(attempt));
@@ -269,16 +269,16 @@ impl Court {
             if ended.iter().any(|(own, _)| own == token) {
                 attempt.is_cancelled = true;
             }
-            // If its grant is lost, it has its place again or not.
+            // If its grant is lost, it may or may not get its place back.
             attempt.latest = u64::MAX;
         }
         if now.place > 0 {
-            // Without memory, only one that was known.
+            // When out of memory, only a known attempt is barred.
             self.bars.insert((place.clone(), id), (now.monotonic + now.place, !self.is_full()));
         }
     }
 
-    /// Whether an attempt was cancelled so recently that its commands get nothing; `None`: that is not certain.
+    /// Whether an attempt was cancelled so recently that its commands get nothing; `None` if uncertain.
     pub fn is_barred(&self, asked: &Asked, now: Now) -> Option<bool> {
         let bars = asked.places.iter().filter_map(|place| self.bars.get(&(place.clone(), asked.id?)));
         // A bar ends when the timer fires.
@@ -296,8 +296,8 @@ impl Court {
         self.queue.iter().find(|attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place))
     }
 
-    /// The event-loop iteration is over: no client waits that could have been served, or whose wait is over, unless a
-    /// timer fires at once. `timer`: the milliseconds until it fires.
+    /// The event-loop iteration is over: unless a timer fires at once, no client is waiting that could have been served
+    /// or whose wait is over. `timer`: the milliseconds until it fires.
     pub fn end_of_iteration(
         &mut self,
         is_open: bool,
@@ -330,7 +330,7 @@ impl Court {
         match self.servable(now, &key).map(|(attempt, by_time)| (attempt.clone(), by_time)) {
             None => self.put_off = 0,
             Some((attempt, by_time)) => {
-                // A client that takes a lock in the millisecond in which it expires may leave room for others.
+                // A client that takes a lock in the millisecond of its expiry may leave room for others.
                 let most = if by_time { grain / 1_000 } else { 1 };
                 let is_put_off = timer.is_some_and(|timer| timer <= most);
                 assert!(is_put_off, "{attempt:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
@@ -355,7 +355,7 @@ impl Court {
         }
     }
 
-    /// A waiter that can be served now, and whether that became possible only in the last moment.
+    /// A waiter that can be served now, and whether that only just became possible.
     fn servable(&self, now: Now, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
         let waiting = || self.queue.iter().filter(|attempt| attempt.waits);
         // Attempts wait until there is memory, and a moment longer.
@@ -372,11 +372,11 @@ impl Court {
                 if self.awaits_claim(place, &raw) {
                     return None;
                 }
-                // Those for this key alone come first, in their order.
+                // Waiters for this key alone come first, in order.
                 let is_ahead = |other: &&Attempt| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
-                    // But for memory an attempt could have it: others that wait for this lock alone are served before
-                    // it.
+                    // An attempt could have it if there were memory: others that wait for this lock alone are served
+                    // before it.
                     let fits = attempt.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
                     let is_passed = self.is_full() && waits_for_memory(other) && fits;
                     !std::ptr::eq(*other, attempt) && wants_it_alone && !is_passed && other.earliest < attempt.latest

@@ -1,4 +1,4 @@
-//! The grants that clients may rely on across a change of masters, in true time, whatever each server believes.
+//! The grants that clients may rely on across a change of master, in true time, whatever each server believes.
 
 use super::{Asked, Share};
 use crate::fake::OwnedKeyName;
@@ -22,14 +22,14 @@ struct Span {
 pub struct Spans(Vec<Span>);
 
 impl Spans {
-    /// A grant of a master: no client of an earlier master may still count on another grant.
+    /// A master granted a lock: no client of an earlier master may still count on another grant.
     pub fn granted(&mut self, asked: &Asked, token: u64, reign: u64, now: u64) {
         self.0.retain(|span| span.until > now);
         for place in &asked.places {
             let others = self.0.iter().filter(|span| span.place == *place && span.reign != reign);
             let is_beside_plain = others.clone().any(|span| span.is_plain);
             let count = others.count();
-            // An exclusive holder excludes everyone; a limit is that of the caller.
+            // An exclusive holder excludes everyone; the limit is the caller's.
             if is_beside_plain || count >= asked.share.most() {
                 let others: Vec<&Span> = self.0.iter().filter(|span| span.place == *place).collect();
                 panic!("two hold {place:?} at {now}: {asked:?} got {token} from master {reign} beside {others:?}");
@@ -47,7 +47,7 @@ impl Spans {
         }
     }
 
-    /// A grant was extended, or reported again: nobody else may have it meanwhile.
+    /// A grant was extended or reported again: nobody else may have the lock meanwhile.
     pub fn prolonged(
         &mut self,
         token: u64,
@@ -74,12 +74,12 @@ impl Spans {
         for span in self.0.iter_mut().filter(|span| is_own(span)) {
             span.until = if may_be_shorter { now + lease } else { span.until.max(now + lease) };
             span.has_ended = false;
-            // From here on that master has to keep it, by its own clock.
+            // From now on this master has to keep it, by its own clock.
             span.reign = reign;
         }
     }
 
-    /// A grant that is reported again ends with the newer connection, or with none.
+    /// A grant that is reported again ends with the newer connection, or with no connection.
     pub fn belongs_to(&mut self, asked: &Asked, token: u64) {
         let own = self.0.iter_mut().filter(|span| span.token == token && asked.places.contains(&span.place));
         for span in own {
@@ -87,7 +87,7 @@ impl Spans {
         }
     }
 
-    /// A grant of an earlier master is extended while that master may still grant: nobody may count on it.
+    /// An earlier master's grant is extended while that master may still grant: nobody may count on it.
     pub fn is_risked(&mut self, token: u64, places: &[OwnedKeyName], reign: u64) {
         self.0.retain(|span| span.token != token || span.reign == reign || !places.contains(&span.place));
     }
@@ -105,7 +105,7 @@ impl Spans {
         }
     }
 
-    /// What clients counted on in a key is void: somebody changed it.
+    /// Grants that clients counted on in a key are void: somebody changed the key.
     pub fn void(&mut self, place: &OwnedKeyName) {
         self.0.retain(|span| span.place != *place);
     }

@@ -1,5 +1,5 @@
-//! Each change of a key, as the contract allows it: a grant ends by its holder, by a successor, or by its retention; a
-//! lease changes by its holder, or by the end of its connection.
+//! Checks each change to a key against the contract: a grant ends through its holder, a successor, or its retention; a
+//! lease changes through its holder or the end of its connection.
 
 use super::{Cause, Changed, Court, Found, Now, Raw, Writes};
 use redis_lock_core::lock::retention::Retention;
@@ -20,14 +20,14 @@ impl Court {
             .filter(|token| self.is_lost(*token, place, &old) || self.is_released(*token, cause, place, &old))
             .collect();
         let is_lost = |token: u64| lost.contains(&token);
-        // A predecessor that had no token is back with the token of the grant.
+        // A predecessor without a token is back with the grant's token.
         let is_given_up = |token: u64| {
             let grant = (token, place.clone());
             cause.ended.contains(&grant) && !writes.restored.contains(&grant)
         };
         let given_up = |token: u64| is_given_up(token) || is_lost(token);
         let left = old.without(given_up);
-        // A predecessor that is back is older than the grant that nobody received.
+        // A restored predecessor is older than the grant that nobody received.
         let is_restored = |token: u64| {
             let mut ended = old.holders().iter().map(|holder| holder.token).filter(|token| is_lost(*token));
             ended.any(|ended| token <= ended && self.may_come_back(place, ended, token))
@@ -37,7 +37,7 @@ impl Court {
             come.into_iter().filter(|token| old.holder(*token).is_none() && !is_restored(*token)).collect();
         assert!(come.len() <= 1, "{}", context());
 
-        // Grants that are gone without having been given up are over.
+        // Grants that are gone without having been given up must be over.
         let stays_until = |timestamp: u64| match (now.retention, &old) {
             (Retention::Ms(ms), _) => ceil_ms(timestamp) + ms,
             (Retention::Forever, Raw::Several(_)) => ceil_ms(timestamp) + 60_000,
@@ -70,7 +70,7 @@ impl Court {
         }
         for holder in new.holders() {
             let Some(earlier) = old.holder(holder.token) else { continue };
-            // The predecessor that had no token.
+            // The predecessor without a token.
             if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
                 assert!(
                     holder.timestamp == earlier.timestamp || self.may_come_back(place, holder.token, holder.token),
@@ -80,7 +80,7 @@ impl Court {
                 writes.restored.push((holder.token, place.clone()));
                 continue;
             }
-            // The write of a claim is judged by its reply.
+            // A claim's write is judged by its reply.
             if cause.granted == Some(holder.token) && self.is_unclaimed(holder.token, place) {
                 assert_eq!((earlier.id, holder.id), (None, cause.asks), "{}", context());
                 continue;
@@ -90,7 +90,7 @@ impl Court {
                 continue;
             }
             let is_extended = cause.extended == Some(holder.token);
-            // If a grant with the ID of a waiter gets into the key, that waiter gets the grant.
+            // If a grant with a waiter's ID gets into the key, that waiter gets the grant.
             let waits = || {
                 self.queue.iter().any(|attempt| {
                     attempt.waits && attempt.asked.id == holder.id && attempt.asked.places.contains(place)
@@ -111,7 +111,7 @@ impl Court {
             }
         }
 
-        // With a single holder, the predecessor of the successor of an unclaimed grant is known.
+        // With a single holder, the predecessor of an unclaimed grant's successor is known.
         let is_alone = |raw: &Raw| matches!(raw, Raw::Nothing | Raw::One(_) | Raw::Number(_));
         // Unless others have come to hold it beside that grant.
         let succeeds = self.before_lost(cause, place, &old, now).filter(|_| left.holders().is_empty());
@@ -130,7 +130,7 @@ impl Court {
         };
         let may_be_unclaimed = new.holders().iter().any(|holder| holder.id.is_none() && is_unclaimed(holder.token));
         let of_unclaimed = Some(expires_at(now.retention.unclaimed())).filter(|_| may_be_unclaimed);
-        // That of a set changes with the millisecond in which its last holder ends. A claim may leave that as it was.
+        // A set's expiry changes with the millisecond in which its last holder ends. A claim may leave it unchanged.
         let ends_as_before = ceil_ms(old.last_end()) == ceil_ms(last);
         let same = before.as_ref().filter(|_| matches!(new, Raw::Several(_)) && ends_as_before);
         let as_before = same.map(|stored| stored.expire_at_ms);
@@ -148,7 +148,7 @@ impl Court {
         }));
     }
 
-    /// Checks the leases of a grant that was sent again to its ID, or extended.
+    /// Checks the leases of a grant that was resent to its ID, or extended.
     pub fn prolonged(writes: &Writes, token: u64, lease: u64, may_be_shorter: bool, now: Now) {
         for (own, place, before, after) in &writes.prolonged {
             let wanted = now.wall + lease + now.margin;

@@ -1,8 +1,8 @@
-//! A run by chance: any step of a plan, by a seed.
+//! A random run: any step of a plan, by a seed.
 
 use super::{Acquire, Fate, Ms, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
 
-/// A small generator: a run is repeated by its seed.
+/// A small generator: a seed repeats its run.
 pub struct Random(u64);
 
 impl Random {

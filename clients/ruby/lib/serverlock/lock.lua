@@ -1,30 +1,30 @@
 #!lua name=redis_lock
 -- LOCK.ACQUIRE, RECOVER, EXTEND, RELEASE, CHECK, CANCEL, INFO, MACQUIRE, MEXTEND and MRELEASE without the module: the
 -- same keys, values, replies and errors. For Redis 5.0 and later and for Valkey. docs/PORTABLE.md describes the calls,
--- and lists what only the module does.
+-- and lists the features that need the module.
 --
 --   FUNCTION LOAD this file (7.0 and later)        FCALL lock_acquire 1 key margin-ms retention-ms PX 30000
 --   SCRIPT LOAD it without its first line          EVALSHA sha 1 key lock_acquire margin-ms retention-ms PX 30000
 --
--- The key holds <10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of ID>][ <owner>].
--- The part before the token is the timestamp: now + lease + margin. Until then the lock is held. Afterwards it is
--- expired: the value stays for the retention, and the next holder takes it over in one write. Several holders form a
--- sorted set: the score is the timestamp, the member is the rest.
+-- The key holds <10 digits of seconds>.<6 digits of microseconds><16 digits of token>[<19 digits of ID>][ <owner>]. The
+-- part before the token is the timestamp: now + lease + margin. Until then the lock is held. Then it has expired: the
+-- value stays for the retention, and the next holder replaces it in one write. Several holders form a sorted set: the
+-- score is the timestamp, the member is the rest.
 --
--- A second key is the queue of the lock, in which attempts wait in order. Part one of this file is the quick path: a
--- lock of one holder for which nobody waits. Part two is everything else.
+-- A second key is the lock's queue, in which attempts wait in order. Part one of this file is the fast path: a lock
+-- with one holder for which nobody waits. Part two is everything else.
 --
--- Tokens and IDs are text, because `..` writes only 14 digits of a number. As numbers they are below 2^53, thus exact.
--- EVALSHA runs all of a script at each call, so this one stops where it has what it needs.
+-- Tokens and IDs are text, because `..` writes only 14 digits of a number. As numbers they are below 2^53, so they are
+-- exact. EVALSHA runs the whole script at each call, so this script returns as soon as it can.
 
 -- Part one: a lock of one holder for which nobody waits ---------------------------------------------------------------
 
 local is_script = not redis.register_function
 local is_before_7 = is_script and not redis.REDIS_VERSION_NUM
 
--- The whole number of 1 to 20 digits that an argument is; nil if it is anything else or beyond the bounds.
+-- Reads an argument as a whole number of 1 to 20 digits; nil if it is anything else or out of bounds.
 local function number(text, least, most)
-    local value = #text <= 20 and text:find('^%d+$') and text + 0 -- others would pass as numbers in Lua, as 0x10
+    local value = #text <= 20 and text:find('^%d+$') and text + 0 -- Lua would accept others, such as 0x10
     return value and value >= least and value <= most and value or nil
 end
 
@@ -35,7 +35,7 @@ local function token_of(text)
 end
 
 -- Reads a value of the form above: the microseconds until its timestamp, then token, ID and owner as text. Nil: it has
--- another form. False: a token that leaves no room for the next, so nobody's.
+-- another form. False: its token leaves no room for the next, so it is nobody's.
 local function ours(value, time)
     local seconds, micros, digits, rest = value:match('^(%d+)%.(%d%d%d%d%d%d)(%d+)(.*)$')
     if not seconds or #seconds ~= 10 then return nil end
@@ -50,8 +50,8 @@ local function ours(value, time)
     return (seconds - time[1]) * 1000000 + micros - time[2], digits, id, owner
 end
 
--- An error of the server, with its code word first. Versions before 7.0 put the place in the script in front, and for
--- what an ACL forbids some have another word or none.
+-- A server error, with its code word first. Versions before 7.0 put the position in the script in front, and some have
+-- another code word, or none, for an ACL refusal.
 local function refused(reply)
     local text = reply.err:gsub('^@?[%w_]+: ?%d+: %-?', ''):gsub('%s+$', '')
     if text:find('The user executing', 1, true) or text:find('ACL failure', 1, true) then
@@ -63,7 +63,7 @@ end
 local BAD_MARGIN = 'ERR margin is not a whole number between 0 ms and 1 hour'
 local BAD_TOKEN = 'ERR token is not a whole number between 0 and 9007199254740991'
 
--- Why these keys are wrong for a command of one lock; nil if they are not. The queue has the slot of its lock.
+-- Why these keys are wrong for a command on one lock; nil if they are right. The queue has the slot of its lock.
 local function misused(command, keys)
     local key, queue = keys[1], keys[2]
     if not key then return { err = "ERR wrong number of arguments for '" .. command:lower() .. "' command" } end
@@ -80,7 +80,7 @@ local function misused(command, keys)
 end
 
 -- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores. Nil: part two decides. The second
--- result is then the number of members of the queue, if it was asked for.
+-- result is then the number of members of the queue, if it was read.
 local function settle(command, keys, args, at, time)
     if time.err then return refused(time) end
     local is_check, token = command == 'LOCK.CHECK', args[at + 2]
@@ -91,7 +91,7 @@ local function settle(command, keys, args, at, time)
     local value = redis.pcall('GET', keys[1])
     local left, held
     if value and not value.err then left, held = ours(value, time) end
-    if held ~= token then -- the usual argument is the token in the key, and right for that reason
+    if held ~= token then -- usually the argument is the token in the key, and thus valid
         token = token_of(token)
         if not token then return { err = BAD_TOKEN } end
         if value and value.err then
@@ -110,9 +110,9 @@ local function settle(command, keys, args, at, time)
 end
 
 local name = is_script and ARGV[1]
-if is_before_7 then redis.replicate_commands() end -- else it could not write what depends on the clock
+if is_before_7 then redis.replicate_commands() end -- else it could not write values that depend on the clock
 local time = is_script and redis.pcall('TIME')
-local queued -- how many members the queue has, once that is known
+local queued -- the number of members of the queue, once known
 if name == 'lock_release' or name == 'lock_check' then
     local command = name == 'lock_check' and 'LOCK.CHECK' or 'LOCK.RELEASE'
     local fault = misused(command, #ARGV == 4 and KEYS or {})
@@ -123,7 +123,7 @@ if name == 'lock_release' or name == 'lock_check' then
 end
 
 -- Reads a timestamp that a client of the classic pattern wrote, in microseconds, rounded up. Seconds, milliseconds,
--- microseconds and nanoseconds differ in their digits. Nil: it is not one.
+-- microseconds and nanoseconds differ in their number of digits. Nil: it is not a timestamp.
 local function classic(value)
     local whole, point, fraction = value:match('^([1-9]%d*)(%.?)(%d*)$')
     local digits = whole and #value <= 128 and #whole
@@ -140,7 +140,7 @@ local function classic(value)
     end
 end
 
--- What a string means: as `ours`, with the timestamps of classic clients; nil or false if foreign. Fifth: an error.
+-- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign. Fifth: an error.
 local function content(key, value, time)
     local left, token, id, owner = ours(value, time)
     if left ~= nil then return left, token, id, owner end
@@ -151,8 +151,8 @@ local function content(key, value, time)
     return ends_in == -1 and at - (time[1] * 1000000 + time[2])
 end
 
--- Reads the options from `args[from]` on; `at` is where those of the command begin. First: an error. The values are
--- locals and not a table, for the sake of the quick path.
+-- Reads the options from `args[from]` on; `at` is where the command's own begin. First: an error. The values are
+-- locals, not a table, to keep the fast path fast.
 local function parse(command, args, at, from, has_queue)
     local acquires, several, cancels = command == 'LOCK.ACQUIRE', command == 'LOCK.MACQUIRE', command == 'LOCK.CANCEL'
     local extends = command == 'LOCK.EXTEND' or command == 'LOCK.MEXTEND'
@@ -220,7 +220,7 @@ local function parse(command, args, at, from, has_queue)
     return nil, lease, id, owner, details, wait, share, most, notify, channel
 end
 
--- Reads margin and retention. Third: an error. The defaults are not parsed: that saves a tenth of the cost.
+-- Reads margin and retention. Third: an error. The defaults are not parsed, which saves a tenth of the cost.
 local function terms(args, at)
     local margin = args[at] == '1000' and 1000 or number(args[at], 0, 3600000)
     if not margin then return nil, nil, { err = BAD_MARGIN } end
@@ -232,7 +232,7 @@ local function terms(args, at)
     return margin, retention
 end
 
--- The timestamp `ms` from now as text, and when the key ends by itself, rounded up; nil if it stays for ever.
+-- The timestamp `ms` from now as text, and when the key expires, rounded up; nil if it never does.
 local function timestamp(time, ms, retention)
     local seconds, micros = time[1] + (ms - ms % 1000) / 1000, time[2] + ms % 1000 * 1000
     if micros >= 1000000 then seconds, micros = seconds + 1, micros - 1000000 end
@@ -240,12 +240,12 @@ local function timestamp(time, ms, retention)
     return ('%d.%06d'):format(seconds, micros), expiry or nil
 end
 
--- Writes a lock of one holder, whose record is what follows the timestamp. Returns an error, or nothing.
+-- Writes a lock with one holder; `record` is the part after the timestamp. Returns an error, or nil.
 local function write(key, record, time, ms, retention)
     local at, expiry = timestamp(time, ms, retention)
     local value = at .. record
     local written = expiry and redis.pcall('SET', key, value, 'PXAT', expiry) or redis.pcall('SET', key, value)
-    if is_before_7 and written.err and written.err:find('syntax', 1, true) then -- before 6.2 there is no PXAT
+    if is_before_7 and written.err and written.err:find('syntax', 1, true) then -- PXAT needs 6.2
         written = redis.pcall('SET', key, value)
         if not written.err then redis.pcall('PEXPIREAT', key, expiry) end
     end
@@ -271,7 +271,7 @@ local function take(command, keys, args, at, time)
     local queued = queue and not share and not extends and redis.pcall('ZCARD', queue)
     if queue and share or queued and queued ~= 0 then return nil, queued or nil end
 
-    -- The content of the key: `left` microseconds until its timestamp; nil or false if it is free or foreign.
+    -- The content of the key: `left` microseconds until its timestamp; nil or false if the lock is free or foreign.
     local value = redis.pcall('GET', key)
     local left, held, held_id, held_owner
     if value and value.err then
@@ -329,13 +329,13 @@ end
 -- Part two: the queue, and locks of several holders -------------------------------------------------------------------
 --
 -- The queue is a sorted set of attempts: <19 digits of ID> <n or s, for NOTIFY or SNOTIFY><*, for SHARED, or the n of
--- LIMIT> <channel>. The score of an attempt is its ticket, the time in microseconds at which it came. Once it has been
--- notified that it is its turn, the score is the time of that minus 2^52, so notified attempts come first. They have a
+-- LIMIT> <channel>. The score of an attempt is its ticket: the time in microseconds at which it came. Once it has been
+-- notified of its turn, the score is the time of notification minus 2^52, so notified attempts come first. They have a
 -- moment to claim the lock, and count as holders meanwhile. The lock stays free until the claim, which is the same call
--- again. A member with the score -inf is a space and a skipped channel: one of its attempts let that moment pass.
+-- again. A member with the score -inf is a space and a skipped channel: one of its attempts failed to claim in time.
 --
--- `call` is what one call is about: command, keys, args, at, time, now, and the terms margin and retention. Errors of
--- the server are raised (redis.call), and `decide` catches them. Calls that may fail for a good reason use redis.pcall.
+-- `call` describes one call: command, keys, args, at, time, now, and the terms margin and retention. Server errors are
+-- raised (redis.call), and `decide` catches them. Server calls that may legitimately fail use redis.pcall.
 
 local CLAIM, NOTIFIED = 2000000, -4503599627370496
 local MOST_HOLDERS, MOST_QUEUED, MOST_NOTIFIED, MOST_REMOVED, MOST_SKIPPED = 4096, 100000, 16, 1000, 64
@@ -344,7 +344,7 @@ local function whole(value) return ('%.0f'):format(value) end
 local function fail(text) error({ err = text }, 0) end
 local function check(fault) if fault then error(fault, 0) end end
 
--- Reads the terms of a call, and its options from `args[at + from]` on.
+-- Reads a call's terms, and its options from `args[at + from]` on.
 local function options(call, from)
     local fault, ask = nil, {}
     call.margin, call.retention, fault = terms(call.args, call.at)
@@ -357,11 +357,11 @@ local function options(call, from)
     return ask
 end
 
--- The argument of a call that is a token, as text of 16 digits.
+-- A call's token argument, as text of 16 digits.
 local function own_token(call) return token_of(call.args[call.at + 2]) or fail(BAD_TOKEN) end
 
 -- Reads a lock: its holders, live and expired, in the order in which they end; how many of a set are live; and whether
--- it excludes everybody, as an exclusive holder and a foreign value do.
+-- it excludes everyone, as an exclusive holder and a foreign value do.
 local function read(call, key)
     local lock, value = { key = key, holders = {}, live = 0 }, redis.pcall('GET', key)
     if not value then
@@ -390,7 +390,8 @@ local function read(call, key)
     return lock
 end
 
--- The holder with this token or ID: a live one first, and of these the one with the largest token. Second: is it live?
+-- The holder with this token or ID: preferably live, and of the live ones the one with the largest token. Second: is it
+-- live?
 local function find(call, lock, field, value)
     local found
     for _, holder in ipairs(lock.holders) do
@@ -400,13 +401,12 @@ local function find(call, lock, field, value)
     return found, found and found.at > call.now
 end
 
--- Whether an attempt for at most `most` holders is admitted, given the holders of the lock and the attempts `ahead` of
--- it.
+-- Whether an attempt for at most `most` holders is admitted, given the lock's holders and the attempts `ahead` of it.
 local function fits(lock, most, ahead)
     return not lock.excludes and not ahead.excludes and lock.live + ahead.count < most
 end
 
--- Takes a holder out of a sorted set, and up to eight others whose retention is over. The set ends by itself after the
+-- Removes a holder from a sorted set, and up to eight others whose retention is over. The set expires after the
 -- retention of its last holder.
 local function thin_out(call, lock, leaver)
     local stays, kept, gone, forgotten, last = call.retention < 0 and 60000 or call.retention, {}, {}, 0, 0
@@ -439,7 +439,7 @@ local function put(call, lock, holder, before)
     thin_out(call, lock, before)
 end
 
--- Ends the grant of a holder.
+-- Ends a holder's grant.
 local function remove(call, lock, holder)
     if lock.is_set then return thin_out(call, lock, holder) end
     redis.call('DEL', lock.key)
@@ -453,7 +453,7 @@ local function prolong(call, lock, holder)
     check(write(lock.key, lock.value:sub(18), call.time, call.ms, call.retention))
 end
 
--- The token of the next grant: `least`, or more if a holder has that one.
+-- The token of the next grant: `least`, or more if a holder has that token.
 local function next_token(lock, least)
     for _, holder in ipairs(lock.holders) do least = math.max(least, holder.token and holder.token + 1 or 0) end
     return least
@@ -478,7 +478,7 @@ local function grant(call, lock, ask, token)
 end
 
 -- The parts of an attempt: its ID without leading zeros, how it is notified, how many holders it admits, its channel.
--- Nothing for what others wrote into the queue.
+-- Nil for members that others wrote.
 local function parts(member) return member:match('^0*(%d+) ([ns])(%*?%d*) (.+)$') end
 
 -- How many holders an attempt admits, itself included, and whether it wants to be the only one.
@@ -487,13 +487,13 @@ local function most_of(member)
     return most == '*' and MOST_HOLDERS or tonumber(most) or 1, most == ''
 end
 
--- The member of an attempt that asks; nil if it cannot be notified.
+-- The member of the attempt that asks; nil if it cannot be notified.
 local function member_of(ask)
     local most = not ask.share and '' or ask.share == 'SHARED' and '*' or whole(ask.most)
     return ask.channel and ask.id .. ' ' .. (ask.notify == 'SNOTIFY' and 's' or 'n') .. most .. ' ' .. ask.channel
 end
 
--- The number of attempts in a queue, skipped channels left out.
+-- The number of attempts in a queue, without skipped channels.
 local function length(key) return redis.call('ZCOUNT', key, '(-inf', '+inf') end
 
 -- Counts a notified attempt as a holder.
@@ -502,9 +502,9 @@ local function count(ahead, member, at)
     ahead.count, ahead.excludes, ahead.last = ahead.count + 1, ahead.excludes or excludes, at
 end
 
--- Opens the queue of a lock and looks after its notified attempts. One that let its time to claim pass leaves, and its
--- channel is skipped. Where a client that does not queue has taken the lock, they wait again, at the head. `own` is the
--- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card` its members.
+-- Opens a lock's queue and checks its notified attempts. An attempt that failed to claim in time leaves, and its
+-- channel is skipped. If a client that does not queue has taken the lock, they wait again, at the head. `own` is the
+-- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card` the members.
 local function open(call, lock, key, own)
     local queue = { key = key, own = own, ahead = { count = 0, last = 0 }, skipped = {}, notified = 0, removed = 0 }
     queue.card = call.queued or redis.call('ZCARD', key)
@@ -526,7 +526,7 @@ local function open(call, lock, key, own)
             redis.call('ZADD', key, '-inf', ' ' .. channel)
             queue.has_skipped = true
         else
-            if at > call.now + 100000 then -- the clock was set back: its time starts again
+            if at > call.now + 100000 then -- the clock was set back: its time to claim starts again
                 at = math.max(call.now, ahead.last + 1)
                 redis.call('ZADD', key, whole(at + NOTIFIED), member)
             end
@@ -547,7 +547,8 @@ local function open(call, lock, key, own)
     return queue
 end
 
--- Whether the server says that it is not in a cluster. CLUSTER KEYSLOT does not tell: Valkey 9.1 always replies to it.
+-- Whether the server reports that it is not in a cluster. CLUSTER KEYSLOT does not show this: Valkey 9.1 always replies
+-- to it.
 local function is_alone()
     local keys = redis.pcall('CLUSTER', 'COUNTKEYSINSLOT', 0)
     return type(keys) == 'table' and keys.err:find('cluster support disabled', 1, true) ~= nil
@@ -559,7 +560,7 @@ local function publish(queue, member, what, key)
     local subscribers = redis.pcall(how == 's' and 'SPUBLISH' or 'PUBLISH', channel, what .. ' ' .. id .. ' ' .. key)
     if type(subscribers) == 'table' then return nil end
     if subscribers > 0 or how == 's' then return subscribers > 0 end
-    queue.is_alone = queue.is_alone or is_alone() -- in a cluster, the subscribers of PUBLISH can be on any node
+    queue.is_alone = queue.is_alone or is_alone() -- in a cluster, PUBLISH reaches subscribers on any node
     return not queue.is_alone
 end
 
@@ -567,8 +568,8 @@ local function leave(queue, members)
     if members[1] then queue.removed = queue.removed + redis.call('ZREM', queue.key, unpack(members)) end
 end
 
--- Notifies the attempts at the head that fit. Those whose channel is skipped or has no subscriber leave. Stops at the
--- attempt that asks; true if none waits before it.
+-- Notifies the attempts at the head that fit. Attempts whose channel is skipped or has no subscriber leave. Stops at
+-- the attempt that asks; true if no other waits ahead of it.
 local function notify(call, lock, queue)
     local ahead, most = queue.ahead, 2
     if lock.excludes or ahead.excludes then return false end
@@ -588,7 +589,7 @@ local function notify(call, lock, queue)
                 redis.call('ZADD', queue.key, whole(ahead.last + NOTIFIED), member)
                 queue.notified = queue.notified + 1
             else
-                if id then queue.skipped[channel] = true end -- others of the channel leave unasked
+                if id then queue.skipped[channel] = true end -- the channel's others leave unnotified
                 gone[#gone + 1] = member
             end
         end
@@ -599,10 +600,10 @@ local function notify(call, lock, queue)
     return queue.is_empty
 end
 
--- The end of a call: the queue goes with its last attempt, and keeps at most 64 skipped channels.
+-- The end of a call: the queue is deleted with its last attempt, and keeps at most 64 skipped channels.
 local function close(queue)
     if queue.removed == 0 or not queue.has_skipped then
-        return -- an empty sorted set is deleted by itself
+        return -- the server deletes an empty sorted set
     elseif length(queue.key) == 0 then
         redis.call('DEL', queue.key)
     else
@@ -611,7 +612,7 @@ local function close(queue)
     end
 end
 
--- Puts an attempt into the queue, or keeps its place, and replies when it has to ask again.
+-- Puts an attempt into the queue or keeps its place, and replies when it has to ask again.
 local function join(call, lock, queue, ask)
     local score = queue.score
     if not score then
@@ -625,13 +626,13 @@ local function join(call, lock, queue, ask)
     if queue.removed >= MOST_REMOVED then return { 'WAITING', 0 } end
     local before = redis.call('ZCOUNT', queue.key, '(-inf', '(' .. score)
     if before > 0 then return { 'WAITING', (before == 1 or before == queue.ahead.count) and 2000 or 5000 } end
-    -- The first in the queue finds out when the lock comes free by itself: when enough live holders have ended.
+    -- The first in the queue finds out when the lock becomes free by itself: when enough live holders have ended.
     local holder = lock.holders[lock.is_set and #lock.holders - ask.most + 1 or 1]
     local left = holder and math.ceil((holder.at - call.now) / 1000) or redis.call('PTTL', lock.key)
     return { 'WAITING', left > 0 and math.min(left, 5000) or 5000 }
 end
 
--- Why a sharded channel cannot notify for this lock; nil if it can, or if nobody knows.
+-- Why a sharded channel cannot notify for this lock; nil if it can, or if that is unknown.
 local function bad_channel(channel, key)
     if is_before_7 then return { err = 'ERR SNOTIFY needs Redis 7.0 or later, or any version of Valkey' } end
     local slot = not is_alone() and redis.pcall('CLUSTER', 'KEYSLOT', channel)
@@ -679,9 +680,10 @@ local function acquire(call)
     return reply
 end
 
--- Ends the grant with this token or ID, and the wait of `own`, and notifies whoever is next. The reply of LOCK.RELEASE.
+-- Ends the grant with this token or ID and the wait of `own`, and notifies the next attempts. Returns LOCK.RELEASE's
+-- reply.
 local function release(call, key, queue_key, field, value, own)
-    if not call.queued then redis.call('ZCARD', queue_key) end -- fails before anything is written, if it does
+    if not call.queued then redis.call('ZCARD', queue_key) end -- any failure comes before a write
     local lock = read(call, key)
     local holder, is_live = find(call, lock, field, value)
     local ends = holder and (is_live or field == 'token')
@@ -717,7 +719,7 @@ local function settle_any(call)
     return 1
 end
 
--- LOCK.INFO: its fields in its order, nil where a script cannot know them.
+-- LOCK.INFO: its fields, in order; nil where a script cannot know them.
 local function info(call)
     local key, queue, now = call.keys[1], call.keys[2], call.now
     options(call)
@@ -767,7 +769,7 @@ local function all(call)
         end
         return released
     end
-    -- A token or an ID has to hold all of them, by one grant.
+    -- A token or an ID has to hold all of them through one grant.
     local field, value, held, holders, is_one = acquires and 'id' or 'token', token or ask.id, 0, {}, true
     for i, lock in ipairs(locks) do
         local holder, is_live = find(call, lock, field, value)
@@ -799,7 +801,7 @@ local function all(call)
     return next_one
 end
 
--- The command that a function stands for, what decides in part two, and the least and the most arguments.
+-- The command for a function name, its function in part two, and the minimum and maximum number of arguments.
 local function meaning(name)
     local verb, several = name:match('^lock_(%l+)(.*)$')
     local is_one, is_all = several == '', several == '_all'
@@ -815,7 +817,7 @@ local function meaning(name)
     if verb == 'release' and is_all then return 'LOCK.MRELEASE', all, 3, 3 end
 end
 
--- Why a call cannot be right, by its numbers of keys and arguments; nil if it can.
+-- Why a call is wrong, judging by its numbers of keys and arguments; nil if it may be right.
 local function wrong_call(command, run, keys, arguments, least, most)
     local is_whole = arguments >= least and arguments <= most and (run ~= cancel and run ~= all or keys[2])
     if run == all and is_whole then return nil end
@@ -839,8 +841,8 @@ if is_script then
     return wrong_call(command, run, KEYS, #ARGV - 1, least, most) or decide(run, command, KEYS, ARGV, 2, time, queued)
 end
 
--- Calls the command of the module instead. No valid one has more than 40 arguments behind its keys, so the first that
--- is wrong is among these.
+-- Calls the module's command instead. No valid command has more than 40 arguments after its keys, so the first wrong
+-- argument is among these.
 local function forward(command, run, keys, args)
     local words = run == all and { whole(#keys / 2), unpack(keys, 1, #keys / 2) } or { keys[1] }
     if run == cancel then
@@ -853,7 +855,7 @@ local function forward(command, run, keys, args)
     return type(reply) == 'table' and reply.err and refused(reply) or reply
 end
 
--- A function asks once a second for the module; where that is loaded, its command decides.
+-- A function checks once a second for the module; if that is loaded, its command decides.
 local asked, is_loaded
 local functions = {
     { 'lock_acquire', {}, take }, { 'lock_recover', {}, take }, { 'lock_extend', { 'allow-oom' }, take },

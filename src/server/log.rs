@@ -34,7 +34,7 @@ pub fn notice(text: &str) {
 
 /// From now on, log lines name the module.
 pub(super) fn open(context: &Context) {
-    // SAFETY: the context is that of the load, in which the server knows the module's name.
+    // SAFETY: the context comes from module load, in which the server knows the module's name.
     let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
     OWN.store(own, Ordering::Relaxed);
 }

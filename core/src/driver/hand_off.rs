@@ -243,7 +243,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Gives the lock of a queue to one of its waiters.
+    /// Gives a queue's lock to one of its waiters.
     fn give<'n>(
         &mut self,
         permit: Permit,

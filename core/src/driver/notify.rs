@@ -1,4 +1,5 @@
-//! Notifies an attempt that waits without a connection of its grant, and publishes all messages to such attempts.
+//! Notifies attempts that wait without a connection when they are granted their locks, and publishes all messages to
+//! them.
 
 use super::edge::Edge;
 use super::entry::Entry;

@@ -14,7 +14,7 @@ use super::terms::Terms;
 use super::time::{Micros, UnixMicros};
 use super::token::{Token, Tokens};
 
-/// The holder of an expired lock that a new grant replaces.
+/// The holder of an expired lock, replaced by a new grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predecessor<'a> {
     /// Its timestamp.

@@ -72,7 +72,7 @@ pub struct Retentions {
     pub holder: Retention,
 }
 
-/// A command of the server, on one key.
+/// A server command on one key.
 #[derive(Debug)]
 pub enum Primitive<'a> {
     /// `SET key value [PXAT ms]`

@@ -22,7 +22,7 @@ pub enum Error {
     Limit,
     /// `SHARED` and `LIMIT`.
     ShareTwice,
-    /// The name of the key.
+    /// The key's name.
     KeyLength,
     /// The name of one of several keys, counted from 1.
     KeyLengthOf(usize),

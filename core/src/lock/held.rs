@@ -163,7 +163,7 @@ pub fn release_from(state: State<'_>, token: Token, terms: Terms, now: UnixMicro
     }
 }
 
-/// The connection of the holder of `token` ended at `ended`: the record to write, if the lock now ends earlier.
+/// The connection of `token`'s holder ended at `ended`: the record to write, if the lock now ends earlier.
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
     let timestamp = ended.after(terms.margin);

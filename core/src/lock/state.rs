@@ -17,7 +17,7 @@ pub enum State<'a> {
     Expired(UnixMicros, Option<Record<'a>>),
     /// The value is not a timestamp.
     Foreign,
-    /// Several holders, each with a timestamp of its own.
+    /// Several holders, each with its own timestamp.
     Several(&'a Holders),
 }
 

@@ -44,7 +44,7 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn string(&self, at: usize) -> Option<Arg<'a>> {
         self.strings.get(at).map(|string| {
-            // SAFETY: the strings are those of the running call.
+            // SAFETY: the strings belong to the running entry.
             unsafe { Arg::lent(*string) }
         })
     }

@@ -66,7 +66,7 @@ impl Context {
             // The server counts the command name too.
             let at = at.saturating_add(1);
             match api().key_at_pos_with_flags {
-                // SAFETY: the context is that of a request for the positions of keys.
+                // SAFETY: the context belongs to a request for the positions of keys.
                 Some(report) => unsafe { report(self.0, at, access.flags()) },
                 // SAFETY: as above.
                 None => unsafe { (api().key_at_pos)(self.0, at) },

@@ -5,7 +5,7 @@ use crate::server::api::context::{Context, OwnString};
 use redis_module::raw;
 use std::ffi::CStr;
 
-/// The server's ID of an entry's client.
+/// The server's ID for an entry's client.
 #[must_use]
 pub fn caller(context: &Context) -> u64 {
     // SAFETY: the context is valid.

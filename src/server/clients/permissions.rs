@@ -64,8 +64,8 @@ impl<'a> Reader<'a> {
         if !has_user(context) {
             return Self::Everything;
         }
-        // SAFETY: the context is that of a command whose client has a user. The string and the user are ours, and
-        // freed once.
+        // SAFETY: the context belongs to a command whose client has a user. The string and the user are ours, and freed
+        // once.
         let user = unsafe {
             OwnString::given(get_name(context.as_ptr())).and_then(|name| NonNull::new(get_user(name.as_arg().as_ptr())))
         };
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
     pub fn log_refused_channel(&self, context: &Context, channel: Arg<'_>) {
         if let (Self::User(user), Some(add)) = (self, api().acl_add_log_entry) {
             let reason = raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CHANNEL;
-            // SAFETY: the context is that of the running command; the user is freed when this value is dropped, and the
+            // SAFETY: the context belongs to the running command; the user is freed when this value is dropped, and the
             // server copies the channel.
             unsafe { add(context.as_ptr(), user.handle.as_ptr(), channel.as_ptr(), reason) };
         }

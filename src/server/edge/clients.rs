@@ -56,7 +56,7 @@ impl Clients for ServerEdge<'_> {
     fn subscribe_to_clients(&mut self) {
         let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CLIENT_CHANGE, dataver: 1 };
         let on_client = self.module.callbacks.get().and_then(|callbacks| callbacks.client);
-        // SAFETY: the context is valid; a server that does not know the event says so.
+        // SAFETY: the context is valid; a server that does not know the event reports an error.
         unsafe { (api().subscribe_to_server_event)(self.context.as_ptr(), event, on_client) };
     }
 }

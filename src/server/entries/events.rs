@@ -63,7 +63,7 @@ type OnEvent = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEv
 /// Subscribes to a server event. Returns whether the server has it.
 fn subscribe_to(context: &Context, id: u64, on_event: OnEvent) -> bool {
     let event = raw::RedisModuleEvent { id, dataver: 1 };
-    // SAFETY: the context is valid; a server that does not know the event says so.
+    // SAFETY: the context is valid; a server that does not know the event reports an error.
     unsafe { (api().subscribe_to_server_event)(context.as_ptr(), event, Some(on_event)) == 0 }
 }
 

@@ -19,7 +19,7 @@ use std::ffi::{CStr, CString};
 /// # Errors
 /// The server did not accept it.
 pub fn register(context: &Context) -> Result<(), String> {
-    // SAFETY: the context is that of the load, the callback is static.
+    // SAFETY: the context comes from module load, the callback is static.
     match unsafe { (api().register_info_func)(context.as_ptr(), Some(on_info)) } {
         0 => Ok(()),
         _ => Err("the server did not accept the section of INFO".into()),

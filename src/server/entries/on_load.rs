@@ -168,7 +168,7 @@ pub fn set_options(context: &Context) {
         valkey = VALKEY_ATOMIC_SLOT_MIGRATION | (known & VALKEY_SKIP_COMMAND_VALIDATION);
     }
     let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
-    // SAFETY: the context is that of the load.
+    // SAFETY: the context comes from module load.
     unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | valkey) };
 }
 

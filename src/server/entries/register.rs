@@ -80,7 +80,7 @@ impl Flags {
 /// Adds the ACL category.
 #[must_use]
 pub fn add_category(context: &Context) -> Category {
-    // SAFETY: the context is that of the load, the name is a C string.
+    // SAFETY: the context comes from module load, the name is a C string.
     match api().add_acl_category.map(|add| unsafe { add(context.as_ptr(), CATEGORY.as_ptr()) }) {
         Some(OK) => Category::Own,
         _ => Category::None,
@@ -105,7 +105,7 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
     let create = |flags: &CStr| {
         let asks = if matches!(doc.keys, Keys::Counted(_)) { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{asks}", flags.to_string_lossy())).unwrap_or_default();
-        // SAFETY: the context is that of the load, name and flags are C strings.
+        // SAFETY: the context comes from module load, name and flags are C strings.
         unsafe {
             let (name, flags) = (doc.name.as_ptr(), flags.as_ptr());
             (api().create_command)(context.as_ptr(), name, Some(run), flags, first, last, step) == OK
@@ -115,7 +115,7 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
         return Err(refused("the flags"));
     }
     let Some(get_command) = api().get_command else { return Ok(()) };
-    // SAFETY: the context is that of the load, the name is a C string.
+    // SAFETY: the context comes from module load, the name is a C string.
     let command = unsafe { get_command(context.as_ptr(), doc.name.as_ptr()) };
     if command.is_null() {
         return Err(refused("the name"));

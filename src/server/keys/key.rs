@@ -98,7 +98,7 @@ impl<'a> Key<'a> {
         match kind {
             raw::REDISMODULE_KEYTYPE_EMPTY | raw::REDISMODULE_KEYTYPE_STRING => Ok(key),
             raw::REDISMODULE_KEYTYPE_ZSET => {
-                // SAFETY: the handle is that of this key, an open sorted set; it is closed when the key is dropped.
+                // SAFETY: the handle belongs to this key, an open sorted set; it is closed when the key is dropped.
                 let mut set = read(&unsafe { Zset::of(&key.context, name, handle) })?;
                 set.members.holders.advance(now);
                 key.set = Some(set);
@@ -157,8 +157,7 @@ impl<'a> Key<'a> {
 /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
 #[must_use]
 pub fn expires_in_ms(context: &Context, name: Arg<'_>) -> Option<u64> {
-    // SAFETY: context and name are those of the running call; null means an absent key. The handle is closed
-    // once.
+    // SAFETY: context and name belong to the running entry; null means an absent key. The handle is closed once.
     unsafe {
         let handle = (api().open_key)(context.as_ptr(), name.as_ptr(), Mode::Read.bits());
         let left = if handle.is_null() { None } else { expiry_of(handle) };
@@ -168,7 +167,7 @@ pub fn expires_in_ms(context: &Context, name: Arg<'_>) -> Option<u64> {
 }
 
 /// # Safety
-/// The handle is that of an open key.
+/// The handle belongs to an open key.
 unsafe fn expiry_of(handle: *mut raw::RedisModuleKey) -> Option<u64> {
     // SAFETY: as promised by the caller.
     u64::try_from(unsafe { (api().get_expire)(handle) }).ok()

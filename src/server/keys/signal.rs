@@ -51,7 +51,7 @@ impl Drop for Writing<'_> {
 
 /// Signals a change to WATCH, client tracking and subscribers of keyspace events.
 pub fn changed(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call.
+    // SAFETY: context and name belong to the running entry.
     unsafe { (api().signal_modified_key)(context.as_ptr(), name.as_ptr()) };
     self::event(context, name, class, event);
 }
@@ -64,7 +64,7 @@ pub fn own_events(context: &Context, name: Arg<'_>, events: &[Event]) {
 }
 
 pub fn event(context: &Context, name: Arg<'_>, class: i32, event: &CStr) {
-    // SAFETY: context and name are those of the running call, the event is a C string.
+    // SAFETY: context and name belong to the running entry, the event is a C string.
     unsafe { (api().notify_keyspace_event)(context.as_ptr(), class, event.as_ptr(), name.as_ptr()) };
 }
 

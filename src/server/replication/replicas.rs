@@ -1,4 +1,4 @@
-//! The state of the server's replicas, and whether it is a replica itself.
+//! The state of the server's replicas, and whether the server is a replica itself.
 
 use crate::driver::Replication;
 use crate::lock::grace::Answer;

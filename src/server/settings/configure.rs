@@ -64,8 +64,8 @@ fn register(context: &Context, setting: &'static Setting) -> Result<(), String> 
     let Some(register) = api().register_numeric_config else {
         return Ok(());
     };
-    // SAFETY: the context is that of the load; name and setting are static, and the callbacks get
-    // the setting back as their `privdata`.
+    // SAFETY: the context comes from module load; name and setting are static, and the callbacks get the setting back
+    // as their `privdata`.
     let status = unsafe {
         register(
             context.as_ptr(),

@@ -66,7 +66,7 @@ impl Sinks {
         if !self.are_none.get() || context.has_flags(MAY_HAVE_SINK) {
             return false;
         }
-        // SAFETY: the context is that of a command. Without a sink the server drops the command and counts a change.
+        // SAFETY: the context belongs to a command. Without a sink the server drops the command and counts a change.
         unsafe { (api().replicate_verbatim)(context.as_ptr()) };
         self.unreplicated.set(self.unreplicated.get().wrapping_add(1));
         true

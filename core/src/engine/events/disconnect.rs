@@ -22,8 +22,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A connection ended: its locks end soon. So do the waits of its attempts that are not blocked, and their
-    /// unclaimed grants.
+    /// A connection ended: its locks end soon. The waits of its attempts that are not blocked end soon too, and so do
+    /// their unclaimed grants.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         self.sessions.end(client, at);
         self.queues.end_session(client);

@@ -119,7 +119,7 @@ impl<H> Engine<H> {
         queues.set_last_end(queue, lock.last_end());
         queues.set_held(queue, lock.held_since());
         if awaits_claim {
-            // The lock passes on when the claim has ended.
+            // The lock passes on when the time to claim it has ended.
             queues.set_due(queue, None);
             return false;
         }

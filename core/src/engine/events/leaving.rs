@@ -42,7 +42,7 @@ impl<H> Engine<H> {
     }
 
     /// Removes attempts that were cancelled with their channel, or whose connection has ended, until the budget is
-    /// spent. Notes the locks of such a connection, which end soon.
+    /// spent. Notes the locks of such a connection, so that they end soon.
     pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         budget.part(|part| {
             while part.has_left() {

@@ -45,7 +45,7 @@ impl<H> Engine<H> {
         })
     }
 
-    /// The channel of an attempt has no subscriber: it leaves the queue as if it had disconnected.
+    /// An attempt's channel has no subscriber: the attempt leaves the queue as if it had disconnected.
     pub fn pass_over(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let kept_until = limits.reserved_until(clock);
         let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());

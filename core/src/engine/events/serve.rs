@@ -206,7 +206,7 @@ impl<H> Engine<H> {
 pub enum KeyChange {
     /// It was evicted: its lock counts as held until its last holder expires.
     Evicted,
-    /// It was deleted, expired or written in another way.
+    /// It was deleted, expired or otherwise written.
     Gone,
 }
 

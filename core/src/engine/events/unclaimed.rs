@@ -134,8 +134,8 @@ impl<H> Engine<H> {
         held::is_unchanged(lock(), &lost.written.record(token)).then_some(lost)
     }
 
-    /// A key was released by its token before its grant was claimed. The attempt ends with the last of its keys; until
-    /// then its claim finds that a key is gone.
+    /// A key was released with its token before its grant was claimed. The attempt ends with the last of its keys;
+    /// until then its claim finds that a key is gone.
     pub(super) fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
         let claim = self.claims.of_grant(key, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));

@@ -106,14 +106,14 @@ impl Channels {
         }
     }
 
-    /// The process of a channel is there: it has sent an attempt.
+    /// A channel's process is alive: it has sent an attempt.
     pub(super) fn stop_skipping(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
             attempts.is_skipped = false;
         }
     }
 
-    /// The process of a channel did not claim a grant.
+    /// A channel's process did not claim a grant.
     pub(super) fn skip(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
             attempts.is_skipped = true;

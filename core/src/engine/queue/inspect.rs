@@ -206,12 +206,12 @@ impl<H> Queues<H> {
         self.channels.is_skipped(channel)
     }
 
-    /// The process of a channel did not claim a grant: its attempts are passed over until one of them is resent.
+    /// A channel's process did not claim a grant: its attempts are passed over until one of them is resent.
     pub fn skip(&mut self, channel: &Rc<Channel>) {
         self.channels.skip(channel);
     }
 
-    /// The process of a channel is there: it has claimed a grant.
+    /// A channel's process is alive: it has claimed a grant.
     pub fn stop_skipping(&mut self, channel: &Channel) {
         self.channels.stop_skipping(channel);
     }

@@ -20,7 +20,7 @@ impl<H> Queues<H> {
         self.queue(key).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
-    /// A connection has ended, and with it the attempts of that connection that are notified on a channel.
+    /// A connection has ended, and with it its attempts that are notified on a channel.
     pub fn end_session(&mut self, client: u64) {
         self.channels.end_session(client);
     }

@@ -76,7 +76,7 @@ pub fn check_with(input: &[u8], is_kept: impl Fn(&Queues<u64>, &[u8]) -> Option<
     assert_eq!(gone, waiting);
     assert!(queues.is_empty() && queues.next_end().is_none() && queues.next_due().is_none());
     assert!(!queues.has_sessions() && !queues.has_leaving() && queues.queued() == 0);
-    assert!(queues.take_ready().is_none(), "a queue that is gone is not ready");
+    assert!(queues.take_ready().is_none(), "a dropped queue is not ready");
 }
 
 /// Usually one key, otherwise two or all of them, in either order.
@@ -280,7 +280,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
             Some(Candidate::Parked(ticket)) => (ticket, true),
             None => continue,
         };
-        assert!(last < Some(ticket), "in the order of tickets");
+        assert!(last < Some(ticket), "in ticket order");
         last = Some(ticket);
         let client = number(queues.waiter(ticket).unwrap());
         let at = plain.iter().position(|entry| entry.client == Some(client)).unwrap();
@@ -293,7 +293,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
             _ => None,
         };
         let alone = plain.iter().find(|entry| entry.waits_alone(key));
-        assert_eq!(single, alone.and_then(|entry| entry.client), "a share is only for those who want this lock alone");
+        assert_eq!(single, alone.and_then(|entry| entry.client), "a share is only for waiters for this lock alone");
         check_blocked(queues, plain, queue, key);
         for key in 0..KEYS {
             let ahead = plain[..at].iter().any(|entry| entry.waits_alone(key));
@@ -349,7 +349,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         assert_eq!(found, queue, "the order of arrival");
         let since: Vec<u64> = plain.iter().filter(|entry| entry.waits(key)).filter_map(|entry| entry.since).collect();
         let found: Vec<u64> = queues.waiting(KeyName::new(0, name(key))).map(|waiter| waiter.since.0).collect();
-        assert_eq!(found, since, "a call that was sent again is no newcomer");
+        assert_eq!(found, since, "a resent command is not a newcomer");
         let opened = queues.queue(KeyName::new(0, name(key)));
         assert_eq!(opened.is_some(), plain.iter().any(|entry| entry.is_in_queue(key)));
         assert_eq!(opened.and_then(|queue| queues.head(queue)).map(number), queue.first().copied());

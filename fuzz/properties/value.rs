@@ -103,7 +103,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         (State::Expired(..), Ok(Acquire::Grant { record, succeeds, holds })) => {
             assert_eq!(holds, Holds::Alone);
             assert_eq!(record.timestamp.0, now.0 + 31_000_000);
-            assert!(ours.is_none_or(|before| record.token > before.token), "tokens of a key grow");
+            assert!(ours.is_none_or(|before| record.token > before.token), "a key's tokens grow");
             assert_eq!(succeeds.unwrap().token, ours.map(|before| before.token));
             // The largest token has no successor: its lock ends with the key, as documented.
             let read_back = if record.token.leaves_room() { Value::Ours(record) } else { Value::Foreign };
@@ -121,7 +121,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
         other => panic!("{other:?}"),
     }
     let refused = admit::acquire(state, &request, Turn::Behind, terms, &mut tokens, now);
-    assert!(!matches!(refused, Ok(Acquire::Grant { .. })), "granted ahead of those who wait");
+    assert!(!matches!(refused, Ok(Acquire::Grant { .. })), "granted ahead of the waiters");
     if let Some(record) = ours {
         let is_held = record.timestamp > now;
         assert_eq!(held::release(state, record.token), if is_held { Release::InTime } else { Release::Late });
@@ -152,7 +152,7 @@ fn check_set(bytes: &[u8]) {
         let read = Record::read_member(score, member);
         assert_eq!(read, expected_member(score, member));
         let Some(record) = read else { continue };
-        assert_eq!(record.encode().member(), member, "a member is written back as it was read");
+        assert_eq!(record.encode().member(), member, "a member is written back unchanged");
         assert_eq!(record.encode().record(), Some(record));
         // The score is as precise as the timestamp until 2106, when the seconds need 33 bits.
         if record.timestamp.0 < 4_294_967_296_000_000 {
@@ -203,7 +203,7 @@ fn decide_among(holders: &Holders, plain: &[Record<'_>], now: UnixMicros) {
         match admit::acquire(state, &request, Turn::Now, terms, &mut tokens, now) {
             Ok(Acquire::Grant { record, succeeds, holds }) => {
                 assert!(is_admitted && record.timestamp > now);
-                assert!(plain.iter().all(|before| record.token > before.token), "tokens of a key grow");
+                assert!(plain.iter().all(|before| record.token > before.token), "a key's tokens grow");
                 // A caller that needs a slot takes that of the longest-overdue holder.
                 let before = overdue.filter(|_| plain.len() as u64 >= share.most());
                 assert_eq!(succeeds.map(|before| before.token), before.map(|before| Some(before.token)));

@@ -53,7 +53,7 @@ impl Drop for Decision {
     fn drop(&mut self) {
         assert!(
             self.is_committed || std::thread::panicking(),
-            "a decision was neither committed nor dropped as not written"
+            "a decision was neither committed nor marked as not written"
         );
     }
 }
@@ -295,7 +295,7 @@ impl Before {
 mod tests {
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "a decision was neither committed nor dropped as not written")]
+    #[should_panic(expected = "a decision was neither committed nor marked as not written")]
     fn a_decision_that_is_never_committed_ends_a_test() {
         drop(super::Decision::to_release(super::Token::LAST));
     }

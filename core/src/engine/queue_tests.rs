@@ -160,7 +160,7 @@ fn a_reader_is_tried_when_the_writer_ahead_of_it_leaves() {
     queues.leave(1, None, MOST);
     assert_eq!(queues.take_ready().map(|(queue, _)| queue), queues.queue(KeyName::new(0, b"k")));
     queues.leave(2, None, MOST);
-    assert!(!queues.has_ready(), "a writer has no more to hope for than the reader had");
+    assert!(!queues.has_ready(), "a writer gains nothing over the reader");
     assert_eq!(queues.narrows(KeyName::new(0, b"k"), 9).0.before(None, Share::Shared), 1);
     queues.join(KeyNames::new(0, &[b"s"]), 0, Waiter { share: Share::Limit(3), ..waiter(4, 7, 9) });
     queues.join(KeyNames::new(0, &[b"s"]), 0, Waiter { share: Share::Limit(2), ..waiter(5, 8, 9) });
@@ -170,7 +170,7 @@ fn a_reader_is_tried_when_the_writer_ahead_of_it_leaves() {
             .0
             .before(queues.ticket(KeyName::new(0, b"s"), id(attempt).unwrap()), Share::Limit(4))
     };
-    assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only those who are ahead count");
+    assert_eq!([7, 8, 9].map(before), [4, 3, 2], "only waiters ahead count");
     assert_eq!(queues.narrows(KeyName::new(0, b"x"), 9).0.before(None, Share::Limit(4)), 4);
 }
 

@@ -62,7 +62,7 @@ fn a_few_expired_sessions_are_left_until_they_are_many() {
     for left in [FEW - 2, FEW - 4] {
         sessions.bind(KeyName::new(0, b"k"), binding(2, 9, 11), UnixMicros(10));
         sessions.unbind(KeyName::new(0, b"k"), token(9));
-        assert_eq!(sessions.len(), left, "two go for each new one");
+        assert_eq!(sessions.len(), left, "two are dropped for each new one");
     }
     sessions = Sessions::default();
     assert!(sessions.is_empty() && !sessions.holds(1));

@@ -215,11 +215,11 @@ fn all_of_several_locks_are_decided_with_one_token_or_none_is() {
     assert_eq!(
         decide(&[State::Free, expired(ahead)], &mut Tokens::new()),
         Some(granted),
-        "larger than all in the keys"
+        "larger than all tokens in the keys"
     );
     let mut tokens = Tokens::new();
     assert_eq!(decide(&[held(5), held(5)], &mut tokens), Some(vec![("prolong", 5, false); 2]));
-    assert_eq!(tokens, Tokens::new(), "who has them takes no token");
+    assert_eq!(tokens, Tokens::new(), "an attempt that has them takes no token");
     for refused in [
         [held(5), held(6)],
         [held(5), State::Free],

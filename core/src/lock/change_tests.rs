@@ -82,7 +82,7 @@ fn the_first_of_several_makes_a_set_and_a_string_makes_room_for_it() {
     {
         let change = Change::of(write, contents, || MINUTE, NOW);
         assert_eq!(commands(&change), expected);
-        let Change::Several(Several { made: Some(made), .. }) = change else { panic!("no set is made") };
+        let Change::Several(Several { made: Some(made), .. }) = change else { panic!("no set is created") };
         assert_eq!(made.holders.tokens().map(Token::get).collect::<Vec<_>>(), [3]);
     }
     assert_eq!(commands(&Change::of(write, Contents::Nothing, || FOREVER, NOW)), ["ZADD 3"]);
@@ -115,7 +115,7 @@ fn a_holder_is_added_before_the_ones_it_replaces_are_removed() {
     // A holder is forgotten a minute after its end, not before.
     let old = [record(1, -60), record(2, -59)];
     assert_eq!(put(AMONG, &old, true, &MINUTE).0, ["ZADD 3", "ZREM 1", "PEXPIREAT 65"]);
-    assert_eq!(put(AMONG, &old, false, &FOREVER).0, ["ZADD 3", "ZREM 1"], "also where keys stay for ever");
+    assert_eq!(put(AMONG, &old, false, &FOREVER).0, ["ZADD 3", "ZREM 1"], "even where keys stay forever");
     // One write removes `MOST_FORGOTTEN` of them, a later one the rest.
     let many: Vec<_> = (10..30).map(|number| record(number, -99)).collect();
     let (written, left) = put(AMONG, &many, true, &MINUTE);

@@ -142,7 +142,7 @@ mod tests {
         let late = later(START, [SECOND, SECOND, 3 * SECOND]);
         assert!(clocks.compare(&late).is_none());
         let next = later(START, [4 * SECOND; 3]);
-        assert!(clocks.compare(&next).is_none(), "the clocks differ as they did before");
+        assert!(clocks.compare(&next).is_none(), "the clocks differ by as much as before");
         let hidden = later(next, [SECOND, SECOND, SECOND]);
         assert!(clocks.compare(&hidden).is_none());
         let shown = later(hidden, [3 * SECOND, 3 * SECOND, 0]);

@@ -178,14 +178,14 @@ mod tests {
         for late in [&[Answer { offset: 9, lag_s: 0 }][..], &[Answer { offset: 9, lag_s: 11 }; 2], &[]] {
             reign.inspect(&settings, 9, late, soon);
             assert_eq!(reign.may_grant(&settings, soon), Err(Error::NoReplicas), "{late:?}");
-            assert!(!reign.is_doubtful(), "it is no longer in doubt than that");
+            assert!(!reign.is_doubtful(), "it is in doubt no longer than that");
         }
         // It is enough that they follow: an old offset means that there were no writes.
         reign.inspect(&settings, 9, &[Answer { offset: 7, lag_s: 10 }; 2], soon);
         assert_eq!(reign.may_extend(&settings, soon), Ok(()));
         assert!(!reign.has_to_inspect(&settings, START.after(Micros(50_000))));
         assert!(reign.has_to_inspect(&settings, START.after(Micros(50_001))));
-        assert!(!reign.has_to_inspect(&SETTINGS, at(9)), "where none are wanted they are not checked");
+        assert!(!reign.has_to_inspect(&SETTINGS, at(9)), "replicas that are not required are not checked");
     }
 
     #[test]

@@ -94,5 +94,5 @@ pub fn count(node: &Node, counter: Counter) -> u64 {
 /// Runs the timer until nothing is due.
 pub fn settle(node: &Node) {
     let fires = (0..1_000).take_while(|_| node.fire()).count();
-    assert!(fires < 1_000, "the timer fires for ever");
+    assert!(fires < 1_000, "the timer fires forever");
 }

@@ -92,7 +92,7 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     );
     assert_eq!(acquire(&node, 3, b"held", &ask(5, 0)), Ok(None), "it would not have got that one");
     assert_eq!(node.command(3, |entry| entry.acquire_all(&[b"free", b"held"], &ask(5, 0))).map(|_| ()), Ok(()));
-    assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing is expired there");
+    assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing has expired there");
     assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
     wait(&node, 4, &[b"free"], &ask(5, 99));
     wait(&node, 5, &[b"too", b"x"], &ask(5, 99));
@@ -234,7 +234,7 @@ fn a_holders_id_gets_no_reply_while_good_replicas_are_missing() {
 fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
     let node = after_grace();
     node.pass(Micros(500_000));
-    assert!(acquire(&node, 1, b"a", &ask(5, 0)).is_ok(), "no longer than the margin makes up for");
+    assert!(acquire(&node, 1, b"a", &ask(5, 0)).is_ok(), "no longer than the margin covers");
     node.event(|entry| entry.tick());
     assert_eq!(log(&node), [""; 0]);
     node.pass(Micros(500_001));
@@ -243,7 +243,7 @@ fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
     let [line] = &log(&node)[..] else { panic!("one line") };
     assert!(line.starts_with("the server stood still"), "{line}");
     node.event(|entry| entry.tick());
-    assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have answered nothing new");
+    assert_eq!(acquire(&node, 1, b"b", &ask(5, 0)), Err(Error::NoReplicas), "they have sent no new answers");
     // If the server does not report its replicas, this does not change.
     let known = node.world.borrow_mut().replication.take();
     run(&node, 3);

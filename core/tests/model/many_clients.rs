@@ -61,7 +61,7 @@ fn many_clients_are_answered_once_each_in_pieces_while_some_leave() {
         let answer = node.deliver(Blocked(client));
         assert!(matches!(answer, Some(Answer::Failed(Error::Demoted))), "{client}: {answer:?}");
     }
-    assert!(!node.fire() && node.timer_at().is_none(), "nothing is left to be done");
+    assert!(!node.fire() && node.timer_at().is_none(), "nothing is left to do");
 }
 
 #[test]

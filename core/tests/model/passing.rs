@@ -111,7 +111,7 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
             assert!(!held.contains(&lost.granted.token), "{share:?}");
             if has_next {
                 let next = granted(&node, 3).unwrap().granted;
-                let before = next.before(0).expect("its predecessor is the one that never released");
+                let before = next.before(0).expect("its predecessor is the holder that never released");
                 assert_eq!((before.token, before.owner()), (Some(first), Owner::parse(b"cron@db1")), "{share:?}");
                 assert_eq!(held.len(), others + 1);
             } else {
@@ -155,7 +155,7 @@ fn a_lost_grant_that_succeeded_nobody_is_released() {
     assert_eq!(count(&node, Counter::Undelivered), 1);
     // Its attempt has its place again.
     let newcomer = node.command(3, |entry| entry.acquire(b"k", &alone(5, 0)));
-    assert!(matches!(newcomer, Ok(Outcome::Granted(_))), "a place alone keeps nobody from it");
+    assert!(matches!(newcomer, Ok(Outcome::Granted(_))), "a reserved place alone blocks nobody");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
         }
         node.world.borrow_mut().is_replica = false;
         node.event(|entry| entry.promoted());
-        assert_eq!(node.timer_at(), None, "nothing is left to be done");
+        assert_eq!(node.timer_at(), None, "nothing is left to do");
         assert_eq!(tokens(&node, b"k").1.len(), 1, "its lease bounds it");
     }
 }

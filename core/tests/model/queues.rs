@@ -154,7 +154,7 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         wait(&node, 5, names, &named(7, alone(5, 9)));
         node.delete(&place(b"k"));
         settle(&node);
-        assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of one who came before it lost its grant");
+        assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of a client that came before it lost its grant");
 
         // Others took its lock away, and it already waits when its grant is lost: it keeps its new place.
         let node = crate::asks::node();
@@ -199,7 +199,7 @@ fn a_deadlock_search_is_bounded_and_reads_no_key_unless_waits_lead_back() {
         hold(&node, 2, b"b", &in_session(alone(5, 0)));
         node.world.borrow_mut().opened = 0;
         wait(&node, 1, &[b"b"], &alone(5, 9));
-        assert_eq!(node.world.borrow().opened, 1, "it leads not back yet");
+        assert_eq!(node.world.borrow().opened, 1, "it does not lead back yet");
         let outcome = acquire(&node, 2, &[b"a"], &alone(5, 9)).map(|outcome| matches!(outcome, Outcome::Waits));
         (outcome, [Counter::Deadlocks, Counter::DeadlocksUnchecked].map(|counter| count(&node, counter)))
     };

@@ -82,7 +82,7 @@ fn a_waiter_for_several_locks_gets_none_if_one_cannot_be_written() {
             assert!(matches!(answer, Some(Answer::Failed(Error::SlotLost))), "{answer:?}");
             node.pass(Micros(20_000));
             settle(&node);
-            assert!(node.world.borrow().keys.is_empty(), "what was written has gone back");
+            assert!(node.world.borrow().keys.is_empty(), "the written part was undone");
             continue;
         }
         assert!(node.deliver(Blocked(2)).is_none());
@@ -152,7 +152,7 @@ fn a_release_of_several_locks_counts_what_was_written() {
         refuse(&node, b"b", WriteRefused::ForNow);
         assert_eq!(release(), Err(Error::Internal));
         assert_eq!(overruns.map(|counter| count(&node, counter)), [0; 4], "{has_next}");
-        assert_eq!(node.world.borrow().spans, [], "no lock was given back");
+        assert_eq!(node.world.borrow().spans, [], "no lock was released");
         node.world.borrow_mut().refused.remove(&b"a"[..]);
         assert_eq!(release(), Err(Error::Internal));
         let one = overruns.map(|counter| count(&node, counter));

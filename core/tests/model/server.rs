@@ -63,7 +63,7 @@ impl Server {
             if let Some(node) = nodes.get(&self.0.number) {
                 return body(node);
             }
-            let fresh = self.0.fresh.expect("a thread meets only servers of its own, and those that have just started");
+            let fresh = self.0.fresh.expect("a thread meets only its own servers, and servers that have just started");
             body(&Self::fresh(fresh))
         })
     }

@@ -103,7 +103,7 @@ fn simulate_all(mut seeds: impl Iterator<Item = u64>, mut goes_on: impl FnMut() 
             Ok(tally) => sum += tally,
             Err(Finding { at, text }) => {
                 let (steps, took) = (sum.steps + at as u64, begun.elapsed());
-                panic!("found after {steps} steps, in {took:.1?} with the search for fewer of them: {text}");
+                panic!("found after {steps} steps, in {took:.1?} including the search for fewer of them: {text}");
             }
         }
     }

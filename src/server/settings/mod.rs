@@ -188,6 +188,6 @@ mod tests {
             assert!(want_of_room(max_waiters, max_clients).is_some(), "{max_waiters} of {max_clients}");
         }
         let defaults = want_of_room(Settings::default().limits().waiters, 10_000);
-        assert_eq!(defaults, None, "the default of the server");
+        assert_eq!(defaults, None, "the server's default");
     }
 }

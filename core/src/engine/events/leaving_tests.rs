@@ -116,7 +116,7 @@ fn unclaimed_grants_of_a_connection_that_ended() {
     for client in 2..9 {
         engine.connection_ended(client, At(1).now(), LIMITS, At(1));
     }
-    assert_eq!(engine.outstanding.lost(), KEYS, "all events together do one piece at once");
+    assert_eq!(engine.outstanding.lost(), KEYS, "all events together do just one piece at once");
     let held = |engine: &Engine<u64>| engine.claims.len() * KEYS;
     in_pieces(&mut engine, held, |engine, budget| engine.leave_ended(budget, LIMITS, At(1)));
     assert_eq!(engine.outstanding.lost(), ATTEMPTS * KEYS);
@@ -216,5 +216,5 @@ fn a_newer_command_for_a_key_of_each_of_many_unclaimed_grants() {
         engine.leave_ended(&mut Budget::of(2_048), LIMITS, At(1));
         assert!(before - left(&engine) <= PIECE);
     }
-    assert_eq!(engine.queues.places(), 0, "the newer command has their place");
+    assert_eq!(engine.queues.places(), 0, "the newer command has taken their place");
 }

@@ -48,7 +48,7 @@ fn waiters_parked_behind_one_that_leaves_are_tried() {
     let (ticket, _) = queues.single_head(other).unwrap();
     queues.join(KeyNames::new(0, &[b"c", b"d"]), 0, waiter(5, 0, 9));
     while queues.take_ready().is_some() {}
-    assert!(queues.serve(ticket).is_some() && !queues.has_ready(), "who was granted holds them up now");
+    assert!(queues.serve(ticket).is_some() && !queues.has_ready(), "the granted waiter holds them up now");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
         matches!(queues.candidate(queue, true, Of::All), Some(Candidate::Single(_, waiter)) if waiter.client() == Some(many + 3))
     );
     queues.leave(many + 3, None, MOST);
-    assert_eq!(try_all(&mut queues), 2, "one that leaves is news");
+    assert_eq!(try_all(&mut queues), 2, "a waiter that leaves is an event");
     let mut queues = Queues::default();
     for client in 1..=many + 2 {
         queues.join(KeyNames::new(0, &[b"a", b"b"]), 0, waiter(client, 0, 9));
@@ -87,7 +87,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
     assert_eq!(try_all(&mut queues), MOST_TRIED);
     assert!(queues.candidate(queue, true, Of::All).is_none());
     assert!(queues.has_ready() && queues.take_ready().is_none(), "not in this iteration");
-    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None), "meanwhile it is free to others");
+    assert!(!queues.has_ahead(KeyName::new(0, b"a"), None), "meanwhile it is free for others");
     queues.begin_iteration(&mut Budget::of(100));
     assert_eq!(queues.take_ready(), Some((queue, Cause::GoOn)));
     assert_eq!(try_all(&mut queues), 2);

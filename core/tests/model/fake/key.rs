@@ -67,7 +67,7 @@ impl FakeKey {
 
 impl Key for FakeKey {
     fn lock(&self) -> State<'_> {
-        assert!(!self.is_closed, "a key is read that was closed");
+        assert!(!self.is_closed, "a closed key is read");
         match (&self.members, &self.stored) {
             _ if self.looks_free => State::Free,
             (Some(members), _) => State::Several(&members.holders),

@@ -109,7 +109,7 @@ impl World {
                 self.keys.insert(place.clone(), Stored { content, expire_at_ms: *expire_at_ms });
             }
             Primitive::Del => {
-                self.keys.remove(place).expect("a key that is deleted is there");
+                self.keys.remove(place).expect("a deleted key exists");
             }
             Primitive::Zadd(value) => {
                 let empty = Stored { content: Content::Set(BTreeMap::new()), expire_at_ms: None };
@@ -120,7 +120,7 @@ impl World {
             Primitive::Zrem(holder) => {
                 let stored = self.keys.get_mut(place).expect("a set");
                 let Content::Set(set) = &mut stored.content else { panic!("WRONGTYPE ZREM") };
-                set.remove(holder.record().encode().member()).expect("a holder that is removed is there");
+                set.remove(holder.record().encode().member()).expect("a removed holder exists");
                 if set.is_empty() {
                     self.keys.remove(place);
                 }

@@ -25,7 +25,7 @@ fn an_attempt_without_subscriber_keeps_its_place() {
     wait(&node, 4, K, &alone(5, 99));
     queue(&node, K, &attempt(7));
     release(&node, b"k", token);
-    assert_eq!(received(&node), ["granted 7 k"], "it was sent a moment ago");
+    assert_eq!(received(&node), ["granted 7 k"], "it was sent recently");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn an_unclaimed_grant_skips_its_channel_until_a_repeat() {
     queue(&node, K, &notified_on(CHANNEL, named(9, alone(5, 99))));
     queue(&node, K, &notified_on(CHANNEL, named(8, alone(5, 99))));
     release(&node, b"k", token);
-    assert_eq!(received(&node), ["granted 8 k"], "in its old place, and its channel is not skipped any more");
+    assert_eq!(received(&node), ["granted 8 k"], "in its old place, and its channel is no longer skipped");
 }
 
 #[test]

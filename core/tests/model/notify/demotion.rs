@@ -27,7 +27,7 @@ fn a_demoted_server_forgets_many_grants_in_pieces() {
         pieces += 1;
     }
     assert_eq!(pieces, 10, "256 at a time");
-    assert_eq!(node.timer_at(), None, "nothing is left to be done");
+    assert_eq!(node.timer_at(), None, "nothing is left to do");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
     node.world.borrow_mut().is_replica = false;
     node.event(|entry| entry.promoted());
     queue(&node, K, &attempt(7));
-    assert_eq!(value(&node, b"k"), before, "it is held by nobody who is known");
+    assert_eq!(value(&node, b"k"), before, "its holder is unknown");
     pass(&node, 3_050);
     assert_eq!(received(&node), ["granted 7 k"], "it ended like a predecessor that never released");
     assert_eq!(claim(&node, 3, K, &attempt(7)).before(0).unwrap().token, before.map(|(token, ..)| token));

@@ -24,7 +24,7 @@ fn keys_are_counted_and_one_too_many_is_refused_unless_its_id_is_queued() {
     queue(&node, K, &attempt(8));
     assert_eq!(acquire(&node, 3, K, &attempt(9)).unwrap_err(), Error::BusyQueue);
     wait(&node, 4, K, &alone(5, 9));
-    assert_eq!(acquire(&node, 5, K, &alone(5, 9)).unwrap_err(), Error::BusyLocks, "a bound of its own");
+    assert_eq!(acquire(&node, 5, K, &alone(5, 9)).unwrap_err(), Error::BusyLocks, "a separate bound");
     queue(&node, K_AND_X, &attempt(7));
     queue(&node, K, &attempt(8));
     release(&node, b"k", token);
@@ -71,7 +71,7 @@ fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
         assert_eq!((received(&node).len(), waiters(&node), value(&node, b"k")), (0, 1, None));
         if names == K {
             let newcomer = acquire(&node, 3, K, &alone(5, 0));
-            assert!(matches!(newcomer, Ok(Outcome::NotGranted)), "the lock is for those who wait");
+            assert!(matches!(newcomer, Ok(Outcome::NotGranted)), "the lock is for the waiters");
         }
         node.world.borrow_mut().is_out_of_memory = false;
         pass(&node, 150);

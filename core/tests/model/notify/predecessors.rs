@@ -94,7 +94,7 @@ fn a_late_release_is_over_once_others_could_join() {
                 assert_eq!(release(&node, b"k", token), Release::InTime);
             }
             let next = claim(&node, 4, K, &alone(5, 0));
-            assert!(next.before(0).is_some(), "the next learns that one never released: {number} {joins}");
+            assert!(next.before(0).is_some(), "the next learns of a holder that never released: {number} {joins}");
         }
     }
 }
@@ -112,7 +112,10 @@ fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
         assert!(cancel(&node, b"k", 9));
         settle(&node);
         assert_eq!(release(&node, b"k", first), Release::Over);
-        assert!(claim(&node, 4, K, &alone(5, 0)).before(0).is_some(), "the next learns that one never released");
+        assert!(
+            claim(&node, 4, K, &alone(5, 0)).before(0).is_some(),
+            "the next learns of a holder that never released"
+        );
     }
 }
 
@@ -175,7 +178,7 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
         let claimed = node.clone();
         let granted = claim(&claimed, 3, K, &seventh);
         assert_eq!(granted.before(0).unwrap().token, Some(first), "its own predecessor");
-        assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is sent again");
+        assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is resent");
         // The grant is released or cancelled, or nobody claims it: it passes on.
         let end: [fn(&Node); 5] = [
             |node| {

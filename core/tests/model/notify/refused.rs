@@ -123,7 +123,7 @@ fn a_write_refused_to_the_timer_is_announced_at_most_once() {
     queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     node.world.borrow_mut().refused.insert(b"k".to_vec(), WriteRefused::ForNow);
     pass(&node, 9_000);
-    assert_eq!(received(&node), ["granted 7 k"], "it is tried again and again");
+    assert_eq!(received(&node), ["granted 7 k"], "it is retried again and again");
     node.world.borrow_mut().refused.clear();
     pass(&node, 100);
     assert_eq!(received(&node), ["granted 7 k"]);

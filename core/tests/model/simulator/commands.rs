@@ -247,9 +247,13 @@ impl Run {
             let own = raw.holder(token).filter(|holder| holder.id == asked.id);
             let own = own.unwrap_or_else(|| panic!("{asked:?} gets {token}, which is not in {place:?}, {raw:?}"));
             let is_long = own.timestamp >= now.wall + asked.lease + now.margin;
-            assert!(is_long, "{asked:?} gets {token} at {now:?}, which ends before that: {raw:?}");
+            assert!(is_long, "{asked:?} gets {token} at {now:?}, which has ended by then: {raw:?}");
             let is_alone = matches!(raw, Raw::One(_));
-            assert_eq!(is_alone, asked.share == Share::Alone, "{asked:?} gets {token}, which holds otherwise: {raw:?}");
+            assert_eq!(
+                is_alone,
+                asked.share == Share::Alone,
+                "{asked:?} gets {token}, which holds in another form: {raw:?}"
+            );
         }
     }
 

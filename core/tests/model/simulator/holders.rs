@@ -64,7 +64,7 @@ impl Run {
         let now = self.now_at(site);
         match outcome {
             Ok(extended) => {
-                assert!(extended || writes.is_nothing(), "EXTEND says that it has done nothing");
+                assert!(extended || writes.is_nothing(), "EXTEND reports that it has done nothing");
                 assert!(!is_sure || extended == is_held, "EXTEND of {} in {:?} at {now:?}", known.token, known.places);
                 if extended {
                     assert!(now.longest_lease.is_none_or(|longest| lease <= longest), "a lease beyond the grace");

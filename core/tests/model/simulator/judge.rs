@@ -173,7 +173,7 @@ impl Court {
             for (place, before) in asked.places.iter().zip(&reported.before) {
                 let known = self.predecessors.get(&(token, place.clone()));
                 if let Some((known, _)) = known.filter(|(_, since)| now.monotonic < since + 60_000_000) {
-                    assert_eq!(before, known, "{asked:?} gets {token} again, and another predecessor");
+                    assert_eq!(before, known, "{asked:?} gets {token} again, but another predecessor");
                 }
             }
             return false;
@@ -240,7 +240,7 @@ impl Court {
         let newest = self.newest.get(place).copied().unwrap_or(0);
         assert!(
             newest <= token || !self.alone.contains(&token),
-            "{token} gives {place:?} back, which {newest} has had since"
+            "{token} releases {place:?}, which {newest} has had since"
         );
     }
 
@@ -286,7 +286,7 @@ impl Court {
             .iter()
             .zip(keys)
             .all(|(place, key)| key.admits(most, now.wall) && !is_ahead(place) && !self.awaits_claim(place, key));
-        assert!(!could_have, "{asked:?} is refused what nobody holds or waits for: {keys:?} at {now:?}");
+        assert!(!could_have, "{asked:?} is refused locks that nobody holds or waits for: {keys:?} at {now:?}");
     }
 
     /// Checks that all grants of a command were reported to somebody.

@@ -127,7 +127,7 @@ impl Run {
                 b"timeout" => News::TimedOut,
                 b"cancelled" => News::Cancelled,
                 b"unblocked" => News::Unblocked,
-                other => panic!("{other:?} is no message"),
+                other => panic!("{other:?} is not a message"),
             };
             let id = std::str::from_utf8(parts.next().unwrap()).unwrap().parse().unwrap();
             let place = (0, parts.next().unwrap().to_vec());

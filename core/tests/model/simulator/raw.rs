@@ -150,19 +150,19 @@ impl Raw {
                 assert_eq!(reported, Some(Predecessor::Token(holder.token)), "{asked:?} succeeds {holder:?}");
             }
             Self::Number(_) => {
-                assert_eq!(reported, Some(Predecessor::Classic), "{asked:?} succeeds one who had no token");
+                assert_eq!(reported, Some(Predecessor::Classic), "{asked:?} succeeds a client without a token");
             }
-            Self::Foreign => panic!("it succeeds nobody of ours"),
+            Self::Foreign => panic!("it succeeds none of our holders"),
             Self::Several(holders) => {
                 let reported =
                     reported.map(|before| holders.iter().find(|holder| before == Predecessor::Token(holder.token)));
                 assert!(
                     !(asked.share == Share::Shared && reported.is_some()),
-                    "who shares replaces nobody of {self:?}: {reported:?}"
+                    "a sharing caller replaces nobody of {self:?}: {reported:?}"
                 );
                 if let Some(reported) = reported {
                     let is_over = reported.is_some_and(|holder| holder.timestamp <= now);
-                    assert!(is_over, "it succeeds one who is over, of {self:?}: {reported:?}");
+                    assert!(is_over, "it succeeds an expired holder of {self:?}: {reported:?}");
                 }
                 assert!(
                     reported.is_some() || asked.share != Share::Alone,

@@ -29,7 +29,7 @@ impl Run {
             let next = (0..self.sites.len()).filter_map(|at| Some((self.sites[at].next_event(self.now)?, at))).min();
             let Some((at, site)) = next.filter(|(at, _)| *at <= until) else { break };
             idle = if at > self.now { 0 } else { idle + 1 };
-            assert!(idle < 1_000, "the timer of server {site} fires for ever at {}", self.now);
+            assert!(idle < 1_000, "the timer of server {site} fires forever at {}", self.now);
             self.now = at;
             self.turn(site);
         }
@@ -121,7 +121,7 @@ impl Run {
             let driver = node.driver.borrow();
             let queues = driver.engine().queues();
             let blocked = node.world.borrow().blocked.len();
-            assert_eq!(queues.blocked(), blocked, "who waits on a connection is blocked, and nobody else");
+            assert_eq!(queues.blocked(), blocked, "exactly the clients that wait on a connection are blocked");
             queues.waiters()
         };
         let known = self.courts[site].queue.iter().filter(|attempt| attempt.waits).count();

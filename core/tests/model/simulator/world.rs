@@ -339,7 +339,7 @@ impl Run {
                 let token = grant.granted.token.get();
                 let asked = {
                     let attempt = court.waiter(conn).map(|attempt| attempt.asked.clone());
-                    let attempt = attempt.unwrap_or_else(|| panic!("{conn} is answered, and did not wait"));
+                    let attempt = attempt.unwrap_or_else(|| panic!("{conn} is answered, but did not wait"));
                     let world = self.sites[site].node.world.borrow();
                     let raw = |place: &OwnedKeyName| Raw::of(world.keys.get(place), now.wall);
                     let end = |place: &OwnedKeyName| raw(place).holder(token).map_or(0, |holder| holder.timestamp);
@@ -372,7 +372,7 @@ impl Run {
         }
         if how == Waits::SlotLost {
             let places = court.waiter(conn).map(|attempt| attempt.asked.places.clone()).unwrap_or_default();
-            assert!(self.is_lost(site, &places), "{conn} gets the error of a slot that is lost");
+            assert!(self.is_lost(site, &places), "{conn} gets the error of a lost slot");
         }
         self.courts[site].wait_ended(conn, how, cause, now);
     }

@@ -84,14 +84,11 @@ impl Keys for FakeEdge<'_> {
         assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
         let mut world = self.node.world.borrow_mut();
         let is_reported_at_once = self.writer == Writer::Timer;
-        assert!(
-            !is_reported_at_once || world.open_keys.get() == 0,
-            "a receiver of its event may change the keys that are open"
-        );
+        assert!(!is_reported_at_once || world.open_keys.get() == 0, "a receiver of its event may change open keys");
         assert_eq!(
             world.keys.get(&key.place),
             key.stored.as_ref(),
-            "a key is written that has changed since it was read"
+            "a key that has changed since it was read is written"
         );
         if let Some(refused) = world.refused.get(&key.place.1) {
             return Err(*refused);

@@ -130,12 +130,12 @@ impl Court {
         let is_recent = now.monotonic - attempt.sent < now.claim;
         assert!(
             is_subscribed || is_recent || later,
-            "{attempt:?} is granted {token} at {now:?}, and its channel has no subscriber"
+            "{attempt:?} is granted {token} at {now:?}, but its channel has no subscriber"
         );
         assert_ne!(
             self.skipped.get(&channel),
             Some(&true),
-            "{attempt:?} is granted {token}, and its channel is skipped"
+            "{attempt:?} is granted {token}, but its channel is skipped"
         );
         let beyond = now.longest_lease.filter(|longest| attempt.asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {attempt:?}");
@@ -183,7 +183,7 @@ impl Court {
             return false;
         };
         let own = self.unclaimed.swap_remove(at);
-        assert!(is_same(&own.attempt.asked.places, &asked.places), "{asked:?} claims a part of {own:?}");
+        assert!(is_same(&own.attempt.asked.places, &asked.places), "{asked:?} claims part of {own:?}");
         let late = self.all_excused.max(own.deadline + self.grain(now));
         assert!(now.monotonic <= late, "{asked:?} claims {own:?} late, at {now:?}");
         assert!(keys.iter().all(|key| own.is_still_in(key)), "{asked:?} claims {own:?} in {keys:?}");
@@ -292,7 +292,7 @@ impl Court {
             let is_recent = now.monotonic - attempt.sent < now.claim;
             let is_skipped = self.skipped.contains_key(&channel);
             let can_be_notified = (ears(channel).is_subscribed || is_recent) && !is_skipped;
-            assert!(!can_be_notified, "{attempt:?} was passed over at {now:?}, and can be notified");
+            assert!(!can_be_notified, "{attempt:?} was passed over at {now:?}, but can be notified");
             self.passed_over += 1;
             self.keep_place(&mut attempt, now);
         }
@@ -355,18 +355,18 @@ impl Court {
             let is_there = key(&lost.place, now.wall).is_some_and(|key| lost.is_still_in(&key));
             assert!(
                 !is_there || is_predecessor || is_soon,
-                "{lost:?} reached nobody, and does not pass on at {now:?}: timer in {timer:?} ms"
+                "{lost:?} reached nobody, but does not pass on at {now:?}: timer in {timer:?} ms"
             );
             // Its value has changed: the server has forgotten it, even if an EXTEND brings the same value back.
             lost.passes_on = is_there || is_soon;
         }
         for attempt in self.queue.iter().filter(|attempt| attempt.waits && attempt.asked.notify.is_some()) {
             let has_left = attempt.asked.session && self.ended_conns.contains(&attempt.asked.conn);
-            assert!(!has_left, "{attempt:?} waits on, and its connection has ended");
+            assert!(!has_left, "{attempt:?} keeps waiting, but its connection has ended");
         }
         for own in &self.unclaimed {
             let has_left = own.attempt.asked.session && self.ended_conns.contains(&own.attempt.asked.conn);
-            assert!(!has_left, "{own:?} can be claimed, and its connection has ended");
+            assert!(!has_left, "{own:?} can be claimed, but its connection has ended");
         }
     }
 }

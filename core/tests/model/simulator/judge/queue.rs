@@ -125,7 +125,7 @@ impl Court {
 
     fn take_waiter(&mut self, conn: u64) -> Attempt {
         let at = self.queue.iter().position(|attempt| attempt.is_blocked_on(conn));
-        self.queue.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, and did not wait")))
+        self.queue.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, but did not wait")))
     }
 
     /// A grant is sent to a waiter.
@@ -144,7 +144,7 @@ impl Court {
         if self.reported(writes, &attempt.asked, reported, now) {
             self.check_overtaking(&attempt.asked, attempt.earliest, token);
         } else {
-            assert!(attempt.asked.id.is_some(), "{attempt:?} is sent {token}, which is nothing new");
+            assert!(attempt.asked.id.is_some(), "{attempt:?} is sent {token}, which is not new");
         }
         let asked = attempt.asked.clone();
         self.on_the_way.insert((token, conn), attempt);
@@ -333,9 +333,9 @@ impl Court {
                 // A client that takes a lock in the millisecond of its expiry may leave room for others.
                 let most = if by_time { grain / 1_000 } else { 1 };
                 let is_put_off = timer.is_some_and(|timer| timer <= most);
-                assert!(is_put_off, "{attempt:?} could be served at {now:?}, and the timer fires in {timer:?} ms");
+                assert!(is_put_off, "{attempt:?} could be served at {now:?}, but the timer fires in {timer:?} ms");
                 self.put_off += 1;
-                assert!(self.put_off < 100, "{attempt:?} could be served at {now:?}, and is put off again and again");
+                assert!(self.put_off < 100, "{attempt:?} could be served at {now:?}, but is put off again and again");
             }
         }
     }

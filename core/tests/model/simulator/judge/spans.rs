@@ -68,7 +68,7 @@ impl Spans {
                 is_other && span.reign != reign && (span.is_plain || is_plain)
             });
             if let Some(beside) = beside {
-                panic!("two hold {place:?} at {now}: {token} goes on at master {reign} beside {beside:?}");
+                panic!("two hold {place:?} at {now}: {token} continues at master {reign} beside {beside:?}");
             }
         }
         for span in self.0.iter_mut().filter(|span| is_own(span)) {

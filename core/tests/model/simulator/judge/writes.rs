@@ -60,7 +60,7 @@ impl Court {
             assert!(replaced.len() <= 1 && is_first, "another is replaced: {}", context());
         }
         let is_others = matches!(old, Raw::Foreign) || (matches!(old, Raw::Number(_)) && !old.is_expired(now.wall));
-        assert!(!is_others, "what is not ours was changed: {}", context());
+        assert!(!is_others, "a value that is not ours was changed: {}", context());
 
         // If a successor does not receive its grant, its predecessor comes back, and may still end with its connection.
         for holder in old.holders().iter().filter(|holder| new.holder(holder.token).is_none()) {

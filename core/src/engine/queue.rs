@@ -157,7 +157,7 @@ pub struct Queues<H> {
     load: usize,
     /// How many waiters are notified on a channel.
     notifiable: usize,
-    /// How many keys these wait for.
+    /// How many keys these waiters wait for.
     queued: usize,
     /// How many attempts are barred.
     barred: usize,

@@ -42,7 +42,7 @@ fn names(attempt: usize) -> Vec<Vec<u8>> {
     (0..KEYS).map(|key| format!("{attempt}-{key}").into_bytes()).collect()
 }
 
-/// All attempts wait to be notified on a channel, at most until connection 1 ends.
+/// All attempts wait to be notified on a channel, but no longer than connection 1 lasts.
 fn waiting(engine: &mut Engine<u64>) {
     for attempt in 0..ATTEMPTS {
         let channel = Rc::new(Channel { name: b"c"[..].into(), is_sharded: false });

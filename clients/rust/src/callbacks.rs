@@ -48,6 +48,12 @@ impl Callbacks {
         }
     }
 
+    /// Whether all calls have ended.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        locked(&self.state).threads == 0
+    }
+
     /// Nothing: the thread ends.
     fn next(&self) -> Option<Callback> {
         let mut state = locked(&self.state);

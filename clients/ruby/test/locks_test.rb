@@ -29,6 +29,13 @@ class LocksTest < LockTest
     assert_equal(%w[free free free], %w[a b c].map { |key| state(key) })
   end
 
+  def test_what_keeps_a_lock_is_sent_again_if_its_connection_was_closed
+    @locks.lock("report", lease: 30, at_least: 300) do
+      @redis.call("client", "kill", "id", @locks.engine.client.call(%w[client id]))
+    end
+    assert_operator info("report")["lease-ms"], :>, 60_000
+  end
+
   def leave_early
     @locks.lock("c", lease: 30) { return }
   end

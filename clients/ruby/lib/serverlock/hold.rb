@@ -318,13 +318,18 @@ module Serverlock
 
     # Until `at_least` is over; if this process ends before, the lock ends with it.
     def keep(rest)
-      @engine.debts.release(self, Clock.now + rest)
-      reply = @engine.server.call(@request.extend(@token, [(rest * 1000).ceil, 1].max))
-      reply == 1
-    rescue ConnectionLost
-      true
-    rescue ReplyError => e
-      e.again?
+      ends = Clock.now + rest
+      @engine.debts.release(self, ends)
+      tries = 0
+      begin
+        reply = @engine.server.call(@request.extend(@token, [((ends - Clock.now) * 1000).ceil, 1].max))
+        reply == 1
+      rescue ConnectionLost
+        retry if (tries += 1) < 2
+        true
+      rescue ReplyError => e
+        e.again?
+      end
     end
 
     def ask(command)

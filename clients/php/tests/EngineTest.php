@@ -135,7 +135,7 @@ final class EngineTest extends TestCase
     public function testADelayedReleaseAndACancelThatGetATransientErrorAreSentAgainToo(): void
     {
         $busy = new ReplyError('BUSY a script runs');
-        $client = new ScriptedClient([4711, $busy]);
+        $client = new ScriptedClient([4711, $busy, $busy]);
         $engine = self::engine($client);
         self::assertTrue($engine->acquire(new Request(['report'], 30.0, new LockOptions(atLeast: 1.0)))->release());
         [$client->replies, $client->sent] = [[new ConnectionLost('a'), new ConnectionLost('b'), $busy], []];

@@ -48,8 +48,9 @@ final class Release
         $isHeld = false;
         try {
             if (!$hold->isGone) {
-                $wait = $hold->granted + $hold->request->options->atLeast - Clock::now();
-                $isHeld = $wait > 0 && $lost === null ? $this->later($hold, $wait) : $this->now($hold);
+                $until = $hold->granted + $hold->request->options->atLeast;
+                $isLater = $until > Clock::now() && $lost === null;
+                $isHeld = $isLater ? $this->later($hold, $until) : $this->now($hold);
             }
         } finally {
             $hold->connection?->close();
@@ -88,24 +89,26 @@ final class Release
         }
     }
 
-    /** Cuts the lease to what is left of atLeast; a later call of the manager releases it, or it ends by itself. */
-    private function later(Hold $hold, float $wait): bool
+    /** Has the lease end then; a later call of the manager releases it, or it ends by itself. */
+    private function later(Hold $hold, float $until): bool
     {
-        try {
-            $call = static fn (Calls $calls, \Closure $send): mixed
-                => $calls->extend($send, $hold->request, $hold->token, $wait);
-            $reply = $this->resources->ask($hold, $call, $this->resources->timeout);
-        } catch (ReplyError | ConnectionLost $error) {
-            if (!Failures::mayPass($error)) {
-                throw Failures::typed($error, $hold->request->name);
+        $this->owe($hold, $until, $until + 60);
+        $call = static fn (Calls $calls, \Closure $send): mixed
+            => $calls->extend($send, $hold->request, $hold->token, max(0.001, $until - Clock::now()));
+        for ($tries = 1;; ++$tries) {
+            try {
+                return $this->resources->ask($hold, $call, $this->resources->timeout) === 1;
+            } catch (ReplyError | ConnectionLost $error) {
+                if (!Failures::mayPass($error)) {
+                    throw Failures::typed($error, $hold->request->name);
+                }
+                $this->resources->client()->forget();
+                if ($tries === 2) {
+                    $this->resources->warn(self::LATER, $hold, $error);
+                    return true; // as far as anybody knows
+                }
             }
-            $this->resources->client()->forget();
-            $this->resources->warn(self::LATER, $hold, $error);
-            $reply = 1; // as far as anybody knows
         }
-        $at = Clock::now() + $wait;
-        $this->owe($hold, $at, $at + 60);
-        return $reply === 1;
     }
 
     private function owe(Hold $hold, float $from, float $until): void

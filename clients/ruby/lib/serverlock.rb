@@ -27,6 +27,6 @@ require_relative "serverlock/scopes"
 require_relative "serverlock/leader"
 require_relative "serverlock/locks"
 
-# Locks as commands of the server: LOCK.* of the module redis-lock, for Redis and Valkey. Begin with {Locks}.
+# Distributed locks by the LOCK.* commands of the redis-lock module, for Redis and Valkey. Begin with {Locks}.
 module Serverlock
 end

@@ -18,7 +18,7 @@ module Serverlock
     private_constant :CONFLICTS
 
     class << self
-      # @return [Locks] those of all jobs
+      # @return [Locks] the locks of all jobs
       attr_accessor :locks
 
       # @private
@@ -30,16 +30,16 @@ module Serverlock
 
     # The class methods of a job.
     module ClassMethods
-      # @param lease [Numeric] seconds; after a crash the next job of these arguments is refused for at most that long
-      # @param wait [Numeric] seconds for which a job waits in the queue of the lock, in its worker
+      # @param lease [Numeric] seconds; after a crash, jobs with the same arguments are refused for at most this long
+      # @param wait [Numeric] seconds for which a job waits in the lock's queue, in its worker
       # @param conflict [Symbol] `:refuse`: a job that finds another running ends, and is logged; `:queue`: it is queued
       #   again
-      # @param again_in [Numeric] seconds after which, with `:queue`
-      # @yieldparam arguments [Array] the block returns those that count; without it, all do
+      # @param again_in [Numeric] seconds until then, with `:queue`
+      # @yieldparam arguments [Array] the block returns the arguments that count; without it, all do
       def serverlock(lease: 30, wait: 0, conflict: :refuse, again_in: 5, &by)
         raise BadArgument, "conflict is not one of #{CONFLICTS.inspect}: #{conflict.inspect}" unless CONFLICTS.include?(conflict)
 
-        Request.new(name || "job", lease:, wait:) # what is wrong is wrong at once
+        Request.new(name || "job", lease:, wait:) # reports bad arguments at once
         @serverlock = { lease:, wait:, conflict:, again_in:, by: }
       end
 
@@ -59,7 +59,7 @@ module Serverlock
           block.call
         end
       rescue Refused, TimedOut
-        raise if entered # of a lock within the job
+        raise if entered # from a lock within the job
 
         job.logger&.info("serverlock: #{name} runs already with these arguments")
         job.retry_job(wait: options[:again_in]) if options[:conflict] == :queue

@@ -1,26 +1,26 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # One try to get a lock, with one ID. Its caller lets asynchronous exceptions strike only where something blocks. An
+  # One attempt to get a lock, with one ID. The caller lets asynchronous exceptions strike only in blocking calls. An
   # attempt that such an exception ends leaves nothing behind.
   # @private
   class Attempt
     PIECE = 5.0
-    # A wait that ended this much earlier than requested, in seconds, was ended by somebody.
+    # A wait that ended at least this many seconds early was ended by somebody.
     SLACK = 0.1
     POLL = (0.05..0.15)
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 0.5
     # The longest WAIT with NOTIFY, in milliseconds.
     LONGEST_WAIT_MS = 3_600_000
-    # The error codes of a server that does not take NOTIFY, or not on this channel.
+    # The error codes of a server that rejects NOTIFY, or rejects it on this channel.
     NO_NOTIFY = %w[ERR NOPERM].freeze
 
     def initialize(engine, request)
       @engine = engine
       @request = request
       @id = engine.id
-      # Whether the server may have a lock or a place for this ID.
+      # Whether the server may hold a lock or a place for this ID.
       @open = false
       # Whether a copy can still run, although its connection was closed.
       @unanswered = false
@@ -77,7 +77,7 @@ module Serverlock
       end
     end
 
-    # One of the ways to wait. Returns a hold, or nil: then another way may be better.
+    # Waits in one of the ways. Returns a hold, or nil if another way may now be better.
     def round
       return poll if polls?
       return dedicated(piece(PIECE)) if @request.dedicated? && !by_script?
@@ -86,7 +86,7 @@ module Serverlock
       granted = alone if @engine.lone.ready? && !by_script?
       return granted if granted
 
-      # A call without WAIT would end a wait. With many attempts, two calls for each take longer than the connection.
+      # A call without WAIT would end a wait. With many attempts, two calls each take longer than the connection.
       unless @engine.subscription.up? || @queued
         granted = plain unless @engine.client.crowded? || @open
         granted ||= alone unless by_script?
@@ -98,7 +98,7 @@ module Serverlock
       by_notify
     end
 
-    # Whether the module is missing, and the script can stand in.
+    # Whether the module is missing and the script can replace it.
     def by_script?
       @engine.server.module_missing? && !@request.needs_module?
     end
@@ -108,7 +108,7 @@ module Serverlock
       by_script? && (!@request.queue? || @engine.server.alone? || @engine.subscription.refused?)
     end
 
-    # The lock without waiting: over the application's client, or over a connection that stays with the hold.
+    # Asks without waiting: over the application's client, or over a connection that stays with the hold.
     def plain
       @request.dedicated? ? dedicated(0) : grant { [call(command), false] }
     end
@@ -116,7 +116,7 @@ module Serverlock
     def command
       return @request.again(@id) if @request.recover && @open
 
-      # A caller without messages never overtakes a queue, so it would wait for ever.
+      # A caller without messages never overtakes a queue, so it would wait forever.
       @request.acquire(@id, alone: @deadline && @engine.subscription.refused?)
     end
 
@@ -133,7 +133,7 @@ module Serverlock
       @engine.blocking.with(@request.keys[0]) { |connection| blocked(connection, Blocking::PIECE) }
     end
 
-    # As the only wait of the manager. Returns nil once it is no longer alone.
+    # Waits as the manager's only wait. Returns nil once it is no longer alone.
     def alone
       lone = @engine.lone
       lone.with do
@@ -149,7 +149,7 @@ module Serverlock
       end
     end
 
-    # Blocks on a connection for a piece of the wait. Between two pieces its place is kept.
+    # Blocks on a connection for a piece of the wait. Between pieces the server keeps its place.
     def blocked(connection, longest)
       wait = piece(longest)
       granted = grant { [call(@request.acquire(@id, wait:), connection, wait), true] }
@@ -178,14 +178,14 @@ module Serverlock
         return leave_queue(wait) if outcome == :subscription_refused && by_script?
 
         timed_out if Clock.now >= @deadline
-        subscription.send_again(wait) # it timed out, by the server's clock, or was unblocked
+        subscription.send_again(wait) # it timed out by the server's clock, or was unblocked
       end
     ensure
       subscription.forget(wait.id) if wait
     end
 
-    # Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
-    # gets by polling, so it goes on with a new ID.
+    # Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
+    # attempt gets by polling, so the attempt continues with a new ID.
     def leave_queue(wait)
       @engine.subscription.forget(wait.id)
       @engine.debts.cancel(@request, @id, unanswered: @unanswered)
@@ -194,12 +194,12 @@ module Serverlock
       nil
     end
 
-    # The call that joins the queue, and keeps its place there.
+    # The call that joins the queue, and later keeps the place there.
     def queued_call
       @request.acquire(@id, wait: piece(@request.wait), channel: @engine.subscription.channel)
     end
 
-    # The first copy goes over the application's client, later ones in batches. Afterwards it is queued, or not.
+    # Sends the first copy over the application's client; later ones go in batches.
     def first_copy(wait)
       if @queued
         @open = true
@@ -215,7 +215,7 @@ module Serverlock
       not_queued(e)
     end
 
-    # The reply to a later copy.
+    # Handles the reply to a later copy.
     def answered(reply)
       @sent = reply.sent
       @failure = nil
@@ -228,7 +228,7 @@ module Serverlock
       not_queued(e)
     end
 
-    # A hold; nil if it was asked for without the queue.
+    # Returns a hold, or nil if the lock was asked for without the queue.
     def taken(reply)
       raise unavailable(reply) if reply.is_a?(Unavailable)
       return not_taken if reply.nil?
@@ -251,7 +251,7 @@ module Serverlock
       nil
     end
 
-    # The server does not take NOTIFY, or it refuses the lock itself. In the second case the plain form fails, too.
+    # The server rejects NOTIFY, or the whole request. In the second case the plain form fails, too.
     def not_queued(error)
       raise error unless NO_NOTIFY.include?(error.reply_code) && !error.unknown_command?
 
@@ -261,7 +261,7 @@ module Serverlock
       granted
     end
 
-    # Over a connection that stays with the hold.
+    # Asks over a connection that stays with the hold.
     def dedicated(wait)
       @connection ||= @engine.client.connection(@request.keys[0])
       hold = grant do
@@ -331,8 +331,8 @@ module Serverlock
       Unavailable.new("lock #{@request.name.inspect}: #{error.message}", key: @request.name)
     end
 
-    # A hold for a grant, nil for any other reply. A lease that was over before its caller could learn of it is the same
-    # as a reply that was lost.
+    # Returns a hold for a grant, nil for any other reply. A lease that was over before the caller could learn of it is
+    # treated as a lost reply.
     def grant
       reply, waits = yield
       if reply.nil?
@@ -340,7 +340,7 @@ module Serverlock
         return
       end
       hold = Hold.new(@engine, @request, @id, reply, @sent)
-      # A reply that took long leaves little of a lease: it is counted from a first EXTEND.
+      # A slow reply leaves little of the lease, so a first EXTEND starts a new one.
       hold.extend_now if Clock.now - @sent > @request.lease / 3
       @open = false
       return hold if hold.held?

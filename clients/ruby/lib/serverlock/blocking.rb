@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Connections for attempts that block: where the server does not take NOTIFY, and for those that need one of their
-  # own.
+  # Connections for attempts that block: because the server rejects NOTIFY, or because they need a dedicated connection.
   # @private
   class Blocking
     CONNECTIONS = 8
@@ -18,7 +17,7 @@ module Serverlock
       @gate.in_use
     end
 
-    # Yields a connection, once one of a few is free.
+    # Yields one of a few connections, once one is free.
     def with(key)
       @gate.with do
         connection = @engine.client.cluster? ? @engine.client.connection(key) : kept
@@ -52,7 +51,7 @@ module Serverlock
     end
   end
 
-  # Watches the connections of sessions. The end of one is reported as a loss at once.
+  # Watches session connections. The end of one is reported as a loss at once.
   # @private
   class Watcher
     ASK_EVERY = 1.0
@@ -96,7 +95,7 @@ module Serverlock
       end
     end
 
-    # Something arrived on a connection without a pending command: its end, or a message of TLS.
+    # Something arrived on a connection without a pending command: its end, or a TLS message.
     def look(hold)
       return unless hold.held?
       raise ConnectionLost, "closed" unless hold.connection.connected?

@@ -3,7 +3,7 @@
 require "redis"
 
 module Serverlock
-  # The calls of redis-rb that this needs differ from version 4 to 5.
+  # The redis-rb calls that this needs differ between versions 4 and 5.
   LIBRARY =
     case ::Redis::VERSION
     when /\A4\./
@@ -20,7 +20,7 @@ module Serverlock
   # The application's client: a Redis, or a ConnectionPool of them.
   # @private
   class Client
-    # This many connections of a pool are in use for locks at a time.
+    # Locks use at most this many of a pool's connections at a time.
     FROM_POOL = 2
     CROWD = 8
 
@@ -47,12 +47,12 @@ module Serverlock
       renew
     end
 
-    # After a fork: the callers that hold a slot are gone.
+    # After a fork, the callers that hold a slot are gone.
     def renew
       @gate = Gate.new(@pool ? FROM_POOL : 1)
     end
 
-    # One call, once. Calls the block when it is the turn of this call. @raise [ReplyError, ConnectionLost]
+    # Sends one call, once. Runs the block when it is this call's turn. @raise [ReplyError, ConnectionLost]
     def call(command, &sending)
       @gate.with do
         next over_pool(command, sending) if @pool
@@ -67,8 +67,8 @@ module Serverlock
       @gate.waiting >= CROWD
     end
 
-    # Takes a slot of a pool for a connection of the manager's own, until `widen`, unless all were in use at once
-    # before. The block is called once somebody has to wait for a slot.
+    # Takes one of the pool's slots for a connection of the manager's own until `widen`, unless all slots have been in
+    # use at once before. The block is called once somebody has to wait for a slot.
     def narrow(&)
       return false if cluster?
 
@@ -99,7 +99,7 @@ module Serverlock
       @library.calls(@sample)
     end
 
-    # Yields a connection of the application's, if one is free: it may be in use for long. Returns whether it did.
+    # Yields one of the application's connections if one is free: it may be in use for long. Returns whether it did.
     def borrow(&)
       return @library.borrow(@sample, &) unless @pool
 
@@ -129,7 +129,7 @@ module Serverlock
     end
   end
 
-  # Keys anywhere in a cluster, over a client of redis-rb.
+  # Calls for keys anywhere in a cluster, over a redis-rb client.
   # @private
   class ClusterCalls
     def initialize(library, redis)

@@ -4,8 +4,8 @@ module Serverlock
   # Seconds on a clock that keeps running while the machine is suspended.
   # @private
   module Clock
-    # Counts the larger of what the monotonic and the wall clock say has passed. For systems without CLOCK_BOOTTIME: a
-    # wall clock that is set back lengthens no lease, one that is set forwards may report a loss too early.
+    # Counts the larger of the times that passed on the monotonic and on the wall clock. For systems without
+    # CLOCK_BOOTTIME: setting the wall clock back lengthens no lease; setting it forward may report a loss too early.
     class Larger
       def initialize(monotonic, wall)
         @monotonic = monotonic
@@ -40,8 +40,8 @@ module Serverlock
     end
   end
 
-  # Asynchronous exceptions (Thread#raise, Thread#kill, Timeout) strike only where something blocks, so that what is
-  # between is never torn.
+  # Asynchronous exceptions (Thread#raise, Thread#kill, Timeout) strike only in blocking calls, never in the code
+  # between them.
   ON_BLOCKING = { Object => :on_blocking }.freeze
   NEVER = { Object => :never }.freeze
   IMMEDIATE = { Object => :immediate }.freeze
@@ -52,7 +52,7 @@ module Serverlock
   module Locking
     private
 
-    # Runs the block with the mutex locked. No exception strikes a caller that waits for the mutex, or has it.
+    # Runs the block with the mutex locked. No exception strikes a caller that waits for the mutex or holds it.
     def locked(&)
       Thread.handle_interrupt(NEVER) { @mutex.synchronize(&) }
     end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The keys of a lock, and the queues in which attempts wait for them without the module.
+  # The keys of a lock, and the queues where attempts wait for them without the module.
   # @private
   class Keys
     BRACE = /[{}]/n
@@ -9,7 +9,7 @@ module Serverlock
 
     attr_reader :locks, :queues
 
-    # `several`: all or nothing. `alone`: whether a command may leave the queue out, as the lock has one holder.
+    # `several`: all or nothing. `alone`: whether a command may skip the queue, because the lock has one holder.
     def initialize(locks, several: false, alone: true)
       @locks = locks
       @several = several
@@ -18,7 +18,7 @@ module Serverlock
       @queues = queues unless queues.include?(nil)
     end
 
-    # The queue of a lock, in its slot; nil if it has none.
+    # The queue of a lock, in the same slot; nil if it has none.
     def self.queue_of(lock)
       lock = lock.b
       return "#{lock}:queue:{#{lock}}" unless lock.match?(BRACE)
@@ -39,18 +39,18 @@ module Serverlock
       @alone || !@queues.nil?
     end
 
-    # Each lock by itself.
+    # Each lock separately.
     def each_one
       @each_one ||= @several ? @locks.map { |lock| Keys.new([lock]) } : [self]
     end
   end
 
-  # A command about a lock, with two forms: LOCK.*, and a function of lock.lua. Its name is that of LOCK.* for one lock.
+  # A command for a lock, in two forms: LOCK.*, and a function of lock.lua. It is named after LOCK.* for one lock.
   # @private
   class Command
     attr_reader :keys
 
-    # `wait`: milliseconds in the queue. With a channel the reply comes at once, without one the command blocks.
+    # `wait`: milliseconds in the queue. With a channel the reply comes at once; without one the command blocks.
     def initialize(keys, name, arguments, wait: nil, channel: nil, needs_module: false, alone: false)
       @keys = keys
       @name = name
@@ -66,7 +66,7 @@ module Serverlock
       @needs_module || @blocks
     end
 
-    # Whether it is a copy of an attempt, which may ask for the module.
+    # Whether it is a copy of an attempt, which may probe for the module.
     def acquires?
       @name == "acquire"
     end

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Gives back what callers could not: over a connection of its own, until it is answered or the lease would be over.
+  # Gives back locks and places that callers could not: over its own connection, until the server replies or the lease
+  # would be over.
   # @private
   class Debts
     include Locking
 
-    # `command`: what gives it back. Nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
+    # `command` gives it back; nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
     # A copy without a reply may still run after it was cancelled: a script does not bar its ID, as the module does.
     ONCE_MORE = 2.0
@@ -26,7 +27,7 @@ module Serverlock
       @debts.size
     end
 
-    # Never fails, and is never interrupted. `unanswered`: the connection of a copy was closed before its reply.
+    # Never fails, and is never interrupted. `unanswered`: a copy's connection was closed before its reply.
     def cancel(request, id, unanswered: false)
       add(Debt.new(nil, request, id, Clock.now + request.lease, 0.0, FIRST_PAUSE, unanswered))
     end
@@ -79,7 +80,7 @@ module Serverlock
       end
     end
 
-    # The next debt that is due; :idle after a while without any.
+    # The next debt that is due; :idle after a while with no debts.
     def following
       @mutex.synchronize do
         loop do
@@ -94,7 +95,7 @@ module Serverlock
       end
     end
 
-    # Whether that is done with.
+    # Whether the debt is settled.
     def settle(debt, connection)
       patience = @engine.patience
       if debt.command
@@ -129,7 +130,7 @@ module Serverlock
           raise unless e.reply_code == "NOPERM"
         end
       end
-      # Without a queue nothing cancels, but the same ID gets its token again.
+      # Without a queue there is no cancel, but the same ID gets its token again.
       token = send_over(debt.request.found(debt.id), connection, patience)
       send_over(debt.request.release(token), connection, patience) if token
     end

@@ -2,7 +2,7 @@
 
 module Serverlock
   # A manager's state in one process: waiting attempts, holds, and the threads that look after them. A forked child
-  # begins with a new one.
+  # starts with a new one.
   # @private
   class Engine
     attr_reader :client, :server, :logger, :fork, :hooks, :timer, :renewals, :debts, :subscription, :blocking, :lone,
@@ -26,7 +26,7 @@ module Serverlock
       @watcher = Watcher.new(self)
     end
 
-    # A manager thread. It keeps no process alive, and inherits no interrupt mask.
+    # Starts a manager thread. It does not keep the process alive, and does not inherit an interrupt mask.
     def thread(name, &)
       Thread.new do
         Thread.current.name = "serverlock #{name}"

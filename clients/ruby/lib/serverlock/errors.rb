@@ -3,9 +3,9 @@
 require "timeout"
 
 module Serverlock
-  # What every error of this package is. Rescue it to catch all of them, or one of the classes that include it.
+  # Every error of this package includes it. Rescue it to catch all of them, or rescue one of their classes.
   module Error
-    # @return [String, nil] the key of the lock; for several keys, all of them in one text
+    # @return [String, nil] the lock's key; several keys are joined in one text
     attr_reader :key
 
     # @param text [String]
@@ -15,7 +15,7 @@ module Serverlock
       @key = key
     end
 
-    # @return [Symbol] the kind of the error, the same in every version and in every language
+    # @return [Symbol] the kind of error, the same in every version and every language
     def code
       self.class::CODE
     end
@@ -27,7 +27,7 @@ module Serverlock
     CODE = :refused
   end
 
-  # Somebody else still had the lock when the wait ended. It is a Timeout::Error too.
+  # Somebody else still had the lock when the wait ended. It is also a Timeout::Error.
   class TimedOut < ::Timeout::Error
     include Error
     CODE = :timeout
@@ -51,7 +51,7 @@ module Serverlock
     CODE = :unavailable
   end
 
-  # The server does not allow it to this user.
+  # The server does not allow this user to do it.
   class Denied < StandardError
     include Error
     CODE = :denied
@@ -63,19 +63,19 @@ module Serverlock
     CODE = :no_server
   end
 
-  # An argument that the server would refuse. It is an ArgumentError too.
+  # An argument that the server would reject. It is also an ArgumentError.
   class BadArgument < ::ArgumentError
     include Error
     CODE = :argument
   end
 
-  # The lock again within its own scope, a closed manager, or a hold that was released twice.
+  # Asking for a lock within its own scope, using a closed manager, or releasing a hold twice.
   class Misuse < StandardError
     include Error
     CODE = :misuse
   end
 
-  # An error reply of the server, as it came.
+  # An error reply of the server, unchanged.
   # @private
   class ReplyError < StandardError
     AGAIN = %w[UNBLOCKED MOVED ASK READONLY LOADING CLUSTERDOWN TRYAGAIN MASTERDOWN BUSY MISCONF OOM NOREPLICAS GRACE
@@ -88,7 +88,7 @@ module Serverlock
       message[/\A\S+/] || ""
     end
 
-    # Whether the same call can succeed later.
+    # Whether the same call may succeed later.
     def again?
       AGAIN.include?(reply_code) && !message.start_with?("GRACE lease", "BUSYLOCKS 64 waits")
     end
@@ -110,7 +110,7 @@ module Serverlock
     end
   end
 
-  # The connection failed, or no reply came in time. The call may have been done.
+  # The connection failed, or no reply came in time. The call may have been carried out.
   # @private
   class ConnectionLost < StandardError
   end

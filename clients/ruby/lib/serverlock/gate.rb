@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Lets a few callers in at a time, in their order.
+  # Lets a few callers in at a time, in order of arrival.
   #
-  # A thread that an exception strikes while it waits for a Mutex, a Queue or a ConditionVariable takes a wake-up with
-  # it that was another's. So here each waits for a wake-up of its own, and passes on what it was given; and no lock of
-  # this package is waited for where an exception can strike.
+  # If an exception strikes a thread that waits for a Mutex, a Queue or a ConditionVariable, the thread may consume a
+  # wake-up that was meant for another. So here each caller waits for its own wake-up, and passes on an unused one; and
+  # nothing in this package waits for a mutex where an exception can strike.
   # @private
   class Gate
-    # One who waits.
+    # A caller that waits.
     class Waiter
       attr_reader :changed
       attr_accessor :is_in
@@ -32,13 +32,13 @@ module Serverlock
       @size - @free - (@crowded ? 1 : 0)
     end
 
-    # How many wait to be let in.
+    # How many callers wait.
     def waiting
       @queue.size
     end
 
-    # Lets in one fewer until `widen`. Returns false if all were in at once before. The block is called, with exceptions
-    # masked, when somebody has to wait for that one.
+    # Lets in one caller fewer until `widen`. Returns false if all slots have been in use at once before. The block is
+    # called, with exceptions masked, when somebody has to wait for the slot taken here.
     def narrow(&crowded)
       @mutex.synchronize do
         return false if @was_full || @free < 2
@@ -56,7 +56,7 @@ module Serverlock
       end
     end
 
-    # Yields with all exceptions masked; they can strike while it waits to be let in.
+    # Yields with all exceptions masked; they can strike while the caller waits.
     def with
       Thread.handle_interrupt(NEVER) do
         @crowded&.call if @free.zero?

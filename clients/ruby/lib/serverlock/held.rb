@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # A lock that is held. It is renewed for as long as somebody refers to it, until `release`.
+  # A lock that is held. It is renewed while this object is referenced, until `release`.
   class Held
     # @return [Integer] grows with each grant of the key: storage that remembers the largest can refuse earlier holders
     attr_reader :token
-    # @return [Predecessor, nil] with `details: true`: who had the expired lock before
+    # @return [Predecessor, nil] with `details: true`: the last holder, if its lock expired
     attr_reader :predecessor
     # @private
     attr_reader :hold
@@ -28,7 +28,7 @@ module Serverlock
       @hold.request.keys
     end
 
-    # @return [Float] seconds for which the lock is certainly held; 0 once it is lost or released
+    # @return [Float] seconds for which the lock is certainly still held; 0 once it is lost or released
     def left
       @hold.left
     end
@@ -38,7 +38,7 @@ module Serverlock
       @hold.held?
     end
 
-    # Fails if the lock is lost. Costs no call.
+    # Fails if the lock is lost. Sends nothing.
     # @return [Float] seconds left
     # @raise [Lost]
     def check
@@ -52,7 +52,7 @@ module Serverlock
       mask { @hold.verify }
     end
 
-    # Sets a new lease, counted from now. Renewals go on, with that lease.
+    # Sets a new lease, counted from now. Renewals continue with that lease.
     # @param lease [Numeric, nil] seconds; nil: as long as before
     # @return [Float] seconds left
     # @raise [Lost, NoServer]
@@ -61,7 +61,7 @@ module Serverlock
       mask { @hold.extend(lease) }
     end
 
-    # Runs a command only while the lock is held: the server looks in the same step.
+    # Runs a command only if the lock is held: the server checks that in the same step.
     # @example
     #   held.fenced("SET", "result", "42")
     # @return [Object] its reply
@@ -72,7 +72,7 @@ module Serverlock
       mask { @hold.fenced(command) }
     end
 
-    # Called once, in a thread of the manager, when the lock is lost.
+    # Calls the block once, in one of the manager's threads, when the lock is lost.
     # @yieldparam held [Held]
     def on_lost(&callback)
       raise BadArgument, "on_lost takes a block" unless callback

@@ -3,7 +3,7 @@
 require "weakref"
 
 module Serverlock
-  # A lock that is held, as the manager sees it. Users get a {Held}.
+  # The manager's record of a lock that is held. Users get a {Held}.
   # @private
   class Hold
     # The argument of hooks. Times are seconds.
@@ -28,7 +28,7 @@ module Serverlock
       @told = request.on_lost ? [request.on_lost] : nil
     end
 
-    # A hold of a lock that somebody else was granted.
+    # A hold on a lock that was granted to somebody else.
     def held_by(held)
       @held = held
       self
@@ -75,7 +75,7 @@ module Serverlock
       raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
     end
 
-    # A new lease from now on, by the caller.
+    # Sets a new lease from now on, in the caller's thread.
     def extend(lease_ms = nil)
       check
       @lease_s = lease_ms / 1000.0 if lease_ms
@@ -99,7 +99,7 @@ module Serverlock
       check
     end
 
-    # The same for a grant that its caller does not have yet: nobody learns of a loss, but it is not held.
+    # The same for a grant that the caller does not have yet: a loss is not reported, but ends the hold.
     def extend_now
       change = nil
       reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
@@ -112,16 +112,16 @@ module Serverlock
       @lease.refused(change)
     end
 
-    # When the timer has to check it.
+    # When the timer must check it.
     def due_at
       @lease.due_at
     end
 
-    # For the timer: what is to be done now, and when next.
+    # For the timer: adds what is due now, and returns the time of the next look.
     def look(now, due)
       return Float::INFINITY unless @state == :held
 
-      # The timer alone keeps it for a moment: what ends sooner needs no weak reference.
+      # Until its first look the timer keeps it alive: a hold that ends sooner needs no weak reference.
       if @held && !@held.is_a?(WeakRef)
         @held = WeakRef.new(@held)
       elsif @held && !@held.weakref_alive?
@@ -199,7 +199,7 @@ module Serverlock
       @engine.callbacks.run(callback, @held.is_a?(WeakRef) ? @held.__getobj__ : @held) if late
     end
 
-    # The body of a scope, which a loss interrupts.
+    # The body of the scope, which a loss interrupts.
     def body=(body)
       @mutex.synchronize { @body = body }
     end
@@ -228,7 +228,7 @@ module Serverlock
       @connection&.close if before
     end
 
-    # Gives back a lock that its caller never got.
+    # Gives back a lock that the caller never got.
     def abandon
       @state = :ended
       leave
@@ -292,7 +292,7 @@ module Serverlock
       true
     end
 
-    # RELEASE, at most twice. A reply that does not come is made up for in the background.
+    # Sends RELEASE, at most twice. If no reply comes, the lock is given back in the background.
     def give_back(held)
       settled = false
       tries = 0
@@ -316,7 +316,7 @@ module Serverlock
       end
     end
 
-    # Until `at_least` is over; if this process ends before, the lock ends with it.
+    # Keeps the lock until `at_least` is over, even if this process ends before that.
     def keep(rest)
       ends = Clock.now + rest
       @engine.debts.release(self, ends)
@@ -349,6 +349,6 @@ module Serverlock
     end
   end
 
-  # Who had an expired lock before. `overdue`: seconds since it expired.
+  # The last holder of an expired lock. `overdue`: seconds since it expired.
   Predecessor = Struct.new(:token, :owner, :overdue)
 end

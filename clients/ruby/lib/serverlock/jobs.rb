@@ -5,7 +5,7 @@ require "json"
 require_relative "../serverlock"
 
 module Serverlock
-  # What the adapters of Sidekiq and ActiveJob share.
+  # Shared by the Sidekiq and ActiveJob adapters.
   # @private
   module Jobs
     # The same key for the same class and arguments.

@@ -37,12 +37,12 @@ module Serverlock
       !token.nil?
     end
 
-    # Steps down, and campaigns again after others had their turn.
+    # Steps down, and campaigns again after others have had their turn.
     def resign
       wish(:resign)
     end
 
-    # Steps down, and campaigns no more. Returns when that is done.
+    # Steps down and stops campaigning. Returns once that is done.
     def stop
       thread = @mutex.synchronize { @thread }
       return unless thread
@@ -105,7 +105,7 @@ module Serverlock
     end
   end
 
-  # Asks for the leader, every third of the lease.
+  # Asks for the leader once every third of the lease.
   class Observer
     # @private
     def initialize(locks, request, callback)
@@ -116,7 +116,7 @@ module Serverlock
       @thread = locks.engine.thread("observer") { watch }
     end
 
-    # Ends it.
+    # Stops watching.
     def stop
       @is_over = true
       @thread.kill
@@ -133,7 +133,7 @@ module Serverlock
           @callback.call(*now) if now != seen
           seen = now
         rescue ReplyError, ConnectionLost
-          nil # the next look tells
+          nil # the next try finds out
         rescue StandardError => e
           @locks.engine.say("a callback failed: #{e.full_message(highlight: false)}")
         end

@@ -3,11 +3,11 @@
 module Serverlock
   # How long a hold may believe that it has its lock. Times are seconds of {Clock}.
   #
-  # While an EXTEND is on its way, and after its reply was lost, the client does not know which lease counts on the
-  # server, so the one that ends first counts here.
+  # While an EXTEND is on its way, and after its reply was lost, the client does not know which lease the server applies,
+  # so it assumes the one that ends first.
   # @private
   class Lease
-    # @return [Float] from when on the lock counts as lost: a tenth of the lease before its end
+    # @return [Float] when the lock starts to count as lost: a tenth of the lease before its end
     attr_reader :lost_at
     # @return [Float] when its renewal is due
     attr_reader :due_at
@@ -19,7 +19,7 @@ module Serverlock
       confirm(from, seconds)
     end
 
-    # An EXTEND is about to be sent. Returns what `confirmed` or `failed` takes.
+    # An EXTEND is about to be sent. Returns the argument for `confirmed`, `refused` or `unanswered`.
     def sent(now, seconds)
       change = [now, seconds]
       @unknown << change
@@ -36,7 +36,7 @@ module Serverlock
       confirm(from, shortest)
     end
 
-    # The server has refused it: nothing has changed.
+    # The server has refused it, so nothing has changed.
     def refused(change)
       @unknown.reject! { |other| other.equal?(change) }
       settle
@@ -57,7 +57,7 @@ module Serverlock
     def confirm(from, seconds)
       @from = from
       @seconds = seconds
-      # On a grid of about a hundredth of the lease, so that one pipeline renews many locks.
+      # Rounded to about a hundredth of the lease, so that one pipeline renews many locks.
       grain = 2.0**Math.log2(seconds / 64).floor
       @due_at = ((from + (seconds / 3)) / grain).ceil * grain
       settle

@@ -3,7 +3,7 @@
 require "logger"
 
 module Serverlock
-  # The locks of one client of the application. Create one, and keep it.
+  # The locks of one of the application's clients. Create one, and keep it.
   #
   # @example
   #   locks = Serverlock::Locks.new(Redis.new)
@@ -34,18 +34,18 @@ module Serverlock
     # A lock with one holder. With a block, it is held for the block, and the block's result is returned.
     #
     # @param key [String]
-    # @param lease [Numeric] seconds after which the lock ends if this process does; renewed until then
+    # @param lease [Numeric] seconds after which the lock ends if this process dies; renewed until then
     # @param wait [Numeric] seconds to wait in the queue; 0: fail at once
-    # @param owner [String, nil] a label for people: 1 to 128 visible ASCII characters
-    # @param details [Boolean] ask who had the lock before
-    # @param session [Boolean] the lock ends with a connection of its own
-    # @param replicas [Integer, nil] this many replicas must have it
-    # @param fsync [Boolean] it has to be on disk
-    # @param replicas_within [Numeric] seconds for that
+    # @param owner [String, nil] a label that others see: 1 to 128 visible ASCII characters
+    # @param details [Boolean] ask for the last holder, if its lock expired
+    # @param session [Boolean] the lock has its own connection, and ends with it
+    # @param replicas [Integer, nil] this many replicas must confirm the grant
+    # @param fsync [Boolean] disks must confirm the grant
+    # @param replicas_within [Numeric] seconds for both
     # @param at_least [Numeric, nil] seconds for which it stays locked, even if released earlier
     # @param max_hold [Numeric, nil] seconds after which it is no longer renewed
     # @param on_lost [#call, nil] called once with the {Held} when the lock is lost
-    # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is then
+    # @param interrupt [Boolean] a loss raises {Lost} in the thread that runs the block, wherever it is
     # @yieldparam held [Held]
     # @return [Lock, Object] without a block, a {Lock}
     # @raise [Refused, TimedOut, Lost, Deadlock, Unavailable, Denied, NoServer, BadArgument, Misuse]
@@ -56,7 +56,7 @@ module Serverlock
                             on_lost:, interrupt:), &block)
     end
 
-    # A lock shared by all who ask that way. Options as for {#lock}.
+    # A lock that many holders share; a holder of {#lock} excludes them. Options as for {#lock}.
     # @return [Lock, Object]
     def shared(key, lease:, wait: 0, owner: nil, details: false, session: false, replicas: nil, fsync: false,
                replicas_within: 1, at_least: nil, max_hold: nil, on_lost: nil, interrupt: false, &block)
@@ -94,7 +94,7 @@ module Serverlock
                             interrupt:), &block)
     end
 
-    # One leader among all that campaign for the key.
+    # Elects one leader among all processes that campaign for the key.
     # @return [Leader] call {Leader#start}
     def leader(key, lease:, owner: nil, on_elected: nil, on_deposed: nil)
       Leader.new(self, lock(key, lease:, wait: Leader::WAIT, owner:), on_elected, on_deposed)
@@ -106,7 +106,7 @@ module Serverlock
       Observer.new(self, Request.new(key, lease:), block)
     end
 
-    # Ends all waits. Locks that are held are no longer renewed; they can be released.
+    # Ends all waits. Held locks are no longer renewed, but can be released.
     def close
       engine.close
     end
@@ -137,7 +137,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
     end
 
-    # An unmanaged grant: neither renewed nor reported lost. For adapters whose locks are handed on.
+    # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that hand their locks on.
     # @private
     def grant(request)
       hold = given = nil
@@ -149,7 +149,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
     end
 
-    # Renews a grant from now on if it is still held, even another process's.
+    # Renews a grant from now on if it is still held, even if another process got it.
     # @private
     # @return [Held, nil]
     def resume(request, token)
@@ -237,7 +237,7 @@ module Serverlock
     end
   end
 
-  # A description of a lock, which holds nothing. Several callers can use it: each gets a hold of its own.
+  # A description of a lock, which holds nothing. Several callers can use it: each gets its own hold.
   class Lock
     # @private
     def initialize(locks, request)

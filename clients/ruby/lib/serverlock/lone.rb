@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message. It
-  # is kept for the next such wait.
+  # The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message. It is
+  # kept for the next such wait.
   #
   # Once a second attempt waits at the same time, all wait by NOTIFY, and this connection is closed. While it is open,
-  # it takes one of the slots that calls have in a pool; it is closed when they need that.
+  # it takes one of the slots that calls have in a pool; it is closed when they need that slot.
   # @private
   class Lone
     include Locking
@@ -42,19 +42,19 @@ module Serverlock
       end
     end
 
-    # For the one in `with`.
+    # For the caller in `with`.
     def connection
       @connection = nil unless @connection&.connected?
       @connection ||= @engine.client.connection
     end
 
-    # For the one in `with`, after an error.
+    # For the caller in `with`, after an error.
     def drop
       @connection&.close
       @connection = nil
     end
 
-    # Others need the slot. A wait that blocks does so to the end of its piece.
+    # Others need the slot. A blocked wait keeps it until the end of its piece.
     def give_way
       locked do
         @is_over = true
@@ -62,7 +62,7 @@ module Serverlock
       end
     end
 
-    # Ends the wait, too.
+    # Also ends the wait.
     def close
       give_way
       @connection&.shutdown
@@ -87,7 +87,7 @@ module Serverlock
       end
     end
 
-    # Called with the mutex locked, when nobody uses it.
+    # Called with the mutex locked, when nobody uses the connection.
     def ended
       drop
       @engine.client.widen if @is_narrow

@@ -17,7 +17,7 @@ module Serverlock
       end
       return redis.call(unpack(ARGV, 2))
     LUA
-    # A lock of several holders is a sorted set: the score is the timestamp, and the member begins with the token.
+    # A lock with several holders is a sorted set: the score is the timestamp, and the member begins with the token.
     FENCED_PORTABLE = <<~LUA.freeze
       if not redis.REDIS_VERSION_NUM then redis.replicate_commands() end
       local time = redis.call('TIME')

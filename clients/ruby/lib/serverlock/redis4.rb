@@ -10,9 +10,9 @@ module Serverlock
 
     module_function
 
-    # One call, once. The library closes the connection when it fails, and when an exception interrupts it.
+    # Sends one call, once. The library closes the connection when the call fails or an exception interrupts it.
     #
-    # The caller has masked exceptions: one that strikes a thread that waits for the monitor would strand the next.
+    # The caller has masked exceptions: if one struck a thread that waits for the monitor, the next waiter would hang.
     def call(redis, command)
       once(redis, command)
     rescue Inherited
@@ -35,23 +35,23 @@ module Serverlock
       redis._client.is_a?(::Redis::Cluster)
     end
 
-    # A connection of our own, to where that key is.
+    # Opens a connection of our own, to the node that has the key.
     def connection(redis, key = nil)
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
       cluster = redis._client
-      # If the slot has moved, this finds out.
+      # Finds out if the slot has moved.
       call(redis, ["lock.check", key, 0]) if key
       node = cluster.send(:find_node, key && cluster.send(:find_node_key, ["lock.check", key], primary_only: true))
       Connection.new(::Redis::Client.new(node.options.dup))
     end
 
-    # A connection of our own for keys anywhere.
+    # Opens connections of our own for keys anywhere.
     def calls(redis)
       cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
-    # Yields the application's connection, if nobody uses it. Returns whether it did.
+    # Yields the application's connection if nobody uses it. Returns whether it did.
     def borrow(redis)
       monitor = redis.instance_variable_get(:@monitor)
       return false unless monitor.try_enter
@@ -71,13 +71,13 @@ module Serverlock
     rescue ::Redis::InheritedError => e
       raise Inherited, e.message
     rescue *FAILURES => e
-      # A server that refuses the connection: the library reports its reply so.
+      # The server refused the connection: the library reports its reply like this.
       raise ReplyError, e.message if e.message.match?(/\A[A-Z]+ /)
 
       raise ConnectionLost, e.message
     end
 
-    # A child used a connection of its parent: nothing was sent, and the library has closed it.
+    # A child used its parent's connection: nothing was sent, and the library has closed it.
     class Inherited < ConnectionLost
     end
 
@@ -94,7 +94,7 @@ module Serverlock
         end
       end
 
-      # The replies to these commands, error replies among them.
+      # Returns the replies to these commands, including error replies.
       def pipeline(commands, timeout)
         replies = Redis4.translate do
           @client.with_reconnect(false) do
@@ -124,18 +124,18 @@ module Serverlock
         @client.connection.timeout = 0
       end
 
-      # The next message, or :pong. Blocks until there is one, or the connection ends.
+      # Returns the next message, or :pong. Blocks until one comes, or the connection ends.
       def message
         reply = Redis4.translate { @client.read }
         reply[0] == "message" ? reply[2].b : :pong
       end
 
-      # Called by another thread than that which reads.
+      # Not called by the thread that reads.
       def ping
         Redis4.translate { @client.write(["ping"]) }
       end
 
-      # Ends a read of another thread.
+      # Ends another thread's read.
       def shutdown
         socket&.shutdown
       rescue SystemCallError, IOError

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Calls and connections over redis-rb 5, where a Redis is one client of redis-client behind a monitor, or in a cluster
-  # (the gem redis-clustering) one for each node. This library closes an interrupted connection only at its next use,
-  # and a cluster repeats a command whose connection was lost: here neither happens.
+  # Calls and connections over redis-rb 5, where a Redis is one redis-client client behind a monitor, or one for each
+  # node of a cluster (the gem redis-clustering). The library closes an interrupted connection only at its next use, and
+  # its cluster client repeats a command whose connection was lost; this module prevents both.
   # @private
   module Redis5
     FAILURES = [::Redis::BaseError, SystemCallError, IOError, SocketError, OpenSSL::SSL::SSLError].freeze
@@ -11,7 +11,7 @@ module Serverlock
 
     module_function
 
-    # One call, once. The caller has masked exceptions.
+    # Sends one call, once. The caller has masked exceptions.
     def call(redis, command)
       translate do
         redis.send(:synchronize) do |client|
@@ -32,7 +32,7 @@ module Serverlock
       client.close unless done
     end
 
-    # To the node that has the key. Follows at most three redirections.
+    # Sends the command to the node that has the key. Follows at most three redirections.
     def routed(client, command)
       router = client.send(:router)
       first = router.find_primary_node_key(command)
@@ -57,7 +57,7 @@ module Serverlock
       end
     end
 
-    # The nodes may have changed their roles. Its name differs among versions of redis-cluster-client.
+    # The nodes may have changed roles. The method's name differs between versions of redis-cluster-client.
     def renew(router)
       router.send(%i[renew_cluster_state update_cluster_info!].find { |name| router.respond_to?(name, true) })
     rescue ::RedisClient::Error
@@ -72,12 +72,12 @@ module Serverlock
       !redis._client.is_a?(::RedisClient)
     end
 
-    # A connection of our own, to where that key is.
+    # Opens a connection of our own, to the node that has the key.
     def connection(redis, key = nil)
       return Connection.new(redis.dup._client) unless cluster?(redis)
 
       translate do
-        # If the slot has moved, this finds out.
+        # Finds out if the slot has moved.
         call(redis, ["lock.check", key, 0]) if key
         router = redis._client.send(:router)
         node = router.find_node(router.find_node_key_by_key(key, primary: true))
@@ -85,12 +85,12 @@ module Serverlock
       end
     end
 
-    # A connection of our own for keys anywhere.
+    # Opens connections of our own for keys anywhere.
     def calls(redis)
       cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
-    # Yields the application's connection, if nobody uses it. Returns whether it did.
+    # Yields the application's connection if nobody uses it. Returns whether it did.
     def borrow(redis)
       monitor = redis.instance_variable_get(:@monitor)
       return false unless monitor.try_enter
@@ -114,7 +114,7 @@ module Serverlock
       raise ConnectionLost, e.message
     end
 
-    # The library adds the address to the text of the server.
+    # Removes the address that the library adds to the server's text.
     def bare(message)
       message.sub(%r{ \((?:rediss?|unix)://[^ ]*\)\z}, "")
     end
@@ -130,7 +130,7 @@ module Serverlock
         Redis5.translate { within(timeout) { @client.call_v(command) } }
       end
 
-      # The replies to these commands, error replies among them.
+      # Returns the replies to these commands, including error replies.
       def pipeline(commands, timeout)
         replies = Redis5.translate do
           within(timeout) do
@@ -160,18 +160,18 @@ module Serverlock
         end
       end
 
-      # The next message, or :pong. Blocks until there is one, or the connection ends.
+      # Returns the next message, or :pong. Blocks until one comes, or the connection ends.
       def message
         reply = Redis5.translate { @messages.next_event(0) }
         reply.is_a?(Array) && reply[0] == "message" ? reply[2].b : :pong
       end
 
-      # Called by another thread than that which reads.
+      # Not called by the thread that reads.
       def ping
         Redis5.translate { @messages.call_v(["ping"]) }
       end
 
-      # Ends a read of another thread.
+      # Ends another thread's read.
       def shutdown
         socket&.shutdown
       rescue SystemCallError, IOError

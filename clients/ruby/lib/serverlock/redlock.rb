@@ -3,21 +3,21 @@
 require_relative "../serverlock"
 
 module Serverlock
-  # The interface of the gem redlock, over one {Locks}. An attempt waits in the queue for as long as the retries of the
-  # gem would have taken.
+  # The interface of the gem redlock, over one {Locks}. An attempt waits in the queue for as long as the gem's retries
+  # would have taken.
   #
-  # As in the gem, a lock is not renewed, and counts for all of its time to live.
+  # As in the gem, a lock is not renewed, and counts as held for its whole time to live.
   class Redlock
-    # What `lock!` raises.
+    # Raised by `lock!`.
     class LockError < StandardError
       def initialize(resource)
         super("failed to acquire lock on '#{resource}'")
       end
     end
 
-    # What `lock` raises where no server can be asked.
+    # Raised by `lock` if the server cannot be reached.
     class LockAcquisitionError < LockError
-      # @return [Array<Error>] the error of each server, so one
+      # @return [Array<Error>] the error of each server: always one
       attr_reader :errors
 
       def initialize(message, errors)
@@ -26,18 +26,18 @@ module Serverlock
       end
     end
 
-    # The defaults of the gem, in milliseconds but for the count.
+    # The gem's defaults, in milliseconds except for the count.
     DEFAULTS = { retry_count: 3, retry_delay: 200, retry_jitter: 50 }.freeze
-    # Options of a call, and those without a meaning where one server decides.
+    # The options of a call, and options that mean nothing with a single server.
     OTHERS = %i[extend extend_only_if_locked redis_timeout time_source].freeze
     # Old names of `extend_only_if_locked`.
     DEPRECATED = %i[extend_life extend_only_if_life].freeze
     URL = "redis://localhost:6379"
     private_constant :DEFAULTS, :OTHERS, :DEPRECATED, :URL
 
-    # @param servers [Array, Locks, Redis, ConnectionPool, String] one server, as a client or a URL: several are refused
-    # @param options [Hash] retry_count, retry_delay (milliseconds, or a callable that is given the number of the try)
-    #   and retry_jitter
+    # @param servers [Array, Locks, Redis, ConnectionPool, String] one server, as a client or a URL; several are refused
+    # @param options [Hash] retry_count, retry_delay (milliseconds, or a callable that gets the number of the try) and
+    #   retry_jitter
     # @raise [BadArgument] for several servers, and for an unknown option
     def initialize(servers = URL, options = {})
       server = servers.is_a?(Array) && servers.size == 1 ? servers[0] : servers
@@ -52,9 +52,9 @@ module Serverlock
     # @param ttl [Integer] milliseconds
     # @param options [Hash] as for {#initialize}; `extend:` a lock info to be extended, and
     #   `extend_only_if_locked: true`
-    # @yieldparam lock_info [Hash, false] validity (milliseconds), resource and value; false where the lock was refused
-    # @return [Hash, Boolean] the lock info or false; with a block whether it was locked
-    # @raise [LockAcquisitionError] without an answer of the server
+    # @yieldparam lock_info [Hash, false] validity (milliseconds), resource and value; false if the lock was refused
+    # @return [Hash, Boolean] the lock info or false; with a block, whether it was locked
+    # @raise [LockAcquisitionError] if the server does not reply
     def lock(resource, ttl, options = {}, &block)
       lock_info = try(resource, ttl, known(options))
       return lock_info unless block
@@ -67,7 +67,7 @@ module Serverlock
       end
     end
 
-    # The same, where a refusal is an error, and the block is called without arguments.
+    # The same, but a refusal is an error, and the block is called without arguments.
     # @raise [LockError]
     def lock!(resource, ttl, options = {}, &block)
       raise BadArgument, "lock! takes a block" unless block
@@ -79,8 +79,8 @@ module Serverlock
       end
     end
 
-    # @param lock_info [Hash] of this or of another process
-    # @return [Boolean] whether it was locked; false without an answer of the server
+    # @param lock_info [Hash] of this or another process
+    # @return [Boolean] whether it was locked; false if the server does not reply
     def unlock(lock_info)
       !call(lock_info[:resource], "release", token(lock_info)).zero?
     rescue NoServer
@@ -88,7 +88,7 @@ module Serverlock
     end
 
     # @param lock_info [Hash]
-    # @return [Integer, nil] milliseconds; nil where it is not locked by that, and without an answer of the server
+    # @return [Integer, nil] milliseconds; nil if this lock does not hold it, or if the server does not reply
     def get_remaining_ttl_for_lock(lock_info)
       left = call(lock_info[:resource], "check", token(lock_info))
       left if left.positive?
@@ -97,8 +97,8 @@ module Serverlock
     end
 
     # @param resource [String]
-    # @return [Integer, nil] milliseconds until others may have it, whoever has it; nil where it is free, and without an
-    #   answer of the server
+    # @return [Integer, nil] milliseconds until others may have it, whoever holds it; nil if it is free, or if the
+    #   server does not reply
     def get_remaining_ttl_for_resource(resource)
       info = call(resource, "info")
       info = info.each_slice(2).to_h if info.is_a?(Array)
@@ -142,7 +142,7 @@ module Serverlock
       raise LockAcquisitionError.new(e.message, [e])
     end
 
-    # In the gem, to extend a lock that has ended means to lock it again, unless the caller asks for less.
+    # In the gem, extending a lock that has ended locks it again, unless the caller asks for `extend_only_if_locked`.
     def extend(resource, lock_info, ttl, options)
       value = lock_info[:value].to_s
       return { validity: ttl, resource:, value: } if
@@ -152,7 +152,7 @@ module Serverlock
       try(resource, ttl, options.except(:extend).merge(retry_count: 0))
     end
 
-    # How long the tries of the gem would have gone on, in seconds.
+    # How long the gem would have kept trying, in seconds.
     def wait(options)
       tries = options[:retry_count]
       delay = options[:retry_delay]

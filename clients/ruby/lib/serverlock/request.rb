@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # What a lock object asks for, checked. Nothing is sent before.
+  # A lock's request, checked before anything is sent.
   # @private
   class Request
     TEN_YEARS_MS = 315_360_000_000
@@ -52,12 +52,12 @@ module Serverlock
       @session || !@target.by_script?
     end
 
-    # Whether the attempt needs a connection of its own.
+    # Whether the attempt needs a dedicated connection.
     def dedicated?
       @session || @fsync || !@replicas.nil?
     end
 
-    # The ACQUIRE of an attempt. `wait`: milliseconds. `alone`: by script it leaves the queue out, where it can.
+    # The ACQUIRE of an attempt. `wait`: milliseconds. `alone`: the script skips the queue where it can.
     def acquire(id, wait: nil, channel: nil, alone: false)
       arguments = ["PX", @lease_ms, "ID", id, *(["OWNER", @owner] if @owner), *("SESSION" if @session)]
       arguments << "DETAILS" if @details && !@recover && !several?
@@ -77,7 +77,7 @@ module Serverlock
       command("cancel", ["ID", id, "NOTIFY", channel, *@share])
     end
 
-    # Gets what an attempt has, or else a lock that ends by itself.
+    # Gets the attempt's lock, or else a lock that expires on its own.
     def found(id)
       command("acquire", ["PX", 1, "ID", id, *@share])
     end
@@ -95,7 +95,7 @@ module Serverlock
       @target.each_one.map { |keys| Command.new(keys, "check", [token]) }
     end
 
-    # A new lease for a hold, in milliseconds.
+    # Checks a new lease for a hold. Returns milliseconds.
     def lease_of(lease)
       milliseconds("lease", lease, 1)
     end
@@ -141,7 +141,7 @@ module Serverlock
       value.to_f
     end
 
-    # ActiveSupport's durations are numbers for `is_a?`, but not for `===`.
+    # ActiveSupport's durations are numbers to `is_a?`, but not to `===`.
     def number?(value)
       value.is_a?(Integer) || (value.is_a?(Numeric) && value.real? && value.to_f.finite?)
     end

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Which scopes a caller is in: a thread, or a fiber of a scheduler.
+  # The scopes that a caller is in: a thread, or a fiber of a scheduler.
   # @private
   class Scopes
     # One scope.
     Scope = Struct.new(:locks, :held, :stack)
     NAME = :serverlock_scopes
 
-    # How many scopes of a manager threads are in.
+    # How many of a manager's scopes are open in all threads.
     def self.size(locks)
       Thread.list.sum { |thread| (thread.thread_variable_get(NAME) || []).count { |scope| scope.locks.equal?(locks) } }
     end
@@ -28,7 +28,7 @@ module Serverlock
       scope
     end
 
-    # By whichever thread.
+    # Any thread may call it.
     def leave(scope)
       scope.stack.delete_if { |other| other.equal?(scope) }
     end
@@ -59,7 +59,7 @@ module Serverlock
       @thread.raise(error)
     end
 
-    # From now on nothing interrupts it; what is on its way is taken here.
+    # From now on nothing interrupts it; an interrupt on its way is caught here.
     def close
       Thread.handle_interrupt(NEVER) { @hold.body = nil }
       return unless @error

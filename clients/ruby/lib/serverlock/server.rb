@@ -5,7 +5,7 @@ module Serverlock
   # @private
   class Server
     ASK_EVERY = 5.0
-    # For so long locks are used without their queues, where the user may not touch these.
+    # How many seconds locks do without their queues after the server denied the user access to one.
     ALONE_FOR = 60.0
 
     # The block is called when the module is found after it was missing.
@@ -21,7 +21,7 @@ module Serverlock
       @retention = nil
     end
 
-    # Whether the portable script may stand in.
+    # Whether the portable script may replace the module.
     def portable?
       @portable
     end
@@ -35,8 +35,8 @@ module Serverlock
       Clock.now < @alone_until
     end
 
-    # Runs a command: over a connection with that timeout, or over the application's client. Calls the block right
-    # before the command is sent: it may wait long for its turn on the connection.
+    # Runs a command: over the connection with the timeout, or over the application's client. Calls the block right
+    # before the command is sent, because it may wait long for its turn on the connection.
     def call(command, connection: nil, timeout: nil, &sending)
       return script(command, connection, timeout, &sending) if by_script?(command)
 
@@ -77,7 +77,7 @@ module Serverlock
     def fenced(keys, token, words)
       if @has_module != false
         begin
-          # It is short, so a user needs no right to EVALSHA.
+          # The script is short enough for EVAL, so the user needs no right to EVALSHA.
           return @client.call(["eval", Portable::FENCED, keys.size, *keys, token, *words])
         rescue ReplyError => e
           raise unless e.message.match?(/unknown (redis )?command/i)
@@ -112,7 +112,7 @@ module Serverlock
       @has_module == false && !command.needs_module? && !ask?(command)
     end
 
-    # One attempt at a time asks for the module.
+    # One attempt at a time probes for the module.
     def ask?(command)
       return false unless command.acquires? && Clock.now - @asked_at >= ASK_EVERY
 
@@ -131,7 +131,7 @@ module Serverlock
       command.keys.by_script? ? why : "#{why}: the key has a brace but no hash tag"
     end
 
-    # Whether an error is about the queue alone: the user may not touch it, or it is on its way to another node.
+    # Whether an error concerns only the queue: the user may not touch it, or it is moving to another node.
     def outside?(error, command)
       command.alone? && %w[NOPERM TRYAGAIN].include?(error.reply_code)
     end
@@ -172,7 +172,7 @@ module Serverlock
       connection.call(command, timeout)
     end
 
-    # Under a volatile-* policy keys with an expiry are evicted first.
+    # Under a volatile-* policy, keys with an expiry are evicted first.
     def retention(connection = nil, timeout = nil)
       @retention ||= begin
         text = send_over(connection, %w[info memory], timeout)

@@ -4,8 +4,8 @@ require "sidekiq"
 require_relative "jobs"
 
 module Serverlock
-  # Unique jobs of Sidekiq, by two middlewares. Their locks end with the process that runs the job: nothing has to look
-  # for orphans after a kill -9.
+  # Unique Sidekiq jobs, by two middlewares. A lock ends with the process that runs the job, so nothing has to look for
+  # orphans after a kill -9.
   #
   # @example
   #   Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new))
@@ -15,13 +15,13 @@ module Serverlock
   #     sidekiq_options serverlock: { unique: :until_executed, lease: 30, queued: 86_400 }
   #   end
   #
-  # | option | means |
+  # | option | meaning |
   # |---|---|
   # | `unique` | `:while_executing`: one at a time for the same arguments; `:until_executed`: no second one is queued |
-  # | `lease` | seconds after which a lock ends whose process was killed: 30 |
-  # | `queued` | with `:until_executed`: how many seconds a queued or retried job keeps others out: a day |
-  # | `conflict` | with `:while_executing`: `:again` schedules a job that finds another running, `:drop` ends it |
-  # | `again_in` | seconds, for `:again`: 5 |
+  # | `lease` | seconds until the lock ends after its process was killed; default: 30 |
+  # | `queued` | with `:until_executed`: seconds for which a queued or retried job keeps others out; default: a day |
+  # | `conflict` | with `:while_executing`: `:again` reschedules a job that finds another running, `:drop` ends it |
+  # | `again_in` | seconds, for `:again`; default: 5 |
   module Sidekiq
     DEFAULTS = { "unique" => "while_executing", "lease" => 30, "queued" => 86_400, "conflict" => "again", "again_in" => 5 }.freeze
     UNIQUE = %w[while_executing until_executed].freeze
@@ -57,7 +57,7 @@ module Serverlock
       Jobs.key(job["wrapped"] || job["class"].to_s, job["args"])
     end
 
-    # Locks jobs that are unique until they are executed, when they are queued.
+    # Locks `:until_executed` jobs when they are queued.
     class Client
       # @param locks [Locks]
       def initialize(locks)
@@ -67,7 +67,7 @@ module Serverlock
       # @return [Hash, false] false: the job is not queued
       def call(_worker, job, _queue, _pool)
         options = Sidekiq.options(job)
-        # A job that is retried, or whose time has come, has its lock already.
+        # A retried or scheduled job has its lock already.
         return yield if options.nil? || options["unique"] != "until_executed" || job[TOKEN]
 
         request = Request.new(Sidekiq.key(job), lease: options["queued"])
@@ -111,13 +111,13 @@ module Serverlock
           yield
         end
       rescue Refused
-        raise if entered # of a lock within the job
+        raise if entered # from a lock within the job
         return ::Sidekiq.logger.info("serverlock: #{job['class']} runs already with these arguments") if options["conflict"] == "drop"
 
         ::Sidekiq::Client.push(job.merge("at" => Time.now.to_f + options["again_in"]))
       end
 
-      # The lease is short while the job runs, and long again if it is to be retried.
+      # The lease is short while the job runs, and long again if the job will be retried.
       def until_executed(request, job, options)
         held = (job[TOKEN] && @locks.resume(request, job[TOKEN])) || anew(request, job) or return
         begin

@@ -3,7 +3,7 @@
 require "securerandom"
 
 module Serverlock
-  # The one connection of a manager on which messages for its waits arrive, and the waits themselves.
+  # A manager's only connection for messages to its waits, and the waits themselves.
   # @private
   class Subscription
     include Locking
@@ -11,10 +11,10 @@ module Serverlock
     # Without news, an attempt is sent again after this many seconds: half of `lock.place-ms`.
     NO_NEWS = 5.0
     WHILE_DOWN = 1.0
-    # Copies are due at multiples of this, so that one pipeline has those of many attempts.
+    # Copies are due at multiples of this, so that one pipeline carries those of many attempts.
     GRAIN = 0.1
     SPREAD = 1.0
-    # After a refusal it is tried again.
+    # Seconds after a refusal until it is tried again.
     REFUSED_FOR = 60.0
 
     attr_reader :channel
@@ -47,7 +47,7 @@ module Serverlock
       @refused_until = Clock.now + REFUSED_FOR
     end
 
-    # A wait until that time. The block returns the call of the attempt, for the time that is left.
+    # Adds a wait that ends at `ends`. The block returns the attempt's call for the remaining time.
     def register(request, id, ends, &call)
       wait = Wait.new(self, request, id, ends, call)
       wait.resend_at = next_copy(Clock.now)
@@ -93,7 +93,7 @@ module Serverlock
       @engine.timer.schedule(wait)
     end
 
-    # For the timer: sends a copy of an attempt that is without news for long, and returns when to look again.
+    # For the timer: sends a copy of an attempt that has had no news for long, and returns when to look again.
     def keep_place(wait, now, due)
       locked do
         next Float::INFINITY if wait.over || wait.gone
@@ -121,10 +121,10 @@ module Serverlock
         @connection&.ping
       end
     rescue ReplyError, ConnectionLost
-      nil # the thread that reads learns of it
+      nil # the reading thread notices
     end
 
-    # The reply to a copy. An attempt that was given up meanwhile has sent CANCEL already, perhaps before this copy.
+    # Handles the reply to a copy. A given-up attempt has sent CANCEL already, perhaps before this copy.
     def answer(wait, reply, sent, was_turn)
       locked do
         wait.asks = false
@@ -144,7 +144,7 @@ module Serverlock
       end
     end
 
-    # Opens it, and waits until it is confirmed or failed, no longer than `seconds`.
+    # Opens the subscription, and waits at most `seconds` until it is confirmed or has failed.
     def listen(seconds)
       ends = Clock.now + seconds
       locked do
@@ -186,7 +186,7 @@ module Serverlock
       ((now + pause) / GRAIN).floor * GRAIN
     end
 
-    # All attempts are sent again, spread over a second.
+    # Sends all attempts again, spread over a second.
     def spread
       now = Clock.now
       @waits.each_value do |wait|

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # When to check what: which holds are lost or due for renewal, and which waits keep their place with a copy. One
-  # thread for a manager, and a queue ordered by time that only this thread touches: callers hand over what is new.
+  # Finds the holds that are lost or due for renewal, and the waits that need a copy to keep their place. Each manager
+  # has one thread, and a queue ordered by time that only this thread touches: callers hand new items over.
   #
-  # An item has `due_at`, when it needs the first look; `look(now, due)`, which adds to `due` what {Renewals} is to send
+  # An item has `due_at`, the time of its first look; `look(now, due)`, which adds to `due` what {Renewals} is to send
   # and returns when to look again (infinity: never); and `looked_at`, which the timer writes.
   # @private
   class Timer
     include Locking
 
-    # Nothing wakes a thread during a suspend of the machine.
+    # A thread sleeps through a suspend of the machine.
     LONGEST = 1.0
-    # An idle manager has no wake-ups.
+    # An idle manager causes no wake-ups after this.
     LINGERS = 5.0
     # An item that is over leaves the queue after this many seconds.
     LEAVES = 60.0
@@ -25,7 +25,7 @@ module Serverlock
       @fresh = Thread::Queue.new
       # Pairs of a time and an item, the earliest last.
       @queue = []
-      # When it looks again; -1 while it looks.
+      # When the thread looks again; -1 while it looks.
       @next_at = -1.0
       @woken = false
       @thread = nil
@@ -45,14 +45,14 @@ module Serverlock
       @holds.size
     end
 
-    # Looks at an item from now on, or earlier than it would.
+    # Adds an item, or looks at it earlier than planned.
     def schedule(item)
       @fresh << item
       next_at = @next_at
       wake unless @thread && next_at >= 0 && next_at <= item.due_at
     end
 
-    # Looks at once. Once woken, it has not yet begun: it finds all that is new.
+    # Looks at once. A woken thread that has not begun yet finds all new items, too.
     def wake
       return if @woken && @thread
 
@@ -70,7 +70,7 @@ module Serverlock
       loop do
         @next_at = -1.0
         now = Clock.now
-        # It is woken for the first of many locks that all end before it looks.
+        # Many locks may end before the thread looks, so it is woken only for the first.
         busy_at = now if @woken || !@holds.empty?
         @woken = false
         look(now)
@@ -100,7 +100,7 @@ module Serverlock
       @queue.insert(@queue.bsearch_index { |other, _| other <= at } || @queue.size, [at, item])
     end
 
-    # Returns true if this thread is over.
+    # Returns true if this thread has to end.
     def sleep_until(at)
       @mutex.synchronize do
         if @engine.closed? && @holds.empty?

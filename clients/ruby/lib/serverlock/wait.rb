@@ -1,25 +1,25 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # One attempt that waits by NOTIFY. Its thread sleeps until there is an outcome for it alone: others send its copies.
-  # `Subscription` guards all but the outcome with its mutex.
+  # One attempt that waits by NOTIFY. Its thread sleeps until this attempt has an outcome: other threads send its copies.
+  # `Subscription` guards everything but the outcome with its mutex.
   # @private
   class Wait
     include Locking
 
-    # The reply to a copy that was sent at that time: a grant, or an error.
+    # The reply to a copy, a grant or an error, and the time the copy was sent.
     Reply = Struct.new(:value, :sent)
 
-    # If a reply says that the attempt has its place: seconds until the next copy without news. Otherwise nil.
+    # Seconds until the next copy if there is no news; nil if the reply does not confirm the attempt's place.
     def self.pause(reply)
       return Subscription::NO_NEWS if reply == "WAITING"
 
-      reply[1] / 1000.0 if reply.is_a?(Array) && reply[0] == "WAITING" # of the script
+      reply[1] / 1000.0 if reply.is_a?(Array) && reply[0] == "WAITING" # from the script
     end
 
     attr_reader :request, :id, :call, :ends
     # `asks`: a copy is on its way; `turn`: the next copy claims a grant; `over`: no more copies may be sent; `gone`:
-    # its caller has left.
+    # the caller has left.
     attr_accessor :resend_at, :looked_at, :asks, :turn, :over, :gone
 
     def initialize(subscription, request, id, ends, call)
@@ -33,7 +33,7 @@ module Serverlock
       @outcome = nil
     end
 
-    # A {Reply}, or the word of a message; a reply is never displaced.
+    # `outcome` is a {Reply}, or the word of a message, which never replaces a reply.
     def finish(outcome)
       @mutex.synchronize do
         next if @outcome.is_a?(Reply)
@@ -43,7 +43,7 @@ module Serverlock
       end
     end
 
-    # Waits for the outcome until its end; nil if there is none. The caller has masked exceptions.
+    # Waits for the outcome until the wait's end; nil if there is none. The caller has masked exceptions.
     def outcome
       locked do
         while @outcome.nil? && (left = @ends - Clock.now).positive?

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The driver of the suite: docs/CLIENT_SPEC.md has the lines that it reads and writes.
+# The suite's driver for Ruby: docs/CLIENT_SPEC.md describes the lines that it reads and writes.
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require_relative "redis5" if ARGV[0]&.start_with?("redis-rb-5")
@@ -14,11 +14,11 @@ require_relative "driver/storm"
 class Cancelled < Exception # rubocop:disable Lint/InheritException
 end
 
-# What the body of a scope fails with.
+# The exception with which the body of a scope fails.
 class Work < StandardError
 end
 
-# An order that this language cannot play.
+# An order that this language cannot carry out.
 class Cannot < StandardError
 end
 
@@ -51,7 +51,7 @@ class Driver
     say(event: "ready", language: "ruby", client: @client, version: Redis::VERSION, can: ABILITIES, storms: MEANS)
     $stdin.each_line do |line|
       order = JSON.parse(line)
-      # It can be cancelled once it plays.
+      # It can be cancelled once `play` runs.
       thread = Thread.handle_interrupt(Cancelled => :never) { Thread.new { play(order) } }
       thread.report_on_exception = false
       @mutex.synchronize { @pending[order["n"]] = thread if thread.alive? }
@@ -224,8 +224,8 @@ class Driver
   end
 
   def do_drop(order)
-    # In a thread of its own, whose stack is gone before the garbage is collected. The timer refers to a new hold until
-    # it has seen it, so that is done for some seconds.
+    # In its own thread, whose stack is gone before garbage collection. The timer refers to a new hold until it has seen
+    # it, so this repeats for a few seconds.
     Thread.new { @holds.delete(order["hold"]) && nil }.join
     Thread.new do
       20.times do
@@ -245,7 +245,7 @@ class Driver
   def do_census(_order)
     3.times { GC.start }
     own, others = Thread.list.partition { |thread| thread.name&.start_with?("serverlock") }
-    # Those of the package begin one by one, and stay.
+    # The package's threads start one by one, and stay.
     @managers["m"].census.merge("threads" => others.size + [own.size, 10].max)
   end
 

@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# A few at a time, in order, whatever exceptions strike the waiting threads.
+# Lets in a few at a time, in order, whatever exceptions strike the waiting threads.
 class GateTest < Minitest::Test
   def test_it_lets_in_so_many_at_a_time
     gate = Serverlock::Gate.new(2)
@@ -30,7 +30,7 @@ class GateTest < Minitest::Test
     500.times do
       threads = Array.new(6) { Thread.new { gate.with { Thread.pass } && (served << true) } }
       threads.sample(3, random: dice).each(&:kill)
-      threads.each { |thread| assert thread.join(60), "it waits for ever" }
+      threads.each { |thread| assert thread.join(60), "it waits forever" }
     end
     assert_equal 0, gate.in_use
     assert_operator served.size, :>=, 0

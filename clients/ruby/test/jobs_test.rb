@@ -80,7 +80,7 @@ class SidekiqTest < LockTest
     pid = sidekiq
     began("d", 1)
     key = Serverlock::Sidekiq.key("class" => "OnceUntilDone", "args" => ["d"])
-    assert_operator info(key)["lease-ms"], :<, 10_000, "it is that of the process now"
+    assert_operator info(key)["lease-ms"], :<, 10_000, "it is the process's lease now"
     finish(pid)
     eventually("it can be queued again") { OnceUntilDone.perform_async("d") }
   end
@@ -88,7 +88,7 @@ end
 
 # One job at a time for the same arguments.
 class ActiveJobTest < LockTest
-  # A job that says what it does.
+  # A job that reports its runs.
   class Report < ActiveJob::Base
     include Serverlock::ActiveJob
     serverlock lease: 30
@@ -100,7 +100,7 @@ class ActiveJobTest < LockTest
     end
   end
 
-  # One that is queued again.
+  # A job that is queued again.
   class Patient < Report
     serverlock lease: 30, conflict: :queue, again_in: 7
   end

@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# How long a hold may believe that it has its lock. There is no clock here: each time is an argument.
+# How long a hold may believe that it has its lock. There is no clock: each time is an argument.
 class LeaseTest < Minitest::Test
   def test_it_is_lost_a_tenth_before_its_end_and_due_after_a_third
     lease = Serverlock::Lease.new(100.0, 30.0)
@@ -29,7 +29,7 @@ class LeaseTest < Minitest::Test
     assert_in_delta 105.5, lease.lost_at
     longer = lease.sent(102.0, 30.0)
     lease.confirmed(longer)
-    assert_in_delta 106.5, lease.lost_at, 0.001, "the shorter one may have been done last"
+    assert_in_delta 106.5, lease.lost_at, 0.001, "the shorter one may have been carried out last"
     lease.confirmed(lease.sent(103.0, 30.0))
     assert_in_delta 130.0, lease.lost_at
   end

@@ -2,7 +2,7 @@
 
 require_relative "support"
 
-# Ruby's own exceptions, blocks, threads and errors: the suite does not see them.
+# Ruby's own exceptions, blocks, threads and errors, which the suite does not cover.
 class LocksTest < LockTest
   def test_a_block_holds_the_lock_and_gives_its_value
     value = @locks.lock("report", lease: 30) do |held|
@@ -156,7 +156,7 @@ class LocksTest < LockTest
     end
   end
 
-  # It is never notified, so by two keys it would wait behind others for ever.
+  # The attempt is never notified, so with queues it would wait behind others forever.
   def test_without_messages_an_attempt_polls_past_the_queue
     TestServer.without_module do |redis|
       redis.call("acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-subscribe")
@@ -224,7 +224,7 @@ class LocksTest < LockTest
     refute_includes @redis.info("commandstats"), "lock.extend"
   end
 
-  # As if the thread had not run in between.
+  # Simulates a thread that did not run in between.
   def test_a_grant_whose_lease_is_over_before_its_reply_comes_is_asked_for_again
     replies = []
     @locks.engine.server.define_singleton_method(:call) do |command, **options, &sending|

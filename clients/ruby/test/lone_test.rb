@@ -3,7 +3,7 @@
 require_relative "support"
 require "connection_pool"
 
-# The only wait of a manager blocks on one connection that is kept. Once others wait too, all wait by NOTIFY.
+# A manager's only wait blocks on one connection that is kept. Once others wait too, all wait by NOTIFY.
 class LoneTest < LockTest
   def wait_for_it(seconds = 60)
     Thread.new { @locks.lock("report", lease: 30, wait: seconds).acquire }
@@ -76,7 +76,7 @@ class LoneTest < LockTest
     @redis.call("lock.acquire", "report", "PX", 60_000)
     wait_for_it.report_on_exception = false
     queued(1)
-    assert_equal 2, connected.call, "with that of the application"
+    assert_equal 2, connected.call, "including the application's"
     @locks.close
     eventually("it is closed") { connected.call == 1 }
   end

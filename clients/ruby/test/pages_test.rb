@@ -6,7 +6,7 @@ require "serverlock/sidekiq"
 
 # rubocop:disable Style/EvalWithLocation, Style/DocumentDynamicEvalDefinition, Security/Eval
 
-# Pages are true about Ruby. They have code, so this evaluates text.
+# Checks what the pages say about Ruby. They contain code, so this evaluates text.
 class PagesTest < LockTest
   attr_reader :locks
 

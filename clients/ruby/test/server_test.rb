@@ -2,9 +2,9 @@
 
 require_relative "support"
 
-# The forms of commands that a server gets, without a server.
+# The forms in which commands are sent, without a server.
 class ServerTest < Minitest::Test
-  # Stands for the application's client: has the module or not, and refuses some queues.
+  # Replaces the application's client: has the module or not, and refuses some queues.
   class Bench
     attr_reader :calls
     attr_accessor :module, :refusal
@@ -31,7 +31,7 @@ class ServerTest < Minitest::Test
     @request = Serverlock::Request.new("report", lease: 30)
   end
 
-  # How many keys the scripts got that were called in the block.
+  # How many keys each script got that the block called.
   def keys_of
     @bench.calls.clear
     yield
@@ -41,7 +41,7 @@ class ServerTest < Minitest::Test
   def test_the_module_is_looked_for_with_an_acquire_and_its_coming_is_told_once
     assert_equal 12, @server.call(@request.acquire(7))
     @bench.module = true
-    assert_equal 12, @server.call(@request.release(12)), "a hold does not look"
+    assert_equal 12, @server.call(@request.release(12)), "a hold does not ask"
     @server.instance_variable_set(:@asked_at, Serverlock::Clock.now - 6)
     words = @server.translate(copy = @request.acquire(7, wait: 900, channel: "c"))
     assert_equal "lock.acquire", words[0]
@@ -70,7 +70,7 @@ class ServerTest < Minitest::Test
   end
 end
 
-# What is given back in the background, and when.
+# What the background gives back, and when.
 class DebtsTest < Minitest::Test
   class Bench
     attr_reader :cancelled
@@ -89,7 +89,7 @@ class DebtsTest < Minitest::Test
     def alone? = false
     def patience = 1.0
     def module_missing? = @missing
-    # As the engine does: a thread inherits the mask of its creator, and could not be ended.
+    # As in the engine: a thread inherits its creator's mask, and could not be killed.
     def thread(_name, &) = Thread.new { Thread.handle_interrupt(Object => :immediate, &) }
     def call(_command, _patience = nil, **_options) = @cancelled << Serverlock::Clock.now
   end

@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-# What the tests of Sidekiq run: `sidekiq -r`.
+# The Sidekiq tests run it with `sidekiq -r`.
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "sidekiq"
 require "serverlock/sidekiq"
 
 Redis.silence_deprecations = true # Sidekiq's own
-# Otherwise it looks for jobs that are queued again 10 s after its start, and then about every 5 s times its processes.
+# By default Sidekiq looks for rescheduled jobs 10 s after its start, and then about every 5 s times its processes.
 Sidekiq.configure_server { |config| config.options[:poll_interval_average] = 1 }
 Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new(url: ENV.fetch("REDIS_URL"))))
 
-# Says when it runs, and goes on until it may end.
+# Reports when it runs, and continues until it may end.
 class Slow
   include Sidekiq::Worker
 
@@ -30,7 +30,7 @@ class OneAtATime < Slow
   sidekiq_options serverlock: { unique: :while_executing, lease: 2, again_in: 1 }, retry: false
 end
 
-# Once until it is done.
+# Once until it has ended.
 class OnceUntilDone < Slow
   sidekiq_options serverlock: { unique: :until_executed, lease: 2 }, retry: false
 end

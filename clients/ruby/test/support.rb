@@ -6,7 +6,7 @@ require "serverlock"
 require "socket"
 require "tmpdir"
 
-# A server of the tests' own, on a free port, with the module.
+# The tests' own server, on a free port, with the module.
 module TestServer
   MODULE = ENV.fetch("SERVERLOCK_MODULE") { File.expand_path("../../../target/release/libredis_lock.so", __dir__) }
 

@@ -2,9 +2,9 @@
 
 require_relative "support"
 
-# The copies of an attempt that waits, without a server: what is sent, answered and given back, in every order.
+# The copies of a waiting attempt, without a server: sent, answered and given back in every order.
 class WaitsTest < Minitest::Test
-  # Stands for an engine. `copies` are on their way, `cancelled` has the IDs of what was given back.
+  # Replaces an engine. `copies` are on their way; `cancelled` has the IDs of attempts that were given back.
   class Bench
     attr_reader :copies, :cancelled, :scheduled, :random
 
@@ -24,7 +24,7 @@ class WaitsTest < Minitest::Test
     def patience = 5.0
     def closed? = false
 
-    # Plays what is on its way, with that reply.
+    # Answers the copies on their way with the reply.
     def answer(reply)
       copies = @copies.reject(&:gone?)
       @copies.clear
@@ -141,7 +141,7 @@ class WaitsTest < Minitest::Test
   end
 end
 
-# When the timer checks what.
+# When the timer looks at its items.
 class TimerTest < Minitest::Test
   # Is due at these times, one after the other.
   class Item
@@ -169,7 +169,7 @@ class TimerTest < Minitest::Test
     def push(_due) = nil
     def look(_now) = nil
     def closed? = false
-    # As the engine does: a thread inherits the mask of its creator, and could not be ended.
+    # As in the engine: a thread inherits its creator's mask, and could not be killed.
     def thread(_name, &) = Thread.new { Thread.handle_interrupt(Object => :immediate, &) }
   end
 

@@ -3,8 +3,8 @@
 module Serverlock
   # How long a hold may believe that it has its lock. Times are seconds of {Clock}.
   #
-  # While an EXTEND is on its way, and after its reply was lost, the client does not know which lease the server applies,
-  # so it assumes the one that ends first.
+  # While an EXTEND is on its way, and after its reply was lost, the client does not know which lease the server
+  # applies, so it assumes the one that ends first.
   # @private
   class Lease
     # @return [Float] when the lock starts to count as lost: a tenth of the lease before its end

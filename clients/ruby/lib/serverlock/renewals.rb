@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Sends renewals, and copies of waiting attempts, in batches: over one of the application's connections if one is free,
-  # otherwise over its own.
+  # Sends renewals, and copies of waiting attempts, in batches: over one of the application's connections if one is
+  # free, otherwise over its own.
   # @private
   class Renewals
     BATCH = 100

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A scope: its body does what comes in its queue.
+# A scope, whose body carries out the orders in its queue.
 class Body
   attr_accessor :held, :thread
   attr_reader :orders, :workers
@@ -11,7 +11,7 @@ class Body
   end
 end
 
-# The orders about scopes: their bodies run in threads of their own, or in a child of a fork.
+# The orders for scopes: each body runs in its own thread, or in a forked child.
 module Scopes
   private
 
@@ -46,7 +46,7 @@ module Scopes
     raise
   end
 
-  # Has the body of a scope do something, and waits for what comes of it.
+  # Sends an order to the body of a scope, and waits for the result.
   def within(order, queue = @scopes[order["scope"]].orders)
     done = Queue.new
     queue << lambda do
@@ -104,7 +104,7 @@ module Scopes
     JSON.parse(answer.value)
   end
 
-  # The child of `fork`, behind its scope.
+  # The forked child: checks its parent's lock, takes one of its own, and exits.
   def child(body)
     check = begin
       body.held.check

@@ -14,12 +14,12 @@ use Serverlock\Lock as Description;
 use Serverlock\Locks;
 
 /**
- * A lock of Laravel. block() waits in the queue of the server; owner() is the OWNER of the lock, which others see, and
- * by which another process restores it.
+ * A Laravel lock. block() waits in the server's queue; owner() is the lock's OWNER, which others see, and by which
+ * another process restores the lock.
  */
 final class LaravelLock extends Lock
 {
-    /** A lock that never expires by itself has a lease of ten years. */
+    /** The lease of a lock that never expires on its own: ten years. */
     private const FOREVER = 315_360_000.0;
 
     private ?Held $held = null;
@@ -45,7 +45,7 @@ final class LaravelLock extends Lock
     }
 
     /**
-     * Waits in the queue of the server, where Laravel's other locks poll.
+     * Waits in the server's queue, where Laravel's other locks poll.
      *
      * @param int $seconds
      * @param callable|null $callback
@@ -85,7 +85,7 @@ final class LaravelLock extends Lock
         $this->releaseToken($this->look()->token);
     }
 
-    /** The owner of the lock as it is; null: nobody has it. */
+    /** The owner on the server; null: nobody has the lock. */
     protected function getCurrentOwner(): ?string
     {
         return $this->look()->owner;

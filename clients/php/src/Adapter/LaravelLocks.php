@@ -8,7 +8,7 @@ use Illuminate\Contracts\Cache\LockProvider;
 use Serverlock\Locks;
 
 /**
- * The locks of Laravel: `(new LaravelLocks(new Locks($redis)))->lock('report', 30)` in place of
+ * Laravel locks: `(new LaravelLocks(new Locks($redis)))->lock('report', 30)` in place of
  * `Cache::lock('report', 30)`.
  */
 final class LaravelLocks implements LockProvider

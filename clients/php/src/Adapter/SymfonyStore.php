@@ -20,10 +20,10 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 /**
  * A store of symfony/lock: `new LockFactory(new SymfonyStore(new Locks($redis)))`.
  *
- * Blocking acquisitions wait in the queue of the server. The token of the lock is in the state of its Key, so a
- * serialized Key takes the lock to another process. Only refresh() renews, as symfony/lock has it.
+ * Blocking acquisitions wait in the server's queue. The Key's state contains the lock's token, so a serialized Key takes
+ * the lock to another process. Only refresh() renews, as usual in symfony/lock.
  *
- * The server turns no shared lock into an exclusive one, nor the reverse: save() after saveRead() releases and
+ * The server cannot turn a shared lock into an exclusive one, or the reverse: save() after saveRead() releases and
  * acquires. If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.
  */
 final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
@@ -34,7 +34,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     private \WeakMap $holds;
 
     /**
-     * @param float $initialTtl the seconds that a lock lasts until its expiration is put off
+     * @param float $initialTtl how many seconds a lock lasts until its expiration is put off
      * @param float $wait how long a blocking acquisition waits at most
      */
     public function __construct(
@@ -69,7 +69,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     {
         $key->reduceLifetime($ttl);
         $isExtended = $this->extend($key, $ttl);
-        $this->checkNotExpired($key); // first: an expired lock is not one that somebody took
+        $this->checkNotExpired($key); // first: an expired lock was not taken by somebody
         if (!$isExtended) {
             throw new LockConflictedException();
         }
@@ -134,7 +134,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
         return $key->hasState(self::class) ? $key->getState(self::class)['shared'] : null;
     }
 
-    /** The lock of that key, perhaps from another process; null: it is not held. */
+    /** The key's lock, perhaps from another process; null: it is not held. */
     private function held(Key $key): ?Held
     {
         $held = $this->holds[$key] ?? null;
@@ -174,7 +174,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     }
 
     /**
-     * With the exceptions of symfony/lock.
+     * Runs the work, and throws the exceptions of symfony/lock.
      *
      * @template T
      * @param \Closure(): T $work

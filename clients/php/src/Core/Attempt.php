@@ -12,11 +12,11 @@ use Serverlock\Predecessor;
 use Serverlock\Wire\Connection;
 
 /**
- * One try to get a lock: sent, waited for, and given up without leaving anything behind.
+ * One attempt to get a lock: sent, waited for, and given up without leaving anything behind.
  *
- * It asks without waiting first, over the application's own client. Only if somebody else has the lock, it waits in the
+ * It first asks without waiting, over the application's own client. Only if somebody else has the lock, it waits in the
  * queue under one ID: by blocking on a dedicated connection in pieces, or, without the module, for a message on it.
- * Where a script has no queue to wait in, it polls. PHP does one thing at a time, so a manager has one wait at a time.
+ * If the script has no queue to wait in, it polls. PHP does one thing at a time, so a manager has one wait at a time.
  *
  * @internal
  */
@@ -26,7 +26,7 @@ final class Attempt
     private const PIECE = 2.0;
     /** A server with a faster clock ends a wait a little early. */
     private const SLACK = 0.1;
-    /** How long an attempt waits for news if the reply does not say that, in milliseconds. */
+    /** How many milliseconds an attempt waits for news if the reply does not specify it. */
     private const RESEND = 5000;
     /** How long a copy may still run after its connection was closed. */
     private const STILL_RUNS = 2.0;
@@ -37,10 +37,10 @@ final class Attempt
     private int $tries = 0;
     private ?Connection $connection = null;
     private bool $usesConnection;
-    /** It may be in the queue, or have the lock. */
+    /** The attempt may be in the queue, or have the lock. */
     private bool $mayStand = false;
     private bool $stood = false;
-    /** No reply came to one of its copies. */
+    /** One of its copies got no reply. */
     private bool $isUnsure = false;
     private Calls $calls;
 
@@ -76,7 +76,7 @@ final class Attempt
                 $connection = $this->connection ?? throw new ConnectionLost('the connection of the grant is gone');
                 Replicas::confirm($connection, $this->request, $this->resources->timeout);
             }
-        } catch (\Throwable $error) { // also that of a signal handler of the application
+        } catch (\Throwable $error) { // even from the application's signal handler
             $this->abandon();
             throw $error instanceof ReplyError || $error instanceof ConnectionLost ? $this->typed($error) : $error;
         }
@@ -99,7 +99,7 @@ final class Attempt
                         throw $error;
                     }
                 }
-                $this->mayStand = $mightStand; // that is, in the queue of the script
+                $this->mayStand = $mightStand; // in the script's queue
             }
             $grant = $this->byScript();
             if ($grant !== null) {
@@ -131,8 +131,8 @@ final class Attempt
     }
 
     /**
-     * Sends it, and again after errors for which a retry may help. null: the reply was nil. A number: it has its place,
-     * and waits for news for that many milliseconds.
+     * Sends a copy, and again after errors for which a retry may help. null: the reply was nil. A number: the attempt
+     * has its place, and waits that many milliseconds for news.
      */
     private function ask(float $wait = 0.0, ?string $channel = null): Grant|int|null
     {
@@ -153,7 +153,7 @@ final class Attempt
                 return $this->granted($reply, $sent);
             }
             if ($reply === null || $reply === []) {
-                return random_int(50, 150); // it was sent with the lock alone
+                return random_int(50, 150); // it was sent without the queue
             }
             [$first, $ms] = is_array($reply) && count($reply) === 2 ? $reply : [$reply, self::RESEND];
             if ($first !== 'WAITING') {
@@ -169,7 +169,7 @@ final class Attempt
         if ($reply === null) {
             return null;
         }
-        if ($reply === []) { // nil where a list was asked for, to phpredis
+        if ($reply === []) { // how phpredis returns nil in place of a list
             return null;
         }
         $predecessor = null;
@@ -197,7 +197,7 @@ final class Attempt
 
     /**
      * Waits a little before the next copy, or throws if there is none. The previous copy has a reply, or its connection
-     * is closed.
+     * has been closed.
      */
     private function pauseAfter(ReplyError|ConnectionLost $error): void
     {
@@ -205,7 +205,7 @@ final class Attempt
             throw $error;
         }
         ++$this->tries;
-        $this->connection?->close(); // its server may have lost the key to another one
+        $this->connection?->close(); // the key may have moved to another server
         $this->resources->client()->forget();
         if ($this->tries === 5) {
             $this->resources->logger?->warning('serverlock: the wait for {key} goes on: {error}', [
@@ -248,8 +248,8 @@ final class Attempt
     }
 
     /**
-     * The grant may be as old as the command. If that is long, an EXTEND starts its lease again. Returns whether the
-     * grant still holds.
+     * The grant may be as old as the command. If the command took long, an EXTEND starts a new lease. Returns whether
+     * the grant still holds.
      */
     private function countAnew(Grant $grant): bool
     {
@@ -268,7 +268,7 @@ final class Attempt
         return true;
     }
 
-    /** null: it asks again, perhaps the module. */
+    /** null: ask again, perhaps the module. */
     private function byScript(): ?Grant
     {
         $portable = $this->resources->module->portable;
@@ -318,7 +318,7 @@ final class Attempt
         }
     }
 
-    /** Claims the lock when a message says that it is its turn. null: it cannot subscribe, or may ask the module. */
+    /** Claims the lock when a message announces its turn. null: it cannot subscribe, or may ask the module. */
     private function byMessages(News $news): ?Grant
     {
         $module = $this->resources->module;
@@ -359,7 +359,7 @@ final class Attempt
 
     private function over(): LockException
     {
-        // A place in the queue of the module delays no other attempt, one in that of the script does.
+        // A place in the module's queue delays no other attempt; a place in the script's queue does.
         $isByScript = $this->calls === $this->resources->module->portable;
         $this->mayStand = $isByScript && ($this->stood || $this->isUnsure);
         return $this->request->options->wait > 0 ? $this->timedOut() : Failures::refused($this->request->name);
@@ -392,8 +392,8 @@ final class Attempt
     }
 
     /**
-     * Gives up the place in the queue of the script. A late cancel must not release what the attempt gets by polling,
-     * so it goes on with a new ID.
+     * Gives up the place in the script's queue. A late cancel must not release a lock that the attempt gets by polling,
+     * so the attempt continues with a new ID.
      */
     private function leaveQueue(): void
     {
@@ -417,8 +417,8 @@ final class Attempt
     }
 
     /**
-     * At once if the server answers, else by a later call of the manager. A script does not bar the ID, so after a copy
-     * that may still run that is done a second time.
+     * Cancels at once if the server replies, otherwise by a later call of the manager. The script does not bar the ID,
+     * so it cancels a second time if a copy may still run.
      */
     private function cancel(): void
     {

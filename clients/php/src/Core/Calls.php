@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * How locks are asked for: by the commands of the module, or by script without it. $send is one exchange with the
- * server of the lock; it throws ReplyError or ConnectionLost.
+ * The ways to ask for locks: by the module's commands, or by script without it. $send is one exchange with the lock's
+ * server; it throws ReplyError or ConnectionLost.
  *
  * @internal
  */
@@ -20,7 +20,7 @@ interface Calls
     public function acquire(\Closure $send, Request $request, string $id, float $wait, ?string $channel): mixed;
 
     /**
-     * Ends an attempt: its wait, and what it may have been granted.
+     * Ends an attempt: its wait, and the lock that it may have been granted.
      *
      * @param \Closure(list<string|int|float>): mixed $send
      */
@@ -33,7 +33,7 @@ interface Calls
     public function release(\Closure $send, Request $request, int $token): mixed;
 
     /**
-     * The milliseconds that are left of that key of the request.
+     * The milliseconds left for the request's key at that index.
      *
      * @param \Closure(list<string|int|float>): mixed $send
      */

@@ -5,17 +5,17 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * A clock that runs on while the machine is suspended, and never goes back: the monotonic clock, plus the time that the
- * wall clock has gained on it. PHP cannot read a system clock that does both.
+ * A clock that keeps running while the machine is suspended, and never goes back: the monotonic clock, plus the time
+ * that the wall clock has gained on it. PHP cannot read a system clock that does both.
  *
- * A wall clock that is set back changes nothing. One that is set forward looks like a suspend, so a loss may be
- * reported too early.
+ * Setting the wall clock back changes nothing. Setting it forward looks like a suspend, so a loss may be reported too
+ * early.
  *
  * @internal
  */
 final class Clock
 {
-    /** Two clocks cannot be read at the same moment: less than this counts as no difference. */
+    /** Two clocks cannot be read at the same moment: a smaller difference counts as none. */
     private const SLACK = 0.02;
     private const AT_ONCE = 0.001;
 
@@ -35,7 +35,7 @@ final class Clock
         return $monotonic + self::$missed;
     }
 
-    /** The application's signal handlers run meanwhile; an exception in one ends the pause. */
+    /** The application's signal handlers run during the pause; an exception in one ends it. */
     public static function pause(float $seconds): void
     {
         if ($seconds > 0) {

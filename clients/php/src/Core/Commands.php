@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The commands of the module. Attempts block, and need no channel.
+ * The module's commands. Attempts block, and need no channel.
  *
  * @internal
  */

@@ -11,7 +11,7 @@ namespace Serverlock\Core;
  */
 final class ConnectionLost extends \RuntimeException
 {
-    /** @param bool $isFinal to try again makes no sense: the server does not let this user in */
+    /** @param bool $isFinal a retry makes no sense: the server does not let this user in */
     public function __construct(string $text, ?\Throwable $previous = null, public readonly bool $isFinal = false)
     {
         parent::__construct($text, 0, $previous);

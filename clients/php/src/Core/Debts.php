@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * Releases and cancellations that could not be sent. Later calls of the manager send them: PHP does nothing by itself.
+ * Releases and cancellations that could not be sent. Later calls of the manager send them, as PHP has no background.
  *
  * @internal
  */
@@ -13,7 +13,7 @@ final class Debts implements \Countable
 {
     private const PAUSE = 1.0;
 
-    /** @var list<array{float, float, \Closure(): void}> not before, not after, what */
+    /** @var list<array{float, float, \Closure(): void}> not before, not after, the work */
     private array $debts = [];
 
     /** @param \Closure(): void $what throws ReplyError or ConnectionLost */

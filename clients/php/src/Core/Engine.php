@@ -12,7 +12,7 @@ use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 
 /**
- * What a manager does: it acquires locks, and knows in which scopes its caller is.
+ * The work of a manager: it acquires locks, and knows the scopes that its caller is in.
  *
  * @internal
  */
@@ -39,8 +39,8 @@ final class Engine
     }
 
     /**
-     * Signals are handled again once the Held exists: an exception of a handler then gives the grant back. After that
-     * nothing is left to do but return it.
+     * Signals are handled again once the Held exists: a handler's exception then gives the grant back. After that the
+     * Held only has to be returned.
      *
      * @param null|\Closure(): bool $while
      */
@@ -71,7 +71,7 @@ final class Engine
         }
         try {
             $wereAsync && Signals::restore();
-            return $held; // in here: PHP handles signals after a jump, and the end of a try is one
+            return $held; // inside the try: PHP handles signals after a jump, and the end of a try is one
         } catch (\Throwable $error) { // the caller never receives the grant
             try {
                 $this->release->release($hold); // which defers signals itself
@@ -107,8 +107,7 @@ final class Engine
     }
 
     /**
-     * Without calls within the arguments of others: PHP 8.2 may crash when a signal handler throws in the middle of
-     * those.
+     * It nests no calls in the arguments of others: PHP 8.2 may crash if a signal handler throws in the middle of them.
      */
     public function leave(Hold $hold): void
     {

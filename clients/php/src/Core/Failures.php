@@ -14,7 +14,7 @@ use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 
 /**
- * Decides what an error of the server or the connection means for a lock: its type, and whether to retry. Pure.
+ * Classifies the errors of the server and the connection: the exception's type, and whether to retry. Pure.
  *
  * @internal
  */
@@ -25,10 +25,10 @@ final class Failures
         'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN', 'BUSY', 'MISCONF',
         'OOM', 'NOREPLICAS', 'GRACE', 'BUSYLOCKS',
     ];
-    /** These begin with such a word, but a retry does not help. */
+    /** These begin with one of those words, but a retry does not help. */
     private const LASTING = '/^(GRACE lease|BUSYLOCKS 64 waits) /';
 
-    /** Reads the text of a library or the server. The server begins its errors with a word in capitals. */
+    /** Reads the text from a library or the server. The server begins its errors with a word in capitals. */
     public static function read(string $text, ?\Throwable $previous = null): ReplyError|ConnectionLost
     {
         $refusesUser = '/\b(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)\b/';
@@ -40,7 +40,7 @@ final class Failures
             : new ConnectionLost($text, $previous);
     }
 
-    /** Whether to retry: an attempt while wait time remains, a release in later calls. */
+    /** Whether to retry an attempt while wait time remains, or a release in later calls. */
     public static function mayPass(ReplyError|ConnectionLost $error): bool
     {
         if ($error instanceof ConnectionLost) {

@@ -17,7 +17,7 @@ final class Grant
     /**
      * @param float $sent when the request that it answers was sent
      * @param Calls $calls how the lock is extended and released
-     * @param Connection|null $connection the connection of its session
+     * @param Connection|null $connection its session's connection
      */
     public function __construct(
         public readonly int $token,

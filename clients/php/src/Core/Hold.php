@@ -11,8 +11,8 @@ use Serverlock\Wire\Connection;
 /**
  * One grant as its holder sees it: when its lease ends by the local clock, and whether it was lost.
  *
- * Only the Held of the user refers to it for long. When that is dropped, the connection of a session is closed with it.
- * It belongs to one process: a child of that holds nothing.
+ * Only the user's Held refers to it for long. Dropping that Held also closes a session's connection. A hold belongs to
+ * one process: a child of that process holds nothing.
  *
  * @internal
  */
@@ -23,7 +23,7 @@ final class Hold
     public readonly ?Connection $connection;
     public readonly float $granted;
     public Calls $calls;
-    /** What the lease counts from. */
+    /** The start of the lease. */
     public float $sent;
     public float $lease;
     public float $renewAt;
@@ -60,7 +60,7 @@ final class Hold
         return $maxHold === null || Clock::now() < $this->granted + $maxHold;
     }
 
-    /** An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. */
+    /** An EXTEND is about to be sent. Its reply may be lost, so a lease that ends earlier counts at once. */
     public function extending(float $sent, float $lease): void
     {
         if ($sent + $lease < $this->sent + $this->lease) {

@@ -19,7 +19,7 @@ final class Keeper
     {
     }
 
-    /** Why it is lost; null while it is held, and after it was released in time. Sends no command. */
+    /** Why the lock was lost; null while it is held, and after a release in time. Sends no command. */
     public function lost(Hold $hold): ?LockLostException
     {
         if ($hold->lost !== null || $hold->isReleased) {
@@ -67,7 +67,7 @@ final class Keeper
     }
 
     /**
-     * Renews the lease if that is due. After a failure later checks try again, until the lease ends.
+     * Renews the lease if that is due. After a failure, later checks try again until the lease ends.
      *
      * @throws LockLostException
      */
@@ -170,7 +170,7 @@ final class Keeper
         return is_array($reply) ? $reply[0] ?? null : $reply;
     }
 
-    /** The error of a scope whose lock was not held to its end. */
+    /** The error for a scope whose lock was not held to its end. */
     public function over(Hold $hold): LockLostException
     {
         return $this->lost($hold)

@@ -7,13 +7,13 @@ namespace Serverlock\Core;
 use Psr\Log\LoggerInterface;
 
 /**
- * Whether the server has the module: with it locks are asked for by LOCK.*, without it by script.
+ * Whether the server has the module: with it, locks use LOCK.*; without it, the script.
  *
  * @internal
  */
 final class Module
 {
-    /** How long a new attempt does not ask for a module that was missing. */
+    /** How long new attempts do not probe for a module that was missing. */
     private const ASK_AGAIN = 5.0;
 
     public readonly Commands $commands;
@@ -29,7 +29,7 @@ final class Module
         $this->portable = new Portable();
     }
 
-    /** How the next command is best sent. */
+    /** How to send the next command. */
     public function calls(): Calls
     {
         return $this->isMissing() ? $this->portable : $this->commands;
@@ -52,14 +52,14 @@ final class Module
             $text = 'serverlock: the server has no LOCK.*: locks work by script, in order of arrival; '
                 . 'session, blocking waits and deadlock detection need the module: ';
             $this->logger === null
-                ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it throws nothing
+                ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it does not throw
                 : $this->logger->warning("$text{error}", ['error' => $error->getMessage()]);
         }
         $this->missingUntil = Clock::now() + self::ASK_AGAIN;
         return true;
     }
 
-    /** Whether a script can do what that command, which the server does not know, was to do. */
+    /** Whether the script can replace the command that the server does not know. */
     public function isReplaced(ReplyError $error, Request $request): bool
     {
         return $error->isUnknownCommand() && $this->mayBeScript && $request->needsModule() === null;

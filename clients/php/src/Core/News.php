@@ -7,15 +7,15 @@ namespace Serverlock\Core;
 use Serverlock\Wire\Subscription;
 
 /**
- * The messages to one attempt that waits in the queue of the script. They say when to ask again, and so does time.
+ * The messages to one attempt that waits in the script's queue. It asks again after a message, or after some time.
  *
  * @internal
  */
 final class News
 {
-    /** Between two looks at whether the caller goes on. */
+    /** Between two checks whether the caller continues. */
     private const PIECE = 2.0;
-    /** While nobody can notify it. */
+    /** While it cannot be notified. */
     private const RESEND_DOWN = 1.0;
 
     private ?Subscription $subscription;
@@ -33,7 +33,7 @@ final class News
         return $this->subscription !== null;
     }
 
-    /** Subscribes if it is not, and forgets what came before: earlier messages say nothing about a new call. */
+    /** Subscribes if necessary, and drops earlier messages, which do not concern a new call. */
     public function open(): void
     {
         if ($this->subscription?->isOpen() === true) {
@@ -43,13 +43,13 @@ final class News
         try {
             $this->subscription = $this->resources->subscribe($this->request->key());
         } catch (ReplyError | ConnectionLost $error) {
-            // Otherwise there is no connection for the moment.
+            // If it may pass, there is only no connection for the moment.
             Failures::mayPass($error) || $this->resources->module->portable->withoutSubscription();
         }
     }
 
     /**
-     * What the next message says; null: it is time to ask again.
+     * Returns the next message's text; null: it is time to ask again.
      *
      * @param \Closure(): void $goOn throws if the caller has given up
      */

@@ -5,9 +5,9 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The same lock where the module is not loaded: the scripts of lock.lua, sent by their hash. Keys, values, replies and
- * errors are those of the commands. Each call names the lock and its queue, or the lock alone where the queue cannot be
- * used; then attempts poll.
+ * The same lock without the module: the scripts of lock.lua, sent by their hash. Keys, values, replies and errors are
+ * the same as with the commands. Each call names the lock and its queue, or only the lock if the queue cannot be used;
+ * then attempts poll.
  *
  * @internal
  */
@@ -15,9 +15,9 @@ final class Portable implements Calls
 {
     private const MARGIN = 1000;
     private const RETENTION = 60_000;
-    /** How long a reply about the eviction policy counts: after a failover it is a different server. */
+    /** How long a reply about the eviction policy counts: a failover changes the server. */
     private const POLICY_COUNTS = 60.0;
-    /** How long a queue that was denied is not asked for again. */
+    /** How long a denied queue is not tried again. */
     private const DENIAL_COUNTS = 60.0;
 
     private static ?string $script = null;
@@ -28,7 +28,7 @@ final class Portable implements Calls
     private float $askedAt = -INF;
     private float $deniedUntil = -INF;
 
-    /** Whether an attempt waits in the queue of its lock; otherwise it polls. */
+    /** Whether an attempt waits in its lock's queue; otherwise it polls. */
     public function queues(Request $request): bool
     {
         return $this->maySubscribe && $request->form === Form::One && !$this->isAlone($request);
@@ -39,7 +39,7 @@ final class Portable implements Calls
         return $this->maySubscribe;
     }
 
-    /** The server refuses to subscribe this user: nobody can notify it. */
+    /** The server does not let this user subscribe, so it cannot be notified. */
     public function withoutSubscription(): void
     {
         $this->maySubscribe = false;
@@ -104,7 +104,7 @@ final class Portable implements Calls
         return $this->run($send, [$all[$at], $all[count($all) / 2 + $at]], 'lock_check', [$token]);
     }
 
-    /** Several holders form a sorted set. */
+    /** A lock with several holders is a sorted set. */
     public function fenced(): string
     {
         return <<<'LUA'
@@ -118,7 +118,7 @@ final class Portable implements Calls
             LUA;
     }
 
-    /** Whether calls name the lock alone. */
+    /** Whether calls name only the lock. */
     private function isAlone(Request $request): bool
     {
         $isDenied = Clock::now() < $this->deniedUntil && $request->mayBeAlone();
@@ -128,7 +128,7 @@ final class Portable implements Calls
     /**
      * @param \Closure(list<string|int|float>): mixed $send
      * @param list<string|int> $terms
-     * @param list<string|int>|null $alone if the call names the lock alone
+     * @param list<string|int>|null $alone if the call names only the lock
      */
     private function call(\Closure $send, Request $request, string $name, array $terms, ?array $alone = null): mixed
     {
@@ -144,7 +144,7 @@ final class Portable implements Calls
             }
         }
         $reply = $this->run($send, $request->sentKeys(), $name, $alone);
-        if ($error->word === 'NOPERM') { // the lock is allowed, so it was the queue that was denied
+        if ($error->word === 'NOPERM') { // the lock is allowed, so the queue was denied
             $this->deniedUntil = Clock::now() + self::DENIAL_COUNTS;
         }
         return $reply;
@@ -174,8 +174,8 @@ final class Portable implements Calls
     }
 
     /**
-     * Under a volatile policy a key with an expiry could be evicted. Then, and if the policy is unknown, locks have no
-     * expiry.
+     * Under a volatile policy, a key with an expiry could be evicted. In that case, or if the policy is unknown, locks
+     * have no expiry.
      *
      * @param \Closure(list<string|int|float>): mixed $send
      */

@@ -8,7 +8,7 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * Gives locks back: at once, by a later call of the manager, or after the time that others must wait at least.
+ * Gives locks back: at once, by a later call of the manager, or once others may have them (atLeast).
  *
  * @internal
  */
@@ -28,7 +28,7 @@ final class Release
     public function release(Hold $hold): bool
     {
         if (!$hold->isOfThisProcess()) {
-            return false; // it is the parent's
+            return false; // it belongs to the parent
         }
         if ($hold->isReleased) {
             throw new LockMisuseException($hold->request->name, 'it was released before');
@@ -64,7 +64,7 @@ final class Release
         return $isHeld;
     }
 
-    /** Retries for as long as a call may take; then later calls of the manager do. */
+    /** Retries until a call's time-out; then later calls of the manager do. */
     private function now(Hold $hold): bool
     {
         $lostAt = $hold->lostAt();
@@ -72,7 +72,7 @@ final class Release
         for ($tries = 1;; ++$tries) {
             try {
                 $reply = $this->send($hold, $this->resources->timeout);
-                // Sent twice, it may find its own work done.
+                // A second RELEASE may find that the first was carried out.
                 return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
@@ -89,7 +89,7 @@ final class Release
         }
     }
 
-    /** Has the lease end then; a later call of the manager releases it, or it ends by itself. */
+    /** Sets the lease to end then. A later call of the manager releases the lock, or it expires. */
     private function later(Hold $hold, float $until): bool
     {
         $this->owe($hold, $until, $until + 60);

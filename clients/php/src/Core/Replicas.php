@@ -16,7 +16,7 @@ use Serverlock\Wire\Connection;
 final class Replicas
 {
     /**
-     * @param Connection $connection that of the grant
+     * @param Connection $connection the grant's connection
      * @throws LockException|ReplyError|ConnectionLost
      */
     public static function confirm(Connection $connection, Request $request, float $timeout): void

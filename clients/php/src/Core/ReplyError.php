@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * An error that the server replied.
+ * An error reply of the server.
  *
  * @internal
  */
@@ -19,7 +19,7 @@ final class ReplyError extends \RuntimeException
         $this->word = preg_match('/^[A-Z]+(?= )/', $text, $found) ? $found[0] : 'ERR';
     }
 
-    /** The second word of the pattern comes from within a script. */
+    /** The second form of the error comes from within a script. */
     public function isUnknownCommand(): bool
     {
         return preg_match('/^ERR unknown (redis )?command/i', $this->getMessage()) === 1;

@@ -8,7 +8,7 @@ use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
 
 /**
- * Checks what a lock asks for before anything is sent, and gives the words of its commands. Pure: it has no clock and
+ * A lock's request: checks it before anything is sent, and builds the words of its commands. Pure: it has no clock and
  * no connection. Times are seconds.
  *
  * @internal
@@ -21,7 +21,7 @@ final class Request
     private const MOST_KEYS = 1024;
     private const MOST_HOLDERS = 4096;
 
-    /** The keys as texts show them. */
+    /** The keys as messages show them. */
     public readonly string $name;
     private ?string $prefix = null;
     /** @var list<string|int> */
@@ -30,7 +30,7 @@ final class Request
     private array $head = [];
     /** @var list<string|int> */
     private array $tail = [];
-    /** @var list<string>|false|null false: there are none for these names; null: not made yet */
+    /** @var list<string>|false|null false: there are none for these names; null: not built yet */
     private array|false|null $keysAndQueues = null;
 
     /**
@@ -52,7 +52,7 @@ final class Request
     }
 
     /**
-     * The keys as texts show them.
+     * The keys as messages show them.
      *
      * @param array<mixed> $keys
      */
@@ -70,7 +70,7 @@ final class Request
         return count($shown) > 8 ? implode(', ', array_slice($shown, 0, 8)) . ', ...' : implode(', ', $shown);
     }
 
-    /** The first argument that is wrong, and what is allowed. */
+    /** The first wrong argument, and the allowed values. */
     private function fault(): ?string
     {
         $options = $this->options;
@@ -133,7 +133,7 @@ final class Request
         return $this->options->session || $this->options->replicas > 0 || $this->options->fsync;
     }
 
-    /** Why no script can do it; null: one can. */
+    /** Why the script cannot do it; null: it can. */
     public function needsModule(): ?string
     {
         if ($this->options->session) {
@@ -146,14 +146,14 @@ final class Request
         return "a key has a brace but no hash tag: there $what needs the module, which is not loaded";
     }
 
-    /** Whether a script can do it without the queue. */
+    /** Whether the script can do it without the queue. */
     public function mayBeAlone(): bool
     {
         return $this->isExclusive() && $this->form !== Form::Many;
     }
 
     /**
-     * The keys and then their queues, as they are sent to a script; null: there are none for these names.
+     * The keys and then their queues, as sent to the script; null: these names have no queues.
      *
      * @return list<string>|null
      */
@@ -166,7 +166,7 @@ final class Request
         return $this->keysAndQueues ?: null;
     }
 
-    /** The queue of a lock: in its slot, and of no other lock. */
+    /** The queue of a lock: in the same slot, and not the queue of any other lock. */
     public static function queueOf(string $key): ?string
     {
         return match (true) {
@@ -176,7 +176,7 @@ final class Request
         };
     }
 
-    /** Sets the prefix of the library, with which keys are sent. */
+    /** Sets the library's prefix, with which keys are sent. */
     public function bind(string $prefix): void
     {
         if ($prefix === $this->prefix) {
@@ -194,13 +194,13 @@ final class Request
         ];
     }
 
-    /** The key that decides which server is asked, as it is sent. */
+    /** The key that selects the server, as sent. */
     public function key(): string
     {
         return (string) $this->keysAsSent[0];
     }
 
-    /** @return list<string> as they are sent */
+    /** @return list<string> as sent */
     public function sentKeys(): array
     {
         /** @var list<string> */
@@ -213,7 +213,7 @@ final class Request
         return [...$this->head, ...$this->terms($id, $wait)];
     }
 
-    /** @return list<string|int> what follows the keys */
+    /** @return list<string|int> the arguments after the keys */
     public function terms(string $id, float $wait = 0.0, ?string $channel = null): array
     {
         $lease = ['PX', self::milliseconds($this->lease)];
@@ -244,7 +244,7 @@ final class Request
         return $reply === ($this->form === Form::Many ? count($this->keys) : 1);
     }
 
-    /** The error of a lease that is out of range, or null. */
+    /** The error for a lease that is out of range, or null. */
     public function faultOfLease(float $lease): ?LockBadArgumentException
     {
         if ($lease >= 0.001 && $lease <= self::TEN_YEARS) {

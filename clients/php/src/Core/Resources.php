@@ -40,13 +40,13 @@ final class Resources
     }
 
     /**
-     * The application's client; in a child process, whose connections belong to the parent, one of its own. Every path
-     * to a server calls this first, or compares the process ID of its hold.
+     * The application's client; in a child process, whose connections belong to the parent, the child's own. Every path
+     * to a server calls this first, or compares its hold's process ID.
      */
     public function client(): Client
     {
         if ($this->pid !== getmypid()) {
-            // Kept, so that nobody closes them here: TLS would send its closing alert in the parent's name.
+            // Kept, so that they are not closed here: TLS would send its closing alert in the parent's name.
             array_push($this->inherited, $this->client, $this->connection, $this->subscription, $this->debts);
             $this->client = new DedicatedClient(
                 $this->client->known(),
@@ -60,8 +60,8 @@ final class Resources
     }
 
     /**
-     * Signals are deferred: an exception of a handler would leave the reply on the connection, to be read as the reply
-     * to the next command.
+     * Signals are deferred: a handler's exception would leave the reply on the connection, to be read as the reply to
+     * the next command.
      *
      * @param list<string|int|float> $words
      * @throws ReplyError|ConnectionLost
@@ -77,7 +77,7 @@ final class Resources
     }
 
     /**
-     * Sends a command for a lock that is held; again, by script, if the module is gone.
+     * Sends a command for a held lock; again, by script, if the module is gone.
      *
      * @param \Closure(Calls, \Closure(list<string|int|float>): mixed): mixed $call
      * @throws ReplyError|ConnectionLost
@@ -107,8 +107,7 @@ final class Resources
     }
 
     /**
-     * Takes the connection for waits, if it is open. A signal handler that waits for another lock meanwhile opens one
-     * more.
+     * Takes the connection for waits, if it is open. A signal handler that then waits for another lock opens one more.
      */
     public function takeConnection(): ?Connection
     {
@@ -138,14 +137,14 @@ final class Resources
         return Subscription::open($this->client->address($key, $this->timeout), $this->channel(), $this->timeout);
     }
 
-    /** As takeConnection(). Messages that have come meanwhile are dropped: they are not about this wait. */
+    /** As takeConnection(). Messages that have arrived since are dropped: they do not concern this wait. */
     public function takeSubscription(): ?Subscription
     {
         [$subscription, $this->subscription] = [$this->subscription, null];
         return $subscription?->isOpen() ? $subscription : null;
     }
 
-    /** It is kept in a cluster, too: any server passes the messages on. */
+    /** It is kept even in a cluster: any server passes the messages on. */
     public function giveBackSubscription(Subscription $subscription): void
     {
         if ($this->subscription === null && !$this->isClosed) {
@@ -164,7 +163,7 @@ final class Resources
         $this->connection = $this->subscription = null;
     }
 
-    /** Calls a hook. The work of the application does not depend on it. */
+    /** Calls a hook. The application's work does not depend on it. */
     public function notify(?\Closure $hook, mixed ...$args): void
     {
         if ($hook === null) {

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * Has signal handlers of the application run where an attempt can be given up, and not between two of its steps: an
- * exception of a handler would lose a grant that is just being read.
+ * Lets the application's signal handlers run only where an attempt can be given up, not between two of its steps: a
+ * handler's exception would lose a grant that is just being read.
  *
  * @internal
  */
@@ -14,7 +14,7 @@ final class Signals
 {
     private static bool $areDeferred = false;
 
-    /** Whether they were handled at once so far, and restore() is due. What came before this is handled in it. */
+    /** Returns whether signals were handled at once so far, so restore() is due. Handles earlier signals itself. */
     public static function defer(): bool
     {
         if (self::$areDeferred || !function_exists('pcntl_async_signals')) {
@@ -33,19 +33,19 @@ final class Signals
         return true;
     }
 
-    /** A function of its own: PHP handles a signal that has come before where it enters one. */
+    /** A separate function, because PHP handles pending signals when it enters one. */
     private static function begin(): void
     {
         self::$areDeferred = true;
     }
 
-    /** Handles those that have come meanwhile. */
+    /** Handles the pending signals. */
     public static function deliver(): void
     {
         pcntl_signal_dispatch();
     }
 
-    /** They are handled at once again, and those that have come meanwhile now. */
+    /** Handles the pending signals, and later ones at once again. */
     public static function restore(): void
     {
         self::$areDeferred = false;

@@ -13,11 +13,11 @@ use Serverlock\Exception\LockLostException;
 /**
  * A lock that is held, until it is released or lost.
  *
- * PHP does one thing at a time: **nothing renews the lease but check() and extend()**. Call check() before each step of
- * the work; while the work is in a step that takes longer than the lease, the lock is lost.
+ * PHP does one thing at a time: **only check() and extend() renew the lease**. Call check() before each step of the
+ * work; during a step that takes longer than the lease, the lock is lost.
  *
- * A Held that is dropped is not released: its work may be half done, and the next holder can learn this. Its lock
- * ends with its lease, a session at once. In a child process it is lost, and untouched.
+ * Dropping a Held does not release the lock: its work may be half done, and the next holder can learn this. The lock
+ * ends with its lease, a session at once. In a child process a Held counts as lost, and its lock is left alone.
  */
 final class Held
 {
@@ -25,7 +25,7 @@ final class Held
     public readonly string $key;
     /** The fencing token. It grows with each grant of the key: pass it to the storage with each write. */
     public readonly int $token;
-    /** The holder that did not release the lock before, if it was asked for with details, or by recover. */
+    /** The last holder, if it never released the lock; requires details, or recover(). */
     public readonly ?Predecessor $predecessor;
     /** How many seconds it took to get the lock. */
     public readonly float $waited;
@@ -44,7 +44,7 @@ final class Held
     }
 
     /**
-     * Throws unless the lock is held for certain. It renews the lease when a third of it has passed; otherwise it sends
+     * Throws unless the lock is certainly held. It renews the lease once a third of it has passed; before that it sends
      * nothing.
      *
      * @throws LockLostException
@@ -54,20 +54,20 @@ final class Held
         $this->keeper->check($this->hold);
     }
 
-    /** Whether the lock is held for certain. It renews nothing. */
+    /** Whether the lock is certainly held. Does not renew it. */
     public function isHeld(): bool
     {
         return $this->keeper->isHeld($this->hold);
     }
 
-    /** For how many seconds the lock is held for certain if it is not renewed; 0 when it is lost or released. */
+    /** For how many seconds the lock is certainly held without a renewal; 0 once it is lost or released. */
     public function left(): float
     {
         return $this->keeper->left($this->hold);
     }
 
     /**
-     * Sets a new lease, counted from now; null: that of the lock. Do so before a long step.
+     * Sets a new lease, counted from now; null: the lock's usual lease. Call it before a long step.
      *
      * @throws LockException
      */
@@ -87,8 +87,8 @@ final class Held
     }
 
     /**
-     * Runs one command on the server of the lock, only if the lock is held there at that moment. In a cluster the key
-     * must be in the slot of the lock. The prefix of the client applies to the key; nil is null.
+     * Runs one command on the lock's server, only if the lock is held there at that moment. In a cluster the key must be
+     * in the lock's slot. The client's prefix applies to the key; nil is null.
      *
      * @throws LockException
      */
@@ -98,7 +98,7 @@ final class Held
     }
 
     /**
-     * Gives the lock back, and returns whether it was held to the end. Without a reply of the server, a later call of
+     * Gives the lock back, and returns whether it was held to the end. If the server does not reply, a later call of
      * the manager gives it back, or it ends with its lease.
      *
      * @throws LockException

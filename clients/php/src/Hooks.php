@@ -8,7 +8,7 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 
 /**
- * Notifications for metrics and traces. An exception of a hook goes to the logger.
+ * Notifications for metrics and traces. A hook's exception goes to the logger.
  */
 final class Hooks
 {

@@ -16,7 +16,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockTimeoutException;
 
-/** Campaigns for a key: a lock that is held for as long as its holder lives. */
+/** Campaigns for a key: a lock that is held as long as its holder lives. */
 final class Leader
 {
     private bool $isStopped = false;
@@ -29,14 +29,14 @@ final class Leader
     }
 
     /**
-     * Campaigns until it is stopped, and calls $lead each time that it is elected. $lead has to call check() of its
-     * Held before each step. When $lead returns, this one steps down, and campaigns again after others had their turn.
-     * When the leadership is lost, check() throws LockLostException; let it pass, and the campaign continues. Any other
-     * exception of $lead ends it.
+     * Campaigns until it is stopped, and calls $lead each time it is elected. $lead has to call its Held's check()
+     * before each step. When $lead returns, this process steps down, and campaigns again after others have had their
+     * turn. When the leadership is lost, check() throws LockLostException; let it pass, and the campaign continues. Any
+     * other exception from $lead ends the campaign.
      *
      * @param callable(Held): mixed $lead
      * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends it
-     * @throws LockBadArgumentException|LockMisuseException what no campaign can pass
+     * @throws LockBadArgumentException|LockMisuseException errors that no retry can fix
      */
     public function run(callable $lead, ?callable $while = null): void
     {
@@ -71,7 +71,7 @@ final class Leader
         }
     }
 
-    /** Ends the campaign: once $lead returns, or at the next piece of the wait. For $lead and for signal handlers. */
+    /** Ends the campaign once $lead returns, or at the wait's next piece. For $lead and for signal handlers. */
     public function stop(): void
     {
         $this->isStopped = true;
@@ -88,7 +88,7 @@ final class Leader
     }
 
     /**
-     * Yields the current leader, and then each change. It asks the server every third of the lease.
+     * Yields the current leader, and then each change. It asks the server once every third of the lease.
      *
      * @return \Generator<int, Leadership, void, never>
      */
@@ -103,7 +103,7 @@ final class Leader
                     yield $now;
                 }
             } catch (ReplyError | ConnectionLost) {
-                // it is not known now
+                // unknown for now
             }
             Clock::pause($this->request->lease / 3);
         }
@@ -116,7 +116,7 @@ final class Leader
             $lead($held);
         } catch (LockLostException $lost) {
             if ($held->isHeld()) {
-                throw $lost; // of another lock
+                throw $lost; // about another lock
             }
         } finally {
             try {
@@ -164,7 +164,7 @@ final class Leader
             : new Leadership(null, null);
     }
 
-    /** What the scripts write: until when, the margin included, the token, the ID, and the owner. */
+    /** Parses what the scripts write: the end including the margin, the token, the ID, and the owner. */
     private static function parse(mixed $value, mixed $time): Leadership
     {
         $form = '/\A(\d{10}\.\d{6})(\d{16})(?:\d{19})?(?: ([!-~]+))?\z/';

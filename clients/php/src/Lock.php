@@ -9,7 +9,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
-/** A description of a lock: it holds nothing, and can be used again and again. Each use returns a new Held. */
+/** A description of a lock: it holds nothing, and is reusable. Each use returns a new Held. */
 final class Lock
 {
     /** @internal */
@@ -18,7 +18,7 @@ final class Lock
     }
 
     /**
-     * Acquires the lock, waiting as long as its wait allows. The caller has to release it.
+     * Acquires the lock, waiting for at most its `wait`. The caller has to release it.
      *
      * An exception from a signal handler ends the wait, and leaves nothing behind.
      *
@@ -90,8 +90,8 @@ final class Lock
     }
 
     /**
-     * Takes over a lock that another process, or an earlier request, holds by this token, with the rest of its lease:
-     * nothing but the token is needed. Without the module, the lock must have been acquired by script.
+     * Takes over a lock that another process, or an earlier request, holds by this token, with the rest of its lease.
+     * Only the token is needed. Without the module, the lock must have been acquired by script.
      *
      * @throws LockException
      */

@@ -4,19 +4,19 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-/** What every lock takes besides its key and lease. Times are seconds. */
+/** The options of every lock. Times are seconds. */
 final class LockOptions
 {
     /**
      * @param float $wait how long to wait in the queue; 0: not at all; INF: forever
-     * @param string|null $owner a label for people, 1 to 128 visible ASCII characters; it grants nothing
-     * @param bool $session the lock ends with a connection of its own, one second after it
-     * @param bool $details fill the predecessor of the Held
-     * @param int $replicas how many replicas must have the grant, or it is given back
+     * @param string|null $owner a label that others see, 1 to 128 visible ASCII characters; it grants nothing
+     * @param bool $session the lock has its own connection, and ends one second after that connection closes
+     * @param bool $details set the Held's predecessor
+     * @param int $replicas how many replicas must confirm the grant, or it is given back
      * @param float $replicasWithin how long they may take
-     * @param bool $fsync this server, and as many replicas, must have the grant on disk (WAITAOF)
-     * @param float $atLeast the lock is not free for others before that time, however soon it is released
-     * @param float|null $maxHold after that time check() no longer renews the lease; null: it always does
+     * @param bool $fsync this server, and that many replicas, must have the grant on disk (WAITAOF)
+     * @param float $atLeast others cannot get the lock for at least this long, however soon it is released
+     * @param float|null $maxHold check() stops renewing the lease after this time; null: never
      */
     public function __construct(
         public readonly float $wait = 0.0,
@@ -33,7 +33,7 @@ final class LockOptions
 
     /**
      * @internal
-     * @param array<self|float|string|bool|int|null> $options one of this class, or the arguments of its constructor
+     * @param array<self|float|string|bool|int|null> $options one LockOptions, or the arguments of its constructor
      */
     public static function of(array $options): self
     {

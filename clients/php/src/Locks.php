@@ -18,7 +18,7 @@ use Serverlock\Wire\Predis;
 use Serverlock\Wire\PredisCluster;
 
 /**
- * The locks of one client: create one for each client of the application, and keep it.
+ * The locks of one of the application's clients. Create one for each client, and keep it.
  *
  * Times are seconds. Each kind of lock takes LockOptions after its key and lease: as one object, or as the arguments of
  * its constructor: `lock('report', 30.0, wait: 60.0)`.
@@ -28,13 +28,13 @@ final class Locks
     private readonly Engine $engine;
 
     /**
-     * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the present master;
-     *     it is called again when the connection broke, or leads to a replica
+     * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the current master;
+     *     it is called again when the connection has broken, or leads to a replica
      * @param float $timeout how long a reply may take
-     * @param bool $portable without the module, lock by script, in order of arrival as well; session needs the module
-     * @param string|list<string>|null $auth password, or user and password, of the connections that Locks open, where
-     *     the client does not reveal them: \RedisCluster
-     * @param array<string, mixed>|null $tls options of the "ssl" context of the connections that Locks open, where the
+     * @param bool $portable without the module, lock by script, still in order of arrival; session needs the module
+     * @param string|list<string>|null $auth password, or user and password, for the connections that Locks open, if the
+     *     client does not reveal them: \RedisCluster
+     * @param array<string, mixed>|null $tls options of the "ssl" context for the connections that Locks open, if the
      *     client does not reveal them: \Redis, \RedisCluster
      * @param bool $warnWithoutModule report once that the module is missing: to the logger, or to PHP's error log
      */
@@ -74,8 +74,8 @@ final class Locks
     }
 
     /**
-     * All of the keys or none, under one token. While it waits it holds none. In a cluster they have to be in one slot.
-     * It takes all options but details.
+     * All of the keys or none, under one token. It holds none while it waits. In a cluster they have to be in one slot.
+     * It takes all options except details.
      *
      * @param array<string> $keys
      */
@@ -85,7 +85,7 @@ final class Locks
     }
 
     /**
-     * Only a lock that its last holder never released; the predecessor says whose it was. It takes all options but wait
+     * Only a lock that its last holder never released; that holder is the predecessor. It takes all options except wait
      * and details.
      */
     public function recover(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
@@ -93,14 +93,14 @@ final class Locks
         return $this->describe([$key], $lease, $options, Form::Recovery);
     }
 
-    /** A campaign for a key. It begins with Leader::run(). */
+    /** A campaign for a key. Leader::run() starts it. */
     public function leader(string $key, float $lease, ?string $owner = null, bool $session = false): Leader
     {
         $options = new LockOptions(wait: INF, owner: $owner, session: $session);
         return new Leader($this->engine, new Request([$key], $lease, $options));
     }
 
-    /** Ends the connection of its own. Attempts fail from now on; what is held can be released. The client stays. */
+    /** Closes its own connections, not the client. Attempts fail from now on; held locks can be released. */
     public function close(): void
     {
         $this->engine->close();

@@ -4,12 +4,12 @@ declare(strict_types=1);
 
 namespace Serverlock;
 
-/** A holder that never released: its work may be half done. */
+/** A holder that never released its lock: its work may be half done. */
 final class Predecessor
 {
     /**
-     * @param float $overdue for how many seconds its lock had expired
-     * @param int|null $token null: a client of the classic pattern, which has none
+     * @param float $overdue how many seconds ago its lock had expired
+     * @param int|null $token null: a client of the classic pattern, which has no tokens
      */
     public function __construct(
         public readonly float $overdue,

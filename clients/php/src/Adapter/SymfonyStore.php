@@ -20,8 +20,8 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 /**
  * A store of symfony/lock: `new LockFactory(new SymfonyStore(new Locks($redis)))`.
  *
- * Blocking acquisitions wait in the server's queue. The Key's state contains the lock's token, so a serialized Key takes
- * the lock to another process. Only refresh() renews, as usual in symfony/lock.
+ * Blocking acquisitions wait in the server's queue. The Key's state contains the lock's token, so a serialized Key
+ * takes the lock to another process. Only refresh() renews, as usual in symfony/lock.
  *
  * The server cannot turn a shared lock into an exclusive one, or the reverse: save() after saveRead() releases and
  * acquires. If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.

@@ -19,7 +19,7 @@ final class ReplyError extends \RuntimeException
         $this->word = preg_match('/^[A-Z]+(?= )/', $text, $found) ? $found[0] : 'ERR';
     }
 
-    /** The second form of the error comes from within a script. */
+    /** Within a script, Redis says "unknown redis command". */
     public function isUnknownCommand(): bool
     {
         return preg_match('/^ERR unknown (redis )?command/i', $this->getMessage()) === 1;

@@ -5,20 +5,20 @@ declare(strict_types=1);
 namespace Serverlock\Exception;
 
 /**
- * Whatever goes wrong with a lock. The error of the library or the server, if there was one, is getPrevious().
+ * Any error of a lock. getPrevious() is the error of the library or the server, if there was one.
  *
  * It can be serialized. A copy has the text of the previous error, but no trace, because PHP may not be able to
  * serialize its arguments.
  */
 abstract class LockException extends \RuntimeException
 {
-    /** @var string the kind of a class, as $kind has it */
+    /** @var string a class's kind, the value of $kind */
     public const KIND = '';
 
-    /** The stable name of the kind. getCode() stays a number, because others pass it on to exceptions of their own. */
+    /** The stable name of the kind. getCode() stays a number, because callers pass it on to their own exceptions. */
     public readonly string $kind;
 
-    /** @param string $key the key of the lock, or its keys, quoted */
+    /** @param string $key the lock's key, or its keys, quoted */
     final public function __construct(public readonly string $key, string $reason, ?\Throwable $previous = null)
     {
         parent::__construct(($key === '' ? '' : "the lock $key: ") . $reason, 0, $previous);

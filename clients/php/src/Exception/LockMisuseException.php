@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The same lock again within its own scope, closed Locks, a lock that was released before. */
+/** Asking for a lock within its own scope, using closed Locks, or releasing a lock twice. */
 final class LockMisuseException extends LockException
 {
     public const KIND = 'misuse';

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** Somebody else still had the lock when the wait ended, or the server was changing all that time. */
+/** Somebody else still had the lock when the wait ended, or the server kept changing until then. */
 final class LockTimeoutException extends LockRefusedException
 {
     public const KIND = 'timeout';

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** The server grants nothing now, or not this (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM); or it lacks the module. */
+/** The server cannot grant this lock now (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM), or it lacks the module. */
 final class LockUnavailableException extends LockException
 {
     public const KIND = 'unavailable';

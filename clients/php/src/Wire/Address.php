@@ -24,8 +24,8 @@ final class Address
     }
 
     /**
-     * @param string $host a name, an address or a path, with tls:// in front if the library writes it that way
-     * @param mixed $auth as the libraries take it: a password, or a user and a password
+     * @param string $host a name, an address or a path; the library may write tls:// in front
+     * @param mixed $auth in the libraries' form: a password, or a user and a password
      * @param array<string, mixed>|null $tls
      */
     public static function of(string $host, int $port, mixed $auth = null, int $database = 0, ?array $tls = null): self
@@ -55,7 +55,7 @@ final class Address
         return self::of($host, $port, $this->auth, $this->database, $this->tls);
     }
 
-    /** host:port, the form that servers of a cluster use. */
+    /** host:port, the form that cluster servers use. */
     public function hostAndPort(): string
     {
         return str_replace(['[', ']'], '', (string) preg_replace('~^[a-z]+://~', '', $this->uri));

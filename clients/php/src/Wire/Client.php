@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
 
 /**
- * The application's client, as locks need it. Callers add the prefix to keys.
+ * The application's client, reduced to what locks need. Callers add the prefix to keys.
  *
  * @internal
  */
@@ -16,12 +16,12 @@ interface Client
 {
     public function isCluster(): bool;
 
-    /** What the library puts before each key. */
+    /** The prefix that the library puts before each key. */
     public function prefix(): string;
 
     /**
-     * One exchange with the server of that key, over the application's connection. When no reply comes, that connection
-     * is closed. nil is null.
+     * One exchange with the key's server, over the application's connection, which is closed if no reply comes. nil is
+     * null.
      *
      * @param list<string|int|float> $words
      * @throws ReplyError|ConnectionLost
@@ -29,19 +29,19 @@ interface Client
     public function call(string $key, array $words, float $timeout): mixed;
 
     /**
-     * The address of the server of that key, for a dedicated connection.
+     * The address of the key's server, for a dedicated connection.
      *
      * @throws ReplyError|ConnectionLost
      */
     public function address(string $key, float $timeout): Address;
 
     /**
-     * The servers that it knows; nothing is sent.
+     * The servers that it knows. Sends nothing.
      *
      * @return list<Address>
      */
     public function known(): array;
 
-    /** Forgets which server is the master, or has which keys: that may be out of date. */
+    /** Forgets which server is the master, or has which keys, because that may be out of date. */
     public function forget(): void;
 }

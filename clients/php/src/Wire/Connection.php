@@ -10,11 +10,11 @@ use Serverlock\Core\Failures;
 use Serverlock\Core\ReplyError;
 
 /**
- * A dedicated connection, for waits and for sessions: RESP2 over a stream of PHP.
+ * A dedicated connection, for waits and for sessions: RESP2 over a PHP stream.
  *
  * The libraries hide their sockets. This class notices the end of a session without a round trip, each call has its own
- * time-out, and an exception of a signal handler ends a wait at once. A call that ends early closes the connection, so
- * that a late reply is never read as the reply to another call. A child process must not touch its parent's.
+ * time-out, and a signal handler's exception ends a wait at once. A call that ends early closes the connection, so that
+ * a late reply is never read as the reply to another call. A child process must not touch its parent's connection.
  *
  * @internal
  */
@@ -55,7 +55,7 @@ final class Connection
 
     /**
      * @param list<string|int|float> $words
-     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; its exception ends the call
+     * @param null|\Closure(): void $goOn called when a signal comes during the wait; its exception ends the call
      * @throws ReplyError|ConnectionLost
      */
     public function call(array $words, float $timeout, ?\Closure $goOn = null): mixed
@@ -80,9 +80,9 @@ final class Connection
     }
 
     /**
-     * What the server sends without being asked; null: nothing has come in time. Unlike a call it can end early.
+     * Returns what the server sends on its own; null: nothing came in time. Unlike a call, it can end early.
      *
-     * @param null|\Closure(): void $goOn called while it waits, when a signal has come; its exception ends the wait
+     * @param null|\Closure(): void $goOn called when a signal comes during the wait; its exception ends the wait
      * @throws ConnectionLost
      */
     public function receive(float $timeout, ?\Closure $goOn = null): mixed
@@ -113,7 +113,7 @@ final class Connection
         }
     }
 
-    /** Peeks at the socket, so that it notices when the other side has closed it. */
+    /** Peeks at the socket, to notice if the other side has closed it. */
     public function isOpen(): bool
     {
         if (!$this->isOpen) {
@@ -160,7 +160,7 @@ final class Connection
         $this->await($end);
         while (true) {
             $chunk = @fread($this->stream, 65536);
-            if ($chunk !== false && $chunk !== '') { // again, before it waits: TLS may have read more than it has given
+            if ($chunk !== false && $chunk !== '') { // try again before waiting: TLS may have read more than it returned
                 $this->buffer .= $chunk;
                 $at = 0;
                 if ($this->parse($at, $value)) {
@@ -176,7 +176,7 @@ final class Connection
         }
     }
 
-    /** Whether something can be read or written; a signal ends it early. */
+    /** Waits until something can be read or written; a signal ends the wait early. */
     private function await(float $end, bool $isToWrite = false): bool
     {
         $left = $end - Clock::now();
@@ -189,7 +189,7 @@ final class Connection
         return (bool) @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6) + 1);
     }
 
-    /** Reads one reply at that place of the buffer; false: it is not there in full yet. An error is a value here. */
+    /** Parses one reply at that position in the buffer; false: it is not complete yet. An error is a value here. */
     private function parse(int &$at, mixed &$value): bool
     {
         $end = strpos($this->buffer, "\r\n", $at);

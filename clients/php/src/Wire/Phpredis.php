@@ -11,11 +11,11 @@ use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * \Redis: one server. A closure returns the connection instead where the master may change.
+ * \Redis: one server. If the master may change, a closure returns the connection instead.
  *
  * After a time-out phpredis keeps using the connection, and would mistake the late reply for the reply to the next
- * command, so it is closed. It reconnects on its own, but version 5 then forgets the selected database, and the next
- * command of the application would go to database 0. So locks in another database do not use its connection. Nor can
+ * command, so it is closed. phpredis reconnects on its own, but version 5 then forgets the selected database, and the
+ * application's next command would go to database 0. So locks in another database do not use its connection. Nor can
  * they once phpredis has given up connecting.
  *
  * @internal
@@ -59,7 +59,7 @@ final class Phpredis implements Client
             return $this->instead()->call($key, $words, $timeout);
         }
         if ($this->address === null) {
-            $this->known(); // later, once the connection has broken, the library no longer has it
+            $this->known(); // once the connection has broken, the library no longer knows its address
         }
         $patience = (float) $redis->getOption(\Redis::OPT_READ_TIMEOUT);
         $isShorter = $patience > 0 && $patience <= $timeout;
@@ -67,7 +67,7 @@ final class Phpredis implements Client
             if (!$isShorter) {
                 $redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
             }
-            $redis->clearLastError(); // of a command of the application
+            $redis->clearLastError(); // from the application's last command
             return self::reply($redis, $redis->rawCommand(...$words));
         } catch (\RedisException $error) {
             $read = Failures::read($error->getMessage(), $error);
@@ -81,7 +81,7 @@ final class Phpredis implements Client
             throw $read;
         } finally {
             if (!$isShorter) {
-                // 0 means the default of PHP, but setting it would mean no time at all.
+                // 0 means PHP's default here, but setting 0 would mean no time at all.
                 $redis->setOption(\Redis::OPT_READ_TIMEOUT, $patience ?: (float) ini_get('default_socket_timeout'));
             }
         }
@@ -154,7 +154,7 @@ final class Phpredis implements Client
         return $this->redis;
     }
 
-    /** A connection of its own. */
+    /** Our own connection. */
     private function instead(): DedicatedClient
     {
         $known = $this->known();

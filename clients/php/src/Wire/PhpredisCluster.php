@@ -13,8 +13,8 @@ use Serverlock\Exception\LockMisuseException;
 /**
  * \RedisCluster. Its own read time-out bounds its calls.
  *
- * A raw command follows neither MOVED nor ASK, and then fails as if the connection had broken. So after a failure calls
- * go over connections of its own for a moment, if it has the password.
+ * A raw command follows neither MOVED nor ASK, and then fails as if the connection had broken. So after a failure, calls
+ * use our own connections for a moment, if the password is known.
  *
  * @internal
  */
@@ -102,12 +102,12 @@ final class PhpredisCluster implements Client
     private function at(string|array $target, array $words): mixed
     {
         try {
-            $this->redis->clearLastError(); // of a command of the application
+            $this->redis->clearLastError(); // from the application's last command
             return Phpredis::reply($this->redis, $this->redis->rawCommand($target, ...$words));
         } catch (\RedisClusterException | \RedisException $error) {
             $read = Failures::read($error->getMessage(), $error);
             if ($read instanceof ConnectionLost) {
-                $this->redis->close(); // a late reply must not be read as that to the next command
+                $this->redis->close(); // a late reply must not be read as the next command's
                 $this->learn($target);
             }
             throw $read;

@@ -16,9 +16,9 @@ use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockBadArgumentException;
 
 /**
- * Predis: one server, or the master of a group, as Sentinel or the configuration says.
+ * Predis: one server, or the master of a group, found by Sentinel or the configuration.
  *
- * Calls use the connection of the node itself: the aggregates of predis send commands again.
+ * Calls use the node's own connection, because the aggregates of predis repeat commands.
  *
  * @internal
  */
@@ -58,7 +58,7 @@ final class Predis implements Client
         $connection = $this->client->getConnection();
         if (!$connection instanceof NodeConnectionInterface && method_exists($connection, 'getMaster')) {
             try {
-                $connection->remove($connection->getMaster()); // Sentinel is asked anew
+                $connection->remove($connection->getMaster()); // so that Sentinel is asked again
             } catch (PredisException) {
                 // at the next call
             }
@@ -78,7 +78,7 @@ final class Predis implements Client
     }
 
     /**
-     * One exchange with that server. When no reply comes, predis closes the connection.
+     * One exchange with that server. If no reply comes, predis closes the connection.
      *
      * @param list<string|int|float> $words
      * @throws ReplyError|ConnectionLost
@@ -109,7 +109,7 @@ final class Predis implements Client
         return self::plain($reply);
     }
 
-    /** Predis sends AUTH and SELECT while it connects, with the time-out of PHP if the application set none. */
+    /** Predis sends AUTH and SELECT while it connects, with PHP's time-out if the application set none. */
     private static function connected(NodeConnectionInterface $node, float $timeout): mixed
     {
         if ($node->isConnected()) {

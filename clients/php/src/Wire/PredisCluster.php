@@ -11,8 +11,8 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\Failures;
 
 /**
- * Predis with a cluster: the nodes of its pool. The Router finds the node of a key, because the library itself sends a
- * command again when a node does not reply.
+ * Predis with a cluster: the nodes of its pool. The Router finds a key's node, because the library itself would repeat
+ * a command if a node does not reply.
  *
  * @internal
  */
@@ -68,7 +68,7 @@ final class PredisCluster implements Client
             foreach ($this->client->getConnection() as $node) {
                 $nodes[(string) $node] = $node;
             }
-        } catch (PredisException $error) { // it asks for the slots when it knows none
+        } catch (PredisException $error) { // it asks for the slots if it knows none
             throw Failures::read($error->getMessage(), $error);
         }
         return $nodes;

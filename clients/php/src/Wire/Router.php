@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
 
 /**
- * Sends commands to the server of a cluster that has the key, and follows MOVED and ASK.
+ * Sends commands to the cluster's server that has the key, and follows MOVED and ASK.
  *
  * @internal
  */
@@ -49,7 +49,7 @@ final class Router
                 if (!$isAsking && $error->word !== 'MOVED' || $hop === self::MOST_HOPS || !str_contains($target, ':')) {
                     throw $error;
                 }
-                // A server that does not know its own host names the port alone.
+                // A server that does not know its own host names only the port.
                 $server = str_starts_with($target, ':') ? preg_replace('/:\d+\z/', '', $server) . $target : $target;
                 if (!$isAsking) {
                     $this->forget();

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Wire;
 
 /**
- * The slot of a key in a cluster: CRC16 (XMODEM) of the key, or of what its first braces hold.
+ * The slot of a key in a cluster: CRC16 (XMODEM) of the key, or of its hash tag.
  *
  * @internal
  */

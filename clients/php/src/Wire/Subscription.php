@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
 
 /**
- * A dedicated connection that is subscribed to a channel. Its messages are hints: whoever waits asks the server again.
+ * A dedicated connection that is subscribed to a channel. Its messages are hints: the waiter then asks the server again.
  *
  * @internal
  */
@@ -19,7 +19,7 @@ final class Subscription
     }
 
     /**
-     * Returns once the server has confirmed it.
+     * Returns once the server has confirmed the subscription.
      *
      * @throws ConnectionLost|ReplyError
      */
@@ -30,12 +30,12 @@ final class Subscription
         return new self($connection);
     }
 
-    /** Forgets the messages that have come, and notices the end of the connection. */
+    /** Drops old messages, and notices the end of the connection. */
     public function isOpen(): bool
     {
         try {
             while ($this->connection->receive(0.0) !== null) {
-                // it is old
+                // an old message
             }
             return true;
         } catch (ConnectionLost) {
@@ -44,9 +44,9 @@ final class Subscription
     }
 
     /**
-     * The next message; null: none has come in time.
+     * The next message; null: none came in time.
      *
-     * @param null|\Closure(): void $goOn called while it waits, when a signal has come
+     * @param null|\Closure(): void $goOn called when a signal comes during the wait
      * @throws ConnectionLost
      */
     public function next(float $timeout, ?\Closure $goOn): ?string

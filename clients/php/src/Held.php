@@ -87,8 +87,8 @@ final class Held
     }
 
     /**
-     * Runs one command on the lock's server, only if the lock is held there at that moment. In a cluster the key must be
-     * in the lock's slot. The client's prefix applies to the key; nil is null.
+     * Runs one command on the lock's server, only if the lock is held there at that moment. In a cluster the key must
+     * be in the lock's slot. The client's prefix applies to the key; nil is null.
      *
      * @throws LockException
      */

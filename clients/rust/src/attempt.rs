@@ -1,9 +1,9 @@
-//! One try to get a lock: sent, waited for, and given up without leaving anything behind.
+//! One attempt to get a lock: sent, waited for, and given up without leaving anything behind.
 //!
-//! It asks without waiting first, over the application's own connection. Only if somebody else has the lock, it joins
-//! the queue: a single one by blocking in pieces on one connection, several by NOTIFY, else by blocking on one of a few
-//! connections. Without the module it joins the queue of the script by NOTIFY, and polls where it cannot (wait.rs).
-//! Each copy goes to the module or the script, whichever is there at that moment (copy.rs).
+//! It first asks without waiting, over the application's own connection. Only if somebody else has the lock, it joins
+//! the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY, or else by blocking on one of
+//! a few connections. Without the module it joins the script's queue by NOTIFY, or polls if it cannot (wait.rs). Each
+//! copy goes to the module or the script, whichever is available at that moment (copy.rs).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::resources::Resources;
 use crate::sync::{Signal, first};
 
-/// How long a cancelled caller waits for its attempt to be given up at the server. It goes on in the background.
+/// How long a cancelled caller waits for the server to give up its attempt. After that it continues in the background.
 const FAREWELL: Duration = Duration::from_millis(100);
 const LARGEST_ID: u64 = 999_999_999_999_999_999;
 
@@ -35,26 +35,26 @@ pub(crate) struct Attempt {
     pub(crate) connection: Option<Arc<Connection>>,
     /// The right to one of the few connections.
     turn: Option<Turn>,
-    /// The connection is that for the only wait.
+    /// The connection is the one for the only wait.
     pub(crate) is_alone: bool,
     pub(crate) uses_connection: bool,
-    /// It may be in the queue, or have the lock.
+    /// The attempt may be in the queue, or have the lock.
     pub(crate) may_be_queued: bool,
     pub(crate) was_queued: bool,
     /// The last copy went to the script.
     pub(crate) is_portable: bool,
-    /// The script may still get a copy whose connection was closed.
+    /// The script may still run a copy whose connection was closed.
     pub(crate) may_run: bool,
     pub(crate) no_notify: bool,
-    /// How long the last reply of the script allows to wait for a message.
+    /// How long to wait for a message, from the script's last reply.
     pub(crate) asks_again: Option<Duration>,
     /// A call without a reply, on a connection that others use too. Its reply is awaited before anything else is sent.
     pub(crate) late: Option<Call>,
-    /// Such calls whose copies went another way. The server may still carry them out, when the attempt is long over.
+    /// Such calls whose later copies went another way. The server may still carry them out long after the attempt.
     pub(crate) overdue: Vec<Call>,
     /// The call that was on its way when the caller gave up.
     pub(crate) settling: Option<Call>,
-    /// When the request was sent that the last reply belongs to.
+    /// When the request for the last reply was sent.
     pub(crate) sent: Duration,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Asked {
     Queued,
     /// This server, or this user, cannot wait by NOTIFY, or the script has no queue for this lock.
     NoNotify,
-    /// It cannot block: the module is gone.
+    /// The copy cannot block: the module is gone.
     Moved,
 }
 
@@ -126,7 +126,7 @@ impl Attempt {
         }
     }
 
-    /// The error as users get it. Where the server was changing for all of the wait, that has ended.
+    /// The error as users get it: a time-out if the server kept changing until the wait ended.
     fn failure(&self, failure: Failure) -> Error {
         let is_over = matches!(failure, Failure::Reply(_)) && failure.may_pass() && !self.request.wait().is_zero();
         let (text, name) = (failure.text(), &self.request.name);
@@ -158,7 +158,7 @@ impl Attempt {
         }
     }
 
-    /// Nothing: the module has come or gone, and there is another way now.
+    /// Returns `None` if the module has come or gone, so that there is another way now.
     async fn tried(&mut self) -> Result<Option<Grant>, Failure> {
         if self.resources.blocking.is_ready()
             && let Some(grant) = Box::pin(self.alone()).await?
@@ -193,7 +193,7 @@ impl Attempt {
         Box::pin(self.by_blocking()).await
     }
 
-    /// Whether it can wait for messages.
+    /// Whether the attempt can wait for messages.
     pub(crate) fn may_notify(&self) -> bool {
         let resources = &self.resources;
         resources.notifies.load(Ordering::SeqCst)
@@ -205,7 +205,7 @@ impl Attempt {
         self.request.wait().saturating_sub(now().saturating_sub(self.began))
     }
 
-    /// The error of an attempt whose caller or manager is done.
+    /// Fails if the attempt's caller or manager is done.
     pub(crate) fn over(&self) -> Result<(), Failure> {
         if self.cancel.is_fired() {
             return Err(Failure::GivenUp);
@@ -229,7 +229,7 @@ impl Attempt {
         self.error(Kind::Timeout, format!("somebody else still had it after {waited:.1?}"))
     }
 
-    /// Sends it, and again after errors that may pass.
+    /// Sends a copy, and again after errors that may pass.
     pub(crate) async fn ask(
         &mut self,
         wait: Duration,
@@ -274,15 +274,15 @@ impl Attempt {
         }
     }
 
-    /// Waits a little before the next copy, or gives the error if there is to be none. The connection of the copy
-    /// before is closed, or has answered.
+    /// Waits a little before the next copy, or returns the error if there is none. The previous copy has a reply, or
+    /// its connection is closed.
     pub(crate) async fn pause_after(&mut self, failure: Failure) -> Result<(), Failure> {
         if matches!(failure, Failure::Ours(_) | Failure::GivenUp) || failure.is_unknown_command() {
             return Err(failure);
         }
         self.tries = self.tries.saturating_add(1);
         if let Some(connection) = self.connection.clone() {
-            connection.close().await; // its server may have lost the key to another one
+            connection.close().await; // the key may have moved to another server
         }
         if self.resources.reach.router.is_cluster() && (self.uses_connection || failure.is_connection_lost()) {
             let _ = self.resources.reach.router.refresh(self.resources.reach.timeout).await;
@@ -348,8 +348,8 @@ impl Attempt {
         }
     }
 
-    /// Gives up the place in the queue of the script, in the background. A late cancel must not release what the
-    /// attempt gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+    /// Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
+    /// attempt gets by polling, so it continues with a new ID. It stays in the module's queue.
     pub(crate) async fn leave_queue(&mut self) {
         if !self.is_portable || !self.may_be_queued {
             return;

@@ -1,8 +1,8 @@
-//! The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
+//! The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
 //!
-//! It is for processes that do one thing at a time. From the second attempt that waits at the same time on, all
-//! attempts wait by NOTIFY. While the connection is open, calls keep to one connection, so that there are never more
-//! than three in all. Many calls at once end it too.
+//! It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
+//! NOTIFY. While the connection is open, calls keep to one connection, so that there are never more than three in all.
+//! Many simultaneous calls also close it.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ pub(crate) struct Blocking {
 struct State {
     connection: Option<Arc<Connection>>,
     is_taken: bool,
-    /// Calls are narrowed for it.
+    /// Calls keep to one connection for its sake.
     is_used: bool,
     /// A second attempt has waited.
     is_over: bool,
@@ -31,7 +31,7 @@ impl Blocking {
         Self { reach, state: Mutex::default() }
     }
 
-    /// Whether an attempt may begin on it: the connection is open, and no attempt waits.
+    /// Whether an attempt may begin here: the connection is open, and no attempt waits on it.
     pub(crate) fn is_ready(&self) -> bool {
         let state = locked(&self.state);
         !state.is_taken && !state.is_over && state.connection.as_ref().is_some_and(|connection| connection.is_open())
@@ -71,7 +71,7 @@ impl Blocking {
         let opened = self.reach.router.dial_alone(key, self.reach.timeout).await?;
         locked(&self.state).connection = Some(Arc::clone(&opened));
         if self.reach.closed.is_fired() {
-            opened.close_soon(); // the manager was closed meanwhile
+            opened.close_soon(); // the manager has been closed
         }
         Ok(opened)
     }
@@ -86,7 +86,7 @@ impl Blocking {
         }
     }
 
-    /// Others wait or call. An attempt that blocks on the connection does so to the end of its piece.
+    /// Others wait or call. An attempt that blocks on the connection keeps it until the end of its piece.
     pub(crate) fn end(&self) {
         let mut state = locked(&self.state);
         state.is_over = true;
@@ -103,7 +103,7 @@ impl Blocking {
         }
     }
 
-    /// Ends the wait as well.
+    /// Also ends the wait.
     pub(crate) fn close(&self) {
         let mut state = locked(&self.state);
         state.is_over = true;

@@ -1,16 +1,16 @@
-//! A clock that runs on while the machine is suspended.
+//! A clock that keeps running while the machine is suspended.
 
 use std::time::Duration;
 
-/// The time since some moment before. A suspend of the machine counts: the server's clock runs on meanwhile.
+/// The time since some earlier moment. A suspend of the machine counts, because the server's clock keeps running.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Duration {
-    // It fails on kernels before 2.6.39 only, on which Rust does not run.
+    // It fails only on kernels before 2.6.39, on which Rust does not run.
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-/// The time since this process first asked. `Instant` may stand still in a suspend, so this counts the larger of the
-/// times that have passed on it and on the wall clock.
+/// The time since this process first asked. `Instant` may stop during a suspend, so this counts the larger of the times
+/// that have passed on it and on the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Duration {
     use std::sync::{LazyLock, Mutex};
@@ -27,10 +27,10 @@ pub(crate) fn now() -> Duration {
     clock.at(instant.elapsed(), wall)
 }
 
-/// Adds up the larger of the times that have passed on two clocks. A wall clock that is set back lengthens nothing.
+/// Adds up the larger of the times that have passed on two clocks. Setting the wall clock back lengthens nothing.
 #[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
 struct Larger {
-    /// By how many nanoseconds the wall clock is ahead, and what the other one has missed.
+    /// By how many nanoseconds the wall clock is ahead, and how many the other one has missed.
     ahead: i128,
     missed: Duration,
 }
@@ -57,7 +57,7 @@ impl Larger {
     }
 }
 
-/// Whole milliseconds, but never none: the server refuses a lease of 0.
+/// Whole milliseconds, but never 0: the server rejects a lease of 0.
 pub(crate) fn milliseconds(span: Duration) -> i64 {
     let rounded = span.saturating_add(Duration::from_micros(500)).as_millis();
     i64::try_from(rounded).unwrap_or(i64::MAX).max(1)

@@ -1,5 +1,5 @@
-//! One command for a lock: its words for the module, and as a call of the script, which has a function for each command
-//! with the same options.
+//! One command for a lock: its words for the module, and the call of the script, which has a function with the same
+//! options for each command.
 
 use std::time::Duration;
 
@@ -22,24 +22,24 @@ pub(crate) enum Command<'a> {
     Release {
         token: i64,
     },
-    /// Asks for the key with that number.
+    /// Checks the key with that number.
     Check {
         token: i64,
         number: usize,
     },
-    /// Ends the wait of an attempt, and releases what it was granted. Only for the script.
+    /// Ends an attempt's wait, and releases its grant. Only for the script.
     Cancel {
         id: u64,
         channel: &'a str,
     },
-    /// The shortest lease, under the ID of an attempt: the reply is its token if it was granted. Only for the script.
+    /// The shortest lease, under an attempt's ID: the reply is its token if it was granted. Only for the script.
     Probe {
         id: u64,
     },
 }
 
 impl Command<'_> {
-    /// That of the module, and the function of the script.
+    /// The module's command, and the script's function.
     fn names(self, form: Form) -> (&'static str, &'static str) {
         let is_many = form == Form::Many;
         match self {
@@ -55,7 +55,7 @@ impl Command<'_> {
         }
     }
 
-    /// Those of the keys, or of the queues, that it is about.
+    /// The keys, or the queues, that the command concerns.
     fn of<T>(self, all: &[T]) -> &[T] {
         match self {
             Self::Check { number, .. } => all.get(number..=number).unwrap_or_default(),
@@ -63,12 +63,12 @@ impl Command<'_> {
         }
     }
 
-    /// The key that decides which server it is.
+    /// The key that selects the server.
     pub(crate) fn key(self, request: &Request) -> &[u8] {
         self.of(&request.keys).first().map_or(&[], Vec::as_slice)
     }
 
-    /// For the module.
+    /// The command for the module.
     pub(crate) fn words(self, request: &Request) -> Cmd {
         let mut cmd = Cmd::new();
         let (name, _) = self.names(request.form);
@@ -81,7 +81,7 @@ impl Command<'_> {
         cmd
     }
 
-    /// What follows the text or hash of the script. `terms` are margin and retention.
+    /// The arguments after the script's text or hash. `terms` are margin and retention.
     pub(crate) fn call(self, request: &Request, is_alone: bool, terms: [i64; 2], cmd: &mut Cmd) {
         let (keys, queues) = (self.of(&request.keys), self.of(request.queues()));
         let queues: Vec<_> = if is_alone { Vec::new() } else { queues.iter().flatten().collect() };

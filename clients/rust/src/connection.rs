@@ -1,5 +1,5 @@
-//! A dedicated connection: for waiting, for sessions, and where the application has none to share. Its end is
-//! noticed at once.
+//! A dedicated connection: for waiting, for sessions, and if the application has none to share. Its end is noticed at
+//! once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,10 +15,10 @@ type Receiver = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Connection {
     stream: Mutex<Option<MultiplexedConnection>>,
-    /// Instead, one on which threads block themselves.
+    /// A connection used instead, on which threads block themselves.
     #[cfg(feature = "blocking")]
     blocks: Option<Mutex<Option<Blocking>>>,
-    /// Calls let go of the connection.
+    /// Makes calls let go of the connection.
     closing: Signal,
     ended: Arc<Signal>,
     receiver: Arc<Mutex<Option<Receiver>>>,
@@ -30,7 +30,7 @@ struct Blocking {
     timeout: Duration,
 }
 
-/// The library drops the receiver of messages when the connection has ended, whichever side ended it.
+/// The library drops the receiver of messages once the connection has ended, whichever side ended it.
 struct End(Arc<Signal>);
 
 impl Drop for End {
@@ -40,7 +40,7 @@ impl Drop for End {
 }
 
 impl Connection {
-    /// Opens one that receives messages and notices its end.
+    /// Opens a connection that receives messages and notices its end.
     pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     #[cfg(feature = "tokio")]
-    /// Opens one as the client would: its protocol may know neither messages nor ends.
+    /// Opens a connection as the client would: its protocol may report neither messages nor the end.
     pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
     }
@@ -91,8 +91,8 @@ impl Connection {
         }
     }
 
-    /// Opens one for the wait of a thread, which blocks on it and gets the reply without another thread in between. It
-    /// neither receives messages nor notices its end.
+    /// Opens a connection for a thread's wait: the thread blocks on it and gets the reply without another thread in
+    /// between. It neither receives messages nor notices its end.
     #[cfg(feature = "blocking")]
     pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         let connection = client.get_connection_with_timeout(timeout).map_err(failure)?;
@@ -118,7 +118,7 @@ impl Connection {
         reply
     }
 
-    /// One exchange. Without a reply in time, and when the caller gives up, the connection is closed.
+    /// One exchange. The connection is closed if no reply comes in time, or the caller gives up.
     pub(crate) async fn call(&self, cmd: &Cmd, timeout: Duration, cancel: &Signal) -> Reply {
         #[cfg(feature = "blocking")]
         if let Some(slot) = &self.blocks {
@@ -146,7 +146,7 @@ impl Connection {
         Err(failure)
     }
 
-    /// Passes messages on from now on, in the order in which they come.
+    /// Passes messages on from now on, in order of arrival.
     pub(crate) async fn subscribe(
         &self,
         channel: &str,
@@ -182,15 +182,14 @@ impl Connection {
         drop(connection);
         #[cfg(feature = "blocking")]
         if let Some(slot) = &self.blocks {
-            drop(locked(slot).take()); // one that is in use is dropped with its reply
+            drop(locked(slot).take()); // a connection in use is dropped with its reply
         }
     }
 
     /// Returns when the connection is closed: nothing that was sent before can still get a reply.
     pub(crate) async fn close(&self) {
         self.close_soon();
-        // The library ends it when the last call has let go of it. One without a receiver of messages cannot notice
-        // that.
+        // The library ends it once the last call has let go of it. Without a receiver of messages that goes unnoticed.
         if Arc::strong_count(&self.ended) > 1 {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
         }

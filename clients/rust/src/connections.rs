@@ -1,4 +1,4 @@
-//! A few connections for calls that need one to themselves: blocking waits, and WAIT after a grant.
+//! A few connections for calls that need one of their own: blocking waits, and WAIT after a grant.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ impl Connections {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Nothing when none came free in time, or the caller or the manager is done.
+    /// Returns `None` if none came free in time, or the caller or the manager is done.
     pub(crate) async fn turn(&self, timeout: Duration, cancel: &Signal) -> Option<Turn> {
         if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
             return Some(turn);
@@ -56,7 +56,7 @@ impl Connections {
         }
     }
 
-    /// A connection that was kept, or a new one.
+    /// A kept connection, or a new one.
     pub(crate) async fn connection(&self, key: &[u8]) -> Result<Arc<Connection>, Failure> {
         loop {
             let kept = locked(&self.idle).pop();
@@ -68,7 +68,7 @@ impl Connections {
         }
     }
 
-    /// In a cluster each key has its own server: a connection kept for another one would be of no use.
+    /// In a cluster each key has its own server, so a connection kept for another key would be of no use.
     pub(crate) async fn give_back(&self, connection: Arc<Connection>) {
         if connection.is_open() && !self.reach.router.is_cluster() && !self.reach.closed.is_fired() {
             locked(&self.idle).push(connection);
@@ -84,7 +84,7 @@ impl Connections {
     }
 }
 
-/// Counts those that wait for a turn.
+/// Counts the calls that wait for a turn.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

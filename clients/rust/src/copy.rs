@@ -1,5 +1,4 @@
-//! One copy of an attempt: whether it goes to the module or the script, over which connection, and what its reply
-//! means.
+//! One copy of an attempt: whether it goes to the module or the script, its connection, and the meaning of its reply.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +51,7 @@ impl Attempt {
         }
     }
 
-    /// One exchange. While the reply to the one before may still come, that is awaited instead.
+    /// One exchange. While the previous reply may still come, awaits that one instead.
     async fn exchange(&mut self, cmd: Cmd, timeout: Duration) -> Reply {
         self.over()?;
         if self.uses_connection && !self.connection.as_ref().is_some_and(|connection| connection.is_open()) {
@@ -92,7 +91,7 @@ impl Attempt {
         }
     }
 
-    /// What the reply to a copy means.
+    /// Reads the reply to a copy.
     pub(crate) fn read(&mut self, reply: &Value, waits: bool) -> Result<Asked, Failure> {
         let (token, predecessor) = match reply {
             Value::Nil if !waits => {

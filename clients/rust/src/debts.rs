@@ -1,4 +1,4 @@
-//! What could not be given back at once, and is given back in the background.
+//! Gives back in the background what could not be given back at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const CANCELS_AGAIN: Duration = Duration::from_secs(2);
 
 impl Resources {
-    /// Retries in the background until it works, or until that time.
+    /// Retries in the background until it works, or until `until`.
     pub(crate) fn owe<F>(self: &Arc<Self>, until: Duration, debt: impl Fn(Arc<Self>) -> F + Send + 'static)
     where
         F: Future<Output = Result<(), Failure>> + Send,
@@ -32,8 +32,8 @@ impl Resources {
         });
     }
 
-    /// Withdraws an attempt: at once if the server replies, else in the background. The script does not bar the ID, so
-    /// the attempt is withdrawn once more if the server may still run one of its calls.
+    /// Withdraws an attempt: at once if the server replies, otherwise in the background. The script does not bar the
+    /// ID, so the attempt is withdrawn once more if the server may still run one of its calls.
     pub(crate) async fn cancel(
         self: &Arc<Self>,
         request: &Arc<Request>,
@@ -60,8 +60,8 @@ impl Resources {
         }
     }
 
-    /// Awaits the reply to a copy of an attempt that went on without it. A copy that comes after the release gets the
-    /// lock once more, or a place in the queue: it is withdrawn, unless the lock is still held.
+    /// Awaits the reply to a copy whose attempt continued without it. A copy that runs after the release gets the lock
+    /// once more, or a place in the queue: it is withdrawn, unless the lock is still held.
     pub(crate) fn settle_late(
         self: &Arc<Self>,
         request: &Arc<Request>,
@@ -88,7 +88,7 @@ impl Resources {
             cmd.arg("LOCK.CANCEL").arg(key.as_slice()).arg(id);
             match self.reach.router.call(key, cmd, self.reach.timeout).await {
                 Ok(_) => {}
-                // It was asked for the module, which is not loaded.
+                // The copy went to the module, which is not loaded.
                 Err(failure) if failure.is_unknown_command() && request.needs_module().is_none() => {
                     return self.settle_by_script(request, id).await;
                 }
@@ -99,7 +99,7 @@ impl Resources {
         Ok(())
     }
 
-    /// Ends the wait of this attempt, and releases what it was granted.
+    /// Ends this attempt's wait, and releases its grant.
     async fn settle_by_script(&self, request: &Request, id: u64) -> Result<(), Failure> {
         if self.portable.has_queue(request) {
             let channel = self.subscription.channel();

@@ -1,4 +1,4 @@
-//! What a manager does: attempts, renewal, and commands for locks that are held.
+//! The work of a manager: attempts, renewal, and commands for held locks.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl Engine {
         Ok(hold)
     }
 
-    /// Reports the hold as lost as soon as the connection of its session has ended.
+    /// Reports the hold as lost as soon as its session's connection has ended.
     fn watch(&self, hold: &Arc<Hold>, connection: &Arc<Connection>) {
         let mut sessions = locked(&self.sessions);
         sessions.retain(|session| session.strong_count() > 0);

@@ -11,13 +11,13 @@ use redis::RedisError;
 pub enum Kind {
     /// Somebody else has the lock, or an operator cancelled the wait.
     Refused,
-    /// Somebody else still had the lock when the wait ended, or the server was changing all that time.
+    /// Somebody else still had the lock when the wait ended, or the server kept changing until then.
     Timeout,
     /// The lock is no longer held, or not for certain.
     Lost,
     /// The wait would close a cycle of clients that wait for each other's session locks.
     Deadlock,
-    /// The server grants nothing now, or not this (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE, BUSYLOCKS,
+    /// The server cannot grant this lock now (BUSY, MISCONF, LOADING, READONLY, OOM, NOREPLICAS, GRACE, BUSYLOCKS,
     /// CLOCK and others), or it lacks the module.
     Unavailable,
     /// The server does not allow this user the command, the key or the connection.
@@ -26,15 +26,15 @@ pub enum Kind {
     NoServer,
     /// An argument is wrong, or the key holds something other than a lock.
     Argument,
-    /// The same lock again within its own scope, or closed locks.
+    /// Asking for a lock within its own scope, or using closed locks.
     Misuse,
     /// The caller has given the attempt up.
     Cancelled,
 }
 
 impl Kind {
-    /// A word that no version changes, for logs and metrics: `refused`, `timeout`, `lost`, `deadlock`, `unavailable`,
-    /// `denied`, `no_server`, `argument`, `misuse` or `cancelled`.
+    /// A stable word for logs and metrics: `refused`, `timeout`, `lost`, `deadlock`, `unavailable`, `denied`,
+    /// `no_server`, `argument`, `misuse` or `cancelled`.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Error {
         Self { kind, key: Arc::clone(key), reason: reason.into().into_boxed_str(), cause: None }
     }
 
-    /// With the cause of another error.
+    /// Adds the cause of another error.
     pub(crate) fn because_of(self, other: Self) -> Self {
         self.because(other.cause)
     }
@@ -82,13 +82,13 @@ impl Error {
         self.kind
     }
 
-    /// The kind as a word that no version changes: see [`Kind::code`].
+    /// The kind as a stable word: see [`Kind::code`].
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.kind.code()
     }
 
-    /// The key of the lock, or its keys, quoted.
+    /// The lock's key, or its keys, quoted.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key

@@ -1,4 +1,4 @@
-//! Decides what an error of the library or the server means: whether to retry, and which error users get.
+//! Classifies the errors of the library and the server: whether to retry, and which error users get.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ pub(crate) type Reply = Result<Value, Failure>;
 /// One call on its way.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// Why a call has no reply that helps.
+/// Why a call has no useful reply.
 pub(crate) enum Failure {
-    /// An error that the server replied.
+    /// An error reply of the server.
     Reply(ReplyError),
     /// No connection, or no reply in time; the connection is closed.
     Lost(ConnectionLost),
@@ -50,12 +50,12 @@ impl Failure {
         Self::broken(format!("no reply in time, within {within:?}"))
     }
 
-    /// The server does not know the command. The second word of the text may come from within a script.
+    /// The server does not know the command. The text differs if it comes from within a script.
     pub(crate) fn is_unknown_command(&self) -> bool {
         matches!(self, Self::Reply(said) if said.is_unknown_command())
     }
 
-    /// A call with two keys cannot be made, because of the user's rights, or because their slot moves.
+    /// A call with two keys is not possible, because of the user's rights, or because their slot moves.
     pub(crate) fn refuses_queue(&self) -> bool {
         matches!(self.code(), Some("NOPERM" | "TRYAGAIN"))
     }
@@ -64,7 +64,7 @@ impl Failure {
         matches!(self, Self::Lost(broken) if broken.is_final)
     }
 
-    /// The time of a connection that blocks was over.
+    /// A blocking connection timed out.
     #[cfg(feature = "blocking")]
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Lost(ConnectionLost { cause: Some(cause), .. }) if cause.is_timeout())
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Whether to retry while wait time remains: the server may reply otherwise later, for example after a failover.
+    /// Whether to retry while wait time remains: the reply may change, for example after a failover.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Lost(broken) => !broken.is_final,
@@ -152,7 +152,7 @@ impl From<ReplyError> for RedisError {
     }
 }
 
-/// The value of a reply, or the error that the server replied.
+/// The value of a reply, or the server's error reply.
 pub(crate) fn read(reply: Result<Value, RedisError>) -> Reply {
     match reply {
         Ok(Value::ServerError(error)) => Err(said(error.code(), error.details())),
@@ -181,7 +181,7 @@ fn said(code: &str, details: Option<&str>) -> Failure {
     Failure::Reply(ReplyError { code: code.to_owned(), text })
 }
 
-/// The reply, or the call itself if there is none in time.
+/// The reply, or the call itself if none comes in time.
 pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
     Box::pin(async move {
         match tokio::time::timeout(timeout, &mut call).await {
@@ -191,7 +191,7 @@ pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
     })
 }
 
-/// Awaits a reply until then, even a late one.
+/// Awaits a reply until `until`, even a late one.
 pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
     loop {
         match call.await {
@@ -201,7 +201,7 @@ pub(crate) async fn patient(mut call: Call, until: Duration) -> Reply {
     }
 }
 
-/// The text of a reply; nothing if it is something else.
+/// The text of a reply; empty if it is something else.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

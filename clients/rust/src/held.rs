@@ -1,4 +1,4 @@
-//! Shared by both forms of a lock that is held; and a view of it that does not hold it.
+//! Shared by both forms of a held lock, and a view of one that does not hold it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::hold::Hold;
 use crate::sync::Signal;
 
-/// Gives attempts up from outside: the attempts that it was passed to fail as
-/// [`Cancelled`](crate::Kind::Cancelled), and leave nothing behind. Its clones are the same.
+/// Cancels attempts from outside: the attempts that got it fail as [`Cancelled`](crate::Kind::Cancelled), and leave
+/// nothing behind. Clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(pub(crate) Arc<Signal>);
 
@@ -20,7 +20,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Gives the attempts up, also those that begin later.
+    /// Cancels the attempts, including later ones.
     pub fn cancel(&self) {
         self.0.fire();
     }
@@ -32,8 +32,8 @@ impl Cancel {
     }
 }
 
-/// A view of a lock that is held, for other threads and tasks. It holds nothing: the lock is released without regard to
-/// it, and only by its owner.
+/// A view of a held lock for other threads and tasks. It does not keep the lock held, and only the lock's owner can
+/// release it.
 #[derive(Clone)]
 pub struct Watch {
     hold: Arc<Hold>,
@@ -62,13 +62,13 @@ impl Watch {
         self.hold.token
     }
 
-    /// For how long the lock is held for certain if no renewal succeeds; 0 when it is lost or released.
+    /// For how long the lock is certainly held if no renewal succeeds; 0 once it is lost or released.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.hold.left()
     }
 
-    /// Fails unless the lock is held for certain. It sends nothing.
+    /// Fails unless the lock is certainly held. Sends nothing.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost).
@@ -76,15 +76,15 @@ impl Watch {
         self.hold.check()
     }
 
-    /// Waits until the lock is lost or released; the error is what [`Watch::check`] gives from then on. It works in any
-    /// async runtime.
+    /// Waits until the lock is lost or released, and returns the error that [`Watch::check`] returns from then on. It
+    /// works in any async runtime.
     pub async fn over(&self) -> Error {
         self.hold.over.wait().await;
         self.hold.check().err().unwrap_or_else(|| self.hold.taken())
     }
 }
 
-/// What users have of a manager. When the last of them is dropped, its connections are closed.
+/// The users' handle to a manager. Dropping the last one closes the manager's connections.
 pub(crate) struct Owner {
     pub(crate) engine: Arc<Engine>,
 }
@@ -97,7 +97,7 @@ impl Drop for Owner {
     }
 }
 
-/// The methods of a lock that is held that send nothing, on a type with a field `hold: Arc<Hold>`.
+/// The methods of a held lock that send nothing, on a type with a field `hold: Arc<Hold>`.
 macro_rules! held_methods {
     () => {
         /// The key, or the keys, quoted.
@@ -112,7 +112,7 @@ macro_rules! held_methods {
             self.hold.token
         }
 
-        /// The holder that did not release the lock before, if the lock was asked for with `details` or `recover`.
+        /// The last holder, if it never released the lock; requires `details` or `recover`.
         #[must_use]
         pub fn predecessor(&self) -> Option<&$crate::Predecessor> {
             self.hold.predecessor.as_ref()
@@ -124,13 +124,13 @@ macro_rules! held_methods {
             self.hold.granted.saturating_sub(self.hold.began)
         }
 
-        /// For how long the lock is held for certain if no renewal succeeds; 0 when it is lost.
+        /// For how long the lock is certainly held if no renewal succeeds; 0 once it is lost.
         #[must_use]
         pub fn left(&self) -> std::time::Duration {
             self.hold.left()
         }
 
-        /// Fails unless the lock is held for certain. It sends nothing: call it before each step of the work.
+        /// Fails unless the lock is certainly held. It sends nothing: call it before each step of the work.
         ///
         /// # Errors
         /// [`Lost`]($crate::Kind::Lost).
@@ -138,7 +138,7 @@ macro_rules! held_methods {
             self.hold.check()
         }
 
-        /// A view of it for other threads and tasks, which can neither release it nor keep it.
+        /// A view of the hold for other threads and tasks, which neither releases it nor keeps it.
         #[must_use]
         pub fn watch(&self) -> $crate::Watch {
             $crate::Watch::new(&self.hold)
@@ -164,24 +164,24 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Limit(n))
         }
 
-        /// Gets all of the keys or none, under one token. While it waits it holds none. In a cluster the keys have to
+        /// Gets all of the keys or none, under one token. It holds none while it waits. In a cluster the keys have to
         /// be in one slot. Without the module it polls, and gets no key that others wait for.
         pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
             let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
             self.described(keys, lease, Form::Many, Sharing::Alone)
         }
 
-        /// Gets only a lock that its last holder never released; `predecessor` says whose it was. It does not wait.
+        /// Gets only a lock that its last holder never released; that holder is the `predecessor`. It does not wait.
         pub fn recover(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
         }
 
-        /// A campaign for a key: a lock that is held for as long as its holder lives. It waits for a minute at a time.
+        /// A campaign for a key: a lock that is held as long as its holder lives. It waits for a minute at a time.
         pub fn leader(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $leader {
             $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
         }
 
-        /// How much is kept for callers, by name: for the tests of this project, which look for leaks.
+        /// Counts of what is kept for callers, by name: for this project's tests, which look for leaks.
         #[doc(hidden)]
         pub fn census(&self) -> Vec<(&'static str, usize)> {
             self.owner.engine.census()
@@ -192,9 +192,9 @@ macro_rules! locks_methods {
             $lock { owner: Arc::clone(&self.owner), request }
         }
 
-        /// Ends the connections of its own. Locks that are held are no longer renewed, and attempts fail as
-        /// [`Misuse`]($crate::Kind::Misuse). The connections of the application stay open. So it is when the last of
-        /// these locks, and of their descriptions and holds, is dropped.
+        /// Closes its own connections. Held locks are no longer renewed, and attempts fail as
+        /// [`Misuse`]($crate::Kind::Misuse). The application's connections stay open. Dropping the last of these
+        /// locks, their descriptions and their holds does the same.
         pub fn close(&self) {
             self.owner.engine.close();
         }

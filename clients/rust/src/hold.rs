@@ -18,20 +18,20 @@ use crate::request::Request;
 use crate::resources::Resources;
 use crate::sync::{Signal, locked};
 
-/// A holder that never released: its work may be half done.
+/// A holder that never released its lock: its work may be half done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Predecessor {
-    /// How long ago its time was over.
+    /// How long ago its lease expired.
     pub overdue: Duration,
-    /// Its token; 0 where that is unknown.
+    /// Its token; 0 if unknown.
     pub token: i64,
     /// Its owner, if it named one.
     pub owner: Option<String>,
 }
 
 impl Predecessor {
-    /// Reads token, overdue-ms, previous token and previous owner. Nothing: the lock was free.
+    /// Reads token, overdue-ms, previous token and previous owner. `None`: the lock was free.
     pub(crate) fn read(details: &[Value]) -> Option<Self> {
         let [_, overdue, token, owner] = details else { return None };
         Some(Self {
@@ -68,7 +68,7 @@ pub(crate) struct Hold {
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) began: Duration,
     pub(crate) granted: Duration,
-    /// That of its session.
+    /// Its session's connection.
     pub(crate) connection: Option<Arc<Connection>>,
     /// Fires when it is lost or released.
     pub(crate) over: Signal,
@@ -78,7 +78,7 @@ pub(crate) struct Hold {
 }
 
 struct State {
-    /// What the lease counts from.
+    /// The start of the lease.
     sent: Duration,
     lease: Duration,
     is_portable: bool,
@@ -147,7 +147,7 @@ impl Hold {
         }
     }
 
-    /// Why the lock is lost; nothing while it is held, and after it was released in time.
+    /// Why the lock was lost; `None` while it is held, and after a release in time.
     pub(crate) fn lost(self: &Arc<Self>) -> Option<Error> {
         let state = locked(&self.state);
         let is_late = state.lost.is_none() && !state.is_ended && now() >= state.lost_at();
@@ -158,7 +158,7 @@ impl Hold {
         locked(&self.state).lost.clone()
     }
 
-    /// Fails unless the lock is held for certain. Nothing is sent.
+    /// Fails unless the lock is certainly held. Sends nothing.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
         if let Some(lost) = self.inherited().or_else(|| self.lost()) {
             return Err(lost);
@@ -169,7 +169,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Why a child that was forked does not hold it.
+    /// Why a forked child does not hold it.
     fn inherited(&self) -> Option<Error> {
         let reason = "lost: it belongs to the process that this one was forked from";
         self.resources.is_inherited().then(|| self.error(reason))
@@ -186,7 +186,7 @@ impl Hold {
         }
     }
 
-    /// The lock is over without having been released. Its user is notified once.
+    /// The lock has ended without a release. Its user is notified once.
     pub(crate) fn lose(self: &Arc<Self>, why: &str, is_gone: bool) {
         let mut state = locked(&self.state);
         state.is_gone |= is_gone;
@@ -206,8 +206,8 @@ impl Hold {
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
-    /// An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. If several are on
-    /// their way, the server may run them in any order: the shortest lease counts, from when one was confirmed.
+    /// An EXTEND is about to be sent. Its reply may be lost, so a lease that ends earlier counts at once. If several
+    /// are on their way, the server may run them in any order: once one is confirmed, the shortest lease counts.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
         let mut state = locked(&self.state);
         state.shortest = if state.on_their_way == 0 { lease } else { lease.min(state.shortest) };
@@ -222,12 +222,12 @@ impl Hold {
         locked(&self.state).is_portable
     }
 
-    /// The module is gone: from now on by script. Returns whether that is new.
+    /// The module is gone: uses the script from now on. Returns whether that is new.
     pub(crate) fn make_portable(&self) -> bool {
         !std::mem::replace(&mut locked(&self.state).is_portable, true)
     }
 
-    /// Marks it as released; nothing if it was before.
+    /// Marks it as released; `None` if it already was.
     pub(crate) fn end(self: &Arc<Self>) -> Option<Ended> {
         let lost = self.inherited().or_else(|| self.lost());
         let mut state = locked(&self.state);
@@ -258,7 +258,7 @@ impl Hold {
         state.is_ended || state.lost.is_some()
     }
 
-    /// Whether the timer should renew it now, and when it is lost; nothing if it is over.
+    /// Whether the timer should renew it now, and when it is lost; `None` if it is over.
     pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
         self.check().ok()?;
         let mut state = locked(&self.state);
@@ -274,7 +274,7 @@ impl Hold {
         locked(&self.state).is_renewing = false;
     }
 
-    /// A command for it, to the module or the script, whichever knew it last.
+    /// A command for it, to the module or the script, whichever last knew it.
     pub(crate) fn sending<'a>(&'a self, command: Command<'a>) -> Sending<'a> {
         if self.is_portable() {
             return Sending::to_script(&self.resources.portable, &self.request, command);
@@ -300,7 +300,7 @@ impl Hold {
         }
     }
 
-    /// Sends what `words` says; again if the module is gone.
+    /// Sends the words; again if the module is gone.
     pub(crate) async fn send_words(&self, words: impl Fn() -> Cmd) -> Reply {
         let reach = &self.resources.reach;
         loop {
@@ -320,7 +320,7 @@ impl Hold {
             return;
         }
         let (name, held) = (Arc::clone(&self.request.name), now().saturating_sub(self.granted));
-        // They may take their time. If one panics, the other is still called.
+        // They may be slow. If one panics, the other is still called.
         self.resources.callbacks.call(&self.resources.reach.handle, move || {
             if let Some(hook) = &hook {
                 let _ = catch_unwind(AssertUnwindSafe(|| hook(&name, held, &lost)));
@@ -338,7 +338,7 @@ impl Hold {
     }
 }
 
-/// An EXTEND that is on its way, until this is dropped.
+/// An EXTEND on its way, until this is dropped.
 pub(crate) struct Extending {
     hold: Arc<Hold>,
     sent: Duration,

@@ -1,4 +1,4 @@
-//! Leader election: what the blocking and the async form share.
+//! Leader election: shared by the blocking and the async form.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::hold::Hold;
 use crate::request::Request;
 use crate::sync::{Signal, first, locked};
 
-/// Who leads.
+/// The current leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leadership {
     /// The fencing token of the leader.
     pub token: i64,
-    /// What it named itself.
+    /// The leader's label.
     pub owner: Option<String>,
 }
 
-/// One time of leadership.
+/// One term of leadership.
 #[derive(Debug, Clone)]
 pub struct Term {
     watch: Watch,
@@ -45,7 +45,7 @@ impl Term {
         self.resigned.is_fired() || self.stopped.is_fired() || self.watch.check().is_err()
     }
 
-    /// Fails unless this is the leader for certain.
+    /// Fails unless this process is certainly the leader.
     ///
     /// # Errors
     /// [`Lost`](Kind::Lost).
@@ -86,7 +86,7 @@ impl Campaign {
         locked(&self.term).as_ref().filter(|term| !term.is_over()).map(Term::token)
     }
 
-    /// Campaigns until elected; nothing if it was stopped.
+    /// Campaigns until elected; `None` if it was stopped.
     pub(crate) async fn elected(
         &self,
         engine: &Arc<Engine>,
@@ -123,14 +123,14 @@ impl Campaign {
         *locked(&self.term) = None;
     }
 
-    /// Others have their turn.
+    /// Lets others have their turn.
     pub(crate) async fn pause(&self, request: &Request) {
         let span = Duration::from_secs(1).min(request.lease / 3);
         let _ = tokio::time::timeout(span, self.stopped.wait()).await;
     }
 }
 
-/// Asks who leads, every third of the lease.
+/// Asks for the leader, once every third of the lease.
 pub(crate) struct Looks {
     engine: Arc<Engine>,
     request: Arc<Request>,
@@ -143,7 +143,7 @@ impl Looks {
         Self { engine: Arc::clone(engine), request: Arc::clone(request), before: None }
     }
 
-    /// The next change; nothing when the manager is closed. Without a reply the leader is unknown.
+    /// The next change; `None` once the manager is closed. Without a reply the leader is unknown.
     pub(crate) async fn next(&mut self) -> Option<Option<Leadership>> {
         let pause = (self.request.lease / 3).max(Duration::from_millis(1));
         let mut is_first = self.before.is_none();

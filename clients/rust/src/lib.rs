@@ -19,22 +19,22 @@
 //! # }
 //! ```
 //!
-//! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition gives a `Held`
-//! of its own, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth
-//! of the lease before the server gives it to others, whatever the network does.
+//! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition returns its own
+//! `Held`, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth of
+//! the lease before the server gives it to others, whatever the network does.
 //!
 //! With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
-//! which notifies the next waiter, so locks are granted in order of arrival there, too. `session` needs the module, and
+//! which notifies the next waiter, so locks are still granted in order of arrival. `session` needs the module, and
 //! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but without a hash tag.
 //!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
 //!
 //! | feature | gives |
 //! |---|---|
-//! | `blocking` (default) | [`Locks`]. Waits and renewals run on one thread of the crate's own, behind tokio |
+//! | `blocking` (default) | [`Locks`]. Waits and renewals run on the crate's own thread, which runs tokio |
 //! | `tokio` | [`aio::Locks`] |
 //! | `sentinel` | a `redis::sentinel::SentinelClient` instead of a `redis::Client` |
-//! | `tls-rustls`, `tls-native-tls` | TLS, as the features of that name of the crate redis |
+//! | `tls-rustls`, `tls-native-tls` | TLS, as the redis crate's features of that name |
 
 #[cfg(not(any(feature = "blocking", feature = "tokio")))]
 compile_error!("serverlock needs the feature `blocking`, `tokio`, or both");

@@ -9,8 +9,8 @@ type Waited = Arc<dyn Fn(&str, Duration) + Send + Sync>;
 type Failed = Arc<dyn Fn(&str, Duration, &Error) + Send + Sync>;
 type Released = Arc<dyn Fn(&str, Duration, bool) + Send + Sync>;
 
-/// Functions that are called when locks are granted, refused, lost and released: with the key, and the time that was
-/// waited, or for which the lock was held. They must not block.
+/// Functions that are called when locks are granted, refused, lost and released, with the key and the time waited or
+/// held. They must not block.
 ///
 /// ```
 /// use serverlock::{Hooks, Options};
@@ -84,7 +84,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Five seconds for a reply, scripts where the module is not loaded, no hooks.
+    /// Five seconds for a reply, scripts if the module is not loaded, no hooks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -97,14 +97,14 @@ impl Options {
         self
     }
 
-    /// Without scripts, attempts fail as [`Unavailable`](crate::Kind::Unavailable) where the module is not loaded.
+    /// Turns scripts off: attempts fail as [`Unavailable`](crate::Kind::Unavailable) if the module is not loaded.
     #[must_use]
     pub fn without_scripts(mut self) -> Self {
         self.scripts = false;
         self
     }
 
-    /// Whether one warning reports that the module is not loaded: to the crate `log`, or to stderr if that is not set
+    /// Whether one warning reports that the module is not loaded: to the `log` crate, or to stderr if that is not set
     /// up. The default is true.
     #[must_use]
     pub fn warn_without_module(mut self, warns: bool) -> Self {
@@ -128,51 +128,51 @@ macro_rules! lock_options {
             self
         }
 
-        /// Waits in the queue for that long; without it, an attempt is refused at once.
+        /// Waits in the queue for at most this long; without it, an attempt is refused at once.
         #[must_use]
         pub fn wait(self, wait: std::time::Duration) -> Self {
             self.with(|it| it.wait = wait)
         }
 
-        /// A label for people, 1 to 128 visible ASCII characters. It grants nothing.
+        /// A label that others see, 1 to 128 visible ASCII characters. It grants nothing.
         #[must_use]
         pub fn owner(self, owner: impl Into<String>) -> Self {
             self.with(|it| it.owner = Some(owner.into()))
         }
 
-        /// The lock ends with a connection of its own, one second after it. That needs the module.
+        /// The lock has its own connection, and ends one second after that connection closes. It needs the module.
         #[must_use]
         pub fn session(self) -> Self {
             self.with(|it| it.session = true)
         }
 
-        /// This many replicas must have the grant within that time; else it is given back.
+        /// This many replicas must confirm the grant within that time, or it is given back.
         #[must_use]
         pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
             self.with(|it| (it.replicas, it.within) = (count, within))
         }
 
-        /// The server, and as many others as `replicas` says, must have the grant on disk within that time (WAITAOF,
-        /// from Redis 7.2); else it is given back.
+        /// The server, and the number of `replicas`, must have the grant on disk within that time (WAITAOF, Redis 7.2
+        /// and later), or it is given back.
         #[must_use]
         pub fn fsync(self, within: std::time::Duration) -> Self {
             self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))
         }
 
-        /// Others cannot have the lock earlier, however soon it is released.
+        /// Others cannot get the lock for at least this long, however soon it is released.
         #[must_use]
         pub fn at_least(self, time: std::time::Duration) -> Self {
             self.with(|it| it.at_least = time)
         }
 
-        /// The lease is no longer renewed after that time.
+        /// The lease is no longer renewed after this time.
         #[must_use]
         pub fn max_hold(self, time: std::time::Duration) -> Self {
             self.with(|it| it.max_hold = Some(time))
         }
 
-        /// Called once, on a thread of the manager's, when the lock is lost. Two losses are reported at a time, so it
-        /// should not take long.
+        /// Called once, on one of the manager's threads, when the lock is lost. Only two losses are reported at a time,
+        /// so it should not take long.
         #[must_use]
         pub fn on_lost(self, lost: impl Fn(&$crate::Error) + Send + Sync + 'static) -> Self {
             self.with(|it| it.on_lost = Some(std::sync::Arc::new(lost)))

@@ -1,5 +1,5 @@
-//! The same lock where the module is not loaded: the script, sent by hash. Keys, values, replies and errors are those
-//! of the commands. Each lock has its queue as a second key.
+//! The same lock without the module: the script, sent by hash. Keys, values, replies and errors are the same as with
+//! the commands. Each lock has its queue as a second key.
 
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::sync::locked;
 
 const MARGIN: i64 = 1000;
 const RETENTION: i64 = 60_000;
-/// How long a reply about the eviction policy counts: after a failover the server is another.
+/// How long a reply about the eviction policy counts: a failover changes the server.
 const POLICY_COUNTS: Duration = Duration::from_secs(60);
-/// How long calls go without queues before one tries again whether the user may use them.
+/// How long calls do without queues before one tries again whether the user may use them.
 const REMEMBERS_DENIAL: Duration = Duration::from_secs(60);
 
 /// The script is the function library without its first line.
@@ -26,7 +26,7 @@ static SCRIPT: LazyLock<(&str, String)> = LazyLock::new(|| {
     (script, sha1_smol::Sha1::from(script).digest().to_string())
 });
 
-/// The CHECK of the script, before one command of the user's.
+/// The script's CHECK, before one command of the user's.
 pub(crate) const FENCED: &str = "
 local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
 local value, ends = redis.pcall('GET', KEYS[1]), nil
@@ -50,14 +50,14 @@ struct State {
     retention: i64,
     /// When the policy was asked for.
     asked: Option<Duration>,
-    /// The user may not use queues.
+    /// Until then, the user counts as not allowed to use queues.
     denied_until: Duration,
 }
 
-/// A command on its way to the module or the script. The script gets it again with its text if the server does not have
-/// that, and with the lock alone where the user may not use the queue, or its slot moves.
+/// A command on its way to the module or the script. It is sent again with the script's text if the server does not
+/// have that, and without the queue if the user may not use the queue, or its slot moves.
 pub(crate) struct Sending<'a> {
-    /// Nothing: it goes to the module.
+    /// `None`: it goes to the module.
     portable: Option<&'a Portable>,
     request: &'a Request,
     command: Command<'a>,
@@ -80,7 +80,7 @@ impl<'a> Sending<'a> {
         sending
     }
 
-    /// Goes on with the lock alone; returns whether that is new.
+    /// Continues without the queue; returns whether that is new.
     pub(crate) fn leave_queue(&mut self) -> bool {
         let is_new = !self.is_alone && self.request.works_alone() && !matches!(self.command, Command::Cancel { .. });
         self.is_alone |= is_new;
@@ -109,7 +109,7 @@ impl<'a> Sending<'a> {
         cmd
     }
 
-    /// The reply, or nothing: the command is to be sent again.
+    /// The reply; `None`: send the command again.
     pub(crate) fn read(&mut self, reply: Reply) -> Option<Reply> {
         let Some(portable) = self.portable else { return Some(reply) };
         match &reply {
@@ -160,8 +160,8 @@ impl Portable {
         locked(&self.state).asked.is_some_and(|asked| now() < asked.saturating_add(POLICY_COUNTS))
     }
 
-    /// Under a volatile policy a key with an expiry could be evicted, so locks get none; nor do they if the policy is
-    /// unknown.
+    /// Under a volatile policy, a key with an expiry could be evicted. In that case, or if the policy is unknown, locks
+    /// have no expiry.
     pub(crate) fn learn_policy(&self, reply: Reply) -> Result<(), Failure> {
         let info = match reply {
             Ok(info) => text(&info),

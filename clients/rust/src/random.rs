@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Each hasher has a random key of its own.
+/// Each hasher has its own random key.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -14,7 +14,7 @@ pub(crate) fn part_of(span: Duration) -> Duration {
     Duration::from_nanos(random().checked_rem(nanos).unwrap_or(0))
 }
 
-/// Where attempts poll, all of them at another moment.
+/// The pause between polls; random, so that attempts poll at different times.
 pub(crate) fn until_next_poll() -> Duration {
     Duration::from_millis(50).saturating_add(part_of(Duration::from_millis(100)))
 }

@@ -1,4 +1,4 @@
-//! What the parts of a manager need to reach its servers.
+//! Shared by the parts of a manager to reach its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::failures::{Call, Failure};
 use crate::route::Router;
 use crate::sync::{First, Signal, first};
 
-/// Its clones share all of it.
+/// Clones share its state.
 #[derive(Clone)]
 pub(crate) struct Reach {
     pub(crate) router: Arc<Router>,
@@ -30,8 +30,8 @@ impl Reach {
         self.handle.spawn(work)
     }
 
-    /// Waits until a late reply has come, or none will, or the manager is closed. Returns whether the server may still
-    /// run the call.
+    /// Waits until a late reply has come, or cannot come any longer, or the manager is closed. Returns whether the
+    /// server may still run the call.
     pub(crate) async fn outlast(&self, mut late: Call) -> bool {
         loop {
             match first(late, self.closed.wait()).await {

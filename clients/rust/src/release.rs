@@ -13,7 +13,7 @@ use crate::failures::{Failure, number};
 use crate::hold::{Ended, Hold};
 
 impl Engine {
-    /// Gives back what has just ended. The error is of kind lost unless it was held to the end.
+    /// Gives back a hold that has just ended. Fails as lost unless it was held to the end.
     pub(crate) async fn release(self: &Arc<Self>, hold: &Arc<Hold>, ended: Ended) -> Result<(), Error> {
         if self.resources.is_inherited() {
             return ended.lost.map_or(Ok(()), Err);
@@ -41,8 +41,8 @@ impl Engine {
         }
     }
 
-    /// Sends the release until it is answered, for as long as a call may take; after that in the background, until the
-    /// lease ends.
+    /// Sends the release until it gets a reply, at most until a call's time-out; after that in the background, until
+    /// the lease ends.
     async fn release_now(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<bool, Error> {
         let (reach, lost_at) = (&self.resources.reach, hold.lost_at());
         let end = now().saturating_add(reach.timeout).min(lost_at);
@@ -54,7 +54,7 @@ impl Engine {
             let Some(reply) = sending.read(call.await) else { continue };
             let failure = match reply {
                 Ok(reply) if hold.request.was_held(&reply) => return Ok(true),
-                // A release that was sent twice may find that the first one did the work.
+                // A second RELEASE may find that the first was carried out.
                 Ok(reply) => return Ok(reply == Value::Int(0) && tries > 1 && now() < lost_at),
                 Err(failure) => failure,
             };
@@ -97,7 +97,7 @@ impl Engine {
         });
     }
 
-    /// Cuts the lease to what is left of `at_least`, and releases when that is over.
+    /// Cuts the lease to the rest of `at_least`, and releases the lock after that.
     async fn release_later(self: &Arc<Self>, hold: &Arc<Hold>, left: Duration) -> Result<bool, Error> {
         let (lost_at, lease_ends) = (hold.lost_at(), hold.lease_ends());
         let reply = hold.send(Command::Extend { token: hold.token, lease: left }).await;

@@ -35,7 +35,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// A server that cannot confirm, because it has no WAITAOF or no AOF, is of no use for this lock.
+    /// A server that cannot confirm, because it lacks WAITAOF or an AOF, is of no use for this lock.
     async fn confirmed(&mut self, words: &[&str], replicas: u32) -> Result<Value, Failure> {
         let Some(connection) = self.connection.clone() else {
             return Err(Failure::broken("the connection of the grant is gone"));

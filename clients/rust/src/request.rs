@@ -19,7 +19,7 @@ const LONGEST_KEY: usize = 4096;
 /// Called once when a lock is lost.
 pub(crate) type OnLost = Arc<dyn Fn(&Error) + Send + Sync>;
 
-/// How a lock is wanted.
+/// The kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// One key.
@@ -107,7 +107,7 @@ impl Request {
         }
     }
 
-    /// Names the first argument that is wrong, and what is allowed.
+    /// Names the first wrong argument, and the allowed values.
     fn failure(&self) -> Option<String> {
         let settings = &self.settings;
         if self.keys.is_empty() {
@@ -150,7 +150,7 @@ impl Request {
         (!is_owner).then(|| format!("owner is {owner:.140?}, not 1 to 128 visible ASCII characters without a space"))
     }
 
-    /// The key that decides which server it is.
+    /// The key that selects the server.
     pub(crate) fn key(&self) -> &[u8] {
         self.keys.first().map_or(&[], Vec::as_slice)
     }
@@ -176,7 +176,7 @@ impl Request {
         self.settings.replicas > 0 || self.settings.fsync
     }
 
-    /// Why no script can give this lock; nothing if one can.
+    /// Why the script cannot grant this lock; `None` if it can.
     pub(crate) fn needs_module(&self) -> Option<String> {
         if self.settings.session {
             return Some("session needs the module, which is not loaded".into());
@@ -192,12 +192,12 @@ impl Request {
         Some(format!("{what} needs the module, which is not loaded, where a key has a brace but no hash tag"))
     }
 
-    /// Whether the script can give this lock without its queue.
+    /// Whether the script can grant this lock without its queue.
     pub(crate) fn works_alone(&self) -> bool {
         self.is_exclusive() && self.form != Form::Many
     }
 
-    /// The names of the queues of the keys; nothing for a key without one.
+    /// The names of the keys' queues; `None` for a key without a queue.
     pub(crate) fn queues(&self) -> &[Option<Vec<u8>>] {
         self.queues.get_or_init(|| self.keys.iter().map(|key| queue_of(key)).collect())
     }
@@ -214,7 +214,7 @@ pub(crate) fn lease_failure(lease: Duration) -> Option<String> {
     (!is_good).then(|| format!("lease is {lease:?}, not between {MILLISECOND:?} and {TEN_YEARS:?}"))
 }
 
-/// The queue of a key, in its slot. A key with a brace but without a hash tag has none.
+/// The queue of a key, in the same slot. A key with a brace but without a hash tag has none.
 fn queue_of(key: &[u8]) -> Option<Vec<u8>> {
     if !key.iter().any(|byte| matches!(byte, b'{' | b'}')) {
         return Some([key, b":queue:{", key, b"}"].concat());
@@ -222,7 +222,7 @@ fn queue_of(key: &[u8]) -> Option<Vec<u8>> {
     hash_tag(key).map(|_| [key, b":queue"].concat())
 }
 
-/// The keys as people read them, quoted.
+/// The keys as messages show them, quoted.
 fn shown(keys: &[Vec<u8>]) -> String {
     let mut text = String::new();
     for key in keys {

@@ -1,5 +1,5 @@
-//! What a manager owns, and what its attempts and holds use: ways to wait, connections, hooks, and whether the server
-//! has the module.
+//! What a manager owns, and its attempts and holds use: ways to wait, connections, hooks, and whether the server has
+//! the module.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Resources {
     /// Whether attempts may use NOTIFY: true until a reply says otherwise.
     pub(crate) notifies: AtomicBool,
     pub(crate) notify_works: AtomicBool,
-    /// When to ask for the module again, in milliseconds of the clock; 0 while it is not known to be missing.
+    /// When to probe for the module again, in milliseconds of the clock; 0 while it is not known to be missing.
     missed_until: AtomicU64,
     has_warned: AtomicBool,
 }
@@ -61,8 +61,8 @@ impl Resources {
         }
     }
 
-    /// Whether this is a child of the process that created it. A child leaves what it finds alone: connections and
-    /// locks belong to its parent, and the thread that would reply was not forked.
+    /// Whether this is a child of the process that created it. A child leaves everything alone: connections and locks
+    /// belong to its parent, and the thread that would reply was not forked.
     pub(crate) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
@@ -72,7 +72,7 @@ impl Resources {
         self.missed_until.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the caller is the one that has to ask for the module again now.
+    /// Whether this caller has to probe for the module again now.
     pub(crate) fn asks_for_module(&self) -> bool {
         let until = self.missed_until.load(Ordering::SeqCst);
         let is_due = now().as_millis() >= u128::from(until);
@@ -107,7 +107,7 @@ impl Resources {
         true
     }
 
-    /// Sends a command over the connections of the application, and waits for a late reply until `until`.
+    /// Sends a command over the application's connections, and waits for a late reply until `until`.
     pub(crate) async fn send(&self, mut sending: Sending<'_>, timeout: Duration, until: Duration) -> Reply {
         let router = &self.reach.router;
         if sending.is_script() && !self.portable.has_asked() {

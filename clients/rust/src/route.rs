@@ -26,7 +26,7 @@ enum Kind {
     Cluster(Arc<[Client]>),
 }
 
-/// Sentinels, asked by one at a time: others would wait on threads of their own.
+/// Sentinels, asked by one caller at a time: others would each block a thread.
 #[cfg(feature = "sentinel")]
 struct Asked {
     client: Mutex<redis::sentinel::SentinelClient>,
@@ -64,7 +64,7 @@ impl From<redis::sentinel::SentinelClient> for Servers {
 }
 
 impl Servers {
-    /// A cluster, by some of its servers. Password and TLS of the first hold for all.
+    /// A cluster, given by some of its servers. The first one's password and TLS settings apply to all.
     pub fn cluster(clients: impl IntoIterator<Item = Client>) -> Self {
         Self(Kind::Cluster(clients.into_iter().collect()))
     }
@@ -73,7 +73,7 @@ impl Servers {
         matches!(self.0, Kind::Cluster(_))
     }
 
-    /// The client of the server at that address; without one, of the only server, or the master.
+    /// The client for the server at that address; without one, for the only server, or the master.
     pub(crate) fn client(&self, address: Option<&str>) -> RedisResult<Client> {
         match &self.0 {
             Kind::One(client) => Ok(client.as_ref().clone()),
@@ -89,7 +89,7 @@ impl Servers {
         }
     }
 
-    /// The addresses of a cluster that the application named.
+    /// The cluster addresses that the application named.
     fn seeds(&self) -> Vec<String> {
         let Kind::Cluster(clients) = &self.0 else { return Vec::new() };
         clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect()
@@ -123,14 +123,14 @@ fn placed(addr: &ConnectionAddr, address: &str) -> ConnectionAddr {
     }
 }
 
-/// One server, behind the connections of the application.
+/// One server, reached over the application's connections.
 pub(crate) trait Server: Send + Sync {
-    /// One exchange, after an ASKING if so asked. A command is sent at most once.
+    /// One exchange, after an ASKING if `is_asking`. A command is sent at most once.
     fn call(&self, cmd: Cmd, is_asking: bool, timeout: Duration) -> Call;
-    /// Keeps to one connection, if there never were two. Returns whether it does. `crowded` is called when callers have
-    /// to wait.
+    /// Keeps to one connection, unless there have ever been two. Returns whether it does. `crowded` is called when
+    /// callers have to wait.
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
-    /// Ends that.
+    /// Ends `narrow`.
     fn widen(&self);
     /// Whether calls go another way while a reply is late.
     fn passes_late_replies(&self) -> bool {
@@ -140,7 +140,7 @@ pub(crate) trait Server: Send + Sync {
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
     }
-    /// A connection on which a thread blocks itself, where threads call.
+    /// A connection on which a thread blocks itself, if threads send the calls.
     fn connection(&self, _timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
         None
     }
@@ -184,7 +184,7 @@ impl Router {
         Arc::clone(map.only.get_or_insert_with(|| (self.opens)(None)))
     }
 
-    /// See [`Server::passes_late_replies`]; all servers of a cluster have the same way.
+    /// See [`Server::passes_late_replies`]; it is the same for all servers of a cluster.
     pub(crate) fn passes_late_replies(&self) -> bool {
         let map = locked(&self.map);
         map.only.iter().chain(map.by_address.values()).any(|server| server.passes_late_replies())
@@ -203,7 +203,7 @@ impl Router {
         made
     }
 
-    /// Where a key is, in a cluster, as far as is known.
+    /// The known address of a key in a cluster.
     fn address(&self, key: &[u8]) -> Option<String> {
         let slot = slot(key);
         let map = locked(&self.map);
@@ -218,7 +218,7 @@ impl Router {
         self.address(key).ok_or_else(|| Failure::broken("no server of the cluster has the slot of the key"))
     }
 
-    /// One exchange with the server of a key.
+    /// One exchange with the key's server.
     pub(crate) fn call(self: &Arc<Self>, key: &[u8], cmd: Cmd, timeout: Duration) -> Call {
         if !self.is_cluster() {
             return self.only().call(cmd, false, timeout);
@@ -296,7 +296,7 @@ impl Router {
         }
     }
 
-    /// Narrow and widen are about the one server; a cluster cannot be narrowed.
+    /// `narrow` and `widen` apply to a single server; a cluster cannot be narrowed.
     pub(crate) fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool {
         !self.is_cluster() && self.only().narrow(crowded)
     }
@@ -308,7 +308,7 @@ impl Router {
     }
 }
 
-/// Reads CLUSTER SLOTS. A server that does not know its own name has the address at which it was asked.
+/// Reads CLUSTER SLOTS. A server that does not know its own name has the address that was asked.
 fn slots(reply: &Value, asked: &str) -> Vec<(u16, u16, String)> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     let range = |range: &Value| -> Option<(u16, u16, String)> {

@@ -1,4 +1,4 @@
-//! Knows in which scopes a caller is, so that a caller that asks for its own lock again gets an error, not a hang.
+//! Knows the scopes that a caller is in, so that a caller that asks for its own lock again gets an error, not a hang.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) & SLOTS.wrapping_sub(1)
 }
 
-/// What is between its first braces.
+/// The text between the key's first braces.
 pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let after = key.iter().position(|byte| *byte == b'{').and_then(|open| key.get(open.saturating_add(1)..));
     let within = after.and_then(|rest| rest.iter().position(|byte| *byte == b'}').and_then(|close| rest.get(..close)));

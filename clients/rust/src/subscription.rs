@@ -1,5 +1,5 @@
-//! How attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager. Messages are hints:
-//! an attempt asks the server again after a message, and when the connection is lost or restored.
+//! How attempts wait by NOTIFY: one connection that is subscribed to this manager's channel. Messages are hints: an
+//! attempt asks the server again after a message, and when the connection is lost or restored.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -85,7 +85,7 @@ impl Subscription {
         locked(&self.state).is_refused
     }
 
-    /// Waits until the connection is subscribed, or it is clear that it cannot be.
+    /// Waits until the connection is subscribed, or cannot be.
     pub(crate) async fn ready(&self, updates: &Updates, timeout: Duration, cancel: &Signal, closed: &Signal) {
         let end = now().saturating_add(timeout);
         loop {
@@ -108,7 +108,7 @@ impl Subscription {
         }
     }
 
-    /// Has all attempts ask again, spread over a second.
+    /// Makes all attempts ask again, spread over a second.
     pub(crate) fn send_again(&self) {
         let state = locked(&self.state);
         let spread = if state.by_id.len() > 1 { Duration::from_secs(1) } else { Duration::ZERO };
@@ -172,7 +172,7 @@ async fn subscribed(subscription: &Subscription, key: &[u8]) -> Result<Arc<Conne
     Ok(connection)
 }
 
-/// Returns when the connection has ended. A PING without a reply ends it too.
+/// Returns once the connection has ended. A PING without a reply also ends it.
 async fn watch(reach: &Reach, connection: &Connection) {
     let never = Signal::default();
     while tokio::time::timeout(PING_EVERY, connection.ended()).await.is_err() {
@@ -203,15 +203,14 @@ impl Updates {
         locked(&self.state).again
     }
 
-    /// Messages that came before a command have no meaning for it.
+    /// Messages that came before a command do not concern it.
     pub(crate) fn forget(&self) {
         let mut pending = locked(&self.state);
         pending.kinds.clear();
         pending.again = Duration::MAX;
     }
 
-    /// The next message; nothing when the time is over, the caller or the manager is done, or the connection has
-    /// changed.
+    /// The next message; empty if the time is over, the caller or the manager is done, or the connection has changed.
     pub(crate) async fn next(&self, timeout: Duration, cancel: &Signal, closed: &Signal) -> String {
         if let Some(kind) = self.take() {
             return kind;

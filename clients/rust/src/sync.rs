@@ -1,4 +1,4 @@
-//! What threads and tasks share: locks that survive a panic, a signal that fires once, and the first of two futures.
+//! Shared by threads and tasks: mutexes that survive a panic, a signal that fires once, and the first of two futures.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
-/// A panic in a callback of the user's must not take the locks of others along.
+/// A panic in a user's callback must not break other users' locks.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -25,7 +25,7 @@ pub(crate) struct Signal {
     acts: Mutex<Vec<(u64, Act)>>,
 }
 
-/// What is done when a signal fires.
+/// The action when a signal fires.
 #[cfg(feature = "blocking")]
 type Act = Arc<dyn Fn() + Send + Sync>;
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Signal {
     }
 }
 
-/// Takes an act back when it is dropped.
+/// Withdraws an action when it is dropped.
 #[cfg(feature = "blocking")]
 pub(crate) struct Registered<'a>(&'a Signal, u64);
 
@@ -59,7 +59,7 @@ impl Signal {
         }
     }
 
-    /// Does something when it fires, even if it already has: for threads that cannot wait for it.
+    /// Runs the action when it fires, or at once if it already has: for threads that cannot wait for it.
     #[cfg(feature = "blocking")]
     pub(crate) fn when_fired(&self, act: &Act) -> Registered<'_> {
         let number = crate::random::random();
@@ -83,7 +83,7 @@ impl Signal {
     }
 }
 
-/// Which of two futures was first, and its output.
+/// The first of two futures, and its output.
 pub(crate) enum First<A, B> {
     Left(A),
     Right(B),

@@ -16,7 +16,7 @@ use crate::hold::Hold;
 use crate::sync::locked;
 
 const SWEEPS_AFTER: usize = 1000;
-/// Timers stand still while the machine is suspended, so this one checks the clock again after that time.
+/// Timers stop while the machine is suspended, so this one checks the clock again after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl PartialOrd for Entry {
 }
 
 impl Ord for Entry {
-    /// The heap has its largest first.
+    /// Reversed, because the heap yields its largest entry first.
     fn cmp(&self, other: &Self) -> Order {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -92,7 +92,7 @@ impl Timer {
         }
     }
 
-    /// A hold has ended before its entry was due. Old entries are swept when they are most of them.
+    /// A hold has ended before its entry was due. Old entries are swept once they are the majority.
     pub(crate) fn forget(&self) {
         let mut state = locked(&self.state);
         state.dead = state.dead.saturating_add(1);
@@ -104,7 +104,7 @@ impl Timer {
             state.entries = live;
             let is_empty = state.entries.is_empty();
             drop(state);
-            drop(over); // outside of the lock: the last hold may take its manager along
+            drop(over); // outside the mutex: the last hold may drop its manager
             if is_empty {
                 self.changed.notify_one();
             }
@@ -117,7 +117,7 @@ impl Timer {
         self.forget();
     }
 
-    /// The entries that are due, and when to check again; nothing if none is left.
+    /// The entries that are due, and when to check again; `None` if none is left.
     fn due(&self) -> (Vec<Entry>, Option<Duration>) {
         let mut state = locked(&self.state);
         let mut due = Vec::new();

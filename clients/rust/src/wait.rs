@@ -1,4 +1,4 @@
-//! How an attempt waits: in the queue of the module or the script, or by polling.
+//! How an attempt waits: in the module's or the script's queue, or by polling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ impl Drop for Registered {
     }
 }
 
-/// The only wait of its manager, until this is dropped.
+/// Its manager's only wait, until this is dropped.
 struct Alone(Arc<Blocking>);
 
 impl Drop for Alone {
@@ -51,7 +51,7 @@ impl Drop for Alone {
     }
 }
 
-/// What became of one blocking call.
+/// The outcome of one blocking call.
 enum Piece {
     Granted(Grant),
     /// LOCK.CANCEL, or CLIENT UNBLOCK.
@@ -61,8 +61,8 @@ enum Piece {
 }
 
 impl Attempt {
-    /// Waits in the queue without a connection, and claims the lock when it is notified of the grant. Nothing: the
-    /// server or this user cannot.
+    /// Waits in the queue without a connection, and claims the lock when it is notified of the grant. Returns `None` if
+    /// the server or this user cannot.
     pub(crate) async fn by_notify(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         resources.blocking.end();
@@ -72,7 +72,7 @@ impl Attempt {
         subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
         let mut message = String::new();
         loop {
-            // From the start, or since the user lost the right.
+            // Either from the start, or since the user lost the right.
             if subscription.is_refused() {
                 resources.notifies.store(false, Ordering::SeqCst);
                 self.leave_queue().await;
@@ -88,7 +88,7 @@ impl Attempt {
                 Asked::NoNotify | Asked::Moved => return Ok(None),
                 Asked::Queued => {
                     if message == "granted" {
-                        // Too late: the server skips the channel of this process until a command of it comes.
+                        // Too late: the server skips this process's channel until it sends a command.
                         subscription.send_again();
                     }
                     message = self.await_message(updates).await?;
@@ -103,7 +103,7 @@ impl Attempt {
         }
     }
 
-    /// Returns when it is time to send it again, with the message that caused it, if there is one.
+    /// Returns when it is time to send a copy, with the message that caused it, if there is one.
     async fn await_message(&mut self, updates: &Updates) -> Result<String, Failure> {
         let asked = now();
         loop {
@@ -135,7 +135,7 @@ impl Attempt {
         }
     }
 
-    /// Waits as the only attempt of the manager. Nothing: others wait, too.
+    /// Waits as the manager's only attempt. Returns `None` if others wait, too.
     pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
@@ -152,8 +152,8 @@ impl Attempt {
         outcome
     }
 
-    /// Waits in pieces: connections are few, and a reply that is lost is noticed after one. Nothing: it is no longer
-    /// alone, or the module is gone.
+    /// Waits in pieces: connections are few, and a lost reply is noticed after one piece. Returns `None` if it is no
+    /// longer alone, or the module is gone.
     pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {
@@ -203,8 +203,8 @@ impl Attempt {
         self.asked_piece().await
     }
 
-    /// Nothing can interrupt this thread but the server: when the caller or the manager is done, it is asked to end the
-    /// attempt. A CANCEL that comes before its ACQUIRE blocks the ID.
+    /// Only the server can interrupt this thread: when the caller or the manager is done, it is asked to end the
+    /// attempt. A CANCEL that comes before its ACQUIRE bars the ID.
     #[cfg(feature = "blocking")]
     async fn piece_of_thread(&mut self) -> Result<Piece, Failure> {
         let (resources, request, id) = (Arc::downgrade(&self.resources), Arc::clone(&self.request), self.id);
@@ -236,7 +236,7 @@ impl Attempt {
             return Ok(Piece::Moved);
         }
         if self.no_notify {
-            self.resources.notifies.store(false, Ordering::SeqCst); // the plain form is what works here
+            self.resources.notifies.store(false, Ordering::SeqCst); // only the plain form works here
         }
         self.was_queued = true;
         if let Asked::Granted(grant) = asked {
@@ -246,7 +246,7 @@ impl Attempt {
         Ok(if is_early { Piece::Cancelled } else { Piece::Over })
     }
 
-    /// The grant may be as old as the call. If that is long, its lease counts from an EXTEND. Returns whether the
+    /// The grant may be as old as the call. If the call took long, an EXTEND starts a new lease. Returns whether the
     /// grant still holds.
     async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Failure> {
         while now() >= grant.sent.saturating_add(self.request.lease / 3) {
@@ -265,8 +265,8 @@ impl Attempt {
         Ok(true)
     }
 
-    /// Asks the script again and again, where it has no queue for this lock, or the user cannot wait for messages.
-    /// Nothing: there is a better way now.
+    /// Polls the script, if it has no queue for this lock, or the user cannot wait for messages. Returns `None` if
+    /// there is a better way now.
     pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             self.pause(until_next_poll().min(self.left())).await;

@@ -13,8 +13,8 @@ use Serverlock\Exception\LockMisuseException;
 /**
  * \RedisCluster. Its own read time-out bounds its calls.
  *
- * A raw command follows neither MOVED nor ASK, and then fails as if the connection had broken. So after a failure, calls
- * use our own connections for a moment, if the password is known.
+ * A raw command follows neither MOVED nor ASK, and then fails as if the connection had broken. So after a failure,
+ * calls use our own connections for a moment, if the password is known.
  *
  * @internal
  */

@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Core\ReplyError;
 
 /**
- * A dedicated connection that is subscribed to a channel. Its messages are hints: the waiter then asks the server again.
+ * A dedicated connection that is subscribed to a channel. Its messages are hints to ask the server again.
  *
  * @internal
  */

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives
-/// the lock back in the background; if the runtime ends first, the lock ends with its lease.
+/// A lock that is held, until it is released, dropped or lost. A grant never has a second one. Dropping it gives the
+/// lock back in the background; if the runtime ends first, the lock ends with its lease.
 #[must_use = "the lock is given back when this is dropped"]
 pub struct Held {
     pub(super) hold: Arc<Hold>,
@@ -30,15 +30,15 @@ impl fmt::Debug for Held {
 impl Held {
     held_methods!();
 
-    /// Waits until the lock is lost, and gives the error that [`Held::check`] gives from then on.
+    /// Waits until the lock is lost, and returns the error that [`Held::check`] returns from then on.
     pub async fn lost(&self) -> Error {
         self.watch().over().await
     }
 
-    /// Gives the lock back. To drop this future does not stop it.
+    /// Gives the lock back. Dropping this future does not stop the release.
     ///
-    /// It takes at most the time-out of one call. After that the lock is given back in the background, and ends with
-    /// its lease at the latest.
+    /// It takes at most the time-out of one call. After that the lock is given back in the background; if that fails,
+    /// it ends with its lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
@@ -52,28 +52,28 @@ impl Held {
         std::future::poll_fn(move |context| release.poll(context)).await
     }
 
-    /// Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock.
+    /// Sets a new lease, counted from now. Renewal does this automatically, with the lock's own lease.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.
+    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or an error if the server did not reply.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.owner.engine.extend(&self.hold, lease).await
     }
 
-    /// Asks the server whether the lock is held, and returns the time that is left.
+    /// Asks the server whether the lock is held, and returns the remaining time.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), or that the server did not answer.
+    /// [`Lost`](crate::Kind::Lost), or an error if the server did not reply.
     pub async fn verify(&self) -> Result<Duration, Error> {
         self.owner.engine.verify(&self.hold).await
     }
 
-    /// Runs one command on the server of the lock, only if the lock is held there at that moment. The first argument of
-    /// the command is its key; in a cluster it must be in the slot of the lock.
+    /// Runs one command on the lock's server, only if the lock is held there at that moment. The command's first
+    /// argument is its key, which in a cluster must be in the lock's slot.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), that of the command as [`Argument`](crate::Kind::Argument), or that the server did
-    /// not answer.
+    /// [`Lost`](crate::Kind::Lost), the command's error as [`Argument`](crate::Kind::Argument), or an error if the
+    /// server did not reply.
     pub async fn fenced<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         let value = self.owner.engine.fenced(&self.hold, command).await?;
         self.hold.converted(value)
@@ -88,7 +88,7 @@ impl Drop for Held {
     }
 }
 
-/// A release, which goes on in the background when this is dropped.
+/// A release, which continues in the background when this is dropped.
 struct Released {
     work: Option<Work<Result<(), Error>>>,
     handle: Handle,

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::held::Owner;
 use crate::leader::{Campaign, Leadership, Looks, Term};
 
-/// Campaigns for a key. Its clones are the same campaign.
+/// Campaigns for a key. Clones share the campaign.
 #[derive(Clone, Debug)]
 pub struct Leader {
     lock: Lock,
@@ -21,26 +21,26 @@ impl Leader {
         Self { lock, campaign: Arc::default() }
     }
 
-    /// What others see of the leader, 1 to 128 visible ASCII characters.
+    /// The leader's label that others see, 1 to 128 visible ASCII characters.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.lock = self.lock.owner(owner);
         self
     }
 
-    /// The leadership ends with a connection of its own, one second after it.
+    /// The leadership has its own connection, and ends one second after that connection closes.
     #[must_use]
     pub fn session(mut self) -> Self {
         self.lock = self.lock.session();
         self
     }
 
-    /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which stops the campaign too. Each time
-    /// that it is elected it calls `lead`, which has to return when the [`Term`] is over. Others are elected once
-    /// `lead` has returned, or the lease has ended.
+    /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which also stops the campaign. Each time
+    /// it is elected, it calls `lead`, which has to return when the [`Term`] is over. Others can be elected once `lead`
+    /// has returned, or the lease has ended.
     ///
     /// # Errors
-    /// What no campaign can pass: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
+    /// Errors that no retry can fix: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
     pub async fn run<F: Future<Output = ()>>(&self, mut lead: impl FnMut(Term) -> F) -> Result<(), Error> {
         let (engine, request) = (&self.lock.owner.engine, &self.lock.request);
         loop {
@@ -63,13 +63,13 @@ impl Leader {
         }
     }
 
-    /// The token, while this leads.
+    /// The token while this process leads.
     #[must_use]
     pub fn token(&self) -> Option<i64> {
         self.campaign.token()
     }
 
-    /// Steps down, and campaigns again after others had their turn.
+    /// Steps down, and campaigns again after others have had their turn.
     pub fn resign(&self) {
         self.campaign.resign();
     }
@@ -79,8 +79,8 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields who leads, first the current leader, then each change. It asks every third of the lease.
-    /// Without the module it sees no leader.
+    /// Yields the current leader, then each change. It asks once every third of the lease. Without the module it sees
+    /// no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer {
@@ -90,7 +90,7 @@ impl Leader {
     }
 }
 
-/// Yields who leads.
+/// Yields the current leader.
 pub struct Observer {
     looks: Looks,
     _owner: Arc<Owner>,

@@ -17,8 +17,8 @@ use crate::request::Request;
 use crate::scopes::{of_task, refuse_again};
 use crate::sync::{First, Signal, first};
 
-/// A description of a lock: it holds nothing, and any number of tasks may use it. Each acquisition gives a [`Held`] of
-/// its own.
+/// A description of a lock: it holds nothing, and any number of tasks may use it. Each acquisition returns its own
+/// [`Held`].
 #[derive(Clone)]
 pub struct Lock {
     pub(super) owner: Arc<Owner>,
@@ -40,12 +40,12 @@ impl Lock {
         self.with(|it| it.details = true)
     }
 
-    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped. To drop this future
+    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped. Dropping this future
     /// gives the attempt up.
     ///
     /// # Errors
-    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if so when the wait
-    /// ended, and any other but `Lost`.
+    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
+    /// still had it when the wait ended, and any other except `Lost`.
     pub async fn acquire(&self) -> Result<Held, Error> {
         refuse_again(&self.owner.engine.resources, &self.request)?;
         let (owner, request, cancel) = (Arc::clone(&self.owner), Arc::clone(&self.request), Arc::<Signal>::default());
@@ -57,12 +57,12 @@ impl Lock {
         Attempted::new(&self.owner.engine, cancel, attempt).await
     }
 
-    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped where
-    /// it awaits something.
+    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped at its
+    /// next `await`.
     ///
     /// # Errors
-    /// That of the work; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the
-    /// end. To ask for the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    /// The work's error; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the
+    /// end. Asking for the same lock within the work is [`Misuse`](crate::Kind::Misuse).
     pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
         let held = self.acquire().await?;
         let done = {
@@ -75,7 +75,7 @@ impl Lock {
         let released = held.release().await;
         let Some(done) = done else {
             released?;
-            // It was lost, so this is not reached.
+            // The lock was lost, so this is not reached.
             return Err(Error::new(crate::Kind::Lost, &self.request.name, "lost").into());
         };
         let value = done?;
@@ -84,7 +84,7 @@ impl Lock {
     }
 }
 
-/// An attempt, which goes on in the background when this is dropped, until it is given up properly.
+/// An attempt. If this is dropped, the attempt continues in the background until it is given up properly.
 pub(super) struct Attempted<T: Send + 'static> {
     attempt: Option<Work<T>>,
     cancel: Arc<Signal>,

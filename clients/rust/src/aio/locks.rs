@@ -16,8 +16,8 @@ use crate::options::Options;
 use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
-/// The locks of one connection: create one `Locks` for each connection, and keep it. Clones share its state. Other
-/// `Locks` do not know what it holds: within a scope of one, an attempt by another waits for its own caller.
+/// The locks of one connection: create one `Locks` for each connection, and keep it. Clones share its state. Different
+/// `Locks` do not know each other's holds: within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -30,11 +30,11 @@ impl fmt::Debug for Locks {
 }
 
 impl Locks {
-    /// Locks over a connection of their own, opened at the first call: to the server of a `redis::Client`, to the
-    /// master that a `SentinelClient` names, or to the servers of a [cluster](Servers::cluster).
+    /// Locks over their own connection, opened at the first call: to a `redis::Client`'s server, to the master that a
+    /// `SentinelClient` names, or to the servers of a [cluster](Servers::cluster).
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside a tokio runtime.
     pub fn new(servers: impl Into<Servers>) -> Self {
         Self::with_options(servers, Options::default())
     }
@@ -42,18 +42,18 @@ impl Locks {
     /// As [`Locks::new`], with options.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside a tokio runtime.
     pub fn with_options(servers: impl Into<Servers>, options: Options) -> Self {
         let servers = servers.into();
         let own = servers.clone();
         Self::build(servers, options, Box::new(move |address| Arc::new(Ours::new(own.clone(), address))))
     }
 
-    /// Locks over the connection of the application: a `MultiplexedConnection` or, which reconnects on its own, a
-    /// `ConnectionManager`. Waits use connections that the client opens.
+    /// Locks over the application's connection: a `MultiplexedConnection`, or a `ConnectionManager`, which reconnects
+    /// on its own. Waits use connections that the client opens.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside a tokio runtime.
     pub fn with_connection<C>(client: &redis::Client, connection: C, options: Options) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -61,8 +61,8 @@ impl Locks {
         Self::over(client.into(), Theirs::asks(connection), options)
     }
 
-    /// Locks that send each command through the closure: with a connection of a pool, or with the application's client
-    /// of a cluster, which follows redirections itself. Waits use connections to these servers.
+    /// Locks that send each command through the closure: with a connection from a pool, or with the application's
+    /// cluster client, which follows redirections itself. Waits use connections to `servers`.
     ///
     /// ```no_run
     /// # async fn example(client: redis::Client, connection: redis::aio::MultiplexedConnection) {
@@ -76,7 +76,7 @@ impl Locks {
     /// ```
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside a tokio runtime.
     pub fn with_calls<F>(
         servers: impl Into<Servers>,
         call: impl Fn(Cmd) -> F + Send + Sync + 'static,

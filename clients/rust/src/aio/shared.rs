@@ -13,17 +13,17 @@ use crate::failures::{Call, Failure, Reply, in_time, read};
 use crate::route::{Server, Servers};
 use crate::sync::{First, Signal, first, locked};
 
-/// Sends one command over the connection of the application.
+/// Sends one command over the application's connection.
 pub(crate) type Asks = Arc<dyn Fn(Cmd) -> Call + Send + Sync>;
 
-/// The connections of the application. They cannot be closed from here: a reply that is late is awaited. While one is
-/// overdue, the network may be swallowing everything, and other calls go over a spare connection.
+/// The application's connections. They cannot be closed here, so a late reply is awaited. While one is overdue, the
+/// network may be dropping all packets, and other calls use a spare connection.
 pub(crate) struct Theirs {
     asks: Asks,
     spare: Arc<Ours>,
     /// How many replies are overdue.
     overdue: Arc<AtomicUsize>,
-    /// Fires when this is dropped: late replies are awaited no longer.
+    /// Fires when this is dropped: late replies are no longer awaited.
     ended: Arc<Signal>,
 }
 
@@ -95,7 +95,7 @@ impl Server for Theirs {
     }
 }
 
-/// A connection of the manager's own, opened at the first call, and again when it has ended.
+/// The manager's own connection, opened at the first call, and again after it has ended.
 pub(crate) struct Ours {
     state: Arc<State>,
 }
@@ -113,7 +113,7 @@ impl Ours {
         Self { state: Arc::new(state) }
     }
 
-    /// Its connection ends with the last call that uses it.
+    /// The connection then ends with the last call that uses it.
     fn let_go(&self) {
         drop(locked(&self.state.connection).take());
     }
@@ -146,7 +146,7 @@ impl State {
         } else {
             connection.call(&cmd, timeout, &Signal::default()).await
         };
-        // A server that is no longer the master: the next connection may lead to the one that is.
+        // The server is no longer the master: the next connection may lead to the new one.
         if matches!(&reply, Err(failure) if failure.code() == Some("READONLY")) {
             connection.close().await;
         }
@@ -168,7 +168,7 @@ impl Server for Ours {
 }
 
 impl Connection {
-    /// One exchange with an ASKING before it, which nothing can come between.
+    /// One exchange right after an ASKING: nothing can come between them.
     async fn asking(&self, cmd: &Cmd, timeout: Duration) -> Reply {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("ASKING").ignore().add_command(cmd.clone());

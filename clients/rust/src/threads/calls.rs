@@ -1,5 +1,5 @@
-//! Sends commands through a closure of the application. Its connections cannot be closed from here, so it runs on a
-//! thread of its own, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
+//! Sends commands through the application's closure. Its connections cannot be closed here, so it runs on its own
+//! thread, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Theirs {
     turns: Arc<Semaphore>,
 }
 
-/// A closure on its thread. One that has not begun when this is dropped never does: its caller is gone.
+/// A closure on its thread. If it has not begun when this is dropped, it never does, because its caller is gone.
 struct Running(JoinHandle<Reply>);
 
 impl Drop for Running {

@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A lock that is held, until it is released, dropped or lost. There is never a second one for a grant. Its drop gives
-/// the lock back, as [`Held::release`] does, but does not return whether it was held to the end.
+/// A lock that is held, until it is released, dropped or lost. A grant never has a second one. Dropping it gives the
+/// lock back, as [`Held::release`] does, but does not return whether it was held to the end.
 ///
 /// It cannot be copied, nor used after its release:
 ///
@@ -45,8 +45,8 @@ impl Held {
 
     /// Gives the lock back.
     ///
-    /// It takes at most the time-out of one call. After that the lock is given back in the background, and ends with
-    /// its lease at the latest.
+    /// It takes at most the time-out of one call. After that the lock is given back in the background; if that fails,
+    /// it ends with its lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
@@ -59,28 +59,28 @@ impl Held {
         Some(block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended)))
     }
 
-    /// Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock.
+    /// Sets a new lease, counted from now. Renewal does this automatically, with the lock's own lease.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or that the server did not answer.
+    /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or an error if the server did not reply.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         block_on(self.owner.engine.handle(), self.owner.engine.extend(&self.hold, lease))
     }
 
-    /// Asks the server whether the lock is held, and returns the time that is left.
+    /// Asks the server whether the lock is held, and returns the remaining time.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), or that the server did not answer.
+    /// [`Lost`](crate::Kind::Lost), or an error if the server did not reply.
     pub fn verify(&self) -> Result<Duration, Error> {
         block_on(self.owner.engine.handle(), self.owner.engine.verify(&self.hold))
     }
 
-    /// Runs one command on the server of the lock, only if the lock is held there at that moment. The first argument of
-    /// the command is its key; in a cluster it must be in the slot of the lock.
+    /// Runs one command on the lock's server, only if the lock is held there at that moment. The command's first
+    /// argument is its key, which in a cluster must be in the lock's slot.
     ///
     /// # Errors
-    /// [`Lost`](crate::Kind::Lost), that of the command as [`Argument`](crate::Kind::Argument), or that the server did
-    /// not answer.
+    /// [`Lost`](crate::Kind::Lost), the command's error as [`Argument`](crate::Kind::Argument), or an error if the
+    /// server did not reply.
     pub fn fenced<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         let value = block_on(self.owner.engine.handle(), self.owner.engine.fenced(&self.hold, command))?;
         self.hold.converted(value)

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::held::Owner;
 use crate::leader::{Campaign, Leadership, Looks, Term};
 
-/// Campaigns for a key. Its clones are the same campaign.
+/// Campaigns for a key. Clones share the campaign.
 #[derive(Clone, Debug)]
 pub struct Leader {
     lock: Lock,
@@ -22,26 +22,26 @@ impl Leader {
         Self { lock, campaign: Arc::default() }
     }
 
-    /// What others see of the leader, 1 to 128 visible ASCII characters.
+    /// The leader's label that others see, 1 to 128 visible ASCII characters.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.lock = self.lock.owner(owner);
         self
     }
 
-    /// The leadership ends with a connection of its own, one second after it.
+    /// The leadership has its own connection, and ends one second after that connection closes.
     #[must_use]
     pub fn session(mut self) -> Self {
         self.lock = self.lock.session();
         self
     }
 
-    /// Campaigns until [`stop`](Self::stop). Each time that it is elected it calls `lead`, which has to return when the
-    /// [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others are elected
-    /// once `lead` has returned, or the lease has ended.
+    /// Campaigns until [`stop`](Self::stop). Each time it is elected, it calls `lead`, which has to return when the
+    /// [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others can be
+    /// elected once `lead` has returned, or the lease has ended.
     ///
     /// # Errors
-    /// What no campaign can pass: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
+    /// Errors that no retry can fix: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
     pub fn run(&self, mut lead: impl FnMut(&Term)) -> Result<(), Error> {
         let (owner, request) = (&self.lock.owner, &self.lock.request);
         let handle = owner.engine.handle();
@@ -66,13 +66,13 @@ impl Leader {
         block_on(self.lock.owner.engine.handle(), term.over());
     }
 
-    /// The token, while this leads.
+    /// The token while this process leads.
     #[must_use]
     pub fn token(&self) -> Option<i64> {
         self.campaign.token()
     }
 
-    /// Steps down, and campaigns again after others had their turn.
+    /// Steps down, and campaigns again after others have had their turn.
     pub fn resign(&self) {
         self.campaign.resign();
     }
@@ -82,15 +82,15 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields who leads, first the current leader, then each change; `None` while nobody does. It asks every third of
-    /// the lease, and ends when the locks are closed. Without the module it sees no leader.
+    /// Yields the current leader, then each change; `None` while there is no leader. It asks once every third of the
+    /// lease, and ends when the locks are closed. Without the module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }
     }
 }
 
-/// Yields who leads.
+/// Yields the current leader.
 pub struct Observer {
     looks: Looks,
     owner: Arc<Owner>,

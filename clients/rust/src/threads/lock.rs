@@ -11,8 +11,8 @@ use crate::options::lock_options;
 use crate::request::Request;
 use crate::scopes::{OfThread, refuse_again};
 
-/// A description of a lock: it holds nothing, and any number of threads may use it. Each acquisition gives a [`Held`]
-/// of its own.
+/// A description of a lock: it holds nothing, and any number of threads may use it. Each acquisition returns its own
+/// [`Held`].
 #[derive(Clone)]
 pub struct Lock {
     pub(super) owner: Arc<Owner>,
@@ -37,14 +37,14 @@ impl Lock {
     /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped.
     ///
     /// # Errors
-    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if so when the wait
-    /// ended, and any other but `Lost`.
+    /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
+    /// still had it when the wait ended, and any other except `Lost`.
     pub fn acquire(&self) -> Result<Held, Error> {
         self.acquire_unless(&Cancel::new())
     }
 
-    /// As [`acquire`](Self::acquire), until it is cancelled. Then it returns at once if it waits, and after the reply,
-    /// or the time-out of one call, if it is in the middle of one.
+    /// As [`acquire`](Self::acquire), until it is cancelled. It then returns at once if it waits; in the middle of a
+    /// call, it returns after the reply or the call's time-out.
     ///
     /// # Errors
     /// [`Cancelled`](crate::Kind::Cancelled), and those of `acquire`.
@@ -60,13 +60,13 @@ impl Lock {
     /// work calls [`Held::check`] before each step.
     ///
     /// # Errors
-    /// That of the work; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. To ask for
+    /// The work's error; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. Asking for
     /// the same lock within the work is [`Misuse`](crate::Kind::Misuse).
     pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
         self.run_unless(&Cancel::new(), work)
     }
 
-    /// As [`run`](Self::run), but the attempt can be given up from outside. A lock that is held does not depend on it.
+    /// As [`run`](Self::run), but the attempt can be cancelled from outside. Cancelling does not affect a held lock.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Cancelled`](crate::Kind::Cancelled).

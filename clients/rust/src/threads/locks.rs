@@ -17,8 +17,8 @@ use crate::options::Options;
 use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
-/// The locks of one set of connections: create one `Locks` for each set, and keep it. Clones share its state. Other
-/// `Locks` do not know what it holds: within a scope of one, an attempt by another waits for its own caller.
+/// The locks of one set of connections: create one `Locks` for each set, and keep it. Clones share its state. Different
+/// `Locks` do not know each other's holds: within a scope of one, an attempt by another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -31,8 +31,8 @@ impl fmt::Debug for Locks {
 }
 
 impl Locks {
-    /// Locks over the [`Connections`] that the application shares with them, or over connections of their own: to the
-    /// server of a `redis::Client`, to the master that a `SentinelClient` names, or to a
+    /// Locks over the [`Connections`] that the application shares with them, or over their own connections: to a
+    /// `redis::Client`'s server, to the master that a `SentinelClient` names, or to a
     /// [cluster](crate::Servers::cluster).
     ///
     /// # Panics
@@ -61,11 +61,11 @@ impl Locks {
         Self::build(servers, options, Box::new(opens))
     }
 
-    /// Locks that make each call as the closure does: with a connection of a pool, or with the application's client of
-    /// a cluster, which follows redirections itself. Waits use connections to these servers.
+    /// Locks that send each command through the closure: with a connection from a pool, or with the application's
+    /// cluster client, which follows redirections itself. Waits use connections to `servers`.
     ///
-    /// The closure runs on another thread, so that a call without a reply delays no caller for longer than the
-    /// time-out. That costs more than [`Connections`] do.
+    /// The closure runs on another thread, so that a call without a reply never delays a caller beyond the time-out.
+    /// That costs more than [`Connections`].
     ///
     /// ```no_run
     /// # fn example(client: redis::Client, connection: redis::Connection) {

@@ -1,4 +1,4 @@
-//! Locks for threads: each call returns when it is done. Waits and renewals run on one thread of the crate's own.
+//! Locks for threads: each call returns when it is done. Waits and renewals run on the crate's own thread.
 
 mod calls;
 mod held;

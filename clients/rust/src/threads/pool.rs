@@ -8,7 +8,7 @@ use redis::{Connection, ConnectionLike, RedisResult};
 use crate::route::Servers;
 use crate::sync::locked;
 
-/// A pool of connections that the application shares with its locks. It keeps as many open as were ever in use at once.
+/// A pool of connections that the application shares with its locks. It keeps as many open as were in use at once.
 ///
 /// ```no_run
 /// use serverlock::{Connections, Locks};
@@ -32,7 +32,7 @@ struct Shared {
     idle: Mutex<Vec<Kept>>,
 }
 
-/// A connection, and the time-out that is set on it.
+/// A connection and its time-out.
 pub(crate) struct Kept {
     pub(crate) connection: Connection,
     timeout: Option<Duration>,
@@ -51,7 +51,7 @@ impl<S: Into<Servers>> From<S> for Connections {
 }
 
 impl Connections {
-    /// Opens no connection yet. `servers` is a `redis::Client`, a `SentinelClient` or [`Servers`].
+    /// Does not connect yet. `servers` is a `redis::Client`, a `SentinelClient` or [`Servers`].
     pub fn new(servers: impl Into<Servers>) -> Self {
         Self::at(servers.into(), None)
     }
@@ -69,7 +69,7 @@ impl Connections {
     /// take 5 seconds.
     ///
     /// # Errors
-    /// The error of the work, or of opening a connection.
+    /// The error of the work, or of connecting.
     pub fn with<T>(&self, work: impl FnOnce(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
         let mut kept = self.take(self.shared.timeout)?;
         let done = work(&mut kept.connection);
@@ -106,7 +106,7 @@ impl Connections {
         }
     }
 
-    /// Closes the idle connections after one was lost: they are as old, and lead to the same server.
+    /// Closes the idle connections after one was lost: the others are equally old, and lead to the same server.
     pub(crate) fn drop_idle(&self) {
         let idle = std::mem::take(&mut *locked(&self.shared.idle));
         drop(idle);

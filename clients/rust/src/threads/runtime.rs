@@ -1,5 +1,4 @@
-//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers drive their own
-//! calls.
+//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers run their own calls.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -12,18 +11,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::sync::locked;
 
-/// How long a thread that made a call is kept for the next.
+/// How long a thread that made a call is kept for the next call.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The runtime, and the process whose thread it has.
+/// The runtime, and the process that its thread belongs to.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 thread_local! {
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The runtime; an error where no thread can be started. A process that was forked gets its own: threads are not
-/// forked.
+/// The runtime; an error if no thread can be started. A forked process gets its own, because threads are not forked.
 pub(crate) fn handle() -> std::io::Result<Handle> {
     let mut runtime = locked(&RUNTIME);
     if let Some((process, runtime)) = runtime.as_ref()
@@ -38,12 +36,12 @@ pub(crate) fn handle() -> std::io::Result<Handle> {
         .enable_all()
         .build()?;
     let handle = made.handle().clone();
-    // To drop that of the parent would wait for its thread.
+    // Dropping the parent's runtime would wait for its thread.
     std::mem::forget(runtime.replace((std::process::id(), made)));
     Ok(handle)
 }
 
-/// Whether this thread is that of a caller, which may block.
+/// Whether this is a caller's thread, which may block.
 pub(crate) fn is_caller() -> bool {
     IS_CALLER.get()
 }
@@ -56,8 +54,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Drives a future on this thread. Unlike the runtime's own function it works within another runtime too, where it
-/// blocks as any blocking call does.
+/// Runs a future on this thread. Unlike the runtime's own function, it also works within another runtime, where it
+/// blocks like any blocking call.
 pub(crate) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     struct Back(bool);
     impl Drop for Back {

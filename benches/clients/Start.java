@@ -1,4 +1,4 @@
-/** Loads what a program imports, for the part "start" of the benchmark: Jedis alone, or the package as well. */
+/** Loads a program's imports, for the benchmark's part "start": Jedis alone, or also the package. */
 public class Start {
     public static void main(String[] args) throws ClassNotFoundException {
         Class.forName("redis.clients.jedis.RedisClient");

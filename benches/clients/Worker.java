@@ -28,7 +28,7 @@ import redis.clients.jedis.CommandObject;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
-/** One process of the benchmark of the clients, in Java: Worker CONTENDER PORT. run.py describes its orders. */
+/** One process of the client benchmark, in Java: Worker CONTENDER PORT. run.py describes its input. */
 public class Worker {
     static final Duration LEASE = Duration.ofSeconds(30);
     static final String KEY = "bench:" + ProcessHandle.current().pid();
@@ -84,7 +84,7 @@ public class Worker {
     }
 
     static Call jedis(int port) {
-        // No time-out of its own, because a client that gives up would do so in the middle of a wait.
+        // No time-out, because the client would give up in the middle of a wait.
         RedisClient client = RedisClient.builder()
                 .hostAndPort("127.0.0.1", port)
                 .clientConfig(DefaultJedisClientConfig.builder()

@@ -1,22 +1,22 @@
-"""Compares the packages of clients/ with raw commands over the same library, and with the locks that people use.
+"""Compares the packages of clients/ with raw commands over the same library, and with common lock libraries.
 
-    make bench-clients                                     # all parts and languages: some forty minutes
+    make bench-clients                                     # all parts and languages: about forty minutes
     python3 benches/clients/run.py pair hot --language python --rounds 5
 
 | part | measures |
 |---|---|
-| pair | acquire and release of a free lock, one process: microseconds, and those of its CPU |
+| pair | acquire and release of a free lock, one process: elapsed and CPU microseconds |
 | hot | 16 processes on one lock: hand-offs per second, CPU of each, most to least served, 99th percentile of the wait |
 | waits | 1,000 waits in one process: connections, memory |
-| start | time to start a program that imports the package, compared with one that imports the library alone |
+| start | time to start a program that imports the package, compared with one that imports only the library |
 | trips | round trips of acquire and release, behind a relay that adds 1 ms each way |
-| script | as `hot` on a server without the module, where the packages wait in the queue of the script; also the server's CPU |
+| script | as `hot`, without the module, so the packages wait in the script's queue; also the server's CPU |
 
 A worker is one process of one contender. It prints `ready`, then answers each line of its input with a line of JSON:
 `pair COUNT` with seconds; `hot KEY SECONDS` with the waits of its grants, in microseconds; `waits COUNT` at once; `rss`
-with its resident memory in KB; the first two with their CPU seconds besides. On a machine that does other things too,
-the CPU time says more than the clock. Contenders take turns in each round. Every round is kept as CSV in benches/runs,
-unless --smoke is given.
+with its resident memory in KB. The replies to the first two also contain CPU seconds. On a busy machine, CPU time is
+more reliable than elapsed time. Contenders take turns in each round. Every round is kept as CSV in benches/runs, unless
+--smoke is given.
 """
 
 import argparse
@@ -50,7 +50,7 @@ RUST = str(BUILT / "serverlock-rust/release/worker")
 PHP = shutil.which("php") or "php"
 RUBY = shutil.which("ruby") or "ruby"
 PARTS = ("pair", "hot", "waits", "start", "trips", "script")
-# As many rounds of pairs come before the first that counts: a virtual machine compiles what it has run often.
+# This many rounds of pairs come before the first that counts, because a virtual machine compiles code that runs often.
 WARM = 5
 
 LANGUAGES = {
@@ -58,7 +58,7 @@ LANGUAGES = {
         "needs": [PYTHON],
         "worker": [PYTHON, str(HERE / "worker.py")],
         "environment": {"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": ""},
-        # The package, then what it is compared to. The first of these is raw commands.
+        # The package, then the contenders that it is compared with: first raw commands.
         "groups": [
             ["redis-py package", "redis-py raw", "redis-py raw with ID", "redis-py Lock"],
             ["redis.asyncio package", "redis.asyncio raw", "redis.asyncio Lock"],
@@ -86,7 +86,7 @@ LANGUAGES = {
             ["phpredis package", "phpredis raw", "phpredis symfony"],
             ["predis package", "predis raw", "predis symfony"],
         ],
-        # The least that a request loads: the classes of one lock.
+        # The minimum that a request loads: the classes of one lock.
         "start": {"phpredis raw": [PHP, "-r", "new Redis();"],
                   "phpredis package": [PHP, "-r", f"require '{ROOT}/clients/php/tests/autoload.php'; "
                                                   "(new Serverlock\\Locks(new Redis()))->lock('a', 30.0);"]},
@@ -105,7 +105,7 @@ LANGUAGES = {
         "worker": [str(BUILT / "serverlock-go/bench")],
         "environment": {},
         "groups": [["go-redis package", "go-redis raw", "go-redis redsync", "go-redis redislock"]],
-        "start": {},  # nothing is loaded: a program has the package in it
+        "start": {},  # nothing is loaded: the package is compiled into the program
     },
     "java": {
         "needs": [BUILT / "serverlock-java/bench/Worker.class"],
@@ -115,7 +115,7 @@ LANGUAGES = {
             ["jedis package", "jedis raw", "redisson RLock"],
             ["lettuce package", "lettuce raw"],
         ],
-        # Locks that need no module, besides the packages.
+        # Other locks that work without the module.
         "scripts": ["redisson FairLock"],
         "start": {"jedis raw": [*JAVA, "Start", "jedis"], "jedis package": [*JAVA, "Start", "package"]},
     },
@@ -164,7 +164,7 @@ class Worker:
 
 
 class Rows:
-    """The measurements, as they will be kept."""
+    """The measurements to keep."""
 
     HEADER = ("part", "contender", "round", "place", "measure", "value")
 
@@ -181,7 +181,7 @@ class Rows:
 
 
 def turns(contenders, round_):
-    """In another order each round, so that nobody always comes first."""
+    """In a different order each round, so that no contender always comes first."""
     shift = round_ % len(contenders)
     return enumerate(contenders[shift:] + contenders[:shift], 1)
 
@@ -203,15 +203,15 @@ def pair(rows, language, server, settings):
 
 
 def hot(rows, language, server, settings):
-    """The processes are kept from round to round. 16 processes share one lock, so each of them makes few grants in a
-    round, while those of a service live long and are compiled: before the first round each makes many, alone."""
+    """The processes are kept from round to round. 16 processes share one lock, so each gets few grants in a round, but
+    a service's processes live long and are compiled: so before the first round each gets many grants, alone."""
     for group in language["groups"]:
         crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
         try:
             for name, workers in crowds.items():
                 for worker in workers:
                     worker.ready()
-                _at_once(workers, "hot", _hot_key(name), min(1, settings.seconds))  # opens what the first wait opens
+                _at_once(workers, "hot", _hot_key(name), min(1, settings.seconds))  # opens the connections for waits
                 for worker in workers:
                     worker.say("hot", f"{_hot_key(name)}:{worker.pid}", settings.warm)
                 for worker in workers:
@@ -231,7 +231,7 @@ def hot(rows, language, server, settings):
 
 
 def script(rows, language, server, settings):
-    """The processes of a contender end with its turn: those of others would renew and ask meanwhile."""
+    """A contender's processes end with its turn; otherwise they would renew and ask during the others' turns."""
     plain = Server(module=False)
     contenders = [group[0] for group in language["groups"]] + language.get("scripts", [])
     try:
@@ -257,7 +257,7 @@ def script(rows, language, server, settings):
 
 
 def _cpu_us(server):
-    """The processor time of the server's main thread."""
+    """The CPU time of the server's main thread."""
     pid = server.process.pid
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1000
 
@@ -269,7 +269,7 @@ def _at_once(workers, *words):
 
 
 def _hot_key(name):
-    """Locks of different kinds do not share a key."""
+    """Different kinds of locks do not share a key."""
     return "hot:" + "".join(letter for letter in name if letter.isalnum())
 
 
@@ -323,7 +323,7 @@ def start(rows, language, server, settings):
 
 
 def trips(rows, language, server, settings):
-    """One request at a time is on its way, so each is a round trip."""
+    """Only one request is on its way at a time, so each is a round trip."""
     relay = Relay(server.port, delay=0.001)
     for group in language["groups"]:
         for name in group:
@@ -414,7 +414,7 @@ def main():
             for name in settings.language or LANGUAGES:
                 print(f"{part} {name}", file=sys.stderr, flush=True)
                 globals()[part](rows, LANGUAGES[name], server, settings)
-    finally:  # also what there is when it is interrupted
+    finally:  # even partial results, if it is interrupted
         server.end()
         show(rows)
         if not settings.smoke and rows.rows:

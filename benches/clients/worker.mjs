@@ -1,4 +1,4 @@
-/** One process of the benchmark of the clients, in Node: worker.mjs CONTENDER PORT. run.py says what it reads. */
+/** One process of the client benchmark, in Node: worker.mjs CONTENDER PORT. run.py describes its input. */
 
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
@@ -21,7 +21,7 @@ const clients = {
   },
 };
 
-/** Each gives, for a key and a wait, a function that acquires and one that releases. */
+/** Each returns, for a key and a wait, a function that acquires and one that releases. */
 const kinds = {
   package: ([client]) => {
     const locks = new Locks(client);

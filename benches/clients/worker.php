@@ -1,6 +1,6 @@
 <?php
 
-// One process of the benchmark of the clients, in PHP: worker.php CONTENDER PORT. run.py documents its input.
+// One process of the client benchmark, in PHP: worker.php CONTENDER PORT. run.py describes its input.
 
 declare(strict_types=1);
 
@@ -12,7 +12,7 @@ use Symfony\Component\Lock\Store\RedisStore;
 
 const LEASE = 30;
 
-/** A connection of its own for what waits: a client that gives up would do so in the middle of a wait. */
+/** A separate connection for waits, without a time-out: the client would give up in the middle of a wait. */
 function phpredis(int $port, float $timeout = 0): Redis
 {
     $redis = new Redis();
@@ -21,7 +21,7 @@ function phpredis(int $port, float $timeout = 0): Redis
     return $redis;
 }
 
-/** Each gives, for a key and a wait, how to acquire and how to release. */
+/** Each returns, for a key and a wait, a function that acquires and one that releases. */
 $contenders = [
     'phpredis package' => static function (int $port): Closure {
         $locks = new Locks(phpredis($port));

@@ -1,4 +1,4 @@
-"""One process of the benchmark of the clients, in Python: worker.py CONTENDER PORT. run.py says what it reads."""
+"""One process of the client benchmark, in Python: worker.py CONTENDER PORT. run.py describes its input."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ class Raw:
     def __init__(self, port):
         import redis
 
-        # While it waits, no time-out of its own: a client that gives up would do so in the middle of a wait.
+        # No time-out for waits: the client would give up in the middle of one.
         self.client, self.patient = redis.Redis(port=port), redis.Redis(port=port, socket_timeout=None)
 
     def lock(self, key, wait):
@@ -78,7 +78,7 @@ class Usual:
 
 
 class Tasks:
-    """What these have in common with asyncio: one task at a time, except for waits."""
+    """Shared by the asyncio contenders: one task at a time, except for waits."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -183,7 +183,7 @@ def rss_kb():
 
 
 def start_waits(contender, count):
-    """This many attempts that wait, each for a lock of its own that somebody else has."""
+    """This many waiting attempts, each for a different lock that somebody else has."""
     acquires = [contender.lock(f"waits:{number}", 600)[0] for number in range(count)]
     if isinstance(contender, Tasks):
         threading.Thread(target=contender.run, args=[_gather(acquires)], daemon=True).start()

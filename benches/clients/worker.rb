@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# One process of the benchmark of the clients, in Ruby: worker.rb CONTENDER PORT. run.py says what it reads.
+# One process of the client benchmark, in Ruby: worker.rb CONTENDER PORT. run.py describes its input.
 
 $LOAD_PATH.unshift(File.expand_path("../../clients/ruby/lib", __dir__))
 require "digest"
@@ -10,7 +10,7 @@ require "securerandom"
 
 LEASE = 30
 
-# The scripts of the gem redlock, by EVALSHA, and its tries. The gem itself is not in Debian.
+# The redlock gem's scripts, by EVALSHA, and its retries. The gem itself is not in Debian.
 class Redlock
   LOCK = <<~LUA
     if (redis.call("exists", KEYS[1]) == 0 and ARGV[3] == "yes") or redis.call("get", KEYS[1]) == ARGV[1] then
@@ -47,7 +47,7 @@ def redis(port, timeout = 5)
   Redis.new(host: "127.0.0.1", port:, timeout:)
 end
 
-# Each gives, for a key and a wait, how to acquire and how to release.
+# Each returns, for a key and a wait, a function that acquires and one that releases.
 CONTENDERS = {
   "redis-rb package" => lambda do |port|
     require "serverlock"
@@ -93,7 +93,7 @@ def hot(acquire, release, seconds)
   waits
 end
 
-# This many threads that wait for a lock of their own.
+# Starts this many threads, each waiting for its own lock.
 def waits(made, count)
   count.times { |number| Thread.new { made.call("waits:#{number}", 3600)[0].call } }
   true

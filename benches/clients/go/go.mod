@@ -1,4 +1,4 @@
-// The worker of the benchmark of the clients, in Go. example.com stands for the address of the package.
+// The client benchmark's worker in Go. example.com stands for the package's address.
 module example.com/serverlock/bench
 
 go 1.24

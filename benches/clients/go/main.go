@@ -1,4 +1,4 @@
-// One process of the benchmark of the clients, in Go: bench CONTENDER PORT. run.py says what it reads.
+// One process of the client benchmark, in Go: bench CONTENDER PORT. run.py describes its input.
 package main
 
 import (
@@ -26,10 +26,10 @@ const lease = 30 * time.Second
 
 var background = context.Background()
 
-// lock acquires, and gives what releases.
+// lock acquires, and returns the function that releases.
 type lock func() (release func() error, err error)
 
-// kinds give, for a key and a wait, a lock.
+// kinds return a lock for a key and a wait.
 var kinds = map[string]func(client *redis.Client) func(key string, wait time.Duration) lock{
 	"package": func(client *redis.Client) func(string, time.Duration) lock {
 		locks := serverlock.New(goredis.New(client))
@@ -85,7 +85,7 @@ func main() {
 	if library != "go-redis" || kinds[kind] == nil {
 		log.Fatalf("no contender %q", os.Args[1])
 	}
-	// Raw commands wait in the server for longer than the library waits for a reply.
+	// Raw commands wait in the server longer than the library by default waits for a reply.
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[2], ReadTimeout: 90 * time.Second})
 	locked := kinds[kind](client)
 	key := fmt.Sprintf("bench:%d", os.Getpid())
@@ -125,7 +125,7 @@ func pairs(acquire lock, count int) float64 {
 	return time.Since(began).Seconds()
 }
 
-// hot gives how long each grant took, in microseconds.
+// hot returns how long each grant took, in microseconds.
 func hot(acquire lock, seconds float64) []int64 {
 	waits := []int64{}
 	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
@@ -138,14 +138,14 @@ func hot(acquire lock, seconds float64) []int64 {
 	return waits
 }
 
-// cpu gives the CPU seconds of this process.
+// cpu returns this process's CPU seconds.
 func cpu() float64 {
 	var used syscall.Rusage
 	must(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return float64(used.Utime.Sec+used.Stime.Sec) + float64(used.Utime.Usec+used.Stime.Usec)/1e6
 }
 
-// resident gives the resident memory, in KB.
+// resident returns the resident memory, in KB.
 func resident() int {
 	text, err := os.ReadFile("/proc/self/statm")
 	must(err)

@@ -7,8 +7,8 @@ namespace Serverlock\Tests;
 use PHPUnit\Framework\TestCase;
 
 /**
- * Classes of the package refer to one another in one direction: each only to those above it in LAYERS. A class that
- * needs something of one below it gets that from the class that creates both.
+ * The package's classes refer to one another in one direction: each only to classes above it in LAYERS. A class that
+ * needs something from a class below gets it from the class that creates both.
  */
 final class ArrowsTest extends TestCase
 {
@@ -34,7 +34,7 @@ final class ArrowsTest extends TestCase
         ['Adapter\LaravelLocks'],
     ];
 
-    /** @return array<string, string> the source of each class, by its name without the namespace of the package */
+    /** @return array<string, string> each class's source, by its name without the package's namespace */
     private static function sources(): array
     {
         $folder = dirname(__DIR__) . '/src/';
@@ -76,7 +76,7 @@ final class ArrowsTest extends TestCase
         return array_values(array_diff(array_intersect(array_unique($found), $known), [$name]));
     }
 
-    /** Exceptions count as one: they extend one another. */
+    /** Exceptions count as one, because they extend one another. */
     private static function node(string $name): string
     {
         return str_starts_with($name, 'Exception\\') ? 'Exception' : $name;

@@ -11,7 +11,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 
-/** Leases after a suspend of the machine, and after a clock was set. */
+/** Leases after a suspend, and after a clock was set. */
 final class ClockTest extends TestCase
 {
     private function held(): Held

@@ -216,7 +216,7 @@ final class EngineTest extends TestCase
     }
 
     /**
-     * The replies until a script has been sent once.
+     * The replies until the script has been sent once.
      *
      * @return list<mixed>
      */

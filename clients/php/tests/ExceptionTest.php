@@ -7,7 +7,7 @@ namespace Serverlock\Tests;
 use PHPUnit\Framework\TestCase;
 use Serverlock\Exception\LockException;
 
-/** Uses of errors besides catching them. */
+/** What users do with errors besides catching them. */
 final class ExceptionTest extends TestCase
 {
     /** Old name => kind. The new name has the suffix Exception. */

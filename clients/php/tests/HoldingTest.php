@@ -99,7 +99,7 @@ final class HoldingTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'not the time of a call');
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'less than the time-out of a call');
     }
 
     public function testMaxHoldEndsTheRenewal(): void

@@ -8,7 +8,7 @@ use Illuminate\Contracts\Cache\LockTimeoutException;
 use Serverlock\Adapter\LaravelLocks;
 use Serverlock\Locks;
 
-/** The locks of Laravel, as its own tests of Redis locks ask for them. */
+/** Laravel locks, used as in its own tests of Redis locks. */
 final class LaravelLockTest extends ServerTestCase
 {
     private Server $server;

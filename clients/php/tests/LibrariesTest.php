@@ -62,7 +62,7 @@ final class LibrariesTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'a shorter one than that of the locks holds');
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'the application\'s time-out applies if it is shorter');
     }
 
     /** @return array<string, array{string, int}> */
@@ -91,7 +91,7 @@ final class LibrariesTest extends ServerTestCase
         }
         self::assertLessThan(30e9, hrtime(true) - $began, 'not the minute of PHP');
         self::until('it answers', fn (): bool => (bool) $server->connect()->ping());
-        // Not a token; and the database is the one that the application has selected.
+        // Not a token, and from the database that the application has selected.
         self::assertSame('1', $client->get('mine'));
         $locks->lock('again', 30)->acquire();
         self::assertSame('held', $this->stateIn($server, $database, 'again'));
@@ -171,14 +171,14 @@ final class LibrariesTest extends ServerTestCase
         self::assertSame($held->token, $second->info('report')['token']);
     }
 
-    /** The rows of docs/CLIENTS.md on what comes when no reply does; with a second for the minute of PHP's default. */
+    /** The rows of docs/CLIENTS.md for a missing reply, with one second in place of PHP's default minute. */
     public function testWhatTheLibrariesDoWithoutAReply(): void
     {
         $server = $this->server();
         $default = ini_set('default_socket_timeout', '1');
         try {
             $redis = $server->connect();
-            $redis->setOption(\Redis::OPT_READ_TIMEOUT, 1); // what phpredis takes from PHP when it connects
+            $redis->setOption(\Redis::OPT_READ_TIMEOUT, 1); // phpredis takes it from PHP when it connects
             self::thrown(\RedisException::class, fn () => $redis->rawCommand('BLPOP', 'nothing', '2'));
             usleep(1_200_000);
             self::assertNotSame('hello', $redis->rawCommand('ECHO', 'hello'), 'that of BLPOP');
@@ -232,7 +232,7 @@ final class LibrariesTest extends ServerTestCase
             );
             $locks = new Locks($client);
         }
-        foreach (['r', 'rr', '{a}', '{b}'] as $key) { // on both servers; the prefix is decisive for the first two
+        foreach (['r', 'rr', '{a}', '{b}'] as $key) { // on both servers; for the first two the prefix decides
             $slot = Slot::of($prefix . $key);
             $conn = $servers[$slot < 8192 ? 0 : 1]->connect();
             $password === '' || $conn->auth($password);

@@ -12,7 +12,7 @@ final class MovedClock
     private static float $monotonic = 0.0;
     private static float $wall = 0.0;
 
-    /** By so many seconds. Time that passes moves both. */
+    /** Moves them by this many seconds. Passing time moves both. */
     public static function by(float $monotonic = 0.0, ?float $wall = null): void
     {
         self::$monotonic += $monotonic;

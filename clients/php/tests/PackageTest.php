@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests;
 
-/** The package as users get it: built, installed into an empty project; what its README and other pages show. */
+/** The package as users get it: built, and installed into an empty project; the examples of its README and pages. */
 final class PackageTest extends ServerTestCase
 {
     private const ROOT = __DIR__ . '/../../..';
@@ -34,7 +34,7 @@ final class PackageTest extends ServerTestCase
         self::command('rm -rf ' . escapeshellarg(self::$folder));
     }
 
-    /** What a command says; it succeeds. */
+    /** The output of a command, which must succeed. */
     private static function command(string $command, ?string $folder = null): string
     {
         $environment = ['COMPOSER_ALLOW_SUPERUSER' => '1', 'COMPOSER_HOME' => self::$folder . '/home'] + getenv();
@@ -46,7 +46,7 @@ final class PackageTest extends ServerTestCase
         return $said;
     }
 
-    /** What a program says that runs in the empty project, with Debian's libraries beside it. */
+    /** The output of a program in the empty project, with Debian's libraries beside it. */
     private static function program(string $source, Server $server): string
     {
         $changes = ['6379' => (string) $server->port, 'sleep(1)' => 'usleep(1)', '< 10;' => '< 2;'];
@@ -54,14 +54,14 @@ final class PackageTest extends ServerTestCase
         self::assertGreaterThan(0, $count, 'it names no server');
         $libraries = var_export(__DIR__ . '/autoload.php', true);
         $file = self::$folder . '/empty/program.php';
-        // Those of Debian only: the package comes from vendor.
+        // Only Debian's libraries: the package comes from vendor.
         $opening = "<?php define('SERVERLOCK_IS_INSTALLED', true); require $libraries;\n";
         file_put_contents($file, preg_replace('/^<\?php\n/', $opening, $source));
         $php = escapeshellarg(PHP_BINARY) . ' -d error_reporting=8191 ';
         return self::command($php . escapeshellarg($file), self::$folder . '/empty');
     }
 
-    /** @return list<string> the blocks of PHP in a page */
+    /** @return list<string> the PHP blocks of a page */
     private static function blocks(string $page): array
     {
         preg_match_all('/^```php\n(.*?)^```/ms', (string) file_get_contents(self::ROOT . "/$page"), $found);

@@ -18,7 +18,7 @@ use Serverlock\Wire\Client;
 use Serverlock\Wire\Phpredis;
 use Serverlock\Wire\Predis;
 
-/** Without the module attempts wait in the queue of the script, for messages. */
+/** Without the module, attempts wait for messages in the script's queue. */
 final class QueueTest extends ServerTestCase
 {
     private const QUEUE = 'report:queue:{report}';

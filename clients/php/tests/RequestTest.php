@@ -10,7 +10,7 @@ use Serverlock\Core\Request;
 use Serverlock\Exception\LockBadArgumentException;
 use Serverlock\LockOptions;
 
-/** What a lock asks for, in words. */
+/** The words of a lock's request. */
 final class RequestTest extends TestCase
 {
     public function testWords(): void

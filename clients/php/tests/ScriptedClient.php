@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 use Serverlock\Wire\Address;
 use Serverlock\Wire\Client;
 
-/** Answers calls with what a test has written down, in its order. */
+/** Answers calls with a test's prepared replies, in order. */
 final class ScriptedClient implements Client
 {
     /** @var list<list<string|int|float>> */
@@ -17,7 +17,7 @@ final class ScriptedClient implements Client
     /** @var null|\Closure(list<string|int|float>): void called with each */
     public ?\Closure $onCall = null;
 
-    /** @param list<mixed> $replies an exception is thrown */
+    /** @param list<mixed> $replies exceptions are thrown */
     public function __construct(public array $replies)
     {
     }

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests;
 
-/** A server of a test's own, on a free port, in a folder of its own; ended by its process id. */
+/** A test's own server, on a free port, in its own folder; ended by its process ID. */
 final class Server
 {
     public readonly int $port;
@@ -15,7 +15,7 @@ final class Server
 
     public function __construct(bool $hasModule = true, string ...$options)
     {
-        do { // below those that the system gives to connections, and with the one for the bus of a cluster
+        do { // below the ports that the system gives to connections, and with room for the cluster bus
             $port = random_int(10_000, 22_000);
         } while (!self::isFree($port) || !self::isFree($port + 10_000));
         $this->port = $port;
@@ -40,7 +40,7 @@ final class Server
         return $probe !== false && fclose($probe);
     }
 
-    /** Returns when it answers. */
+    /** Returns once it replies. */
     private function await(): void
     {
         $end = hrtime(true) + 20e9;
@@ -52,7 +52,7 @@ final class Server
         }
     }
 
-    /** A connection of the test's own. */
+    /** The test's own connection. */
     public function connect(): \Redis
     {
         $redis = new \Redis();
@@ -60,7 +60,7 @@ final class Server
         return $redis;
     }
 
-    /** A connection as an application has it. */
+    /** A connection like an application's. */
     public function client(string $library): \Redis|\Predis\Client
     {
         return $library === 'phpredis'
@@ -69,7 +69,7 @@ final class Server
     }
 
     /**
-     * What LOCK.INFO says.
+     * The reply to LOCK.INFO.
      *
      * @return array<string, mixed>
      */

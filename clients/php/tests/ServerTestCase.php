@@ -44,7 +44,7 @@ abstract class ServerTestCase extends TestCase
     }
 
     /**
-     * The exception of that type that the call throws.
+     * The exception of this type that the call throws.
      *
      * @template T of \Throwable
      * @param class-string<T> $type

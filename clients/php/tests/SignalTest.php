@@ -10,7 +10,7 @@ use Serverlock\Core\Request;
 use Serverlock\Held;
 use Serverlock\Lock;
 
-/** Signals whose handlers throw, at any point: a grant that the application does not get to see is given back. */
+/** Signals whose handlers throw, at any point: a grant that never reaches the application is given back. */
 final class SignalTest extends TestCase
 {
     private const ROUNDS = 200_000;
@@ -103,6 +103,6 @@ final class SignalTest extends TestCase
             }
         }
         self::assertGreaterThan(100, $ended, 'enough of them were ended');
-        self::assertTrue(pcntl_async_signals(), 'signals are handled as they were before');
+        self::assertTrue(pcntl_async_signals(), 'signals are handled as before');
     }
 }

@@ -73,7 +73,7 @@ final class SymfonyStoreTest extends ServerTestCase
         $store->save($one);
         self::thrown(LockConflictedException::class, fn () => $store->save($two));
         self::assertExist($store, ['one' => true, 'two' => false], $one, $two);
-        $store->delete($two); // that of another one
+        $store->delete($two); // another key's
         self::assertTrue($store->exists($one));
         $store->delete($one);
         $store->save($two);
@@ -203,7 +203,7 @@ final class SymfonyStoreTest extends ServerTestCase
         self::assertGreaterThan(20, $one->getRemainingLifetime());
         $one->release();
         self::assertTrue($two->acquire(true));
-        unset($two); // it releases by itself, as symfony/lock has it
+        unset($two); // it releases on its own, as usual in symfony/lock
         self::assertSame('free', $this->server->info('report')['state']);
     }
 

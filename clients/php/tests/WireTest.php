@@ -19,7 +19,7 @@ final class WireTest extends TestCase
     private $listener;
 
     /**
-     * A connection, and the other end of it.
+     * A connection, and its other end.
      *
      * @return array{Connection, resource}
      */
@@ -53,7 +53,7 @@ final class WireTest extends TestCase
         } catch (ReplyError $error) {
             self::assertSame('DEADLOCK', $error->word);
         }
-        self::assertTrue($connection->isOpen(), 'an error of the server is a reply');
+        self::assertTrue($connection->isOpen(), 'a server error is a reply');
     }
 
     public function testALateReplyClosesTheConnection(): void

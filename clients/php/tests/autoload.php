@@ -2,8 +2,7 @@
 
 declare(strict_types=1);
 
-// Loads the package and its tests from their folders, and the libraries that the tests use from those of Debian's
-// packages.
+// Loads the package and its tests from their folders, and the libraries that the tests use from Debian's packages.
 
 // SERVERLOCK_IS_INSTALLED: only the libraries; a test has installed the package elsewhere.
 defined('SERVERLOCK_IS_INSTALLED') || spl_autoload_register(static function (string $class): void {

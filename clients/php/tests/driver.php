@@ -2,11 +2,11 @@
 
 declare(strict_types=1);
 
-// Plays the orders of clients/suite with this package: `driver.php phpredis` or `driver.php predis`.
+// Carries out the orders of clients/suite with this package: `driver.php phpredis` or `driver.php predis`.
 //
-// A PHP process does one thing at a time. This one hands the orders out to workers, each a PHP process with a client
-// and managers of its own, as a web server hands out requests. An order goes to an idle worker: one that may wait, to a
-// worker that holds no lock; one about a lock, to the worker that holds it. So most scenarios see one process.
+// A PHP process does one thing at a time. This one hands the orders out to workers, each a PHP process with its own
+// client and managers, as a web server hands out requests. An order goes to an idle worker: an order that may wait, to
+// a worker that holds no lock; an order for a held lock, to its holder. So most scenarios see one process.
 
 require __DIR__ . '/autoload.php';
 

@@ -1,4 +1,4 @@
-//! Passes the version of the crate redis to the driver.
+//! Passes the redis crate's version to the driver.
 
 fn main() {
     let lock = std::fs::read_to_string("../Cargo.lock").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The example of hooks for OpenTelemetry counts what happens to locks of a real server.
+//! The example of hooks for OpenTelemetry counts the events of locks on a real server.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

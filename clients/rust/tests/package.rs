@@ -1,5 +1,5 @@
-//! The crate as users get it: the packed file, unpacked into the project of a user that has nothing else. The examples
-//! of the README run there.
+//! The crate as users get it: the packed file, unpacked for a user's project that has nothing else. The README's
+//! examples run there.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(clippy::arithmetic_side_effects)]
@@ -17,7 +17,7 @@ const README: &str = include_str!("../README.md");
 const MIGRATING: &str = include_str!("../../../docs/MIGRATING.md");
 const REPORT: &str = include_str!("../../../examples/rust/report.rs");
 
-/// Where it is built, kept from one run to the next.
+/// The build folder, kept from one run to the next.
 fn kept() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("package")
 }
@@ -34,13 +34,13 @@ fn cargo(folder: &Path) -> Command {
     cargo
 }
 
-/// The blocks of the README in that language.
+/// The README's blocks in that language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let opening = format!("```{language}\n");
     README.split(opening.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// Packs the crate, and gives the folder of the unpacked file.
+/// Packs the crate, and returns the folder of the unpacked file.
 fn packed() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     run(cargo(source).args(["package", "--quiet", "--no-verify", "--allow-dirty", "-p", "serverlock"]));
@@ -62,13 +62,13 @@ fn files(folder: &Path, from: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Creates the project of a user, with the README's line for threads and the feature for tokio in addition.
+/// Creates a user's project, with the README's line for threads and also the tokio feature.
 fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let folder = kept().join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("src/bin")).unwrap();
     let lines = blocks("toml")[0];
-    // It is not in a registry yet: clients/suite/install.py tries the path, here it is the packed crate.
+    // It is not in a registry yet: clients/suite/install.py tries the path, this test the packed crate.
     let threads = "serverlock = { path = \"../redis-lock/clients/rust\" }";
     assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"]"), "{lines}");
     let redis = "redis = \"1.8\"";
@@ -85,7 +85,7 @@ fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     folder
 }
 
-/// What a program of a project says.
+/// The output of one of the project's programs.
 fn says(name: &str) -> String {
     String::from_utf8(run(&mut Command::new(kept().join("debug").join(name))).stdout).unwrap()
 }
@@ -140,13 +140,13 @@ fn the_packed_crate_has_what_it_needs_and_its_examples_run() {
     assert!(server.is_free("report"));
 }
 
-/// The line of docs/MIGRATING.md for rslock, before or after the change.
+/// The line in docs/MIGRATING.md for rslock, before or after the change.
 fn line_of(side: char) -> String {
     let block = MIGRATING.split("```diff\n").find(|block| block.starts_with("-let lock = manager.lock(")).unwrap();
     block.lines().find_map(|line| line.strip_prefix(side)).unwrap().to_owned()
 }
 
-/// Takes a lock with that line, and says how the server sees it.
+/// A program that takes a lock with that line, and prints its state on the server.
 fn program(line: &str, end: &str, at: &str) -> String {
     format!(
         "#[tokio::main]\nasync fn main() -> Result<(), Box<dyn std::error::Error>> {{

@@ -1,4 +1,4 @@
-//! Locks over what applications have: pools, and clients of a cluster. Each call goes through them.
+//! Locks over applications' pools and cluster clients. Each call goes through them.
 
 #![cfg(all(feature = "blocking", feature = "tokio"))]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -35,7 +35,7 @@ async fn with_bb8(server: &Server, options: Options) -> aio::Locks {
     aio::Locks::with_calls(server.client(), call, options)
 }
 
-/// How many connections there are besides those of the pool, the test's own left out.
+/// How many connections there are besides the pool's and the test's own.
 fn others(server: &Server, pool: &r2d2::Pool<redis::Client>) -> usize {
     server.connections() - usize::try_from(pool.state().connections).unwrap()
 }
@@ -59,7 +59,7 @@ fn threads_share_a_pool_of_r2d2() {
         held.release().unwrap();
     });
     assert!(server.is_free("report"));
-    // Where the server cannot notify, each wait blocks a connection.
+    // If the server cannot notify, each wait blocks a connection.
     let most = if server.call::<String>(&["INFO", "server"]).contains("redis_version:6.") { 3 } else { 2 };
     assert!(others(&server, &pool) <= most, "{}", others(&server, &pool));
     let before = server.calls("lock.extend");
@@ -68,7 +68,7 @@ fn threads_share_a_pool_of_r2d2() {
     renewed.release().unwrap();
 }
 
-/// The connection is the pool's, so it cannot be closed: what it owes is awaited, and then given back.
+/// The connection is the pool's, so it cannot be closed: its late reply is awaited, and the lock then given back.
 #[test]
 fn a_call_over_a_pool_ends_in_time_and_leaves_nothing() {
     let server = Server::start();

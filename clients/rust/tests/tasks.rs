@@ -1,4 +1,4 @@
-//! The form for tokio, against a real server: what dropping a future does, and locks over a connection of their own.
+//! The tokio form, against a real server: the effects of dropping a future, and locks over their own connection.
 
 #![cfg(feature = "tokio")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -37,7 +37,7 @@ async fn to_drop_an_attempt_gives_it_up() {
     waiting.abort();
     let at = Arc::clone(&server);
     eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
-    // Not only for a moment, between two pieces of a wait that goes on.
+    // Not only for a moment, between two pieces of a wait that continues.
     let asked = server.calls("lock.acquire");
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(server.calls("lock.acquire"), asked);
@@ -45,7 +45,7 @@ async fn to_drop_an_attempt_gives_it_up() {
     assert!(server.is_free("report"));
 }
 
-/// However far it has come: each step of it that awaits something is tried.
+/// However far the attempt has come: the test tries each of its steps that awaits something.
 #[tokio::test]
 async fn to_drop_an_attempt_at_any_step_leaves_no_lock() {
     let server = started();
@@ -61,7 +61,7 @@ async fn to_drop_an_attempt_at_any_step_leaves_no_lock() {
         }
         drop(attempt);
     }
-    // On the same connection: what was sent before has been executed then.
+    // On the same connection, so all earlier commands have been executed by then.
     locks.lock("last", LEASE).acquire().await.unwrap().release().await.unwrap();
     for steps in 0..12 {
         let (at, key) = (Arc::clone(&server), format!("k{steps}"));
@@ -131,7 +131,7 @@ async fn a_loss_ends_what_awaits_it() {
     assert_eq!(watching.await.unwrap().kind(), Kind::Lost);
 }
 
-/// A connection of its own is opened at the first call, shared by all, and opened again after it broke.
+/// The locks' own connection is opened at the first call, shared by all, and opened again after it broke.
 #[tokio::test]
 async fn a_connection_of_its_own_is_one_and_comes_back() {
     let server = started();
@@ -153,7 +153,7 @@ async fn a_connection_of_its_own_is_one_and_comes_back() {
     locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A server that stands still is one error in time, and what it carries out later is given back.
+/// A stalled server causes one error in time, and a lock that it grants later is given back.
 #[tokio::test]
 async fn a_server_that_stands_still_is_one_error() {
     let server = started();

@@ -1,5 +1,4 @@
-//! The blocking form, against a real server: what a guard promises, and what the suite of all languages does not ask
-//! for.
+//! The blocking form, against a real server: the promises of a guard, and cases that the suite for all languages lacks.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -43,7 +42,7 @@ fn a_panic_in_the_work_gives_the_lock_back_and_goes_on() {
     report.run(|_| Ok::<_, Error>(())).unwrap(); // the scope of the thread has ended too
 }
 
-/// Nobody has that hold: it must not be renewed.
+/// Nobody owns that hold, so it must not be renewed.
 #[test]
 fn a_hook_that_panics_leaves_no_lock_for_longer_than_its_lease() {
     let server = Server::start();
@@ -76,7 +75,7 @@ fn a_watch_does_not_keep_the_lock() {
     assert!(server.is_free("report") && watch.check().is_err());
 }
 
-/// An application that blocks within its runtime gets an answer, not a panic.
+/// An application that blocks within its runtime gets a result, not a panic.
 #[test]
 fn blocking_calls_work_within_a_runtime() {
     let server = Server::start();
@@ -103,7 +102,7 @@ fn a_cancelled_wait_returns_at_once_and_leaves_nothing() {
     until("it waits", || server.info("report", "waiters") == "1");
     cancel.cancel();
     assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Cancelled);
-    // A wait that goes on to its end would be asked again.
+    // A wait that continued to its end would be sent again.
     assert!(server.calls("lock.acquire") <= 3, "{}", server.calls("lock.acquire"));
     until("nobody waits", || server.info("report", "waiters") == "0");
     theirs.release().unwrap();
@@ -179,7 +178,7 @@ fn many_threads_share_two_connections() {
     assert!(server.connections() <= 2, "{}", server.connections());
 }
 
-/// After a restart of the server, connections that were kept fail: an attempt uses up one of its two tries at most.
+/// After a server restart, kept connections fail: that costs an attempt at most one of its two tries.
 #[test]
 fn connections_that_were_kept_over_a_restart_cost_one_try() {
     let server = Server::start();
@@ -194,7 +193,7 @@ fn connections_that_were_kept_over_a_restart_cost_one_try() {
     one.acquire().unwrap().release().unwrap();
 }
 
-/// However many locks are lost at once, and however long calls over a pool take: a few threads are enough.
+/// A few threads are enough, however many locks are lost at once, and however long calls over a pool take.
 #[test]
 fn calls_over_a_pool_and_losses_take_few_threads() {
     let server = Server::start();

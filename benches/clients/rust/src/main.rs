@@ -1,4 +1,4 @@
-//! One process of the benchmark of the clients, in Rust: worker CONTENDER PORT. run.py says what it reads.
+//! One process of the client benchmark, in Rust: worker CONTENDER PORT. run.py describes its input.
 
 use std::io::BufRead;
 use std::thread;
@@ -15,7 +15,7 @@ const FOREVER: Duration = Duration::from_secs(600);
 trait Contender {
     fn pair(&mut self, key: &str, wait: Duration, held: &mut dyn FnMut());
 
-    /// Begins as many waits at once, each for a key of its own.
+    /// Begins this many waits at once, each for its own key.
     fn waits(&mut self, _count: usize) {
         panic!("only the package is asked for waits");
     }
@@ -84,7 +84,7 @@ impl Contender for PackageTokio {
     }
 }
 
-/// A connection with the time-out of the library, and one without for what waits.
+/// A connection with the library's time-out, and one without for waits.
 struct RawTokio(Runtime, MultiplexedConnection, MultiplexedConnection);
 
 impl Contender for RawTokio {

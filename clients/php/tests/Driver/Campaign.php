@@ -8,7 +8,7 @@ use Serverlock\Held;
 use Serverlock\Leader;
 use Serverlock\Locks;
 
-/** A process that campaigns, or observes who leads, and does nothing else. */
+/** A process that only campaigns, or only observes the leader. */
 final class Campaign
 {
     private readonly Leader $leader;
@@ -53,7 +53,7 @@ final class Campaign
 
     /**
      * @param array<string, mixed> $told
-     * @return bool whether the campaign goes on
+     * @return bool whether the campaign continues
      */
     private function obey(array $told): bool
     {

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-/** What the signal handler throws. */
+/** Thrown by the signal handler. */
 final class Cancelled extends \RuntimeException
 {
 }

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-/** PHP, or the library, has no way to do this. */
+/** PHP, or the library, cannot do this. */
 final class Cannot extends \RuntimeException
 {
 }

@@ -7,7 +7,7 @@ namespace Serverlock\Tests\Driver;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
-/** The lock that an order describes. A program with strict types cannot pass on every value of an order. */
+/** The lock that an order describes. With strict types, a program cannot pass on every value of an order. */
 final class Described
 {
     /** @param array<string, mixed> $order */

@@ -4,16 +4,16 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-/** Hands orders out to workers, and passes on what they say. */
+/** Hands orders out to workers, and passes on their output. */
 final class Dispatcher
 {
     private const OF_ALL = ['open', 'object', 'close'];
 
     /** @var list<Seat> */
     private array $seats = [];
-    /** @var list<array<string, mixed>> what each worker has to know before its first order */
+    /** @var list<array<string, mixed>> orders that each worker needs before its first one */
     private array $known = [];
-    /** @var array<string, Seat> by what an order is about */
+    /** @var array<string, Seat> by the object of an order */
     private array $owners = [];
     private string $buffer = '';
 
@@ -74,8 +74,8 @@ final class Dispatcher
             return;
         }
         $about = match ($order['do']) {
-            'again' => $order['scope'], // and what it holds is there, too
-            'storm', 'census' => 'the storms', // what is left is in the process that had them
+            'again' => $order['scope'], // its lock is there, too
+            'storm', 'census' => 'the storms', // leftovers are in the process that ran them
             default => $order['hold'] ?? $order['scope'] ?? $order['leader'] ?? $order['observer'] ?? '',
         };
         $begins = in_array($order['do'], ['acquire', 'scope', 'lead', 'observe', 'raw'], true);
@@ -90,7 +90,7 @@ final class Dispatcher
     }
 
     /**
-     * A worker with nothing to do; what may take long comes to one that holds nothing, for it could not release it.
+     * An idle worker; an order that may take long goes to a worker without locks, which it could not release meanwhile.
      *
      * @param array<string, mixed> $order
      */

@@ -8,7 +8,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Held;
 use Serverlock\Locks;
 
-/** A child that unwinds the scope of its parent, checks the hold, takes a lock of its own, and ends. */
+/** A child that unwinds its parent's scope, checks the hold, takes its own lock, and ends. */
 final class Fork
 {
     private int $child = 0;

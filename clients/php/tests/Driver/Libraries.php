@@ -7,7 +7,7 @@ namespace Serverlock\Tests\Driver;
 use Serverlock\Hooks;
 use Serverlock\Locks;
 
-/** The clients of the libraries, as an application makes them, and the manager for each. */
+/** The libraries' clients, as an application creates them, and the manager for each. */
 final class Libraries
 {
     public const NAMES = ['phpredis', 'predis'];
@@ -28,7 +28,7 @@ final class Libraries
 
     /**
      * @param array<string, mixed> $order
-     * @return array{object, Locks} the client of the application, and its manager
+     * @return array{object, Locks} the application's client, and its manager
      */
     public static function open(string $name, array $order, ?Hooks $hooks): array
     {

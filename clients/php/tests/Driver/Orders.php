@@ -15,7 +15,7 @@ final class Orders
     }
 
     /**
-     * The next order if one comes within this many seconds; null: however long it takes. The process ends with its
+     * The next order if one comes within this many seconds; null: waits without a limit. The process ends with its
      * input, and releases nothing.
      *
      * @return array<string, mixed>|null

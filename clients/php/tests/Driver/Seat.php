@@ -4,14 +4,14 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-/** A worker, as the dispatcher sees it. */
+/** The dispatcher's view of a worker. */
 final class Seat
 {
     /** @var array<int, array<string, mixed>> orders without an answer */
     public array $pending = [];
     /** @var array<string, true> locks that it holds */
     public array $holds = [];
-    /** For a campaign, or to observe one: that has no end. */
+    /** By a campaign or an observer, which never ends. */
     public bool $isTaken = false;
     /** @var array<int, true> */
     private array $isCancelled = [];
@@ -50,7 +50,7 @@ final class Seat
     }
 
     /**
-     * Notes an answer. Returns whether anybody waits for it.
+     * Records an answer. Returns whether it was expected.
      *
      * @param array<string, mixed> $line
      */
@@ -81,7 +81,7 @@ final class Seat
         return $lines;
     }
 
-    /** Interrupts a pending acquire, as a signal interrupts a program; once it has begun. */
+    /** Interrupts a pending acquire with a signal, once the acquire has begun. */
     public function cancel(int $n): void
     {
         if (isset($this->pending[$n])) {

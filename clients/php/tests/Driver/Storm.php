@@ -10,8 +10,8 @@ use Serverlock\Lock;
 use Serverlock\Locks;
 
 /**
- * Attempts that the handler of a timer's signal ends at random moments, one after the other. Other processes that want
- * the same locks are not disturbed.
+ * Attempts, one after the other, that a timer's signal handler ends at random moments. Other processes that want the
+ * same locks are not disturbed.
  */
 final class Storm
 {
@@ -45,7 +45,7 @@ final class Storm
     }
 
     /**
-     * What the managers of this process keep.
+     * Counts what this process's managers keep.
      *
      * @param array<string, Locks> $managers
      * @return array<string, int>
@@ -124,7 +124,7 @@ final class Storm
         }
     }
 
-    /** Builds all objects before a signal may come: PHP itself does not survive one everywhere. */
+    /** Builds all objects before a signal may come, because PHP itself does not survive one everywhere. */
     private function timer(float $after): \FFI\CData
     {
         $timer = $this->libc->new('struct itimerval[1]');
@@ -159,7 +159,7 @@ final class Storm
                     // and again
                 }
             }
-            posix_kill((int) getmypid(), SIGKILL); // nothing of the parent is closed
+            posix_kill((int) getmypid(), SIGKILL); // closes nothing of the parent's
         } catch (\Throwable $error) {
             fwrite(STDERR, (string) $error);
         }

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Tests\Driver;
 
-/** The error of a body. */
+/** The error thrown by a body. */
 final class Work extends \RuntimeException
 {
 }

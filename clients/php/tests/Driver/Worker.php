@@ -11,7 +11,7 @@ use Serverlock\Hooks;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
-/** One process of an application: it does one order after the other. */
+/** One process of an application: it carries out one order after the other. */
 final class Worker
 {
     private const KINDS = [Work::class => 'work', Cannot::class => 'cannot', Cancelled::class => 'cancelled'];
@@ -249,7 +249,7 @@ final class Worker
         try {
             $ok = match (true) {
                 $told['do'] === 'again' => $this->again($told),
-                $told['do'] === 'spawn' => [], // no thread: what comes after the scope in this process
+                $told['do'] === 'spawn' => [], // no thread: work after the scope in this process
                 isset($told['hold']) => $this->withHeld($this->holds[$told['hold']], $told['hold'], 'hold', $told),
                 default => $this->withHeld($held, $told['scope'], 'scope', $told),
             };
@@ -285,7 +285,7 @@ final class Worker
         );
     }
 
-    /** When the suite kills the dispatcher, its workers die with it: PR_SET_PDEATHSIG. Without FFI they end later. */
+    /** If the suite kills the dispatcher, its workers die with it: PR_SET_PDEATHSIG. Without FFI they end later. */
     private static function endWithParent(): void
     {
         if (extension_loaded('ffi') && PHP_OS_FAMILY === 'Linux') {

@@ -1,5 +1,5 @@
-//! Plays the orders of clients/suite with this crate: `driver redis` or `driver redis-tokio`. `docs/CLIENT_SPEC.md`
-//! describes the lines.
+//! Carries out the orders of clients/suite with this crate: `driver redis` or `driver redis-tokio`.
+//! `docs/CLIENT_SPEC.md` describes the lines.
 
 mod order;
 mod place;
@@ -53,7 +53,7 @@ impl log::Log for Stderr {
 /// One line of JSON to the suite.
 pub(crate) fn say(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // If nobody reads, the end of the orders is near.
+    // If nobody reads, the orders are about to end.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -87,5 +87,5 @@ fn main() {
             Err(error) => eprintln!("no order: {error}: {line}"),
         }
     }
-    std::process::exit(0); // at once, and releases nothing
+    std::process::exit(0); // at once, without releasing anything
 }

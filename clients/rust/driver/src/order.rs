@@ -1,4 +1,4 @@
-//! An order, and what it asks for.
+//! An order, and its arguments.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl From<redis::RedisError> for Failure {
     }
 }
 
-/// What Rust has no way to do.
+/// The error of an order that Rust cannot carry out.
 pub(crate) fn cannot(text: impl Into<String>) -> Failure {
     Failure { kind: "cannot", text: text.into() }
 }
@@ -57,7 +57,7 @@ impl Order {
         self.get(name).as_bool() == Some(true)
     }
 
-    /// Milliseconds. Rust has no type for other values than numbers from 0.
+    /// Reads milliseconds. Durations in Rust cannot be negative.
     pub(crate) fn span(&self, name: &str) -> Result<Duration, Failure> {
         let ms = self.get(name);
         let span = ms.as_f64().and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
@@ -136,7 +136,7 @@ fn hooks(manager: &str) -> Hooks {
         .released(move |key, span, _| released(key, span))
 }
 
-/// Reports a loss with the name of the hold, the scope or the object.
+/// Reports a loss under the name of the hold, the scope or the object.
 pub(crate) fn report_loss(
     field: &'static str,
     name: String,
@@ -157,7 +157,7 @@ pub(crate) fn granted(token: i64, predecessor: Option<&Predecessor>) -> Value {
     json!({"token": token, "predecessor": before})
 }
 
-/// A reply, for JSON.
+/// A reply as JSON.
 pub(crate) fn plain(reply: &redis::Value) -> Value {
     match reply {
         redis::Value::Int(number) => json!(number),
@@ -169,7 +169,7 @@ pub(crate) fn plain(reply: &redis::Value) -> Value {
     }
 }
 
-/// The lock of an order, in either form. A loss is reported with that name.
+/// The lock of an order, in either form. A loss is reported under that name.
 macro_rules! lock_of {
     ($locks:expr, $order:expr, $field:literal) => {{
         let (locks, order) = (&$locks, $order);

@@ -1,4 +1,4 @@
-//! The clients of the application, for each kind of place.
+//! The application's clients, for each kind of place.
 
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
 use redis::{

@@ -1,5 +1,5 @@
-//! What a storm and a census have in both forms: when an attempt is cancelled, what became of all of them, what is
-//! left.
+//! Shared by both forms for a storm and a census: when an attempt is cancelled, the outcomes of all attempts, and what
+//! is left.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ impl Storm {
         })
     }
 
-    /// The key of the next attempt, and when it is cancelled; nothing if there were enough.
+    /// The key of the next attempt, and when it is cancelled; `None` if there were enough.
     pub(crate) fn next(&self) -> Option<(String, Instant)> {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()?;
         let number = usize::try_from(RandomState::new().build_hasher().finish()).unwrap_or(0);
@@ -65,7 +65,7 @@ impl Storm {
         Some((key, START.checked_add(Duration::from_secs_f64(at))?))
     }
 
-    /// Nothing: it was cancelled.
+    /// `None`: it was cancelled.
     pub(crate) fn count(&self, outcome: Option<Result<(), Error>>) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match outcome {
@@ -87,7 +87,7 @@ impl Storm {
     }
 }
 
-/// The sum over all managers, and the process; tasks of the driver's own are not counted.
+/// The sum over all managers, and the process; the driver's own tasks are not counted.
 pub(crate) fn census(managers: impl Iterator<Item = Vec<(&'static str, usize)>>, own_tasks: usize) -> Value {
     let mut counts = serde_json::Map::new();
     for (name, count) in managers.flatten() {

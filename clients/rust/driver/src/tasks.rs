@@ -1,4 +1,4 @@
-//! Plays the form for tokio: a task for each order.
+//! Drives the tokio form: a task for each order.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use crate::{answer, say};
 static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
 static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| Runtime::new().ok());
 
-/// Plays one order. To cancel it drops its future.
+/// Carries out one order. Cancelling it drops its future.
 pub(crate) fn player() -> fn(Order) {
     |order| {
         let n = order.get("n").clone();
@@ -50,7 +50,7 @@ fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Fai
     locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
 }
 
-/// A hold, and what can be seen of it even when it is gone.
+/// A hold, and the part of it that stays visible when it is gone.
 #[derive(Clone)]
 struct Known {
     held: Arc<tokio::sync::Mutex<Option<Held>>>,
@@ -137,7 +137,7 @@ impl Player {
         }
     }
 
-    /// Keeps what was acquired, if it has a name.
+    /// Keeps the acquired lock, if it has a name.
     fn keep(&self, order: &Order, held: Held) -> serde_json::Value {
         let ok = granted(held.token(), held.predecessor());
         if order.has("hold") {
@@ -212,7 +212,7 @@ impl Player {
         let (name, options) = (order.text("manager"), order.options()?);
         let (connection, locks) = match Place::of(order)? {
             Place::One(client) => {
-                // The locks have time-outs of their own.
+                // The locks have their own time-outs.
                 let config = ConnectionManagerConfig::new().set_response_timeout(None);
                 let connection = client.get_connection_manager_lazy(config)?;
                 (Some(connection.clone()), Locks::with_connection(&client, connection, options))
@@ -248,7 +248,7 @@ impl Player {
         };
         let done = lock.run(work).await;
         if done.is_err() && order.is("stays") {
-            let _ = body(&lock, &mut orders).await; // the body was dropped: its caller goes on
+            let _ = body(&lock, &mut orders).await; // the body was dropped: its caller continues
         }
         done.map(|()| json!({}))
     }
@@ -296,7 +296,7 @@ async fn campaign(leader: Leader, name: String) {
     }
 }
 
-/// Says that a body was stopped, if it is dropped before it has ended.
+/// Reports that a body was stopped, if it is dropped before the body has ended.
 struct Stopped(Option<String>);
 
 impl Drop for Stopped {
@@ -307,12 +307,12 @@ impl Drop for Stopped {
     }
 }
 
-/// Carries out orders, outside of the scope in which it was started.
+/// Carries out orders outside the scope in which it was started.
 fn worker(lock: Lock, mut orders: mpsc::UnboundedReceiver<Ordered>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move { _ = body(&lock, &mut orders).await })
 }
 
-/// The work of a scope carries out orders.
+/// The work of a scope: carries out orders.
 async fn body(lock: &Lock, orders: &mut mpsc::UnboundedReceiver<Ordered>) -> Result<(), Failure> {
     while let Some((order, done)) = orders.recv().await {
         let what = order.text("do");

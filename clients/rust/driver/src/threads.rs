@@ -1,4 +1,4 @@
-//! Plays the blocking form: a thread for each order.
+//! Drives the blocking form: a thread for each order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +17,12 @@ use crate::{answer, say};
 
 static PLAYER: LazyLock<Player> = LazyLock::new(Player::default);
 
-/// Plays one order.
+/// Carries out one order.
 pub(crate) fn player() -> fn(Order) {
     |order| {
         let n = order.get("n").clone();
         let cancel = Cancel::new();
-        locked(&PLAYER.pending).insert(n.to_string(), cancel.clone()); // here, so that an order to cancel it comes after it
+        locked(&PLAYER.pending).insert(n.to_string(), cancel.clone()); // here, so that an order to cancel it comes later
         let work = move || {
             let outcome = PLAYER.play(&order, &cancel);
             locked(&PLAYER.pending).remove(&n.to_string());
@@ -40,7 +40,7 @@ fn named<T: Clone>(map: &Mutex<HashMap<String, T>>, name: &str) -> Result<T, Fai
     locked(map).get(name).cloned().ok_or_else(|| cannot(format!("nothing is called {name}")))
 }
 
-/// A hold, and what can be seen of it even when it is gone.
+/// A hold, and the part of it that stays visible when it is gone.
 #[derive(Clone)]
 struct Known {
     held: Arc<Mutex<Option<Held>>>,
@@ -127,7 +127,7 @@ impl Player {
         }
     }
 
-    /// Keeps what was acquired, if it has a name.
+    /// Keeps the acquired lock, if it has a name.
     fn keep(&self, order: &Order, held: Held) -> Value {
         let ok = granted(held.token(), held.predecessor());
         if order.has("hold") {
@@ -274,7 +274,7 @@ fn campaign(leader: &Leader, name: &str) {
     }
 }
 
-/// The work of a scope carries out orders until the lock is lost.
+/// The work of a scope: carries out orders until the lock is lost.
 fn body(lock: &Lock, held: Option<&Held>, name: &str, orders: &Receiver<Ordered>, stays: bool) -> Result<(), Failure> {
     let mut has_stopped = false;
     loop {

@@ -1,4 +1,4 @@
-//! A server of a test's own: on a free port, in a folder of its own, ended by process id.
+//! A test's own server: on a free port, in its own folder, ended by process ID.
 
 #![allow(dead_code)] // no test uses all of it
 
@@ -18,7 +18,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One with the module, which `SERVERLOCK_MODULE` names.
+    /// A server with the module, which `SERVERLOCK_MODULE` names.
     pub fn start() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Self::start_at(port, &[])
@@ -68,7 +68,7 @@ impl Server {
         redis::Client::open(("127.0.0.1", self.port)).unwrap()
     }
 
-    /// One command, over a connection of the test's own.
+    /// One command, over the test's own connection.
     pub fn call<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut connection = self.client().get_connection().unwrap();
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()
@@ -115,7 +115,7 @@ impl Drop for Server {
     }
 }
 
-/// The bus of a cluster has the port plus 10,000. Both are below those that the system gives to connections.
+/// The cluster bus uses the port plus 10,000. Both are below the ports that the system gives to connections.
 fn port_with_bus() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let start = u16::try_from(std::process::id() % 10_000).unwrap();

@@ -62,7 +62,7 @@ final class LibrariesTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'the application\'s time-out applies if it is shorter');
+        self::assertLessThan(30, (hrtime(true) - $began) / 1e9, 'the shorter time-out applies');
     }
 
     /** @return array<string, array{string, int}> */

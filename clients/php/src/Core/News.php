@@ -43,7 +43,7 @@ final class News
         try {
             $this->subscription = $this->resources->subscribe($this->request->key());
         } catch (ReplyError | ConnectionLost $error) {
-            // If it may pass, there is only no connection for the moment.
+            // An error that may pass only means that there is no connection for the moment.
             Failures::mayPass($error) || $this->resources->module->portable->withoutSubscription();
         }
     }

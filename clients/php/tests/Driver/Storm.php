@@ -159,7 +159,7 @@ final class Storm
                     // and again
                 }
             }
-            posix_kill((int) getmypid(), SIGKILL); // closes nothing of the parent's
+            posix_kill((int) getmypid(), SIGKILL); // does not close the parent's connections
         } catch (\Throwable $error) {
             fwrite(STDERR, (string) $error);
         }

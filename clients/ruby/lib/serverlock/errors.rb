@@ -45,7 +45,7 @@ module Serverlock
     CODE = :deadlock
   end
 
-  # The server grants nothing now, has too few replicas, or lacks the module.
+  # The server cannot grant locks now, has too few replicas, or lacks the module.
   class Unavailable < StandardError
     include Error
     CODE = :unavailable

@@ -89,7 +89,7 @@ async def do_storm(order, _):
             left -= 1
             at = loop.time() + within * dice.random() ** 3
             if dice.random() < 0.25:
-                at = math.ceil(at / 0.005) * 0.005  # together with others
+                at = math.ceil(at / 0.005) * 0.005  # at the same time as others
             try:
                 if order["means"] == "timeout":
                     async with asyncio.timeout_at(at) as scope:
@@ -165,7 +165,7 @@ async def _within(orders, work):
 
 
 async def do_spawn(order, _):
-    """A task that is started in the scope, and outlives it."""
+    """A task started in the scope that outlives it."""
     orders = workers[order["worker"]] = asyncio.Queue()
 
     async def work():
@@ -217,7 +217,7 @@ async def do_fork(order, _):
     body = bodies[order["scope"]]
 
     def leave():
-        # The child cannot use the loop of its parent: the coroutine has to end in a new one.
+        # The child cannot use its parent's loop: the coroutine has to end in a new one.
         leaving = body.lock.__aexit__(KeyError, KeyError("unwinding"), None)
         asyncio._set_running_loop(None)
         asyncio.new_event_loop().run_until_complete(leaving)

@@ -1,4 +1,4 @@
-"""The driver with threads: each order has one."""
+"""The driver with threads: each order has its own."""
 
 import json
 import queue
@@ -36,7 +36,7 @@ from orders import (
     workers,
 )
 
-main = queue.SimpleQueue()  # what the main thread does: handlers of signals run in no other
+main = queue.SimpleQueue()  # work for the main thread, the only one that runs signal handlers
 
 
 def play(library):
@@ -68,7 +68,7 @@ def do_raw(order, _):
 
 
 class Interrupted(Exception):
-    """What a handler of a signal raises, like the soft time limits of task queues."""
+    """Raised by a signal handler, like task queues' soft time limits."""
 
 
 def do_storm(order, _):
@@ -134,13 +134,13 @@ def _storm(order):
 
 
 def do_census(_, __):
-    """The threads of the package: each order of the driver has one of its own."""
+    """The package's threads: each of the driver's orders has its own thread."""
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("serverlock")]
     return left_in_managers() | {"threads": beside(names)}
 
 
 class Body:
-    """The orders for the body of a scope."""
+    """The orders for a scope's body."""
 
     def __init__(self, lock):
         self.lock, self.held, self.is_stopped = lock, None, False
@@ -180,7 +180,7 @@ def do_scope(order, _):
 
 
 def _within(body, work):
-    """Runs it in the body of a scope, or a worker; gives what it gave, or raises what it raised."""
+    """Runs `work` in a scope's body or in a worker; returns its result, or raises its error."""
     done, box = threading.Event(), {}
 
     def run():
@@ -198,7 +198,7 @@ def _within(body, work):
 
 
 def do_spawn(order, _):
-    """A thread that is started in the scope, and outlives it."""
+    """A thread started in the scope that outlives it."""
     worker = workers[order["worker"]] = Body(None)
 
     def work():

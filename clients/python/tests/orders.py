@@ -1,4 +1,4 @@
-"""What the drivers for threads and for asyncio share: what they keep, and orders that are the same in both."""
+"""What the drivers for threads and asyncio share: their state, and the orders that are the same in both."""
 
 import gc
 import importlib
@@ -14,7 +14,7 @@ _writing = threading.Lock()
 
 
 class Work(Exception):
-    """The error of a body."""
+    """The error raised by a body."""
 
 
 def say(**line):
@@ -60,7 +60,7 @@ class Reporter(serverlock.Hooks):
 
 
 def client_of(library, at, options):
-    """A client of redis or valkey, or of their asyncio twins."""
+    """A client of redis or valkey, or their asyncio twins."""
     root = library.split("-")[0]
     is_async = library.endswith("asyncio")
     name = {"redis": "Redis", "valkey": "Valkey"}[root]
@@ -105,7 +105,7 @@ def lost(held, order, name):
 
 
 def lock_of(locks, order, name):
-    """The lock object that an order describes. `name`: what is said when it is lost."""
+    """The lock object that an order describes. `name`: reported when it is lost."""
     options = {field: order[field] for field in ("session", "owner", "details", "replicas", "fsync") if field in order}
     for field in ("wait", "at_least", "max_hold", "replicas_within"):
         if f"{field}_ms" in order:
@@ -133,7 +133,7 @@ def shown(held):
 
 
 def left_in_managers():
-    """What managers keep for callers."""
+    """What managers still keep for callers."""
     counts = {"calls": 0, "connections": 0, "waiting": 0, "scopes": 0, "owed": 0}
     for manager in managers.values():
         engine = manager._current
@@ -147,13 +147,13 @@ def left_in_managers():
 
 
 def beside(names):
-    """The number of threads or tasks besides the callers and one of each worker of a manager, which is usual."""
+    """The number of threads or tasks besides the usual ones: the callers, and one of each worker of a manager."""
     usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
     return len(names) - len(usual & set(names))
 
 
 def tally_of(tallies):
-    """What became of the attempts of a storm."""
+    """The outcomes of a storm's attempts."""
     made = {"granted": 0, "cancelled": 0, "refused": 0, "failed": []}
     for what in tallies:
         if what in made:
@@ -225,7 +225,7 @@ def observed(order, leader):
 
 
 def fork(body, leave, own):
-    """The child checks the hold, leaves its scope and takes a lock of its own. Returns its pid and a pipe from it."""
+    """The child checks the hold, leaves its scope and takes its own lock. Returns its pid and a pipe from it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Imports run one way, also those for types only and those within functions: pyproject.toml draws the layers."""
+"""Imports run one way, even type-only imports and those within functions: pyproject.toml defines the layers."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""benches/clients runs: each part, in a moment, with sensible results."""
+"""benches/clients runs: each part, quickly, with plausible results."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The clock of leases, where the system has none that counts a suspend."""
+"""The lease clock, where the system has none that keeps running during a suspend."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""Managers that are closed, or dropped, while a thread of theirs reads: nothing is left, and nobody complains."""
+"""Managers that are closed, or dropped, while one of their threads reads: nothing is left, and nothing is reported."""
 
 import subprocess
 import sys

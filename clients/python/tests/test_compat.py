@@ -1,6 +1,6 @@
 """`serverlock.compat` against redis-py's own tests of its Lock, and the changes that docs/MIGRATING.md names.
 
-The tests of redis-py are in its source archive, which scripts/test-clients.sh fetches into the virtual environment.
+redis-py's tests are in its source archive, which scripts/test-clients.sh fetches into the virtual environment.
 """
 
 import os
@@ -22,7 +22,7 @@ CHOSEN = "the server makes the token: it cannot be chosen"
 VALUE = "the key holds more than the token, and always has an expiry"
 POLLS = "it counts sleeps between polls; nothing polls here"
 
-# These tests cannot pass over LOCK.*, each with the reason. All others have to pass.
+# The tests that cannot pass over LOCK.*, each with the reason. All others have to pass.
 DIFFERS = {
     "test_lock": VALUE,
     "test_lock_token": CHOSEN,
@@ -37,7 +37,7 @@ import os, pytest, pytest_asyncio, redis, redis.asyncio
 
 PORT = int(os.environ["PORT"])
 
-# The key of a lock lives until the first full millisecond after its lease.
+# A lock's key lives until the first full millisecond after its lease.
 class Redis(redis.Redis):
     def pttl(self, name):
         return super().pttl(name) - 1
@@ -81,7 +81,7 @@ async def r(create_redis):
 
 
 class TheirTests(unittest.TestCase):
-    """With a margin and a retention of 0, because some of them check the expiry of the key."""
+    """With a margin and a retention of 0, because some of them check the key's expiry."""
 
     def test_of_threads(self) -> None:
         self.run_theirs("tests/test_lock.py", "redis.lock", "serverlock.compat.redis_py", 32)
@@ -173,7 +173,7 @@ print(client.exists("lock:report"))
 
 
 class Migrating(unittest.TestCase):
-    """docs/MIGRATING.md names the line to change: a program does the same before and after."""
+    """docs/MIGRATING.md names the line to change: a program behaves the same before and after."""
 
     def test_the_lock_of_redis_py(self) -> None:
         self.changes(REDIS_PY, "from redis.lock ", "True True False\nFalse\n")

@@ -1,4 +1,4 @@
-"""`serverlock.compat` beyond redis-py's own tests: queues, renewal, tokens that travel, its errors."""
+"""`serverlock.compat` beyond redis-py's own tests: queues, renewal, tokens passed between processes, its errors."""
 
 import asyncio
 import gc

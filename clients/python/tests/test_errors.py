@@ -1,4 +1,4 @@
-"""Errors reach other processes, and are what handlers of the language expect; what is misspelt is an error at once."""
+"""Errors can cross processes, and have the types that handlers expect. A misspelt option is an error."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""Greenlets that a time-out or `kill` ends at any moment: nothing is left, and the manager goes on."""
+"""Greenlets ended by a time-out or `kill` at any moment: nothing is left, and the manager keeps working."""
 
 import subprocess
 import sys

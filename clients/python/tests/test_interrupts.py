@@ -1,4 +1,4 @@
-"""A caller that is interrupted, and again while it gives up: nothing stays behind on the server."""
+"""A caller that is interrupted, then again while giving up: nothing stays behind on the server."""
 
 import sys
 import unittest
@@ -15,7 +15,7 @@ from servers import Server, until
 
 
 class Interrupt(BaseException):
-    """As gevent's GreenletExit, or what a signal handler raises."""
+    """Like gevent's GreenletExit, or an exception from a signal handler."""
 
 
 class Interrupts(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""How long a hold counts. The tests pass the time, so they need neither a server nor a clock."""
+"""How long a hold counts. The tests pass in the time, so they need neither a server nor a clock."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""The package as users get it: built, installed into an empty project, typed; its README runs."""
+"""The package as users get it: it is built, installs into an empty project and is typed; its README runs."""
 
 import os
 import re
@@ -31,7 +31,7 @@ with locks.lock("report", lease=30, wait=60) as held:
     ok: bool = held.release()
 """
 
-# One lock that is refused to another and released in time, and one that is taken away.
+# One lock that is refused to another caller and released in time, and one that is taken away.
 TELEMETRY = """
 import time, redis
 from opentelemetry import metrics

@@ -1,4 +1,4 @@
-"""Two connections, however many callers: what comes of their calls, and of callers that are interrupted."""
+"""Two connections for any number of callers: the outcome of their calls, and of callers that are interrupted."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ class PipelineWithThreads(unittest.TestCase):
         self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
     def test_a_permit_whose_owner_is_gone_is_free(self) -> None:
-        """An exception can come between any two statements, also within the cleaning up after another one."""
+        """An exception can come between any two statements, even during the clean-up after another one."""
         permits = Permits(1)
         owner = Owner()
         self.assertTrue(permits.acquire(owner))
@@ -149,7 +149,7 @@ class Waits(unittest.IsolatedAsyncioTestCase):
                 try:
                     return await reply
                 except asyncio.CancelledError:
-                    return 0  # as asyncio.wait_for of 3.11 does when the reply comes at the same time
+                    return 0  # as asyncio.wait_for does in 3.11 when the reply arrives at the same time
 
         reply = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(send(reply))

@@ -1,4 +1,4 @@
-"""The words of commands, and arguments that are refused before anything is sent: no server is needed."""
+"""Command words, and arguments that are refused before anything is sent: no server is needed."""
 
 import math
 import unittest

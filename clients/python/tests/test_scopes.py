@@ -1,4 +1,4 @@
-"""Scopes that are left by another thread or task than the one that entered them, as frameworks do."""
+"""Scopes left by a different thread or task than the one that entered them, as frameworks do."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from servers import Server, until
 
 
 class Worker:
-    """A thread that does one thing after another, as those of a pool do."""
+    """A thread that does one thing after another, like a pool's."""
 
     def __init__(self) -> None:
         self.work: Any = None
@@ -60,7 +60,7 @@ class Threads(unittest.TestCase):
         self.addCleanup(self.locks.close)
 
     def test_each_dependency_releases_its_own_hold(self) -> None:
-        """Of FastAPI's: entered in one thread of the pool, left in another, which is in one of its own."""
+        """FastAPI's dependencies: entered in one pool thread, left in another that is in its own dependency."""
         pool = self.locks.limit("pool", 2, 60)
 
         def dependency() -> Iterator[Any]:

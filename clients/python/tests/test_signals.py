@@ -19,7 +19,7 @@ from servers import Server, until
 
 
 class SoftTimeLimit(Exception):
-    """As task queues raise it."""
+    """As raised by task queues."""
 
 
 class Interruption:
@@ -49,7 +49,7 @@ class Interruption:
 
 
 class Protocol(int):
-    """The number of the protocol, which interrupts the next caller that converts it."""
+    """The protocol's number, which interrupts the next caller that converts it."""
 
     interrupts = False
 
@@ -77,7 +77,7 @@ class Signals(unittest.TestCase):
         locks, pool, keys, number = self.opened(client), client.connection_pool, [], 0
         ignored = sys.unraisablehook
         self.addCleanup(setattr, sys, "unraisablehook", ignored)
-        sys.unraisablehook = lambda _: None  # of the finalizers of the library
+        sys.unraisablehook = lambda _: None  # from the library's finalizers
         while True:
             number += 1
             key = f"key {number}"
@@ -92,10 +92,10 @@ class Signals(unittest.TestCase):
                     with Interruption(number) as interruption:
                         attempt(locks, key)
                 except BaseException as error:
-                    raised = error.with_traceback(None)  # it keeps what the interrupted functions had
+                    raised = error.with_traceback(None)  # a traceback keeps the functions' variables alive
             if not interruption.place:
                 break
-            # The library ignores what is raised in its finalizers, and while it closes a connection.
+            # The library ignores exceptions in its finalizers and while it closes a connection.
             self.assertIsInstance(raised, SoftTimeLimit | None, interruption.place)
             self.assertEqual([str(it.message) for it in warned], [], interruption.place)
             keys.append(key)

@@ -1,4 +1,4 @@
-"""Waits without an end, in each of the ways to wait."""
+"""Endless waits, in each of the ways to wait."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from servers import Server, until
 
 class Registration(unittest.TestCase):
     def test_an_attempt_that_ends_without_unregistering_leaves_nothing(self) -> None:
-        """As one does that a signal handler ends at the beginning of `unregister`."""
+        """Such as an attempt that a signal handler ends at the beginning of `unregister`."""
         locks = Locks(redis.Redis(port=1))
         self.addCleanup(locks.close)
         subscription = locks._engine().resources.subscription

@@ -1,4 +1,4 @@
-"""What becomes of calls to a server that hangs up: an answer for each, so that renewals go on trying."""
+"""Calls to a server that hangs up: each gets an answer, so that renewals keep trying."""
 
 import socket
 import threading

@@ -5,7 +5,7 @@
         held.token    # the fencing token: pass it to the storage with each write
         held.check()  # before each step that must not be done without the lock
 
-`serverlock.aio` has the same for asyncio.
+`serverlock.aio` has the same API for asyncio.
 """
 
 from .core.campaign import Leadership

@@ -1,8 +1,8 @@
-"""The errors of this package: one type for each kind, with the lock's key in the text and in `key`."""
+"""The errors of this package: one type per kind, with the lock's key in the text and in `key`."""
 
 
 class LockError(Exception):
-    """Whatever goes wrong with a lock. The cause, if a library raised one, is `__cause__`."""
+    """Base class of all lock errors. `__cause__` is the library's error, if it raised one."""
 
     code = "error"  # the kind, as docs/CLIENT_SPEC.md names it; it is never renamed
 
@@ -11,12 +11,12 @@ class LockError(Exception):
         self.key, self._text = key, text
 
     def __reduce__(self) -> "tuple[type[LockError], tuple[str, str]]":
-        # By default an exception is copied and pickled by its text alone, which does not suffice here.
+        # By default an exception is copied and pickled by its text alone, which loses the key.
         return type(self), (self.key, self._text)
 
 
 class LockRefused(LockError):
-    """Somebody else has the lock; or an operator cancelled the wait."""
+    """Somebody else has the lock, or an operator cancelled the wait."""
 
     code = "refused"
 
@@ -28,7 +28,7 @@ class LockTimeout(LockRefused, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lock is no longer held, or not for certain."""
+    """The lock is no longer held, or no longer certainly held."""
 
     code = "lost"
 
@@ -40,7 +40,7 @@ class LockDeadlock(LockError):
 
 
 class LockUnavailable(LockError):
-    """The server grants nothing now, or not this: GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM; or it lacks the module."""
+    """The server cannot grant this now (GRACE, NOREPLICAS, BUSYLOCKS, CLOCK, OOM), or lacks the module."""
 
     code = "unavailable"
 
@@ -64,6 +64,6 @@ class LockBadArgument(LockError, ValueError):
 
 
 class LockMisuse(LockError, RuntimeError):
-    """The same lock again within its own scope, a closed manager, a lock released twice."""
+    """A lock acquired again within its own scope, a closed manager, or a lock released twice."""
 
     code = "misuse"

@@ -1,10 +1,10 @@
-"""Events of a manager: subclass Hooks, and override the methods that you need."""
+"""Events of a manager: subclass Hooks, and override the methods you need."""
 
 from .errors import LockError, LockLost
 
 
 class Hooks:
-    """Called from the thread or task that caused the event, so they must not block; `lost` from its own."""
+    """Called from the thread or task that caused the event, so they must not block; `lost` has its own."""
 
     def granted(self, key: str, waited: float) -> None:
         """A lock was granted. waited: seconds."""

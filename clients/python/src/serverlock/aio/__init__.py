@@ -1,4 +1,4 @@
-"""Locks with asyncio.
+"""Locks for asyncio.
 
     locks = Locks(redis.asyncio.Redis())
     async with locks.lock("report", lease=30, wait=60) as held:

@@ -4,9 +4,9 @@ import asyncio
 
 
 class Deadline:
-    """`with deadline.after(5): await ...` raises TimeoutError after 5 s. One such block at a time.
+    """`with deadline.after(5): await ...` raises TimeoutError after 5 s. Only one such block may be active.
 
-    It also raises a cancellation that was swallowed inside: before Python 3.12 `asyncio.wait_for` swallows some, and
+    It also re-raises a cancellation that was swallowed inside: before Python 3.12 `asyncio.wait_for` swallows some, and
     the client libraries use it to send.
     """
 
@@ -43,7 +43,7 @@ class Deadline:
             raise asyncio.CancelledError
 
     def _expire(self) -> None:
-        """The timer may have been set for an earlier block: then it is set again for the current one."""
+        """If the timer was set for an earlier block, sets it again for the current one."""
         self._timer = None
         if self._task is None:
             return

@@ -1,4 +1,4 @@
-"""A lock that is held, with asyncio."""
+"""A held lock, for asyncio."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from ..core.wire import Reply
 
 
 class Held(BoundHold):
-    """A lock that is held. Any task may check, extend or release it."""
+    """A held lock. Any task may check, extend or release it."""
 
     def __init__(self, engine: Engine, manager: object, request: Request, grant: Grant, began: float) -> None:
         super().__init__(engine, manager, request, grant, began)
@@ -24,7 +24,7 @@ class Held(BoundHold):
         return await self._engine.release(self)
 
     async def extend(self, lease: Duration | None = None) -> None:
-        """Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock."""
+        """Sets a new lease, counted from now. Renewal does this automatically, with the lock's lease."""
         seconds = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
         await self._engine.extend(self, seconds)
 
@@ -33,9 +33,9 @@ class Held(BoundHold):
         return await self._engine.verify(self)
 
     async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the same server, only if the lock is held there at that moment; else raises LockLost.
+        """Runs one command on the lock's server if the lock is still held there; otherwise raises LockLost.
 
-        In a cluster, `key` has to be in the slot of the lock.
+        In a cluster, `key` has to be in the lock's slot.
         """
         return await self._engine.fenced(self, (command, key, *args))
 
@@ -55,7 +55,7 @@ class Held(BoundHold):
             self._stop_work()
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Ends the scope. An error of the body wins over a loss, unless it is the cancellation by `_stop_work`."""
+        """Ends the scope. The body's error takes precedence over a loss, unless it is `_stop_work`'s cancellation."""
         work, self._work = self._work, None
         stopped = False
         if self._has_cancelled and work is not None:

@@ -1,4 +1,4 @@
-"""Leader election with asyncio."""
+"""Leader election for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,11 +12,11 @@ from .held import Held
 
 
 def ignore(token: int) -> None:
-    """The default of the callbacks."""
+    """The default callback."""
 
 
 class Leader:
-    """Campaigns for a key in a task of its own, from `start` until `stop`.
+    """Campaigns for a key in its own task, from `start` until `stop`.
 
     That task calls on_elected with the token when this process becomes the leader, and on_lost with the same token
     when it no longer is.
@@ -61,16 +61,16 @@ class Leader:
             return
         self._campaign.stop()
         if self._campaign.hold is None:
-            self._task.cancel()  # it waits
+            self._task.cancel()  # it is waiting
         await asyncio.wait([self._task])
 
     def resign(self) -> None:
-        """Steps down, and campaigns again once others had a chance."""
+        """Steps down, and campaigns again once others have had a chance."""
         if self._campaign is not None:
             self._campaign.resign()
 
     async def observe(self) -> AsyncIterator[Leadership]:
-        """Yields the current leader, then each change, until `stop`. Asks the server every third of the lease."""
+        """Yields the current leader, then each change, until `stop`. Asks the server three times per lease."""
         before: Leadership | None = None
         while not self._is_stopped:
             now = await leader_of(self._locks._engine(), self._request.key)

@@ -59,7 +59,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     async def aclose(self) -> None:
-        """Ends its tasks and its own connections. Locks that are held are no longer renewed."""
+        """Ends the manager's tasks and own connections. Held locks are no longer renewed."""
         await self._engine().close()
 
     async def __aenter__(self) -> "Locks":
@@ -77,7 +77,7 @@ def _drop(engine: Engine, loop: "weakref.ref[asyncio.AbstractEventLoop]") -> Non
 
 
 class Lock:
-    """Describes a lock. It holds nothing: any number of callers may use it, and each gets a hold of its own."""
+    """Describes a lock. It holds nothing: any number of callers may use it, and each gets its own hold."""
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request

@@ -66,7 +66,7 @@ class Runtime:
         return task
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """To its end, even if the caller is cancelled again; the task goes on in that case."""
+        """Runs it to its end in a task, which continues even if the caller is cancelled again."""
         task = asyncio.ensure_future(work())
         self._last.add(task)
         task.add_done_callback(self._last.discard)

@@ -1,4 +1,4 @@
-"""The application's own client, with asyncio: its pool, its Sentinel, its cluster.
+"""The application's own client, with asyncio: its pool, Sentinel or cluster.
 
 Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
 """
@@ -43,7 +43,7 @@ class TaskConnection:
         await self._connection.send_packed_command(self._connection.pack_command(*words), False)
 
     async def read(self, timeout: float) -> Reply:
-        """A cancelled read could lose half a message, so it goes on until the next call."""
+        """A cancelled read could lose half a message, so it continues until the next call."""
         try:
             reading = self._reading
             if reading is None:
@@ -59,7 +59,7 @@ class TaskConnection:
             raise await self._failed(error) from error
 
     async def ended(self) -> None:
-        """Returns once the connection has ended, or something unexpected arrived."""
+        """Returns once the connection has ended or something unexpected has arrived."""
         try:
             await self._connection.read_response()
         except Exception:
@@ -91,7 +91,7 @@ class Wire:
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
         self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
         self._pipelines: dict[str, tuple[Raw, Pipeline]] = {}
-        self._deadlines: list[Deadline] = []  # as many as there were exchanges at a time
+        self._deadlines: list[Deadline] = []  # as many as there were concurrent exchanges
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
         if not self.is_cluster:
@@ -137,7 +137,7 @@ class Wire:
         return TaskConnection(self._library, connection)
 
     async def _exchange(self, node: Raw, calls: Sequence[Words], timeout: float) -> list[Reply]:
-        """Sends calls over one connection of the pool, and closes it if a reply is missing."""
+        """Sends calls over one pool connection, and closes it if a reply is missing."""
         replies: list[Reply] = []
         deadline = self._deadlines.pop() if self._deadlines else Deadline()
         try:
@@ -170,7 +170,7 @@ class Wire:
                 await self._pool.release(connection)
 
     async def _talk(self, connection: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
-        # The time-out is in `_exchange`: the one of the library would cost a task for each call.
+        # `_exchange` has the time-out: the library's would cost a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
             if len(calls) == 1:
@@ -186,7 +186,7 @@ class Wire:
             connection.socket_timeout = kept
 
     async def _taken(self) -> Raw:
-        """A connection of the pool, connected in one try: the library would try ten times."""
+        """A pool connection, connected in one try: the library would try ten times."""
         pool = self._pool
         if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
             return await pool.get_connection(*self._arguments)

@@ -1,7 +1,7 @@
-"""The Lock of redis-py, with LOCK.*: what threads and asyncio have in common.
+"""redis-py's Lock over LOCK.*: the part shared by threads and asyncio.
 
 The token is the server's fencing token. With a timeout, the lock ends when the server says so, and is not renewed.
-Without one it is renewed for as long as its owner keeps the Lock.
+Without one it is renewed while its owner keeps the Lock.
 """
 
 import re
@@ -23,7 +23,7 @@ from ..core.request import Request, request_of
 from ..core.wire import ConnectionLost, Reply, ReplyError
 from ..errors import LockDenied, LockError, LockLost, LockNoServer, LockRefused
 
-# The lease of a lock without a timeout. It is renewed when a third of it has passed.
+# The lease of a lock without a timeout. It is renewed after a third of it.
 LEASE = 30.0
 
 M = TypeVar("M", bound=Manager[Any])
@@ -36,7 +36,7 @@ def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
     known = _managers.get(client)
     if known is None:
         library = Library(client, is_async=is_async)
-        # A manager of the client itself would keep it alive. With a cluster there is no other way.
+        # A manager over the client itself would keep it alive. With a cluster there is no other way.
         twin = client if library.is_cluster else library.client_class(connection_pool=client.connection_pool)
         known = _managers.setdefault(client, kind(twin))
     manager: M = known
@@ -44,7 +44,7 @@ def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
 
 
 class Timed(BoundHold):
-    """A hold with a timeout: nothing renews it, and all of its lease counts."""
+    """A hold with a timeout: nothing renews it, and its whole lease counts."""
 
     _is_renewed = False
     _margin = 0.0
@@ -77,7 +77,7 @@ class Interface:
         self.local.token = None
         self._locks = manager
 
-    # What the interface does
+    # What the public methods do
 
     async def _acquire(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> bool:
         if token is not None:
@@ -109,7 +109,7 @@ class Interface:
         return fields.get(b"state", fields.get("state")) in (b"held", "held", b"foreign", "foreign")
 
     async def _locked_without_module(self) -> bool:
-        """The key of a lock that has expired stays for a while."""
+        """An expired lock's key stays for a while."""
         value = await self._ask("GET")
         if value is None:
             return False
@@ -155,11 +155,11 @@ class Interface:
         if self.timeout is None:
             raise self._error(f"Cannot {what} a lock with no timeout")
 
-    # What it needs for that
+    # What those need
 
     @property
     def _token(self) -> bytes | None:
-        # A thread that has never acquired has no attribute there.
+        # A thread that has never acquired the lock has no such attribute.
         token: bytes | None = getattr(self.local, "token", None)
         return token
 
@@ -175,7 +175,7 @@ class Interface:
         return request_of([self.name], self.timeout or LEASE, wait=wait)
 
     def _hold(self, token: object) -> BoundHold | None:
-        """The hold with this token, which may come from elsewhere. None: it is not a token of a server."""
+        """The hold with this token, which may come from elsewhere. None if no server issued it."""
         text = token.decode("ascii", "replace") if isinstance(token, bytes) else str(token)
         hold: BoundHold | None = getattr(self.local, "hold", None)
         if hold is not None and str(hold.token) == text and hold._ended is None:
@@ -193,7 +193,7 @@ class Interface:
         except (ReplyError, ConnectionLost) as error:
             raise kinds.typed(error, request.name) from error
 
-    # Errors are those of the library
+    # Errors are the library's
 
     @contextmanager
     def _with_their_errors(self) -> Iterator[None]:
@@ -203,7 +203,7 @@ class Interface:
             raise self._theirs(error) from error
 
     def _theirs(self, error: LockError) -> BaseException:
-        """The error that the library raised below, else one that it would raise."""
+        """The error that the library raised below, else one it would raise."""
         cause = error.__cause__
         while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__

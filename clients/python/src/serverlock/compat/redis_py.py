@@ -23,7 +23,7 @@ logger = logging.getLogger("serverlock")
 
 
 class Lock(Interface):
-    """One lock of one key. `sleep` has no meaning: nothing polls."""
+    """A lock for one key. `sleep` is ignored: nothing polls."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Lock(Interface):
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
-        """timeout: how long it is held at most, in seconds; None: until it is released, or this Lock is gone.
-        blocking_timeout: how long to wait; None: without an end.
+        """timeout: how many seconds it is held at most; None: until it is released or this Lock is gone.
+        blocking_timeout: how long to wait; None: forever.
         """
         manager = manager_of(redis, Locks, is_async=False)
         super().__init__(
@@ -51,7 +51,7 @@ class Lock(Interface):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Whether it got the lock within `blocking_timeout`."""
+        """Returns whether it got the lock within `blocking_timeout`."""
         return run(lambda: self._acquire(blocking, blocking_timeout, token))
 
     def locked(self) -> bool:
@@ -63,7 +63,7 @@ class Lock(Interface):
         return run(self._owned)
 
     def release(self) -> None:
-        """Gives the lock back; raises LockNotOwnedError if it was over."""
+        """Releases the lock; raises LockNotOwnedError if it had already ended."""
         token = self._token
         if token is None:
             raise self._error("Cannot release a lock that's not owned or is already unlocked.")
@@ -71,7 +71,7 @@ class Lock(Interface):
         self.do_release(token)
 
     def do_release(self, expected_token: str | bytes) -> None:
-        """Gives back the lock that has this token."""
+        """Releases the lock with this token."""
         run(lambda: self._release(expected_token))
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:

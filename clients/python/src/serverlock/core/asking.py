@@ -1,6 +1,6 @@
-"""The ACQUIREs of one attempt: each is sent, and sent again after errors that are retried, with the same ID.
+"""Sends one attempt's ACQUIREs, and resends them with the same ID after errors that are retried.
 
-Also how the attempt is cancelled, at once or in the background.
+Also cancels the attempt, at once or in the background.
 """
 
 import random
@@ -15,7 +15,7 @@ from .resources import Resources
 from .way import Answer, No, Place, Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
-# How long the server may still run a copy whose connection was closed.
+# For how long the server may still run a copy after its connection was closed.
 LATE_COPY = 2.0
 
 
@@ -31,8 +31,8 @@ class Asker:
         self.deadline = self.began + request.wait
         self.connection: Connection | None = None
         self.uses_connection = request.needs_connection
-        self.is_alone = False  # the only attempt of the manager that waits
-        self.is_known = False  # the server may know of it: it waits there, or has the lock
+        self.is_alone = False  # the manager's only waiting attempt
+        self.is_known = False  # the server may know the attempt: it waits there, or has the lock
         self.waited = False
         self.way: Way = resources.module.commands  # of the newest copy
         self._unanswered = 0  # copies whose connection was closed
@@ -58,7 +58,7 @@ class Asker:
             raise LockMisuse(self.request.name, "its manager is closed")
 
     async def ask(self, way: Way, wait_ms: int = 0, channel: str | None = None, timeout: float = 0.0) -> Answer:
-        """Asks this way, or another one where that turns out to be impossible."""
+        """Asks this way, or another way if this one turns out to be impossible."""
         module = self.resources.module
         while True:
             self.way = way
@@ -134,7 +134,7 @@ class Asker:
         await self.resources.runtime.sleep(max(0.0, min(pause, self.left())) if self.request.wait else 0.01)
 
     async def take_connection(self) -> None:
-        """Takes a connection for the whole attempt: its own for a session, one of the few for WAIT."""
+        """Takes a connection for the whole attempt: its own for a session, one of the shared few for WAIT."""
         key, resources = self.request.key, self.resources
         if self.connection is not None:
             await self.give_back_connection()
@@ -170,14 +170,14 @@ class Asker:
                 is_settled = True
         except (ReplyError, ConnectionLost):
             pass
-        finally:  # the caller may be interrupted again
+        finally:  # the caller may be interrupted once more
             if not is_settled:
                 debts.owe(until, settle)
 
     def leave_queue(self) -> None:
-        """Gives up the place in the queue of the script, in the background.
+        """Gives up the place in the script's queue, in the background.
 
-        A late cancel must not release what the attempt gets by polling, so it goes on with a new ID.
+        A late cancel must not release a lock that the attempt gets by polling, so it goes on with a new ID.
         """
         self._owe_once_more()
         self.resources.debts.owe(self._until(), self._settle())
@@ -185,7 +185,7 @@ class Asker:
         self.is_known = self.waited = False
 
     def _owe_once_more(self) -> None:
-        """The script cannot bar the ID: a late copy may come after the cancel."""
+        """The script cannot block the ID: a late copy may arrive after the cancel."""
         if not self.way.is_module and self.has_lost_copies:
             self.resources.debts.owe(self._until(), self._settle(), after=LATE_COPY)
 
@@ -193,7 +193,7 @@ class Asker:
         return now() + max(self.request.lease + LATE_COPY, self.resources.timeout)
 
     def _settle(self) -> Callable[[], Coroutine[None, None, None]]:
-        """What cancels the ID that the attempt has now."""
+        """Returns a function that cancels the attempt's current ID."""
         resources, request, id_, is_module = self.resources, self.request, self.id, self.way.is_module
 
         async def call(words: Words) -> Reply:

@@ -1,8 +1,8 @@
-"""The connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
+"""The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
 
 It serves processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
-NOTIFY. While this connection is open, commands keep to one connection of the pool, so a manager has at most three. If
-commands queue for that one, this connection is closed too.
+NOTIFY. While this connection is open, commands use only one pool connection, so a manager has at most three. If
+commands queue for the pool connection, this one is closed too.
 """
 
 import threading
@@ -20,16 +20,16 @@ class Blocking:
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
         self._permit = Permits(1)
-        self._is_used = False  # commands keep to one connection for it
+        self._is_used = False  # commands use only one connection because of it
         self.is_over = False  # a second attempt has waited
 
     @property
     def is_ready(self) -> bool:
-        """Whether an attempt may begin here: the connection is open, and nobody waits on it."""
+        """Whether an attempt may start here: the connection is open, and nobody waits on it."""
         return self._connection is not None and self._connection.is_open and not self._permit.in_use
 
     def enter(self, waiter: object) -> bool:
-        """Whether this attempt waits alone. If so, the connection is its own until `leave`."""
+        """Whether this attempt waits alone. If so, it owns the connection until `leave`."""
         with self._mutex:
             if self.is_over or not self._permit.acquire(waiter):
                 return False
@@ -62,7 +62,7 @@ class Blocking:
         await self.end()
 
     async def end(self) -> None:
-        """Others wait or send commands. An attempt that blocks here does so to the end of its piece."""
+        """Called when others wait or send commands. An attempt that blocks here finishes its piece."""
         with self._mutex:
             self.is_over = True
             if self._permit.in_use:

@@ -1,4 +1,4 @@
-"""Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped."""
+"""Leader election: a lock held for as long as its holder lives, campaigned for until stopped."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ NOBODY = Leadership(None, None)
 
 
 class Campaign(Generic[H]):
-    """Runs until `stop`. Calls `elected` and `deposed` in turns."""
+    """Runs until `stop`. Calls `elected` and `deposed` alternately."""
 
     def __init__(
         self,

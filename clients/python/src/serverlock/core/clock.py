@@ -1,4 +1,4 @@
-"""The clock of leases: it runs on while the machine is suspended, like the server's, and never goes back."""
+"""The clock of leases: like the server's, it keeps running while the machine is suspended; it never goes back."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def _of_system() -> Callable[[], float] | None:
-    """The clock of the system that counts a suspend, if it has one."""
+    """The system's clock that keeps running during a suspend, if there is one."""
     name = "CLOCK_BOOTTIME" if sys.platform == "linux" else "CLOCK_MONOTONIC" if sys.platform == "darwin" else ""
     number = getattr(time, name, None)
     if number is None:
@@ -21,9 +21,9 @@ def _of_system() -> Callable[[], float] | None:
 
 
 class Larger:
-    """Where the system has no such clock: adds the larger of what the monotonic and the wall clock advanced.
+    """For systems without such a clock: adds the larger advance of the monotonic and the wall clock.
 
-    Setting the wall clock back adds nothing. Setting it forwards ends leases early, which is safe.
+    Setting the wall clock back adds nothing. Setting it forward ends leases early, which is safe.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:

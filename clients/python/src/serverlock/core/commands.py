@@ -1,4 +1,4 @@
-"""Asking with LOCK.*, the commands of the module."""
+"""Asking with LOCK.*, the module's commands."""
 
 from .request import Request
 from .way import Answer, Call, No, fenced, read

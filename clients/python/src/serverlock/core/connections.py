@@ -28,10 +28,10 @@ class Connections:
         return self._semaphore.in_use
 
     async def take(self, taker: object, key: bytes, timeout: float) -> Connection | None:
-        """None if no connection came free in time. Raises ConnectionLost."""
+        """Returns None if no connection became free in time. Raises ConnectionLost."""
         if not await self._semaphore.acquire(taker, timeout):
             return None
-        # In a cluster each key has its own server, so a connection to another one is useless.
+        # In a cluster each key has its own server, so a connection to another server is useless.
         while not self._wire.is_cluster:
             with self._mutex:
                 connection = self._idle.pop() if self._idle else None

@@ -1,6 +1,6 @@
-"""What could not be given back at once, settled in the background: attempts and grants that are no longer wanted.
+"""Attempts and grants that are no longer wanted but could not be given back at once: settled in the background.
 
-They have a worker of their own: a debt that gets no reply must not delay a renewal.
+Debts have their own worker: one that gets no reply must not delay a renewal.
 """
 
 import threading

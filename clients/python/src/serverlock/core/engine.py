@@ -1,6 +1,6 @@
 """What a manager does in one process (with asyncio: in one loop): acquire, renew, release.
 
-After a fork, the child has an engine of its own.
+After a fork, the child has its own engine.
 """
 
 import os
@@ -84,14 +84,14 @@ class Engine:
         return hold
 
     def _call_hook(self, hook: Callable[..., None], *args: object) -> None:
-        """An error in a hook of the application must not cost a lock."""
+        """An error in the application's hook must not cost a lock."""
         try:
             hook(*args)
         except Exception:
             self.log.exception("a hook failed")
 
     def _watch(self, hold: Hold, connection: Connection) -> None:
-        """Keeps only a weak reference to the hold. Its connection closes once nobody refers to the hold."""
+        """Keeps only a weak reference to the hold, whose connection closes once nobody refers to it."""
         ref = weakref.ref(hold, lambda _: self._timer.dropped.append(lambda: self._end_session(connection)))
 
         def ended() -> None:
@@ -137,7 +137,7 @@ class Engine:
             hold.check()
 
     async def verify(self, hold: Hold) -> float:
-        """Asks the server. Returns the seconds that are left, at most what this side believes."""
+        """Asks the server. Returns the seconds left, at most as many as this side believes."""
         hold.check()
         left = min([await self._check(hold, key) for key in hold._request.keys])
         if left <= 0:
@@ -149,7 +149,7 @@ class Engine:
         return float(await self._ask(hold, lambda way: way.check(hold._request, hold.token, key)))
 
     async def fenced(self, hold: Hold, words: Words) -> Reply:
-        """Runs one command on the server, only if this lock is still held there."""
+        """Runs one command on the server if this lock is still held there."""
         hold.check()
         reply = await self._ask(hold, lambda way: way.fenced(hold._request, hold.token, words))
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
@@ -164,7 +164,7 @@ class Engine:
             raise kinds.typed(error, hold.key) from error
 
     async def _send(self, request: Request, grant: Grant, words: Callable[[Way], Words]) -> Reply:
-        """Sends a command of a hold, in the way that works now."""
+        """Sends a hold's command in the way that works now."""
         way = self.module.way_of(request, grant)
         while True:
             try:
@@ -179,7 +179,7 @@ class Engine:
                 return reply
 
     async def release(self, hold: Hold) -> bool:
-        """Whether the lock was held to the end. If it cannot be released now, that is done in the background."""
+        """Whether the lock was held to the end. If it cannot be released now, it is released in the background."""
         if hold._pid != os.getpid():
             hold._end()
             return False
@@ -212,7 +212,7 @@ class Engine:
         return held
 
     async def _release_now(self, hold: Hold) -> bool:
-        """Tries for as long as a call may take. Then the release goes on in the background, until the lease ends."""
+        """Tries for as long as a call may take. Then the release continues in the background until the lease ends."""
         request, tries = hold._request, 0
         end = now() + self.timeout
         while True:
@@ -243,7 +243,7 @@ class Engine:
         return lambda: self._settle(hold._request, hold._grant)
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
-        """Cuts the lease to what is left of `at_least`. The timer releases the lock then."""
+        """Cuts the lease to the rest of `at_least`. The timer then releases the lock."""
         lease_ms = max(1, round(wait * 1000))
         reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         at, settle = now() + wait, self._settling(hold)
@@ -251,7 +251,7 @@ class Engine:
         return bool(reply == 1)
 
     def lost(self, hold: Hold) -> None:
-        """Called once for each hold that is lost."""
+        """Called once for each lost hold."""
         self.log.warning("%s", hold._lost)
         if self._hooks is not None:
             hooks, held = self._hooks, now() - hold._granted

@@ -1,6 +1,6 @@
 """One grant, as its holder sees it: held, lost or released.
 
-Renewal, loss and release come from several threads. Each changes the state under `_mutex`.
+Renewal, loss and release happen on several threads. Each changes the state under `_mutex`.
 """
 
 import os
@@ -17,7 +17,7 @@ from .wire import Connection
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The last holder, which never released: its work may be half done."""
+    """The last holder, which never released the lock: its work may be half done."""
 
     overdue: float
     token: int | None
@@ -26,7 +26,7 @@ class Predecessor:
 
 @dataclass(slots=True)
 class Grant:
-    """A grant as it arrives. sent: when the request was sent that it answers. portable: its commands go by script."""
+    """A grant as it arrives. sent: when its request was sent. portable: its commands go by script."""
 
     token: int
     sent: float
@@ -68,7 +68,7 @@ class Hold:
         self._gone = False  # the server replied that the grant is over
         self._renewing = False
         self._entry = 0  # the number of its newest entry in the timer
-        self._dropped: object = None  # a weak reference, whose callback runs once nobody refers to the hold
+        self._dropped: object = None  # a weak reference whose callback runs once nobody refers to the hold
 
     @property
     def key(self) -> str:
@@ -77,12 +77,12 @@ class Hold:
 
     @property
     def waited(self) -> float:
-        """How many seconds it took to get the lock."""
+        """The seconds it took to get the lock."""
         return self._granted - self._began
 
     @property
     def lost(self) -> LockLost | None:
-        """Why the lock is lost; None while it is held, and after it was released in time."""
+        """Why the lock is lost; None while it is held, or if it was released in time."""
         if self._lost is None and self._ended is None:
             if self._pid != os.getpid():
                 return LockLost(self.key, "it belongs to the parent process")
@@ -122,7 +122,7 @@ class Hold:
             self._lease.extended(sent, lease, counts=is_done and self._lost is None)
 
     def _lose(self, why: str, *, gone: bool = False) -> None:
-        """The lock ended without a release. gone: the server says so."""
+        """The lock ended without a release. gone: the server reported it."""
         with self._mutex:
             self._gone = self._gone or gone
             if self._lost is not None or self._ended is not None:
@@ -131,7 +131,7 @@ class Hold:
         self._on_lost(self)
 
     def _end(self) -> bool:
-        """Marks it as released. False if it was released before."""
+        """Marks the lock as released. Returns False if it already was."""
         with self._mutex:
             first, self._ended = self._ended is None, now()
             return first
@@ -140,4 +140,4 @@ class Hold:
         return LockLost(self.key, "lost: its grant was over before it was released")
 
     def _stop_work(self) -> None:
-        """Stops the work of a holder that lost the lock, as the language does it."""
+        """Stops the work of a holder that lost the lock, in the language's own way."""

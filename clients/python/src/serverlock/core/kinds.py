@@ -1,4 +1,4 @@
-"""Which type an error of the server or the connection becomes, and whether it is retried. Pure."""
+"""Which type a server or connection error becomes, and whether it is retried. Pure."""
 
 from ..errors import (
     LockBadArgument,
@@ -12,7 +12,7 @@ from ..errors import (
 )
 from .wire import ConnectionLost, ReplyError
 
-# The server, or its role, is changing, or it grants nothing now: the same command may succeed later.
+# The server or its role is changing, or it cannot grant now: the same command may succeed later.
 RETRIED = {
     "UNBLOCKED",
     "MOVED",
@@ -29,7 +29,7 @@ RETRIED = {
     "GRACE",
     "BUSYLOCKS",
 }
-# Exceptions: these do not pass by themselves.
+# Exceptions: these do not go away on their own.
 LASTING = ("GRACE lease", "BUSYLOCKS 64 waits")
 
 

@@ -42,7 +42,7 @@ class Library:
         self._backoff: Raw = backoff.NoBackoff
 
     def client_of(self, cluster: Raw) -> Raw:
-        """The method of a cluster client that returns the client of a node."""
+        """The cluster client's method that returns a node's client."""
         names = (f"get_{root}_connection" for root in ("redis", "valkey"))
         return next((getattr(cluster, name) for name in names if hasattr(cluster, name)), None)
 
@@ -50,7 +50,7 @@ class Library:
         return self._retry(self._backoff(), 0)
 
     def is_plain_pool(self, pool: Raw) -> bool:
-        """Whether the pool takes connections like the plain pool of the library."""
+        """Whether the pool takes connections like the library's plain pool."""
         return (
             getattr(type(pool), "get_connection", None) is self._plain
             and hasattr(pool, "_available_connections")
@@ -60,7 +60,7 @@ class Library:
         )
 
     def read(self, error: BaseException, *, chain: bool = False) -> ConnectionLost | ReplyError | None:
-        """Translates an exception of the library or the system. None: it is neither."""
+        """Translates an exception of the library or the system. Returns None for any other."""
         if isinstance(error, (ReplyError, ConnectionLost)):
             return error
         read = self._read(error)
@@ -83,14 +83,14 @@ class Library:
         return None
 
     def translated(self, error: BaseException) -> BaseException:
-        """What the caller gets for it: ReplyError, ConnectionLost, or what the connection did not cause."""
+        """What the caller gets for it: ReplyError, ConnectionLost, or an error that the connection did not cause."""
         if isinstance(error, UnboundLocalError) and error.__context__ is not None:
-            # valkey-py opens a connection with a `finally` that fails if a signal handler has raised before.
+            # valkey-py opens a connection with a `finally` that fails if a signal handler has already raised.
             error = error.__context__
         return self.read(error, chain=True) or error
 
     def own(self, kwargs: dict[str, Raw], timeout: float) -> dict[str, Raw]:
-        """The arguments for a dedicated connection: those of the pool, but RESP2, one try, and our time-outs."""
+        """The arguments for a dedicated connection: the pool's, but with RESP2, one try, and our time-outs."""
         mine = dict(kwargs)
         for name in list(mine):
             if name.startswith("maint_notifications") or name in ("cache", "cache_config", "parser_class"):
@@ -110,7 +110,7 @@ class Library:
 
 
 def pool_arguments(pool: Raw) -> tuple[str, ...]:
-    """Older libraries need the name of the command to take a connection."""
+    """Older libraries need the command's name to take a connection."""
     parameters = inspect.signature(type(pool).get_connection).parameters
     named = parameters.get("command_name")
     return ("LOCK",) if named is not None and named.default is inspect.Parameter.empty else ()

@@ -1,4 +1,4 @@
-"""The calls that describe a lock: the same for threads and asyncio."""
+"""The calls that describe a lock, shared by threads and asyncio."""
 
 import inspect
 import logging
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., object])
 def shows(options: type, **defaults: object) -> Callable[[F], F]:
     """Lists each option with its default in `help` and `inspect.signature`, which do not expand Unpack.
 
-    The defaults are those of `request_of`, and `defaults`.
+    The defaults come from `request_of` and `defaults`.
     """
     known = inspect.signature(request_of).parameters
 
@@ -55,10 +55,10 @@ class Manager(Generic[L]):
         hooks: Hooks | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """client: of redis-py or valkey-py.
+        """client: a redis-py or valkey-py client.
         timeout: how long a reply may take.
         portable: lock by script where the module is missing.
-        warn_without_module: log a warning when that begins.
+        warn_without_module: log a warning when that starts.
         hooks: called when a lock is granted, refused, lost or released.
         logger: the default is "serverlock".
         """
@@ -71,18 +71,18 @@ class Manager(Generic[L]):
         self._set_up()
 
     def _set_up(self) -> None:
-        """Creates what threads or asyncio need besides."""
+        """Creates whatever else threads or asyncio need."""
 
     def _lock_of(self, request: Request) -> L:
         raise NotImplementedError
 
     def _engine(self) -> Engine:
-        """The engine of this process, or loop."""
+        """The engine of this process or loop."""
         raise NotImplementedError
 
     @shows(LockOptions)
     def lock(self, key: Key, lease: Duration, **options: Unpack[LockOptions]) -> L:
-        """One holder at a time. For the options see LockOptions."""
+        """One holder at a time. See LockOptions for the options."""
         return self._one(key, lease, options)
 
     @shows(LockOptions)
@@ -97,14 +97,14 @@ class Manager(Generic[L]):
 
     @shows(AllOfOptions)
     def all_of(self, keys: Iterable[Key], lease: Duration, **options: Unpack[AllOfOptions]) -> L:
-        """All of the keys or none, under one token. While it waits it holds none."""
+        """All of the keys or none, under one token. While waiting it holds none."""
         check_names(options, AllOfOptions.__optional_keys__)
         every = [keys] if isinstance(keys, (str, bytes)) else keys
         return self._lock_of(request_of(every, lease, **options, many=True))
 
     @shows(RecoverOptions)
     def recover(self, key: Key, lease: Duration, **options: Unpack[RecoverOptions]) -> L:
-        """Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait."""
+        """Only a lock that its last holder never released; `predecessor` tells whose it was. Does not wait."""
         check_names(options, RecoverOptions.__optional_keys__)
         return self._lock_of(request_of([key], lease, **options, recover=True))
 

@@ -13,7 +13,7 @@ from .way import Way
 from .wire import ConnectionLost, ReplyError, Wire
 
 ASK_AGAIN = 5.0
-# For so long a user without the right to queues is not tried again with them.
+# For this long, a user without the right to use queues is not tried with them again.
 DENIAL_COUNTS = 60.0
 
 
@@ -28,7 +28,7 @@ class Module:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the server did not know LOCK.* when they were last tried."""
+        """Whether LOCK.* was unknown to the server when last tried."""
         return self._missing_until > 0
 
     def way(self, request: Request) -> Way:
@@ -43,11 +43,11 @@ class Module:
         return self._alone if request.is_plain and now() < self._denied_until else self._script
 
     def polling(self, request: Request) -> Script:
-        """For an attempt that cannot be notified: one that does not queue never overtakes those that do."""
+        """For an attempt that cannot be notified. An attempt that does not queue never overtakes those that do."""
         return self._alone if request.is_plain else self._script
 
     def worked(self, way: Way) -> None:
-        """The server replied to it. If that was to LOCK.*, the attempts that wait by script move over."""
+        """The server replied. If this was LOCK.*, the attempts waiting by script switch to the module."""
         if not way.is_module:
             self._lua.is_loaded = True
         elif self._missing_until:
@@ -56,7 +56,7 @@ class Module:
     def instead(self, request: Request, way: Way, error: ReplyError | ConnectionLost) -> Way | None:
         """How to send a command again after this error: the module or the script is gone, or a queue cannot be used.
 
-        None: there is no other way. The value of the key is the same for all of them.
+        None: there is no other way. The key's value is the same for all ways.
         """
         if not isinstance(error, ReplyError):
             return None
@@ -76,22 +76,22 @@ class Module:
                 self._denied_until = now() + DENIAL_COUNTS
             return self._alone
         if error.code == "NOPERM" and way is self._alone:
-            self._denied_until = 0.0  # it is not about the queue
+            self._denied_until = 0.0  # the queue was not the cause
         return None
 
     def way_of(self, request: Request, grant: Grant) -> Way:
-        """How to send a command of a hold."""
+        """How to send a hold's command."""
         return self.script(request) if grant.portable else self.commands
 
     def instead_of(self, request: Request, grant: Grant, way: Way, error: ReplyError | ConnectionLost) -> Way | None:
-        """The same as `instead`, for a command of a hold. The next ones go the same way."""
+        """Like `instead`, for a hold's command. The next ones go the same way."""
         instead = self.instead(request, way, error)
         if instead is not None:
             grant.portable = not instead.is_module
         return instead
 
     def _asks(self) -> bool:
-        """Whether to try LOCK.*. Where they were missing, one attempt does so every five seconds."""
+        """Whether to try LOCK.*. If it was missing, one attempt tries it again every five seconds."""
         if self._missing_until:
             with self._mutex:
                 if now() < self._missing_until:

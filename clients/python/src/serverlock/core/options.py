@@ -15,16 +15,16 @@ class Options:
         self, timeout: float, portable: bool, warn_without_module: bool, hooks: Hooks | None, log: logging.Logger
     ) -> None:
         self.timeout, self.portable, self.hooks, self.log = timeout, portable, hooks, log
-        self.warn_without_module = warn_without_module  # until the warning was logged
+        self.warn_without_module = warn_without_module  # until the warning is logged
 
 
 class GrantOptions(TypedDict, total=False):
-    """What the options of locks and leaders have in common.
+    """The options shared by locks and leaders.
 
-    owner: a label for people, 1 to 128 visible ASCII characters. It grants nothing.
-    session: the lock ends with a connection of its own, one second after it.
-    replicas, replicas_within: so many replicas must have the grant within that time (1 s), or it is given back.
-    fsync: this server, and as many replicas, must have it on disk (WAITAOF).
+    owner: a label for humans, 1 to 128 visible ASCII characters. It grants no rights.
+    session: the lock has its own connection, and ends one second after that closes.
+    replicas, replicas_within: this many replicas must have the grant within that time (1 s), or it is given back.
+    fsync: this server and as many replicas must have the grant on disk (WAITAOF).
     """
 
     owner: str | None
@@ -35,7 +35,7 @@ class GrantOptions(TypedDict, total=False):
 
 
 class LeaderOptions(GrantOptions, total=False):
-    """The options of `leader`. wait: how long one attempt waits before the next one (60 s)."""
+    """The options of `leader`. wait: how long one attempt waits before the next starts (60 s)."""
 
     wait: Duration
 
@@ -43,8 +43,8 @@ class LeaderOptions(GrantOptions, total=False):
 class RecoverOptions(GrantOptions, total=False):
     """The options of `recover`.
 
-    at_least: others cannot have the lock before that time, however soon it is released.
-    max_hold: the lease is no longer renewed after that time.
+    at_least: others cannot get the lock for this long, however soon it is released.
+    max_hold: the lease is not renewed after this long.
     on_lost: called with the hold when it is lost.
     """
 
@@ -54,7 +54,7 @@ class RecoverOptions(GrantOptions, total=False):
 
 
 class AllOfOptions(RecoverOptions, total=False):
-    """The options of `all_of`. wait: how long to wait in the queue. 0: not at all; math.inf: without an end."""
+    """The options of `all_of`. wait: how long to wait in the queue. 0: not at all; math.inf: forever."""
 
     wait: Duration
 

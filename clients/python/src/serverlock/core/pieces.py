@@ -15,7 +15,7 @@ SHORT_PIECE = 1.0
 
 
 async def wait_alone(asker: Asker) -> Grant | None:
-    """Waits as the only wait of the manager. None: there are others, or the module is gone."""
+    """Waits as the manager's only wait. None: there are others, or the module is gone."""
     resources, request = asker.resources, asker.request
     if not request.wait or request.needs_connection or not resources.notifies or resources.module.is_missing:
         return None
@@ -68,7 +68,7 @@ def _piece(asker: Asker) -> float:
 
 
 async def _count_anew(asker: Asker, grant: Grant) -> bool:
-    """The grant may be as old as the call. If the call took long, the lease counts from an EXTEND."""
+    """The grant may be as old as the call. If the call took long, an EXTEND starts the lease anew."""
     request, resources = asker.request, asker.resources
     while now() >= grant.sent + request.lease / 3:
         sent = now()

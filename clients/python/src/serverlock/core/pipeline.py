@@ -1,11 +1,11 @@
 """Two connections of the application's pool, shared by any number of callers.
 
-A caller that gets a permit sends its own calls. The others queue theirs, and a sender of the manager sends the queue as
-one pipeline. The pipeline belongs to no caller, so a caller that is cancelled or interrupted fails no other.
+A caller that gets a permit sends its own calls. The others queue theirs, and a manager's sender sends the queue as
+one pipeline. The pipeline belongs to no caller, so cancelling or interrupting one caller fails no other.
 
 Measured against a semaphore of two or four over the same exchanges, in alternating rounds alongside other work: the
-semaphore takes 1.5 to 1.6 times the CPU of process and server with 1,000 threads, 1.4 to 1.9 times with 500 tasks of
-asyncio. So the queue is worth its code (rule W8).
+semaphore takes 1.5 to 1.6 times the CPU of process and server with 1,000 threads, 1.4 to 1.9 times with 500 asyncio
+tasks. So the queue is worth its code (rule W8).
 """
 
 import threading
@@ -40,7 +40,7 @@ class Entry:
 
 
 class Sender:
-    """Sends the queue, and belongs to no caller."""
+    """Sends the queue. Belongs to no caller."""
 
     def __init__(self, pipeline: "Pipeline") -> None:
         self.flag = pipeline._runtime.flag()
@@ -51,7 +51,7 @@ class Sender:
 
 
 class Pipeline:
-    """`exchange` sends calls over one connection. For each it returns a reply, ReplyError or ConnectionLost."""
+    """`exchange` sends calls over one connection. For each call it returns a reply, ReplyError or ConnectionLost."""
 
     def __init__(self, runtime: Runtime, exchange: Exchange) -> None:
         self._runtime, self._exchange = runtime, exchange
@@ -64,9 +64,9 @@ class Pipeline:
         self._senders = [Sender(self) for _ in range(AT_ONCE)]
 
     def narrow(self, congested: Callable[[], None]) -> bool:
-        """Runs one exchange at a time from now on. False: there were two at once before.
+        """Runs one exchange at a time from now on. Returns False if there have been two at once.
 
-        `congested` is called when that is not enough: more than one caller queues.
+        `congested` is called when one is not enough: more than one caller queues.
         """
         if not self._was_wide:
             self._at_once, self._congested = 1, congested
@@ -84,7 +84,7 @@ class Pipeline:
         return len(self._queue)
 
     async def call(self, words: Words, timeout: float, *, asking: bool = False) -> Reply:
-        """asking: the slot of the key is on its way to this server."""
+        """asking: the key's slot is being migrated to this server."""
         reply = (await self.calls((("ASKING",), words) if asking else (words,), timeout))[-1]
         if isinstance(reply, (ReplyError, ConnectionLost)):
             raise reply.with_traceback(None)
@@ -109,7 +109,7 @@ class Pipeline:
             if congested is not None and len(self._queue) > 1:
                 self._congested = None
                 congested()
-            left = timeout  # counted in pieces, so that time in which this process was stopped does not count
+            left = timeout  # counted in pieces, so that time while this process was stopped does not count
             while entry.replies is None:
                 self._staff()
                 await entry.flag.wait(min(BACKSTOP, timeout))
@@ -119,7 +119,7 @@ class Pipeline:
                     return [late] * len(calls)
         except BaseException:
             if not self._withdraw(entry):
-                # It was sent: whatever undoes it must not overtake it.
+                # The entry was sent: whatever undoes it must not overtake it.
                 await self._runtime.finish(lambda: _answered(entry))
             raise
         return entry.replies
@@ -131,13 +131,13 @@ class Pipeline:
         return has_permit
 
     def _withdraw(self, entry: Entry) -> bool:
-        """Whether it was not sent yet, and now never is."""
+        """Returns whether the entry was not sent yet, and now never will be."""
         with self._mutex:
             entry.has_left = not entry.is_sent
         return entry.has_left
 
     def _staff(self) -> None:
-        """Starts a sender if there are calls, and a permit for it."""
+        """Starts a sender if there are calls and a permit."""
         if self._queue and self._permits.in_use < self._at_once:
             sender = next((sender for sender in self._senders if not sender.is_busy), self._senders[0])
             sender.flag.set()
@@ -151,7 +151,7 @@ class Pipeline:
                 while self._queue and self._acquire(owner):
                     while batch := self._batch():
                         await self._send_batch(batch)
-                    self._permits.release(owner)  # then it checks again: a caller may have come meanwhile
+                    self._permits.release(owner)  # then it checks again: a caller may have come in between
             finally:
                 sender.is_busy = False
                 self._permits.release(owner)
@@ -175,7 +175,7 @@ class Pipeline:
             calls = [words for entry in batch for words in entry.calls]
             replies = await self._exchange(calls, max(entry.timeout for entry in batch))
         finally:
-            # Also if the manager was closed meanwhile: the callers must know.
+            # Even if the manager has been closed: the callers must know.
             for entry in batch:
                 mine, replies = replies[: len(entry.calls)], replies[len(entry.calls) :]
                 missing = len(entry.calls) - len(mine)

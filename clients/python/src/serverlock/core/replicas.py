@@ -1,4 +1,4 @@
-"""Whether enough replicas have a grant, or wrote it to disk: WAIT and WAITAOF on the connection of the grant."""
+"""Whether enough replicas have a grant or wrote it to disk: WAIT and WAITAOF on the grant's connection."""
 
 from ..errors import LockUnavailable
 from . import kinds
@@ -7,7 +7,7 @@ from .wire import Connection, ConnectionLost, Reply, ReplyError
 
 
 async def confirm(connection: Connection | None, request: Request, timeout: float) -> None:
-    """Raises LockUnavailable unless enough of them have it. timeout: how long a reply may take besides."""
+    """Raises LockUnavailable unless enough of them have it. timeout: how much longer than that a reply may take."""
     if connection is None:
         raise kinds.typed(ConnectionLost(ConnectionError("the connection of the grant is gone")), request.name)
     within, timeout = round(request.replicas_within * 1000), request.replicas_within + timeout

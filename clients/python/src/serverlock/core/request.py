@@ -52,14 +52,14 @@ def key_of(key: object) -> bytes:
 
 
 def queue_of(key: bytes) -> bytes | None:
-    """The key of the queue of a lock without the module. None: a name with a brace but no hash tag has none."""
+    """The key of a lock's queue without the module. None: a name with a brace but no hash tag has none."""
     if b"{" not in key and b"}" not in key:
         return key + b":queue:{" + key + b"}"
     return key + b":queue" if _TAGGED.match(key) else None
 
 
 def seconds_of(value: object, name: str, key: str, least: float, most: float = TEN_YEARS) -> float:
-    """The seconds of a duration within these bounds."""
+    """A duration in seconds, within these bounds."""
     if isinstance(value, timedelta):
         made = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -138,7 +138,7 @@ class Request:
 
     @property
     def is_plain(self) -> bool:
-        """One key with one holder: the kind of lock that does without a queue."""
+        """One key with one holder: the kind of lock that needs no queue."""
         return not self.kind and not self.many
 
     @property
@@ -164,7 +164,7 @@ class Request:
         return (*self._head, *self.options(id_, wait_ms, channel))
 
     def options(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
-        """What comes behind the keys."""
+        """The words after the keys."""
         if not wait_ms:
             return (b"PX", self.lease_ms, b"ID", id_, *self._tail)
         if channel is None:
@@ -180,7 +180,7 @@ class Request:
         return ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
 
     def was_held(self, reply: int) -> bool:
-        """Whether the reply to a release means that the lock was held to the end."""
+        """Whether a release's reply means that the lock was held to the end."""
         return reply == len(self.keys) if self.many else reply == 1
 
 
@@ -202,7 +202,7 @@ def request_of(
     many: bool = False,
     recover: bool = False,
 ) -> Request:
-    """The request that these options describe. Raises LockBadArgument with the lock and the argument."""
+    """The request that these options describe. Raises LockBadArgument, which names the lock and the argument."""
     named = tuple(key_of(key) for key in keys)
     name = shown(named)
     if not named:

@@ -1,4 +1,4 @@
-"""What a manager owns in one process, and what its attempts use: connections, ways to wait, work left to do."""
+"""What a manager owns in one process, for its attempts: connections, ways to wait, work left to do."""
 
 from .blocking import Blocking
 from .connections import Connections

@@ -50,9 +50,9 @@ class Scopes:
 
 
 def left_by(entered: Sequence[Entered[H]], frame: FrameType, caller: Hashable) -> Entered[H] | None:
-    """The scope that ends: that of this `with`, else the last one of this caller, else the only one there is.
+    """The scope that ends: this `with`'s, else this caller's last one, else the only one there is.
 
-    Frameworks leave a scope in another thread or task than they entered it in, while others use the same Lock.
+    Frameworks may leave a scope in a different thread or task than they entered it in, while others use the same Lock.
     """
     mine = [entry for entry in entered if entry[0] is frame] or [entry for entry in entered if entry[1] is caller]
     return mine[-1] if mine else entered[0] if len(entered) == 1 else None

@@ -1,7 +1,7 @@
 """Asking with the script of portable/lock.lua, where the module is not loaded. docs/PORTABLE.md describes its calls.
 
-A call for one lock names the lock and its queue. `alone`: the lock alone, where a queue cannot be used. Such attempts
-poll, and so do those for several keys.
+A call for one lock names the lock and its queue. `alone`: only the lock, where a queue cannot be used. Such attempts
+poll, as do those for several keys.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from .wire import ConnectionLost, Reply, ReplyError, Wire, Word, Words
 
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
-# Ask for the eviction policy again after this time: a failover brings another server.
+# Ask for the eviction policy again after this time: a failover may bring in another server.
 POLICY_COUNTS = 60.0
 POLL = (0.05, 0.15)
 
-# Checks the lock, of one holder or several, then runs one command of the user.
+# Checks the lock, with one holder or several, then runs one command for the user.
 FENCED = """
 local value, time, token, ends = redis.pcall('GET', KEYS[1]), redis.call('TIME'), ('%016.0f'):format(ARGV[1]), nil
 if type(value) == 'string' then
@@ -49,7 +49,7 @@ def digest() -> str:
 
 
 class Lua:
-    """The script on the server: whether that has it, and the terms of all calls."""
+    """The script: whether the server has it, and the terms of all calls."""
 
     def __init__(self, wire: Wire, timeout: float) -> None:
         self._wire, self._timeout = wire, timeout
@@ -62,7 +62,7 @@ class Lua:
         return (*by, len(keys), *keys, function, MARGIN_MS, self._retention, *args)
 
     async def ask_policy(self, key: bytes) -> None:
-        """A volatile policy may evict keys with an expiry, so locks get none; nor do they if INFO is not allowed."""
+        """A volatile policy may evict keys with an expiry, so locks then get none. The same if INFO is not allowed."""
         if now() < self._asked + POLICY_COUNTS:
             return
         self._asked = now()

@@ -1,7 +1,7 @@
-"""A semaphore whose permits belong to objects: a permit is free again once its owner releases it or is gone.
+"""A semaphore whose permits belong to objects: a permit becomes free once its owner releases it or is gone.
 
 So no permit is lost if a caller ends between two statements. Signal handlers raise there (a soft time limit, Ctrl-C),
-and may also cut a clean-up short.
+and may even cut a clean-up short.
 """
 
 import threading
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .wire import Flag, Runtime
 
-# A wake-up can be lost with its caller. This is how long that may delay the next caller.
+# A wake-up can be lost with its caller. That delays the next caller by at most this long.
 BACKSTOP = 0.5
 
 

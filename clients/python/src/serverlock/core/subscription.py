@@ -1,6 +1,6 @@
-"""Waiting by NOTIFY: one connection subscribes to the channel of this process, and passes its messages to attempts.
+"""Waiting by NOTIFY: one connection subscribes to this process's channel, and passes messages to attempts.
 
-Messages are hints. An attempt asks the server again after a message, and when the connection is lost or comes back.
+Messages are hints. An attempt asks the server again after a message, or when the connection is lost or restored.
 """
 
 import random
@@ -32,14 +32,14 @@ class News:
         self._flag.set()
 
     async def wait(self, timeout: float) -> str | None:
-        """The next message. None: the time is over, or the connection came up or was lost."""
+        """The next message. None: the time is up, or the connection came up or was lost."""
         if not self._messages:
             await self._flag.wait(max(0.0, timeout))
         self._flag.clear()
         return self._messages.pop(0) if self._messages else None
 
     def forget(self) -> None:
-        """Messages that came before a new ACQUIRE say nothing about it."""
+        """Messages that arrived before a new ACQUIRE do not concern it."""
         self._messages.clear()
 
 
@@ -58,7 +58,7 @@ class Subscription:
         self.refusal: ReplyError | None = None
 
     def register(self, id_: str, key: bytes) -> News:
-        """The first one opens the connection."""
+        """The first caller opens the connection."""
         news = News(self._runtime.flag())
         with self._mutex:
             self._by_id[id_] = news
@@ -78,7 +78,7 @@ class Subscription:
         return self.is_up
 
     def send_again(self) -> None:
-        """All attempts ask again, spread over a second."""
+        """Makes all attempts ask again, spread over a second."""
         at = now()
         with self._mutex:
             waiting = list(self._by_id.values())

@@ -1,7 +1,7 @@
 """One timer renews all holds of a manager.
 
 The timer itself only keeps time, so it notices a loss in time whatever the network does. A worker sends the EXTENDs
-that are due together. Both have only weak references to holds: a hold that was dropped is not renewed.
+that are due together. Both have only weak references to holds: a dropped hold is not renewed.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 
 Due: TypeAlias = "weakref.ref[Hold] | Callable[[], None]"
 
-# Threads and loops do not wake during a suspend, so while there are holds, the clock of leases is read this often.
+# Threads and loops do not wake during a suspend, so while there are holds, the lease clock is read this often.
 LONGEST_NAP = 0.5
 
 

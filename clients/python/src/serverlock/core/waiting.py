@@ -1,6 +1,6 @@
-"""Waiting in the queue, of the module or of the script, and being notified.
+"""Waiting in the module's or the script's queue, and being notified.
 
-An attempt asks, and asks again after a message or after the time that the reply says. Where the script has no queue for
+An attempt asks, and asks again after a message or after the time that the reply gives. If the script has no queue for
 it, or the manager may not subscribe, that time is short: the attempt polls.
 """
 
@@ -23,7 +23,7 @@ class Waiter:
         self._news: News | None = None
 
     async def wait(self) -> Grant | None:
-        """The grant. None: the module is there, but does not notify, so the attempt has to block."""
+        """Returns the grant. None: the module is there but does not notify, so the attempt has to block."""
         asker, module, message = self._asker, self._resources.module, None
         try:
             while asker.left() > 0:
@@ -53,7 +53,7 @@ class Waiter:
                 self._subscription.unregister(asker.id)
 
     async def _channel(self, way: Way) -> str | None:
-        """The channel on which the attempt is notified, once it has a subscription. None: it cannot be notified."""
+        """The channel on which the attempt is notified, once it has a subscription. None if it cannot be notified."""
         asker, resources, subscription = self._asker, self._resources, self._subscription
         if not way.queues(asker.request) or (way.is_module and not resources.notifies):
             return None
@@ -71,7 +71,7 @@ class Waiter:
         return None
 
     async def _message(self, again: float) -> str | None:
-        """Returns when it is time to ask again; the message that says so, if one does."""
+        """Returns when it is time to ask again, with the message that prompted it, if any."""
         asker, subscription, news = self._asker, self._subscription, self._news
         asked = now()
         while True:

@@ -9,7 +9,7 @@ from .hold import Grant, Predecessor
 from .request import Request
 from .wire import Reply, ReplyError, Word, Words
 
-# Seconds after which an attempt in the queue asks again, unless the reply says another number.
+# Seconds after which a queued attempt asks again, unless the reply gives another number.
 RESEND = 5.0
 
 
@@ -46,7 +46,7 @@ class Way(Protocol):
     def acquire(self, request: Request, id_: str, wait_ms: int, channel: str | None) -> Words: ...
 
     def read(self, reply: Reply, sent: float, *, waits: bool) -> Answer:
-        """What the reply to an ACQUIRE means. sent: when that was sent. Raises ReplyError for what it cannot mean."""
+        """What the reply to an ACQUIRE means. sent: when that was sent. Raises ReplyError if the reply is invalid."""
 
     async def cancel(self, request: Request, id_: str, channel: str, call: Call) -> None:
         """Ends the wait of this ID, or its grant."""
@@ -62,7 +62,7 @@ class Way(Protocol):
 
 
 def read(reply: Reply, sent: float, is_portable: bool) -> Grant | Place:
-    """A reply that is not nil, in the forms that both ways have."""
+    """A non-nil reply, in the forms that both ways share."""
     if reply in (b"WAITING", "WAITING"):
         return Place()
     if isinstance(reply, int) and reply > 0:
@@ -81,6 +81,6 @@ def _predecessor(details: list[Reply]) -> Predecessor | None:
 
 
 def fenced(script: str, request: Request, token: int, words: Words) -> tuple[Word, ...]:
-    """A script that checks the lock, and then runs a command of the user."""
+    """A script that checks the lock, then runs one of the user's commands."""
     keys = (request.key, *words[1:2])
     return ("EVAL", script, len(keys), *keys, token, *words)

@@ -1,4 +1,4 @@
-"""What the core needs of a client library (Wire, Connection) and of threads or asyncio (Runtime), and their errors."""
+"""What the core needs from a client library (Wire, Connection) and threads or asyncio (Runtime), and their errors."""
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -18,7 +18,7 @@ class ConnectionLost(Exception):
 
 
 class ReplyError(Exception):
-    """An error reply of the server."""
+    """An error reply from the server."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ OPTIONS = {"NOTIFY", "SNOTIFY", "SESSION", "SHARED", "LIMIT", "WAIT", "ID", "EX"
 
 
 def reply_error(error: Exception) -> ReplyError:
-    """The error reply behind an error of the library."""
+    """The error reply behind a library error."""
     text = str(error)
     known = next((CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CODES), None)
     first = text.split(" ", 1)[0]
@@ -69,7 +69,7 @@ class Connection(Protocol):
     async def send(self, words: Words) -> None: ...
 
     async def read(self, timeout: float) -> Reply:
-        """The next reply or message; None when there was none in time."""
+        """The next reply or message; None if none arrived in time."""
 
     async def close(self) -> None: ...
 
@@ -81,7 +81,7 @@ class Wire(Protocol):
     """The application's own client."""
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
-        """One exchange, never sent twice, on the server that has the key. Raises ReplyError or ConnectionLost."""
+        """One exchange with the server that has the key, never sent twice. Raises ReplyError or ConnectionLost."""
 
     async def batch(self, calls: Sequence[tuple[bytes, Words]], timeout: float) -> list[Reply]:
         """Many exchanges at once, each with its reply, ReplyError or ConnectionLost."""
@@ -90,7 +90,7 @@ class Wire(Protocol):
         """A new connection to the server that has the key."""
 
     def narrow(self, congested: Callable[[], None]) -> bool:
-        """Keeps calls to one connection of the pool until `widen`. False: they used two at once before.
+        """Limits calls to one pool connection until `widen`. Returns False if they have used two at once.
 
         `congested` is called when callers queue for it.
         """
@@ -102,14 +102,14 @@ class Wire(Protocol):
 
     @property
     def in_use(self) -> int:
-        """How many exchanges run, and how many calls are queued: for tests."""
+        """The number of running exchanges and of queued calls, for tests."""
 
     @property
     def is_cluster(self) -> bool: ...
 
 
 class Flag(Protocol):
-    """Set from anywhere, awaited by one."""
+    """Set from anywhere, awaited by one caller."""
 
     def set(self) -> None: ...
 
@@ -119,10 +119,10 @@ class Flag(Protocol):
 
 
 class Worker(Protocol):
-    """Background work, started once something needs it. It does not keep the process from ending."""
+    """Background work, started on demand. It does not keep the process alive."""
 
     def start(self) -> None:
-        """Starts it unless it runs. If the caller is interrupted here, the next one starts it."""
+        """Starts it unless it is running. If the caller is interrupted here, the next one starts it."""
 
 
 class Runtime(Protocol):
@@ -137,7 +137,7 @@ class Runtime(Protocol):
 
     @property
     def linger(self) -> float:
-        """For how many seconds a worker without work waits for more."""
+        """How many seconds an idle worker waits for more work."""
 
     def worker(
         self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
@@ -145,13 +145,13 @@ class Runtime(Protocol):
         """`more`: whether to start it again as soon as it ends."""
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs it to its end, even if the caller is cancelled meanwhile."""
+        """Runs it to its end, even if the caller is cancelled during this."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Calls it once, also after `close`. It does not keep the process or the loop from ending."""
+        """Calls it once, even after `close`. It does not keep the process or the loop alive."""
 
     def call_back(self, work: Callable[[], object]) -> None:
-        """Calls code of the user, which may take long."""
+        """Calls the user's code, which may take long."""
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         """Calls `ended` when the connection ends, unless `unwatch` comes first."""

@@ -1,1 +1,1 @@
-"""Locks with threads."""
+"""Locks for threads."""

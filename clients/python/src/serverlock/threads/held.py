@@ -1,4 +1,4 @@
-"""A lock that is held, with threads."""
+"""A held lock, for threads."""
 
 import os
 from types import TracebackType
@@ -10,14 +10,14 @@ from .runtime import run
 
 
 class Held(BoundHold):
-    """A lock that is held. Any thread may check, extend or release it."""
+    """A held lock. Any thread may check, extend or release it."""
 
     def release(self) -> bool:
         """Gives the lock back. Returns whether it was held to the end."""
         return run(lambda: self._engine.release(self))
 
     def extend(self, lease: Duration | None = None) -> None:
-        """Sets a new lease, counted from now. Renewal does this automatically, with the lease of the lock."""
+        """Sets a new lease, counted from now. Renewal does this automatically, with the lock's lease."""
         seconds = None if lease is None else seconds_of(lease, "lease", self.key, 0.001)
         run(lambda: self._engine.extend(self, seconds))
 
@@ -26,9 +26,9 @@ class Held(BoundHold):
         return run(lambda: self._engine.verify(self))
 
     def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the same server, only if the lock is held there at that moment. Raises LockLost.
+        """Runs one command on the lock's server if the lock is still held there; otherwise raises LockLost.
 
-        In a cluster, `key` has to be in the slot of the lock.
+        In a cluster, `key` has to be in the lock's slot.
         """
         return run(lambda: self._engine.fenced(self, (command, key, *args)))
 
@@ -42,7 +42,7 @@ class Held(BoundHold):
 
 
 def leave(held: Held, error: BaseException | None) -> None:
-    """Ends a scope. An exception from its body takes precedence over a loss."""
+    """Ends a scope. The body's exception takes precedence over a loss."""
     if held._pid != os.getpid() or held._ended is not None:
         return
     try:

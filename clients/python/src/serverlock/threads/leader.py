@@ -1,4 +1,4 @@
-"""Leader election with threads."""
+"""Leader election for threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ from .runtime import run
 
 
 def ignore(token: int) -> None:
-    """The default of the callbacks."""
+    """The default callback."""
 
 
 class Leader:
-    """Campaigns for a key in a thread of its own, from `start` until `stop`.
+    """Campaigns for a key in its own thread, from `start` until `stop`.
 
     That thread calls on_elected with the token when this process becomes the leader, and on_lost with the same token
     when it no longer is. Both must return soon: do the work elsewhere.
@@ -56,7 +56,7 @@ class Leader:
         return self
 
     def stop(self, timeout: float | None = None) -> None:
-        """Steps down for good, and waits until that is done. A campaign that waits for the lock ends later."""
+        """Steps down for good, and waits until that is done. A campaign that is waiting for the lock ends later."""
         self._stopped.set()
         if self._campaign is not None:
             leads = self._campaign.hold is not None
@@ -65,12 +65,12 @@ class Leader:
                 self._thread.join(timeout)
 
     def resign(self) -> None:
-        """Steps down, and campaigns again once others had a chance."""
+        """Steps down, and campaigns again once others have had a chance."""
         if self._campaign is not None:
             self._campaign.resign()
 
     def observe(self) -> Iterator[Leadership]:
-        """Yields the current leader, then each change, until `stop`. Asks the server every third of the lease."""
+        """Yields the current leader, then each change, until `stop`. Asks the server three times per lease."""
         before: Leadership | None = None
         while not self._stopped.is_set():
             now = run(lambda: leader_of(self._locks._engine(), self._request.key))

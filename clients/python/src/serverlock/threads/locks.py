@@ -25,7 +25,7 @@ class Locks(Manager["Lock"]):
     """The locks of one client: any number of threads may use it.
 
     It sends its commands over the client's own connections. The first wait opens one more, for all waits. The first
-    lock starts a thread for the leases, the first wait another one. They do not keep the process from ending.
+    lock starts a thread for the leases, the first wait another one. They do not keep the process alive.
     """
 
     def _set_up(self) -> None:
@@ -65,7 +65,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     def close(self) -> None:
-        """Ends its threads and its own connections. Locks that are held are no longer renewed."""
+        """Ends the manager's threads and own connections. Held locks are no longer renewed."""
         run(self._engine().close)
 
     def __enter__(self) -> "Locks":
@@ -81,7 +81,7 @@ def _close(engine: Engine) -> None:
 
 
 class Lock:
-    """Describes a lock. It holds nothing: any number of callers may use it, and each gets a hold of its own."""
+    """Describes a lock. It holds nothing: any number of callers may use it, and each gets its own hold."""
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request
@@ -96,7 +96,7 @@ class Lock:
         try:
             self._entered.append((sys._getframe(1), held._engine.enter_scope(held), held))
             return held
-        except BaseException as error:  # of a handler of a signal
+        except BaseException as error:  # from a signal handler
             self._entered[:] = [entry for entry in self._entered if entry[2] is not held]
             leave(held, error)
             raise

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run(work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Takes a function: a signal handler may raise before a coroutine that the caller creates is started."""
+    """Takes a function: a signal handler may raise before a coroutine created by the caller starts."""
     steps = work()
     try:
         steps.send(None)
@@ -30,7 +30,7 @@ def run(work: Callable[[], Coroutine[None, None, T]]) -> T:
 class Flag:
     """A lock that is free while the flag is set. Waiting clears it.
 
-    Not an Event: a signal handler that raises inside one leaves its inner lock taken, for all threads.
+    Not an Event: a signal handler that raises inside one leaves its inner lock taken for all threads.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Worker:
 
 
 class Callbacks:
-    """A few threads that call code of the user. They end when there is no more for a while."""
+    """A few threads that run the user's callbacks. They end when there have been none for a while."""
 
     MOST = 3
 
@@ -119,7 +119,7 @@ class Runtime:
         self._mutex = threading.Lock()
 
     def caller(self) -> Hashable:
-        return threading.current_thread()  # its number is given to another one once it has ended
+        return threading.current_thread()  # its number is reused once it has ended
 
     def flag(self) -> Flag:
         return Flag()
@@ -144,7 +144,7 @@ class Runtime:
         try:
             timer.start()
         except RuntimeError:
-            pass  # the interpreter ends
+            pass  # the interpreter is exiting
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         with self._mutex:
@@ -162,7 +162,7 @@ class Runtime:
 
 
 class Watcher:
-    """One thread that notices the end of session connections."""
+    """One thread that notices when session connections end."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -192,7 +192,7 @@ class Watcher:
                 self._selector.unregister(known[0])
 
     def close(self) -> None:
-        """May run twice: the user closes the manager, and the interpreter does so at its end."""
+        """May run twice: the user closes the manager, and the interpreter does so at exit."""
         with self._mutex:
             is_first, self._is_closed = not self._is_closed, True
         if is_first:

@@ -1,4 +1,4 @@
-"""The application's own client, with threads: its pool, its Sentinel, its cluster.
+"""The application's own client, with threads: its pool, Sentinel or cluster.
 
 Connections are taken from its pool for one exchange each, so the library never sends a command twice on its own.
 """
@@ -60,7 +60,7 @@ class ThreadConnection:
         return -1 if sock is None else int(sock.fileno())
 
     def is_alive(self) -> bool:
-        """False once it has ended, or something unexpected arrived."""
+        """False once it has ended or something unexpected has arrived."""
         try:
             return not self._connection.can_read(0)
         except BaseException:
@@ -134,7 +134,7 @@ class Wire:
         return ThreadConnection(self._library, connection)
 
     async def _exchange(self, pool: Raw, calls: Sequence[Words], timeout: float) -> list[Reply]:
-        """Sends calls over one connection of the pool, and closes it if a reply is missing."""
+        """Sends calls over one pool connection, and closes it if a reply is missing."""
         replies: list[Reply] = []
         try:
             connection = self._taken(pool, timeout)
@@ -146,7 +146,7 @@ class Wire:
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
             end, limit = time.monotonic() + timeout, connection.socket_timeout
-            # For one reply the time-out of the library is enough, if it is not longer.
+            # For one reply the library's time-out is enough, if it is not longer.
             must_wait = len(calls) > 1 or not limit or limit > timeout
             while len(replies) < len(calls):
                 if must_wait and not connection.can_read(max(0.0, end - time.monotonic())):
@@ -165,16 +165,16 @@ class Wire:
         return replies
 
     def _failure(self, error: BaseException) -> ReplyError | ConnectionLost:
-        """Raises the error itself if the connection did not cause it: a KeyboardInterrupt, for example."""
+        """Re-raises the error if the connection did not cause it: a KeyboardInterrupt, for example."""
         translated = self._library.translated(error)
         if not isinstance(translated, (ReplyError, ConnectionLost)):
             raise translated
         return translated
 
     def _taken(self, pool: Raw, timeout: float) -> Raw:
-        """A connection of the pool, connected in one try: the library would try ten times, for a minute or more.
+        """A pool connection, connected in one try: the library would try ten times, for a minute or more.
 
-        This does what `get_connection` of the plain pool of the library does. Other pools use their own.
+        This does what the library's plain pool does in `get_connection`. Other pools use their own.
         """
         if not self._library.is_plain_pool(pool):
             return pool.get_connection(*self._arguments)
@@ -189,7 +189,7 @@ class Wire:
                 pool._in_use_connections.add(connection)
             if connection._sock is not None:
                 try:
-                    # Data on an idle connection is its end, or a reply that nobody waits for.
+                    # Data on an idle connection is either EOF or a reply that nobody waits for.
                     if not connection.can_read():
                         return connection
                 except Exception as error:
@@ -207,7 +207,7 @@ class Wire:
     def _connect(self, pool: Raw, connection: Raw, timeout: float) -> None:
         limit = connection.socket_timeout
         if limit is None or limit > timeout:
-            # With this time-out it would wait too long for a server that is stopped.
+            # With the library's time-out it would wait too long for a stopped server.
             run(lambda: self._probe(pool, timeout))
         kept, connection.retry = connection.retry, self._library.no_retry()
         try:

@@ -3,8 +3,8 @@
 //   node build.mjs                          into dist, beside this file
 //   node build.mjs OUT FOLDER               into OUT, with the compiler in FOLDER/node_modules
 //
-// npm links a folder that it installs, and leaves its devDependencies out, so the compiler is fetched here if it is not
-// there. Declarations that no entry of the package leads to are left out: they describe internals.
+// npm links a folder that it installs without its devDependencies, so this fetches the compiler if it is missing.
+// Declarations that no package entry leads to are left out: they describe internals.
 
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without a wait,
- * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). Where a script has
+ * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without waiting,
+ * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If a script has
  * no queue to wait in, it polls.
  */
 
@@ -21,7 +21,7 @@ import type { Connection, Words } from './wire.js';
 /** The pause of an attempt that polls, in milliseconds. */
 const pollPause = (): number => 50 + Math.random() * 100;
 
-/** How long an attempt that has its place waits for news, in milliseconds. undefined: another reply. */
+/** How many milliseconds a queued attempt waits for news. undefined: the reply is another one. */
 function placeOf(reply: unknown): number | undefined {
   const [first, ms] = Array.isArray(reply) && reply.length === 2 ? reply : [reply, RESEND];
   return String(first) === 'WAITING' ? Number(ms) : undefined;
@@ -44,11 +44,11 @@ export class Attempt implements Asking {
   #tries = 0;
   #isPooled = false;
   #isOnItsWay = false;
-  /** A copy was never answered, and its connection closed. */
+  /** A copy was never answered, and its connection was closed. */
   #mayStillRun = false;
   /** Why the caller no longer wants it, in a box: a reason may be undefined. */
   #over: { reason: unknown } | undefined;
-  /** Rejects then. Created for those that wait. */
+  /** Rejects when the attempt is given up. Created only for attempts that wait. */
   #gaveUp: Promise<never> | undefined;
   #reject: ((reason: unknown) => void) | undefined;
 
@@ -73,7 +73,7 @@ export class Attempt implements Asking {
     if (this.#over) throw this.#over.reason;
   }
 
-  /** The grant; rejects with the typed error, or the reason of the signal. */
+  /** Resolves to the grant; rejects with the typed error, or the signal's reason. */
   async run(): Promise<Grant> {
     let grant: Grant;
     this.signal?.throwIfAborted();
@@ -99,7 +99,7 @@ export class Attempt implements Asking {
     return grant;
   }
 
-  /** Created for those that wait: most attempts never do. */
+  /** Created on demand: most attempts never wait. */
   get #waits(): Waiting {
     this.#waiting ??= new Waiting(this);
     return this.#waiting;
@@ -109,7 +109,7 @@ export class Attempt implements Asking {
     return this.form !== COMMANDS;
   }
 
-  /** By LOCK.*, or by script while the module is not loaded. That can change at any time; the ID stays. */
+  /** By LOCK.*, or by script while the module is not loaded. This can change at any time; the ID stays the same. */
   async #get(): Promise<Grant> {
     for (;;) {
       if (this.resources.asksForModule()) {
@@ -121,14 +121,14 @@ export class Attempt implements Asking {
           if (!(error instanceof ReplyError && error.isUnknownCommand)) throw error;
           this.resources.missModule(error);
         }
-        this.mayBeQueued = hasPlace; // that is, in the queue of the script
+        this.mayBeQueued = hasPlace; // that is, in the script's queue
       }
       const grant = await this.#byScript();
       if (grant) return grant;
     }
   }
 
-  /** undefined: it asks again, perhaps the module. */
+  /** undefined: ask again, perhaps the module. */
   async #byScript(): Promise<Grant | undefined> {
     const { request, resources } = this;
     if (request.needsModule) throw new LockUnavailableError(request.name, request.needsModule);
@@ -179,7 +179,7 @@ export class Attempt implements Asking {
     return this.#deadline - now();
   }
 
-  /** Sends it, and again after errors that may pass. undefined: nil. */
+  /** Sends the ACQUIRE, and resends it after temporary errors. undefined: nil. */
   ask(wait: number, channel?: undefined, timeout?: number): Promise<Grant | undefined>;
   ask(wait: number, channel: string): Promise<Grant | Queued | undefined>;
   async ask(wait: number, channel?: string, timeout = this.resources.timeout): Promise<Grant | Queued | undefined> {
@@ -206,7 +206,7 @@ export class Attempt implements Asking {
           if (wait) wait = Math.max(1, Math.min(wait, this.left));
           continue;
         }
-        reply = late.reply; // of the first copy
+        reply = late.reply; // to the first copy
       }
       this.#tries = 0; // pauses are short again
       const place = channel === undefined ? undefined : placeOf(reply);
@@ -245,8 +245,8 @@ export class Attempt implements Asking {
   }
 
   /**
-   * Waits a little before the next copy; throws the typed error if there is to be none. A copy whose reply may still
-   * come on a shared connection is awaited: two must never be on their way.
+   * Waits a little before the next copy; throws the typed error if there will be none. A copy whose reply may still
+   * come on a shared connection is awaited: two must never be in flight.
    */
   async pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
     const { name } = this.request;
@@ -282,7 +282,7 @@ export class Attempt implements Asking {
     return timedOut(this.request.name, now() - this.began);
   }
 
-  /** A connection for the whole attempt: its own for a session, one of the few for WAIT. */
+  /** A connection for the whole attempt: its own for a session, one of the shared few for WAIT. */
   async takeConnection(): Promise<void> {
     const { resources, request } = this;
     this.giveBackConnection();
@@ -315,8 +315,8 @@ export class Attempt implements Asking {
   }
 
   /**
-   * Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
-   * gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+   * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the attempt
+   * gets by polling, so it goes on with a new ID. In the module's queue it stays.
    */
   leaveQueue(): void {
     if (!this.isPortable || !this.mayBeQueued) return;
@@ -325,9 +325,9 @@ export class Attempt implements Asking {
     this.mayBeQueued = this.wasQueued = this.#mayStillRun = false;
   }
 
-  /** Leaves the queue, and gives back what was granted without its being known. */
+  /** Leaves the queue, and gives back a grant that it may not know of. */
   async #abandon(error: unknown): Promise<void> {
-    // A reply that is on its way must not be read as that to another call.
+    // A reply in flight must not be read as the reply to another call.
     if (this.#over) this.connection?.close();
     this.giveBackConnection();
     if (!this.mayBeQueued) return;

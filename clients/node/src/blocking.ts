@@ -1,7 +1,7 @@
 /**
- * The one connection on which the only wait of a manager blocks: one round trip, where NOTIFY takes two and a message.
- * It is for processes that do one thing at a time. From the second attempt that waits at the same time on, all attempts
- * wait by NOTIFY.
+ * The one connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
+ * It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
+ * NOTIFY.
  */
 
 import type { Connection, Reach } from './wire.js';
@@ -17,12 +17,12 @@ export class Blocking {
     this.#reach = reach;
   }
 
-  /** Whether an attempt may begin on it: the connection is open, and nobody waits. */
+  /** Whether an attempt may start on it: the connection is open, and nobody waits. */
   get isReady(): boolean {
     return !this.#isTaken && this.openConnection !== undefined;
   }
 
-  /** Whether the caller waits alone. If so, the connection is its own until `leave`. */
+  /** Whether the caller waits alone. If so, it owns the connection until `leave`. */
   enter(): boolean {
     if (this.#isTaken || this.isOver || !this.#reach.wire.hasOneConnection) return false;
     this.#isTaken = true;
@@ -44,7 +44,7 @@ export class Blocking {
     if (this.isOver) this.end();
   }
 
-  /** Others wait too, or the manager is closed. An attempt that blocks on the connection finishes its piece. */
+  /** Called when others wait too, or the manager is closed. An attempt that blocks on it finishes its piece. */
   end(): void {
     this.isOver = true;
     if (this.#isTaken) return;

@@ -1,9 +1,9 @@
 /**
- * The pending attempts, which a signal of the caller or the end of the manager ends. A signal that many attempts share
- * gets one listener, because Node warns about a leak from the eleventh on.
+ * The pending attempts, which end when the caller's signal is aborted or the manager is closed. A signal shared by many
+ * attempts gets one listener, because Node warns about a leak from the eleventh listener on.
  *
- * A pending attempt of a caller keeps the process from ending, as any request does, and nothing else of a manager does:
- * all its other timers and connections are unreferenced.
+ * A caller's pending attempt keeps the process alive, as any request does. Nothing else in a manager does: all other
+ * timers and connections are unreferenced.
  */
 
 import type { Request } from './request.js';
@@ -63,7 +63,7 @@ export class Callers {
     signal?.removeEventListener('abort', listener.aborted);
   }
 
-  /** Ends all attempts; `reason` makes the error of each. */
+  /** Ends all attempts; `reason` creates the error for each. */
   close(reason: (attempt: Endable) => unknown): void {
     for (const attempt of this.#attempts) attempt.giveUp(reason(attempt));
   }

@@ -1,12 +1,12 @@
 /**
  * The clock on which leases are counted. performance.now() stops while the machine is suspended, but the server keeps
- * counting. So what the wall clock gains on it is added: after a suspend, or after a step forward, and then a loss may
- * be reported too early. A step backward is ignored.
+ * counting. So the wall clock's lead over it is added. It grows during a suspend, or by a step forward: then a loss
+ * may be reported too early. A step backward is ignored.
  */
 
-/** The wall clock is read in whole milliseconds, and not at quite the same time. */
+/** The wall clock is read in whole milliseconds, and not at exactly the same time. */
 const NOISE = 20;
-/** A process that is held up between two readings would mistake the delay for a step. */
+/** A process that is delayed between two readings would mistake the delay for a step. */
 const TOGETHER = 5;
 
 let steady = 0;

@@ -1,4 +1,4 @@
-/** The commands of the module. */
+/** The module's commands. */
 
 import type { Form } from './form.js';
 

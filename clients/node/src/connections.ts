@@ -1,10 +1,10 @@
-/** A few connections for calls that need a connection to themselves: blocking waits, and WAIT after a grant. */
+/** A few connections for calls that need their own connection: blocking waits, and WAIT after a grant. */
 
 import type { Connection, Reach } from './wire.js';
 
 const SIZE = 8;
 
-/** Rejects when the caller no longer wants it. */
+/** Rejects when the caller has given up. */
 type Patience = <T>(work: Promise<T>) => Promise<T>;
 
 export class Connections {
@@ -27,11 +27,11 @@ export class Connections {
     return { slots: SIZE - this.#free, queue: this.#waiting.length };
   }
 
-  /** A connection; undefined when none came free in time. Rejects with ConnectionLost. */
+  /** A connection; undefined if none became free in time. Rejects with ConnectionLost. */
   async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Connection | undefined> {
     if (this.#free > 0) this.#free -= 1;
     else if (!(await this.#turn(timeout, unlessGivenUp))) return undefined;
-    // In a cluster each key has its own server: a connection kept for another one would be of no use.
+    // In a cluster each key has its own server: a connection kept for another server is useless.
     while (!this.#reach.wire.isCluster) {
       const connection = this.#idle.pop();
       if (!connection) break;

@@ -1,4 +1,4 @@
-/** What a manager does: attempts, renewal, release, and what is left to do. */
+/** What a manager does: attempts, renewal, release, and background work. */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Attempt } from './attempt.js';
@@ -43,7 +43,7 @@ export class Engine {
   isClosed = false;
   notifies = true;
   notifyWorks = false;
-  /** Whether the server did not know LOCK.* when it was asked last. */
+  /** Whether LOCK.* was unknown to the server when last tried. */
   isPortable = false;
   #askForModule = 0;
   #hasWarned = false;
@@ -69,7 +69,7 @@ export class Engine {
     this.callBack(() => this.options.warn?.(text));
   }
 
-  /** Calls code of the application. Its errors must not cost a lock, nor hide a loss. */
+  /** Calls the application's code. Its errors must neither cost a lock nor hide a loss. */
   callBack(call: () => unknown): void {
     const failed = (error: unknown): void =>
       process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
@@ -81,7 +81,7 @@ export class Engine {
     }
   }
 
-  /** Runs the work in a scope of that hold. Scopes whose holds have ended are left out, so that they do not pile up. */
+  /** Runs the work in a scope of that hold. Scopes whose holds have ended are dropped, so that they do not pile up. */
   within<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
     const around = (this.#scopes.getStore() ?? []).filter((one) => one.isHeld);
     return kept(held, () => this.#scopes.run([...around, held], work));
@@ -112,7 +112,7 @@ export class Engine {
     return held;
   }
 
-  /** Keeps only a weak reference to the hold. Its connection closes once nobody refers to the hold. */
+  /** Keeps only a weak reference to the hold, whose connection closes once nobody refers to it. */
   #watch(connection: Connection, held: Held): void {
     const ref = new WeakRef(held);
     this.#sessions.add(connection);
@@ -123,7 +123,7 @@ export class Engine {
     });
   }
 
-  /** Ends an attempt: at once if that can be done, else in the background. A script does not bar its ID. */
+  /** Ends an attempt: at once if possible, else in the background. A script does not block its ID. */
   async cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void> {
     const until = now() + Math.max(request.lease + STILL_RUNS, this.timeout);
     const send: Send = (words) => this.wire.call(request.key, words, this.timeout);
@@ -149,7 +149,7 @@ export class Engine {
 
   /**
    * Sends a renewal or a release, which may be sent twice. While a call over the application's only connection has no
-   * reply, that connection may be half open, so it uses a connection of our own.
+   * reply, that connection may be half open, so this uses the manager's own connection.
    */
   async send(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#overdue) {
@@ -244,7 +244,7 @@ export class Engine {
     }
   }
 
-  /** Whether the lock was held to the end. If it cannot be released now, that is done in the background. */
+  /** Whether the lock was held to the end. If it cannot be released now, it is released in the background. */
   async release(held: Held): Promise<boolean> {
     if (held._ended) throw new LockMisuseError(held.key, 'it was released before');
     const wasLost = held.lost !== undefined;
@@ -266,7 +266,7 @@ export class Engine {
     return inTime;
   }
 
-  /** Sent until it is answered, for as long as a call may take; then in the background, until the lease ends. */
+  /** Sends it until it is answered, for as long as a call may take; then in the background until the lease ends. */
   async #releaseNow(held: Held): Promise<boolean> {
     const began = now();
     const epoch = this.wire.epoch();
@@ -281,7 +281,7 @@ export class Engine {
     return held._form.release(held._request, held.token, this.#surely(held._request, this.timeout));
   }
 
-  /** Sent twice, it may find its own work done. */
+  /** A release that was sent twice may find its own work done. */
   #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
     return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
   }
@@ -294,7 +294,7 @@ export class Engine {
         if (!mayPass(error)) throw typed(error, request.name);
         const settled = error instanceof ConnectionLost ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
-          // The copy that is on its way may do the work. Then this one finds nothing to do.
+          // The copy in flight may do the work. Then this one finds nothing to do.
           this.timer.owe(held._sent + held._lease, this.#settling(held));
           this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
           return now() < held._lostAt;
@@ -310,7 +310,7 @@ export class Engine {
     }
   }
 
-  /** Cuts the lease to what is left of `atLeast`; the timer releases when it is over. */
+  /** Cuts the lease to the rest of `atLeast`; the timer releases the lock after that. */
   async #releaseLater(held: Held, wait: number): Promise<boolean> {
     const reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, wait, send));
     const at = now() + wait;
@@ -330,14 +330,14 @@ export class Engine {
     };
   }
 
-  /** Called once for each hold that is lost. */
+  /** Called once for each lost hold. */
   lost(held: Held, error: LockLostError): void {
     this.warn(error.message);
     this.callBack(() => this.options.hooks.lost?.(held.key, now() - held._granted, error));
     this.callBack(() => (held._request.onLost as LockOptions['onLost'])?.(held));
   }
 
-  /** How the next command is best sent. */
+  /** The best way to send the next command. */
   get form(): Form {
     return this.isPortable ? this.portable : COMMANDS;
   }
@@ -370,14 +370,14 @@ export class Engine {
     else process.emitWarning(text, { type: 'ServerlockWarning', code: 'SERVERLOCK_NO_MODULE', detail: error.message });
   }
 
-  /** The module is gone: whether to go on with the scripts, which know the same value. */
+  /** The module is gone: whether to continue with the scripts, which use the same value. */
   missed(held: Held, error: ReplyError): boolean {
     const goesOn = error.isUnknownCommand && held._form === COMMANDS && this.#canByScript(held._request);
     if (goesOn) held._form = this.portable;
     return goesOn;
   }
 
-  /** What it keeps for callers. */
+  /** What the manager keeps for callers. */
   census(): Record<string, number> {
     return {
       attempts: this.callers.size,

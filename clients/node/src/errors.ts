@@ -1,9 +1,9 @@
 /**
  * The errors of this package: one class for each kind, with the lock's key in the message and in `key`, and the kind in
- * `code`. `instanceof` also recognizes errors of another copy of this package in the same process.
+ * `code`. `instanceof` also recognizes errors from another copy of this package in the same process.
  */
 
-/** The kind of an error. It is the same in all versions, and in all languages that have this package. */
+/** The kind of an error. It is the same in all versions and all languages of this package. */
 export type LockErrorCode =
   | 'refused'
   | 'timeout'
@@ -21,7 +21,7 @@ const KINDS = Symbol.for('serverlock.kinds');
 export abstract class LockError extends Error {
   /** The kind of the error. */
   declare readonly code: LockErrorCode;
-  /** The key, or the keys, as messages show them; empty if the error is about no lock. */
+  /** The key, or the keys, as messages show them; empty if the error is not about a lock. */
   readonly key: string;
 
   constructor(key: string, text: string, cause?: unknown) {
@@ -45,11 +45,11 @@ export abstract class LockError extends Error {
   }
 }
 
-/** Somebody else has the lock; or an operator cancelled the wait. */
+/** Somebody else has the lock, or an operator cancelled the wait. */
 export class LockRefusedError extends LockError {}
 /** Somebody else still had the lock when the wait ended. */
 export class LockTimeoutError extends LockRefusedError {}
-/** The lock is no longer held, or not for certain. */
+/** The lock is no longer held, or no longer certainly held. */
 export class LockLostError extends LockError {}
 /** The wait would close a cycle of clients that wait for each other's session locks. */
 export class LockDeadlockError extends LockError {}
@@ -59,9 +59,9 @@ export class LockUnavailableError extends LockError {}
 export class LockDeniedError extends LockError {}
 /** No connection to a server, or no reply in time. */
 export class LockNoServerError extends LockError {}
-/** An argument is wrong; or the key holds something that is not a lock. */
+/** An argument is wrong, or the key holds something that is not a lock. */
 export class LockBadArgumentError extends LockError {}
-/** Asking for a lock again within its own scope, a closed manager, a lock released twice. */
+/** A lock acquired again within its own scope, a closed manager, or a lock released twice. */
 export class LockMisuseError extends LockError {}
 
 function kindsOf(value: unknown): string[] | undefined {
@@ -72,7 +72,7 @@ function codeOf(error: LockError): string {
   return (kindsOf(error) as string[])[0] as string;
 }
 
-/** Names are spelled out, because a minifier changes those of classes. */
+/** Names are spelled out, because a minifier changes class names. */
 function define(type: { prototype: LockError }, name: string, ...kinds: string[]): void {
   Object.defineProperty(type.prototype, 'name', { value: name, configurable: true, writable: true });
   Object.defineProperty(type.prototype, KINDS, { value: kinds });

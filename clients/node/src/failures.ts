@@ -1,4 +1,4 @@
-/** What errors of the server and of the connection mean for a lock. */
+/** What server and connection errors mean for a lock. */
 
 import {
   LockBadArgumentError,
@@ -11,7 +11,7 @@ import {
   LockUnavailableError,
 } from './errors.js';
 
-/** No connection, or no reply in time. `settled`: the reply may still come, on a connection that others share. */
+/** No connection, or no reply in time. `settled`: the reply may still come, on a shared connection. */
 export class ConnectionLost extends Error {
   constructor(
     override readonly cause: unknown,
@@ -22,7 +22,7 @@ export class ConnectionLost extends Error {
   }
 }
 
-/** An error that the server replied. */
+/** An error reply from the server. */
 export class ReplyError extends Error {
   readonly code: string;
 
@@ -32,11 +32,11 @@ export class ReplyError extends Error {
   }
 
   get isUnknownCommand(): boolean {
-    return /^ERR unknown (redis )?command/i.test(this.message); // the latter from within a script
+    return /^ERR unknown (redis )?command/i.test(this.message); // the latter comes from within a script
   }
 }
 
-/** What an exception of a library means. */
+/** What a library's exception means. */
 export function read(error: unknown): ReplyError | ConnectionLost {
   if (error instanceof ReplyError || error instanceof ConnectionLost) return error;
   const message = error instanceof Error ? error.message : String(error);
@@ -50,7 +50,7 @@ export function read(error: unknown): ReplyError | ConnectionLost {
   return new ConnectionLost(error);
 }
 
-/** Temporary states of a server. */
+/** A server's temporary states. */
 const PASSING = new Set([
   'ASK',
   'BUSY',
@@ -67,7 +67,7 @@ const PASSING = new Set([
   'TRYAGAIN',
   'UNBLOCKED',
 ]);
-/** Errors that the same call would get again. */
+/** Errors that a retry would get again. */
 const LASTING = /^(GRACE lease|BUSYLOCKS 64 waits)/;
 
 /** Whether to try again while wait time remains. */
@@ -90,7 +90,7 @@ export function typed(error: ReplyError | ConnectionLost, name: string): LockErr
 
 export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
 
-/** The wait is over. `error` is the reply to the last copy, if that was one. */
+/** The wait is over. `error` is the reply to the last copy, if that was an error. */
 export const timedOut = (name: string, waited: number, error?: ReplyError): LockError =>
   error
     ? new LockTimeoutError(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)

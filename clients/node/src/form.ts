@@ -1,4 +1,4 @@
-/** How locks are asked for: by the commands of the module (`commands`), or by the script without it (`portable`). */
+/** How locks are asked for: by the module's commands (`commands`), or by the script without it (`portable`). */
 
 import type { Request } from './request.js';
 import type { Words } from './wire.js';
@@ -13,7 +13,7 @@ export interface Form {
   cancel(request: Request, id: string, channel: string, send: Send): Promise<unknown>;
   extend(request: Request, token: number, lease: number, send: Send): Promise<unknown>;
   release(request: Request, token: number, send: Send): Promise<unknown>;
-  /** The milliseconds that are left of each key. */
+  /** The milliseconds left for each key. */
   check(request: Request, token: number, send: Send): Promise<unknown[]>;
   /** A script that runs a command if the lock is held: the lock is its first key, the token its first argument. */
   readonly fenced: string;

@@ -7,7 +7,7 @@ import type { Form } from './form.js';
 import type { Request } from './request.js';
 import type { Connection } from './wire.js';
 
-/** A holder that never released: its work may be half done. */
+/** A holder that never released the lock: its work may be half done. */
 export interface Predecessor {
   /** How long ago its lease ended, in milliseconds. */
   overdue: number;
@@ -17,7 +17,7 @@ export interface Predecessor {
   owner: string | null;
 }
 
-/** @internal Of token, overdue-ms, previous token, previous owner. null: it was free. */
+/** @internal From token, overdue-ms, previous token, previous owner. null: the lock was free. */
 export function predecessor(details: unknown[]): Predecessor | null {
   const [, overdue, token, owner] = details;
   if (overdue === null || overdue === undefined) return null;
@@ -31,20 +31,20 @@ export function predecessor(details: unknown[]): Predecessor | null {
 /** @internal */
 export interface Grant {
   token: number;
-  /** When the request that it answers was sent. */
+  /** When its request was sent. */
   sent: number;
   predecessor: Predecessor | null;
   form: Form;
   connection: Connection | undefined;
 }
 
-/** @internal What the methods of a hold ask of the manager. */
+/** @internal What a hold's methods need from the manager. */
 export interface Keeper {
   release(held: Held): Promise<boolean>;
   extend(held: Held, lease: number): Promise<void>;
   verify(held: Held): Promise<number>;
   fenced(held: Held, words: (string | Uint8Array | number)[]): Promise<unknown>;
-  /** The hold is lost: called once. */
+  /** Called once, when the hold is lost. */
   lost(held: Held, error: LockLostError): void;
 }
 
@@ -52,10 +52,10 @@ type Lease = [sent: number, lease: number];
 
 const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
-/** Work that waits only for the signal of its hold is garbage, and so is the hold, unless something refers to it. */
+/** Work that waits only for its hold's signal is garbage, and so is the hold, unless something refers to it. */
 const KEPT = new Set<Held>();
 
-/** @internal Refers to a hold while work runs that has to learn of its loss. */
+/** @internal Refers to a hold while work is running that must learn of its loss. */
 export async function kept<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
   KEPT.add(held);
   try {
@@ -65,11 +65,11 @@ export async function kept<T>(held: Held, work: () => T | Promise<T>): Promise<T
   }
 }
 
-/** A lock that is held, until it is released or lost. `token` is the fencing token. */
+/** A held lock, until it is released or lost. `token` is the fencing token. */
 export class Held {
-  /** The fencing token: it grows with each grant. Give it to the storage that is written to. */
+  /** The fencing token: it grows with each grant. Pass it to the storage with each write. */
   readonly token: number;
-  /** With `details`, and by `recover`: the holder before, if it never released the lock. */
+  /** With `details` and from `recover`: the previous holder, if it never released the lock. */
   readonly predecessor: Predecessor | null;
   /** How long it took to get the lock, in milliseconds. */
   readonly waited: number;
@@ -88,7 +88,7 @@ export class Held {
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
-  /** Made when it is asked for: one costs more than all else of a hold. */
+  /** Created on demand: one costs more than the rest of a hold. */
   #abort: AbortController | undefined;
 
   private constructor(keeper: Keeper, request: Request, grant: Grant, began: number) {
@@ -108,12 +108,12 @@ export class Held {
     return new Held(keeper, request, grant, began);
   }
 
-  /** The key, or the keys, as texts show them. */
+  /** The key, or the keys, as messages show them. */
   get key(): string {
     return this._request.name;
   }
 
-  /** Why the lock is lost; undefined while it is held, and after it was released in time. */
+  /** Why the lock is lost; undefined while it is held, or if it was released in time. */
   get lost(): LockLostError | undefined {
     if (!this.#lost && !this._ended && now() >= this._lostAt) this._lose('its lease was not renewed in time');
     return this.#lost;
@@ -133,12 +133,12 @@ export class Held {
     return this.lost === undefined && !this._ended;
   }
 
-  /** For how many milliseconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released. */
+  /** How many milliseconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released. */
   left(): number {
     return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
   }
 
-  /** Throws LockLostError unless the lock is held for certain. Asks nobody: call it before each step of the work. */
+  /** Throws LockLostError unless the lock is held for certain. Sends nothing: call it before each step of the work. */
   check(): void {
     const lost = this.lost;
     if (lost) throw lost;
@@ -147,25 +147,25 @@ export class Held {
 
   /**
    * Releases the lock. Resolves to whether it was held to the end. If the server does not answer, the release continues
-   * in the background. Rejects with LockMisuseError the second time.
+   * in the background. A second call rejects with LockMisuseError.
    */
   release(): Promise<boolean> {
     return this._keeper.release(this);
   }
 
-  /** Sets a new lease in milliseconds, counted from now. Renewal does this on its own, with the lease of the lock. */
+  /** Sets a new lease in milliseconds, counted from now. Renewal does this automatically, with the lock's lease. */
   async extend(lease?: number): Promise<void> {
     await this._keeper.extend(this, lease === undefined ? this._request.lease : msOf(lease, 'lease', this.key, 1));
   }
 
-  /** Asks the server whether the lock is held; the milliseconds that are left. Rejects with LockLostError. */
+  /** Asks the server whether the lock is held. Resolves to the milliseconds left, or rejects with LockLostError. */
   verify(): Promise<number> {
     return this._keeper.verify(this);
   }
 
   /**
-   * Runs one command on the same server, only if the lock is held there at that moment. Rejects with LockLostError. In
-   * a cluster the key must be in the slot of the lock. A `keyPrefix` of ioredis applies as in its own commands.
+   * Runs one command on the lock's server if the lock is still held there; otherwise rejects with LockLostError. In a
+   * cluster the key must be in the lock's slot. ioredis's `keyPrefix` applies as in its own commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
     return this._keeper.fenced(this, [command, key, ...args]);
@@ -186,8 +186,8 @@ export class Held {
   }
 
   /**
-   * @internal An EXTEND is on its way. Its reply may be lost, so a lease that ends earlier counts at once. If
-   * several are on their way, the server may execute them in any order: the lease that ends first counts.
+   * @internal An EXTEND is in flight. Its reply may be lost, so a lease that ends earlier counts at once. If
+   * several are in flight, the server may execute them in any order, so the earliest end counts.
    */
   _extending(sent: number, lease: number): void {
     if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
@@ -195,13 +195,13 @@ export class Held {
     [this._sent, this._lease] = sooner([this._sent, this._lease], [sent, lease]);
   }
 
-  /** @internal What became of it. */
+  /** @internal The result of that EXTEND. */
   _extended(sent: number, lease: number, isDone: boolean): void {
     this.#onTheirWay -= 1;
     if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
-  /** @internal The lock has ended without a release. Its user is notified once. */
+  /** @internal The lock has ended without a release. The user is notified once. */
   _lose(why: string, gone = false, cause?: unknown): void {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;

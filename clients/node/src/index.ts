@@ -8,7 +8,7 @@
  */
 
 export type { Key } from './checks.js';
-// The names of version 1.0 stay.
+// The names from version 1.0 remain.
 export {
   LockBadArgumentError,
   LockBadArgumentError as LockBadArgument,

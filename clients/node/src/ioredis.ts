@@ -1,5 +1,5 @@
 /**
- * Redis (also with Sentinel) and Cluster of ioredis. When it reconnects, it sends commands without a reply again: the
+ * ioredis's Redis (also with Sentinel) and Cluster. After a reconnect it resends commands that got no reply: the
  * epoch shows that.
  */
 
@@ -122,12 +122,12 @@ class Ioredis implements Wire {
   }
 }
 
-/** The command that the library's `call` builds from the words, with that prefix before the keys that it knows. */
+/** The command that the library's `call` builds from the words, with that prefix on the keys that it knows. */
 function commandOf(client: Any, words: (string | Buffer)[], keyPrefix: string): Any {
   return client.call.call({ options: { keyPrefix }, sendCommand: (command: Any) => command }, ...words);
 }
 
-/** The keys already have their prefix. The library would add it again to those of EVAL. */
+/** The keys already have their prefix. The library would add it again to EVAL's keys. */
 function send(client: Any, words: (string | Buffer)[]): Promise<unknown> {
   if (!client.options?.keyPrefix) return asked(() => client.call(...words));
   return asked(() => client.sendCommand(commandOf(client, words, '')));

@@ -1,4 +1,4 @@
-/** Leader election: a lock that is held for as long as its holder lives, campaigned for until it is stopped. */
+/** Leader election: a lock held for as long as its holder lives, campaigned for until stopped. */
 
 import type { Engine } from './engine.js';
 import { LockTimeoutError } from './errors.js';
@@ -12,7 +12,7 @@ export interface Leadership {
   owner: string | null;
 }
 
-/** Campaigns for a key from `start` until `stop`. It keeps no process from ending. */
+/** Campaigns for a key from `start` until `stop`. It does not keep the process alive. */
 export class Leader {
   #stop = new AbortController();
   #turn = new AbortController();
@@ -34,30 +34,30 @@ export class Leader {
     return new Leader(engine, request, hooks);
   }
 
-  /** The token, while this process leads. */
+  /** The token while this process leads. */
   get token(): number | undefined {
     return this.#held?.isHeld ? this.#held.token : undefined;
   }
 
-  /** Begins to campaign; does nothing if it has begun. */
+  /** Starts to campaign; does nothing if already started. */
   start(): this {
     this.#running ??= this.#campaign();
     return this;
   }
 
-  /** Steps down and campaigns no more. */
+  /** Steps down and stops campaigning. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#turn.abort();
     await this.#running;
   }
 
-  /** Steps down, and campaigns again after others had their turn. */
+  /** Steps down, and campaigns again once others have had their turn. */
   resign(): void {
     if (this.#held) this.#turn.abort();
   }
 
-  /** Yields the current leader, then each new one, until `stop`. Asks the server every third of the lease. */
+  /** Yields the current leader, then each new one, until `stop`. Asks the server three times per lease. */
   async *observe(): AsyncGenerator<Leadership> {
     let before: Leadership | undefined;
     while (!this.#stop.signal.aborted) {

@@ -23,14 +23,14 @@ import type { Wire } from './wire.js';
 
 type Method = (...args: never[]) => unknown;
 
-/** A client, pool, cluster or sentinel of node-redis. */
+/** A node-redis client, pool, cluster or sentinel. */
 export interface NodeRedisClient {
   sendCommand: Method;
   close: Method;
   destroy: Method;
 }
 
-/** A Redis (also with Sentinel) or a Cluster of ioredis. */
+/** ioredis's Redis (also with Sentinel) or Cluster. */
 export interface IoredisClient {
   call: Method;
   duplicate: Method;
@@ -54,8 +54,8 @@ export class Locks {
   readonly #wire: Wire;
 
   /**
-   * `client` is connected, or connects on its own. Two managers over one client do not know each other's holds: a lock
-   * that is asked for again within its own `run` is only noticed by the same manager.
+   * `client` is connected, or connects on its own. Two managers over one client do not know each other's holds: only
+   * the same manager notices that a lock is asked for again within its own `run`.
    */
   constructor(client: RedisClient, options: ManagerOptions = {}) {
     optionsOf(options, '', MANAGER_OPTIONS);
@@ -90,12 +90,12 @@ export class Locks {
     return this.#lockOf(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
   }
 
-  /** All of the keys or none, under one token. While it waits it holds none. */
+  /** All of the keys or none, under one token. While waiting it holds none. */
   allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
     return this.#lockOf(keysOf(keys), lease, options, [], true);
   }
 
-  /** Only a lock that its last holder never released; `predecessor` says whose it was. It does not wait. */
+  /** Only a lock that its last holder never released; `predecessor` tells whose it was. Does not wait. */
   recover(key: Key, lease: number, options: Omit<LockOptions, 'wait'> = {}): Lock {
     const { wait: _, ...names } = LOCK_OPTIONS;
     optionsOf(options, shown([keyOf(key)]), names);
@@ -134,13 +134,13 @@ export class Locks {
     return new Request(keys.map(keyOf), lease, options, [], keys.length > 1, false, this.#wire.prefix, timed);
   }
 
-  /** Ends the connections of its own. Locks that are held are no longer renewed. */
+  /** Ends the manager's own connections. Held locks are no longer renewed. */
   close(): void {
     this.#engine.close();
   }
 }
 
-/** A description of a lock: it holds nothing, and any number of callers may use it. Each gets a hold of its own. */
+/** A description of a lock: it holds nothing, and any number of callers may use it. Each gets its own hold. */
 export class Lock {
   readonly #engine: Engine;
   readonly #request: Request;
@@ -167,7 +167,7 @@ export class Lock {
   }
 
   /**
-   * Runs the work while the lock is held, and gives what it gave. The signal is aborted when the lock is lost; then the
+   * Runs the work while the lock is held, and returns its result. The signal is aborted when the lock is lost; then the
    * promise rejects with LockLostError once the work has ended.
    */
   async run<T>(work: (signal: AbortSignal, held: Held) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
@@ -178,7 +178,7 @@ export class Lock {
     try {
       result = await this.#engine.within(held, () => work(held.signal, held));
     } catch (error) {
-      // The caller gets the error of the work, unless it comes from our own signal.
+      // The caller gets the work's error, unless it comes from our own signal.
       if (!held._ended) await held.release().catch(() => false);
       const isOurs = held.signal.aborted && (error === held.signal.reason || (error as Error)?.name === 'AbortError');
       throw isOurs ? (held.lost ?? error) : error;

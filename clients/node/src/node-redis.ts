@@ -1,4 +1,4 @@
-/** Clients, pools, clusters and sentinels of node-redis. They never send a command again that was written once. */
+/** node-redis clients, pools, clusters and sentinels. They never resend a command that was written. */
 
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -18,8 +18,8 @@ export function nodeRedisWire(client: object): Wire {
 }
 
 /**
- * The library itself, as the application has it. A folder that npm has linked lies outside of the application, and
- * finds nothing beside itself.
+ * The application's own copy of the library. A folder linked by npm lies outside the application, and finds nothing
+ * beside itself.
  */
 export async function libraryOf(): Promise<Any> {
   for (const from of [import.meta.url, process.argv[1], join(process.cwd(), 'index.js')]) {
@@ -34,7 +34,7 @@ export async function libraryOf(): Promise<Any> {
   throw new ConnectionLost(new Error('@redis/client cannot be found'));
 }
 
-/** The time-outs of commands are kept here. */
+/** Command time-outs are kept by this package. */
 const PATIENT = { timeout: undefined };
 
 type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
@@ -72,15 +72,15 @@ class NodeRedis implements Wire {
     return words;
   }
 
-  /** The library updates its map of the cluster when a node sends a command elsewhere, so it gets one to send. */
+  /** The library updates its map of the cluster when a node redirects a command, so it gets one to send. */
   async refresh(key: Buffer): Promise<void> {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#kind === 'pool') return this.#pooled(words, timeout);
-    // A command that was not written yet when its time is over is no longer written. A client that is connected
-    // writes at once, and a signal costs more than all else.
+    // A signal stops a command that is still unwritten when its time is over. It costs more than everything else, and
+    // a connected client writes at once.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
     const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;
     const sent = asked(() => this.#send(key, text(words), options));
@@ -90,7 +90,7 @@ class NodeRedis implements Wire {
     });
   }
 
-  /** A call that has no reply in time gives its turn up: the connection may never answer. */
+  /** A call without a reply in time gives up its turn: the connection may never answer. */
   #pooled(words: Words, timeout: number): Promise<unknown> {
     const waiting = new AbortController();
     let sent: Promise<unknown> | undefined;
@@ -160,7 +160,7 @@ class NodeRedis implements Wire {
       case 'cluster':
         return copy(await client.getNodeClientForKey(key));
       case 'sentinel': {
-        // The sentinel keeps its options to itself; a client of its pool has them.
+        // The sentinel does not expose its options; a client of its pool has them.
         const master = await client.getMasterNode();
         if (!master) throw new ConnectionLost(new Error('the sentinels know no master'));
         const { createClient } = await libraryOf();

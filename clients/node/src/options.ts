@@ -12,11 +12,11 @@ export interface LockOptions extends LockTerms {
 
 /** Options of an attempt. */
 export interface AcquireOptions {
-  /** Gives the attempt up: it rejects with the signal's reason, and leaves nothing behind. */
+  /** Aborts the attempt, which rejects with the signal's reason and leaves nothing behind. */
   signal?: AbortSignal;
 }
 
-/** Called with the key, and milliseconds. They must not block. What they throw becomes a warning of Node. */
+/** Called with the key and milliseconds. They must not block. An exception from a hook becomes a Node warning. */
 export interface Hooks {
   granted?(key: string, waited: number): void;
   refused?(key: string, waited: number, error: LockError): void;
@@ -28,7 +28,7 @@ export interface Hooks {
 export interface ManagerOptions {
   /** How long a reply may take, in milliseconds. Default: 5000. */
   timeout?: number;
-  /** Without the module, lock by script, in order of arrival as well; `session` needs the module. Default: true. */
+  /** Without the module, lock by script, also in order of arrival; `session` needs the module. Default: true. */
   portable?: boolean;
   /** Warn once if the module is missing: by `warn`, or else by `process.emitWarning`. Default: true. */
   warnWithoutModule?: boolean;
@@ -38,7 +38,7 @@ export interface ManagerOptions {
   warn?: (text: string) => void;
 }
 
-/** Called in turns: elected, lost, elected, and so on. */
+/** Called alternately: elected, lost, elected, and so on. */
 export interface LeaderHooks {
   /** Called with the token when this process leads. */
   onElected?: (token: number) => void;

@@ -1,6 +1,6 @@
 /**
  * The same lock where the module is not loaded: the scripts of portable/lock.lua, sent by hash. Keys, values, replies
- * and errors are those of the commands. Each call names the lock and its queue, or the lock alone where the queue
+ * and errors are those of the commands. Each call names the lock and its queue, or only the lock where the queue
  * cannot be used; then attempts poll.
  */
 
@@ -15,9 +15,9 @@ import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
-/** How long an answer about the eviction policy counts: a failover brings another server. */
+/** How long an answer about the eviction policy is valid: a failover may bring in another server. */
 const POLICY_COUNTS = 60_000;
-/** How long a denied queue is not asked for again. */
+/** For how long a denied queue is not tried again. */
 const DENIAL_COUNTS = 60_000;
 
 let known: { source: string; digest: string } | undefined;
@@ -64,7 +64,7 @@ return {redis.call(unpack(ARGV, 2))}`;
     await this.#askPolicy(request);
     const name = request.many ? 'lock_acquire_all' : request.recover ? 'lock_recover' : 'lock_acquire';
     const plain = request.terms(id);
-    // Without NOTIFY it never overtakes a queue, so it would starve behind one.
+    // An attempt without NOTIFY never overtakes a queue, so it would starve behind one.
     if (this.#subscription.refusal && request.mayBeAlone) return this.#run(request.names, name, plain, send);
     return this.#call(request, name, channel === undefined ? plain : request.terms(id, wait, channel), send, plain);
   }
@@ -104,12 +104,12 @@ return {redis.call(unpack(ARGV, 2))}`;
     return Promise.all(pairs.map((pair) => this.#run(pair, 'lock_check', [token], send)));
   }
 
-  /** Whether calls name the lock alone. */
+  /** Whether calls name only the lock. */
   #isAlone(request: Request): boolean {
     return request.namesAndQueues === undefined || (request.mayBeAlone && now() < this.#deniedUntil);
   }
 
-  /** `alone`: the arguments if the call names the lock alone. */
+  /** `alone`: the arguments if the call names only the lock. */
   async #call(request: Request, name: string, terms: Word[], send: Send, alone = terms): Promise<unknown> {
     if (this.#isAlone(request)) return this.#run(request.names, name, alone, send);
     try {
@@ -117,7 +117,7 @@ return {redis.call(unpack(ARGV, 2))}`;
     } catch (error) {
       if (!(isReply(error, 'NOPERM', 'TRYAGAIN') && request.mayBeAlone)) throw error;
       const reply = await this.#run(request.names, name, alone, send);
-      // The lock is allowed, so it was the queue that was denied.
+      // The lock is allowed, so the queue was denied.
       if (error.code === 'NOPERM') this.#deniedUntil = now() + DENIAL_COUNTS;
       return reply;
     }
@@ -138,7 +138,7 @@ return {redis.call(unpack(ARGV, 2))}`;
     return reply;
   }
 
-  /** A volatile policy could evict a key with an expiry, so locks get none; nor do they if INFO is not allowed. */
+  /** A volatile policy could evict a key with an expiry, so locks then get none. The same if INFO is not allowed. */
   async #askPolicy(request: Request): Promise<void> {
     if (now() < this.#asked + POLICY_COUNTS) return;
     let reply: unknown;

@@ -8,7 +8,7 @@
  *       if (signal.aborted) throw signal.error;
  *     });
  *
- * There is one client, and one attempt that waits for as long as the retries of redlock would take together.
+ * There is one client, and one attempt that waits for as long as all of redlock's retries would take.
  */
 
 import { EventEmitter } from 'node:events';
@@ -19,12 +19,12 @@ import { Locks, type RedisClient } from './locks.js';
 import type { Request } from './request.js';
 
 export interface Settings {
-  /** Which part of the duration `expiration` leaves out. */
+  /** The fraction of the duration that `expiration` leaves out. */
   readonly driftFactor: number;
-  /** A lock is waited for during retryCount times retryDelay milliseconds; -1: for ever. */
+  /** An attempt waits for retryCount times retryDelay milliseconds; -1: forever. */
   readonly retryCount: number;
   readonly retryDelay: number;
-  /** Has no meaning here: nothing is sent again after a while. */
+  /** Ignored: nothing is resent after a delay. */
   readonly retryJitter: number;
   /** `using` renews when a third of the duration has passed; this is only checked. */
   readonly automaticExtensionThreshold: number;
@@ -59,7 +59,7 @@ export class ResourceLockedError extends Error {
   }
 }
 
-/** An operation failed. The one entry of `attempts` says why; `cause` is the error of this package. */
+/** An operation failed. The one entry of `attempts` tells why; `cause` is this package's error. */
 export class ExecutionError extends Error {
   constructor(
     message: string,
@@ -93,7 +93,7 @@ export class Lock {
   }
 }
 
-/** One manager for each client. */
+/** One manager per client. */
 const managers = new WeakMap<RedisClient, Locks>();
 
 function managerOf(client: RedisClient): Locks {
@@ -108,10 +108,10 @@ export default class Redlock extends EventEmitter {
   readonly #client: RedisClient;
   readonly #locks: Locks;
 
-  /** clients: one, of ioredis or node-redis. scripts: none, because there are none to change. */
+  /** clients: one ioredis or node-redis client. scripts: none, because there are none to change. */
   constructor(clients: Iterable<RedisClient>, settings: Partial<Settings> = {}, scripts?: object) {
     super();
-    this.on('error', () => undefined); // without a listener of the user's, an error event is no crash
+    this.on('error', () => undefined); // so that an error event without a user's listener does not crash
     this.clients = new Set(clients);
     const [client] = this.clients;
     if (!client) throw new Error('Redlock must be instantiated with at least one redis client.');
@@ -124,21 +124,21 @@ export default class Redlock extends EventEmitter {
     this.#locks = managerOf(client);
   }
 
-  /** Ends the connections of its own, and calls `quit` of the client. */
+  /** Ends its own connections, and calls the client's `quit`. */
   async quit(): Promise<void> {
     this.#locks.close();
     managers.delete(this.#client);
     await (this.#client as unknown as { quit(): Promise<unknown> }).quit();
   }
 
-  /** Gets all of the resources or none. In a cluster several need one slot. */
+  /** Gets all of the resources or none. In a cluster they must be in one slot. */
   async acquire(resources: string[], duration: number, settings: Partial<Settings> = {}): Promise<Lock> {
     checkDuration(duration);
     const all = { ...this.settings, ...numbersOf(settings) };
     return this.#lockOf(await this.#acquire(resources, duration, all, true), resources, duration, all);
   }
 
-  /** Gives the lock back; rejects with an ExecutionError if it was no longer held. */
+  /** Releases the lock; rejects with an ExecutionError if it was no longer held. */
   async release(lock: Lock, _settings?: Partial<Settings>): Promise<ExecutionResult> {
     const start = Date.now();
     const held = this.#heldOf(lock);
@@ -150,7 +150,7 @@ export default class Redlock extends EventEmitter {
     });
   }
 
-  /** Sets a new duration, and gives a Lock that takes the place of this one. */
+  /** Sets a new duration, and resolves to a Lock that replaces this one. */
   async extend(existing: Lock, duration: number, settings: Partial<Settings> = {}): Promise<Lock> {
     checkDuration(duration);
     if (existing.expiration < Date.now()) throw new ExecutionError('Cannot extend an already-expired lock.', []);
@@ -165,7 +165,7 @@ export default class Redlock extends EventEmitter {
   }
 
   /**
-   * Runs the routine while the resources are locked, and renews them meanwhile. If the lock is lost, the signal is
+   * Runs the routine while the resources are locked and renewed. If the lock is lost, the signal is
    * aborted, with the error in `signal.error`.
    */
   using<T>(resources: string[], duration: number, routine: (signal: RedlockAbortSignal) => Promise<T>): Promise<T>;
@@ -231,7 +231,7 @@ export default class Redlock extends EventEmitter {
     return this.#locks._request(resources, duration, options, timed);
   }
 
-  /** The hold of a lock. A value may come from elsewhere; undefined: it is not a token of the server. */
+  /** The hold of a lock, whose value may come from elsewhere. undefined: the value is not a token from the server. */
   #heldOf(lock: Lock): Held | undefined {
     const known = holds.get(lock);
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;
@@ -255,7 +255,7 @@ export default class Redlock extends EventEmitter {
     return lock;
   }
 
-  /** Errors as redlock has them. */
+  /** Translates errors to redlock's. */
   async #translated<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -266,7 +266,7 @@ export default class Redlock extends EventEmitter {
 
   #failed(error: unknown): unknown {
     if (!(error instanceof LockError || error instanceof ResourceLockedError)) return error;
-    // A refusal that has a cause is an error of the server that did not pass.
+    // A refusal with a cause is a temporary server error that lasted too long.
     const isTaken = error instanceof LockRefusedError && error.cause === undefined;
     const vote = isTaken ? new ResourceLockedError(error.message, error) : error;
     this.emit('error', vote);

@@ -1,4 +1,4 @@
-/** The arguments of a lock, checked before anything is sent, its queue, and the words of its commands. */
+/** The arguments of a lock, checked before anything is sent, its queue, and its commands' words. */
 
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
 import { LockBadArgumentError } from './errors.js';
@@ -32,13 +32,13 @@ export function keysOf(keys: unknown): Buffer[] {
   return [...(keys as Iterable<unknown>)].map(keyOf);
 }
 
-/** The name of a key as it is sent: as text where that is the same, because the libraries are slower with bytes. */
+/** A key's name as sent: as text if that is equivalent, because the libraries are slower with bytes. */
 function wordOf(bytes: Buffer): Word {
   const name = bytes.toString();
   return Buffer.from(name).equals(bytes) ? name : bytes;
 }
 
-/** The queue of a lock by script: in the same slot, and unlike the queue of any other. Some keys have none. */
+/** The queue of a lock by script: in the same slot, and distinct from every other lock's. Some keys have none. */
 export function queueOf(key: Buffer): Buffer | undefined {
   const name = key.toString('latin1');
   const behind = !/[{}]/.test(name) ? `:queue:{${name}}` : /^[^{]*\{[^}]+\}/.test(name) ? ':queue' : undefined;
@@ -60,7 +60,7 @@ export class Request {
   readonly #lease: Word[];
   readonly #tail: Word[];
   readonly #set: ReadonlySet<string>;
-  /** In a box, because there may be none; made when a script needs them. */
+  /** In a box, because there may be none; created when a script needs them. */
   #withQueues: { names: readonly Word[] | undefined } | undefined;
 
   constructor(
@@ -71,7 +71,7 @@ export class Request {
     readonly many = false,
     readonly recover = false,
     prefix = '',
-    /** Nothing renews the lease, and all of it counts. */
+    /** Nothing renews the lease, and its whole length counts. */
     readonly timed = false,
   ) {
     const name = shown(keys);
@@ -116,7 +116,7 @@ export class Request {
     ];
   }
 
-  /** The key that decides which server it is. */
+  /** The key that determines the server. */
   get key(): Buffer {
     return this.keys[0] as Buffer;
   }
@@ -137,7 +137,7 @@ export class Request {
     return Boolean(this.options.session || this.replicas || this.options.fsync);
   }
 
-  /** Why a script cannot do it; undefined: it can. */
+  /** Why a script cannot do it; undefined if it can. */
   get needsModule(): string | undefined {
     if (this.options.session) return 'session needs the module, which is not loaded';
     if (this.mayBeAlone || this.namesAndQueues) return undefined;
@@ -150,7 +150,7 @@ export class Request {
     return this.isExclusive && !this.many;
   }
 
-  /** The keys and then their queues; undefined: there are none for these names. */
+  /** The keys, then their queues; undefined if there are no queues for these names. */
   get namesAndQueues(): readonly Word[] | undefined {
     if (!this.#withQueues) {
       const queues = this.keys.map(queueOf).filter((queue) => queue !== undefined);
@@ -168,7 +168,7 @@ export class Request {
     return [...this.#head, ...this.terms(id, wait, channel)];
   }
 
-  /** What follows the keys. */
+  /** The words after the keys. */
   terms(id: string, wait = 0, channel?: string): Word[] {
     if (wait <= 0) return [...this.#lease, 'ID', id, ...this.#tail];
     const ms = Math.max(1, Math.round(Math.min(wait, channel === undefined ? TEN_YEARS : LONGEST_NOTIFY)));

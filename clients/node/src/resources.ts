@@ -20,9 +20,9 @@ export interface Resources extends Reach {
   notifies: boolean;
   /** Whether NOTIFY has worked before. */
   notifyWorks: boolean;
-  /** Whether the server did not know LOCK.* when it was asked last. */
+  /** Whether LOCK.* was unknown to the server when last tried. */
   isPortable: boolean;
-  /** Whether an attempt may ask for the module now. */
+  /** Whether an attempt may try the module now. */
   readonly mayBeLoaded: boolean;
   asksForModule(): boolean;
   missModule(error: ReplyError): void;

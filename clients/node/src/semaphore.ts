@@ -1,7 +1,7 @@
 /**
- * How many calls use connections of the application's pool at a time. 1,000 callers of a pool without such a bound open
- * all 100 connections that it allows, and take twice as long and 1.2 times the CPU time of this process (medians of
- * nine alternating rounds on two busy cores). Callers hand on nothing but the right to go.
+ * Limits how many calls use the application's pool at a time. Without this bound, 1,000 callers of a pool open all 100
+ * connections that it allows, and take twice as long and 1.2 times the process's CPU time (medians of nine alternating
+ * rounds on two busy cores). Callers pass on only the permit.
  */
 
 const AT_ONCE = 4;
@@ -10,7 +10,7 @@ export class Semaphore {
   #free = AT_ONCE;
   readonly #waiting = new Set<() => void>();
 
-  /** Calls `begin` when its turn comes. Returns a function to call at the end, whether it has begun or not. */
+  /** Calls `begin` when its turn comes. Returns a function to call at the end, whether or not it has begun. */
   take(begin: () => void): () => void {
     let isOver = false;
     const go = (): void => {

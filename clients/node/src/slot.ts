@@ -1,4 +1,4 @@
-/** The slot of a key in a cluster: CRC16 of the part in braces, or of the whole. */
+/** A key's cluster slot: CRC16 of the part in braces, or of the whole key. */
 export function slotOf(key: Buffer): number {
   const open = key.indexOf('{');
   const close = open < 0 ? -1 : key.indexOf('}', open + 1);

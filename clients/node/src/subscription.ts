@@ -1,5 +1,5 @@
 /**
- * Waiting by NOTIFY: one connection that is subscribed to the channel of this process, and passes each message to its
+ * Waiting by NOTIFY: one connection that is subscribed to this process's channel, and passes each message to its
  * attempt. Messages are hints: an attempt asks the server again after one, and when the connection is lost or restored.
  */
 
@@ -26,12 +26,12 @@ export class News {
     this.#wake?.();
   }
 
-  /** Before a new call: earlier messages say nothing about it. */
+  /** Called before a new call, which earlier messages do not concern. */
   forget(): void {
     this.#messages = [];
   }
 
-  /** The next message; undefined: the time is over, or something about the connection has changed. */
+  /** The next message; undefined: the time is up, or something about the connection has changed. */
   async wait(timeout: number): Promise<string | undefined> {
     if (this.#messages.length === 0) {
       await new Promise<void>((resolve) => {
@@ -73,7 +73,7 @@ export class Subscription {
     return this.#byId.size;
   }
 
-  /** Opens the connection when it is the first. */
+  /** Opens the connection for the first attempt. */
   register(id: string, key: Buffer): News {
     const news = new News();
     this.#byId.set(id, news);
@@ -88,7 +88,7 @@ export class Subscription {
     this.#byId.delete(id);
   }
 
-  /** Waits until the connection is subscribed, or it is clear that it cannot be. */
+  /** Waits until the connection is subscribed, or clearly cannot be. */
   async ready(news: News, timeout: number): Promise<boolean> {
     const end = now() + timeout;
     while (!this.isUp && !this.refusal && now() < end) await news.wait(end - now());
@@ -111,7 +111,7 @@ export class Subscription {
         this.isUp = true;
         this.sendAgain();
         pause = 0;
-        // A network that swallows everything is noticed by a missing reply.
+        // A missing reply reveals a network that swallows everything.
         const timer = setInterval(() => {
           connection.call(['PING'], this.#reach.timeout).catch(() => connection.close());
         }, PING).unref();
@@ -136,7 +136,7 @@ export class Subscription {
     }
   }
 
-  /** Has all attempts sent again, within a second: not all at once. */
+  /** Makes all attempts ask again, spread over a second. */
   sendAgain(): void {
     for (const news of this.#byId.values()) {
       news.againAt = Math.min(news.againAt, now() + (this.#byId.size > 1 ? Math.random() * 1000 : 0));

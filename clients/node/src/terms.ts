@@ -2,11 +2,11 @@
 
 /** What a lock asks for. Durations are milliseconds. */
 export interface LockTerms {
-  /** How long to wait in the queue; Infinity: for ever. Default: 0, the attempt is refused at once. */
+  /** How long to wait in the queue; Infinity: forever. Default: 0, the attempt is refused at once. */
   wait?: number;
-  /** A label for people, 1 to 128 visible ASCII characters. It grants nothing. Default: none. */
+  /** A label for humans, 1 to 128 visible ASCII characters. It grants no rights. Default: none. */
   owner?: string;
-  /** The lock ends with a connection of its own, one second after it. Needs the module. Default: false. */
+  /** The lock has its own connection, and ends one second after that closes. Needs the module. Default: false. */
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */
   details?: boolean;
@@ -14,11 +14,11 @@ export interface LockTerms {
   replicas?: number;
   /** Default: 1000. */
   replicasWithin?: number;
-  /** This server, and as many replicas as `replicas` says, must have the grant on disk (WAITAOF). Default: false. */
+  /** This server and `replicas` replicas must have the grant on disk (WAITAOF). Default: false. */
   fsync?: boolean;
-  /** The lock is not free for others before that time, however soon it is released. Default: 0. */
+  /** Others cannot get the lock for this long, however soon it is released. Default: 0. */
   atLeast?: number;
-  /** The lease is no longer renewed after that time. Default: Infinity. */
+  /** The lease is not renewed after this long. Default: Infinity. */
   maxHold?: number;
 }
 

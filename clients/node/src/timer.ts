@@ -1,17 +1,17 @@
 /**
- * One timer for all holds of a manager. It never keeps the process from ending. Holds are known by weak references: a
- * hold that was dropped is not renewed. Debts are what could not be given back at once; they are tried until it works.
+ * One timer for all holds of a manager. It never keeps the process alive. It has only weak references to holds: a
+ * dropped hold is not renewed. Debts are things that could not be given back at once; they are retried until it works.
  */
 
 import { now } from './clock.js';
 import { ConnectionLost, mayPass, ReplyError } from './failures.js';
 import type { Held } from './hold.js';
 
-/** What renewal asks of the manager. */
+/** What renewal needs from the manager. */
 export interface Renewer {
   readonly isClosed: boolean;
   readonly timeout: number;
-  /** Sends the lease once more. It must not refer to the hold while it waits for the reply. */
+  /** Resends the lease. It must not refer to the hold while it waits for the reply. */
   renew(held: Held, timeout: number): Promise<unknown>;
   /** Notes that the module is gone. */
   missed(held: Held, error: ReplyError): boolean;
@@ -21,7 +21,7 @@ export interface Renewer {
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
 
-/** The timers of Node stand still while the machine is suspended: so a loss is noticed soon after. */
+/** Node's timers stop while the machine is suspended. With this limit a loss is noticed soon after. */
 const LONGEST = 1000;
 
 export class Timer {
@@ -45,7 +45,7 @@ export class Timer {
     if (!held._request.timed) this.#again(held, held._renewAt);
   }
 
-  /** A hold has ended before its entry was due. Old entries are swept when they are most of them. */
+  /** A hold has ended before its entry was due. Such entries are removed once they are the majority. */
   forget(): void {
     if (++this.#dead > 1000 && this.#dead * 2 > this.#heap.length) {
       this.#dead = 0;
@@ -60,7 +60,7 @@ export class Timer {
     this.#set();
   }
 
-  /** Something to be given back in the background, tried until it works or that time has come. */
+  /** Gives something back in the background, retrying until it works or that time has come. */
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;

@@ -21,7 +21,7 @@ const RESEND_DOWN = 1000;
 const SLACK = 100;
 
 /**
- * The attempt has joined the queue, and waits for news for that many milliseconds; or this server, or this user, cannot
+ * The attempt has joined the queue, and waits for news for this many milliseconds; or this server or this user cannot
  * wait by NOTIFY.
  */
 export type Queued = number | 'no notify';
@@ -29,15 +29,15 @@ export type Queued = number | 'no notify';
 export const sleep = (ms: number): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)).unref());
 
-/** The attempt that waits: what it knows, and how it asks the server. */
+/** The waiting attempt: what it knows, and how it asks the server. */
 export interface Asking {
   readonly resources: Resources;
   readonly request: Request;
   readonly id: string;
   connection: Connection | undefined;
-  /** Whether it sends its calls over a connection of its own. */
+  /** Whether it sends its calls over its own connection. */
   usesConnection: boolean;
-  /** Whether it is the only wait of the manager. */
+  /** Whether it is the manager's only wait. */
   isAlone: boolean;
   /** Whether it sends the portable script. */
   readonly isPortable: boolean;
@@ -113,7 +113,7 @@ export class Waiting {
     }
   }
 
-  /** Returns when it is time to send the ACQUIRE again; with the message that says so, if one does. */
+  /** Returns when it is time to resend the ACQUIRE, with the message that prompted it, if any. */
   async #awaitMessage(news: News, resend: number): Promise<string | undefined> {
     const attempt = this.#attempt;
     const asked = now();
@@ -136,7 +136,7 @@ export class Waiting {
     }
   }
 
-  /** Waits as the only wait of the manager. undefined: there are others. */
+  /** Waits as the manager's only wait. undefined: there are others. */
   async alone(): Promise<Grant | undefined> {
     const { notifies, blocking } = this.#resources;
     if (!this.#request.wait || this.#request.needsConnection || !notifies || !blocking.enter()) return undefined;
@@ -149,7 +149,7 @@ export class Waiting {
     }
   }
 
-  /** In pieces: connections are few, and a lost reply is noticed after one piece. undefined: others wait too. */
+  /** Blocks in pieces: connections are few, and a lost reply is noticed after one piece. undefined: others wait too. */
   async byBlocking(): Promise<Grant | undefined> {
     const attempt = this.#attempt;
     const { blocking } = this.#resources;
@@ -192,7 +192,7 @@ export class Waiting {
     }
   }
 
-  /** The grant may be as old as the call. If the call took long, the lease counts from an EXTEND. */
+  /** The grant may be as old as the call. If the call took long, an EXTEND starts the lease anew. */
   async #restartLease(grant: Grant): Promise<boolean> {
     const request = this.#request;
     while (now() >= grant.sent + request.lease / 3) {

@@ -1,11 +1,11 @@
-/** What the rest needs of a client library: the application's own client, and connections besides it. */
+/** What the rest needs from a client library: the application's own client, and extra connections. */
 
 import { ConnectionLost, read } from './failures.js';
 
 export type Word = string | Buffer | number;
 export type Words = readonly Word[];
 
-/** A connection of the manager's own. */
+/** One of the manager's own connections. */
 export interface Connection {
   call(words: Words, timeout: number): Promise<unknown>;
   subscribe(channel: string, received: (message: string) => void, timeout: number): Promise<void>;
@@ -20,16 +20,16 @@ export interface Wire {
   /** One exchange. Rejects with ReplyError or ConnectionLost. */
   call(key: Buffer, words: Words, timeout: number): Promise<unknown>;
   connect(key: Buffer, timeout: number): Promise<Connection>;
-  /** Changes whenever the library may have sent a command twice: it sends again after it has reconnected. */
+  /** Changes whenever the library may have sent a command twice: it resends after a reconnect. */
   epoch(): number;
-  /** Asks again which server of a cluster has the key. */
+  /** Asks again which cluster node has the key. */
   refresh(key: Buffer): Promise<void>;
   readonly isCluster: boolean;
   /** Whether all calls go over one connection. */
   readonly hasOneConnection: boolean;
-  /** What the library puts in front of keys. It is in front of `key` and of the keys in `words` of a call already. */
+  /** What the library puts in front of keys. A call's `key` and the keys in its `words` already have it. */
   readonly prefix: string;
-  /** An application's own command, with the prefix where the library would put it. */
+  /** The application's own command, with the prefix where the library would put it. */
   prefixed(words: Words): Words;
 }
 
@@ -41,9 +41,9 @@ export interface Reach {
 
 /**
  * A promise with a time-out; `late` creates its error. Rejects with ReplyError or ConnectionLost; `onFailure` is called
- * before the latter, and given by connections of the manager's own, which keep no process from ending.
+ * before the latter; the manager's own connections, which do not keep the process alive, pass it.
  *
- * No async function around it, nor in what only passes its result on: each would make more garbage than the rest.
+ * No async function wraps it or merely passes its result on: each would create more garbage than the rest.
  */
 export function within<T>(
   promise: Promise<T>,
@@ -67,7 +67,7 @@ export function within<T>(
   });
 }
 
-/** What a library throws instead of rejecting. */
+/** Turns what a library throws into a rejection. */
 export function asked(ask: () => Promise<unknown>): Promise<unknown> {
   try {
     return ask();
@@ -76,7 +76,7 @@ export function asked(ask: () => Promise<unknown>): Promise<unknown> {
   }
 }
 
-/** No reply has come. `settled`: it still may. */
+/** No reply has arrived. `settled`: it still may. */
 export const noReply = (timeout: number, settled?: Promise<unknown>): ConnectionLost =>
   new ConnectionLost(new Error(`no reply within ${timeout} ms`), settled);
 

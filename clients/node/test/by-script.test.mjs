@@ -1,4 +1,4 @@
-// A server without the module: attempts wait in the queue of the script, by the same messages as with the module.
+// A server without the module: attempts wait in the script's queue, with the same messages as with the module.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -60,7 +60,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       clients.push([client, manager]);
       return manager;
     };
-    /** Over the relay. The script itself is sent already: it would not come in one piece. */
+    /** Over the relay. The script has already been loaded: it would not arrive in one piece. */
     const relayed = async (options) => {
       const manager = await opened(options, relay.port);
       await (await manager.lock('other', 30_000).acquire()).release();

@@ -1,4 +1,4 @@
-// What the application gives to the package: callbacks that throw, signals that many share, arguments of a wrong type.
+// What the application passes in: callbacks that throw, signals shared by many attempts, arguments of a wrong type.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -25,7 +25,7 @@ const fails = () => {
   throw new Error('of the application');
 };
 
-/** Runs it, and gives the warnings of Node meanwhile. An exception that nobody catches fails the test by itself. */
+/** Runs it, and returns the Node warnings raised by it. An uncaught exception fails the test by itself. */
 async function warned(run) {
   const warnings = [];
   const record = (warning) => warnings.push(warning.message);

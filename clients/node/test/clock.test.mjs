@@ -1,5 +1,5 @@
-// Leases are counted on a clock that runs on while the machine is suspended, whatever the wall clock is set to.
-// A suspend, as a process sees it: the wall clock has moved on, and the clock of timers has not.
+// Leases are measured on a clock that keeps running while the machine is suspended, whatever the wall clock is set to.
+// A suspend, as a process sees it: the wall clock has moved on, and the timers' clock has not.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -65,17 +65,17 @@ test('a step backwards does not lengthen a lease, and does not hide a suspend', 
   shift -= 5 * HOUR;
   assert(held.left() <= before);
   held.check();
-  shift += LEASE; // of which 5 hours only undo the step: the larger of what the clocks say counts
+  shift += LEASE; // 5 hours of this only undo the step: the larger advance of the two clocks counts
   assert.throws(() => held.check(), LockLostError);
 });
 
 test('many readings count time once', () => {
-  // The readings of the clock lie between those of the monotonic one: a busy machine may come in between any two.
+  // The clock's reading lies between two monotonic readings: a busy machine may delay any of them.
   const [earliest, clock, latest] = [performance.now(), now(), performance.now()];
   const step = Math.random;
   let last = clock;
   for (let reading = 0; reading < 200_000; reading += 1) {
-    shift = (shift + (step() - 0.5)) | 0; // the wall clock trembles by a millisecond
+    shift = (shift + (step() - 0.5)) | 0; // the wall clock jitters by a millisecond
     const read = now();
     assert(read >= last);
     last = read;

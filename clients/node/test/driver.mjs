@@ -1,5 +1,5 @@
 // Carries out the orders of clients/suite with this package: `driver.mjs node-redis` or `driver.mjs ioredis`.
-// SERVERLOCK is the folder in which the package is built, beside the node_modules with the client libraries.
+// SERVERLOCK is the folder where the package is built, beside the node_modules with the client libraries.
 
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -39,7 +39,7 @@ function answerError(n, error) {
   say({ n, error: { kind, text } });
 }
 
-/** The strategy from the README: the default one closes a client whose socket timed out. */
+/** The strategy from the README: the default strategy closes a client whose socket timed out. */
 const reconnectStrategy = (retries) => Math.min(50 * 2 ** retries, 2000);
 
 async function clientOf(at, protocol, keyPrefix) {
@@ -229,7 +229,7 @@ const acts = {
       while (left-- > 0) {
         const key = keys[Math.floor(Math.random() * keys.length)];
         let at = performance.now() + order.within_ms * Math.random() ** 3;
-        if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // at the same moment as others
+        if (Math.random() < 0.25) at = Math.ceil(at / 5) * 5; // at the same time as others
         const [signal, end] = STORMS[order.means](at);
         try {
           await lock[key].run(() => undefined, { signal });
@@ -295,7 +295,7 @@ const acts = {
   },
 };
 
-/** A worker that starts in a scope and outlives it. */
+/** A worker started in a scope that outlives it. */
 async function work(name, begun) {
   for (;;) {
     const next = new Promise((resolve) => (workers[name] = resolve));

@@ -1,5 +1,5 @@
-// What keeps a process alive: a pending attempt that somebody awaits. Not a hold, a leader or an observer, nor a
-// connection of a manager that was not closed, even when its server is gone.
+// What keeps a process alive: a pending attempt that somebody awaits. Not a hold, a leader, an observer, or
+// a connection of a manager that was not closed, even when its server is gone.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -24,7 +24,7 @@ client.on('error', () => undefined);
 const locks = new Locks(client);
 globalThis.kept = locks;
 const held = await locks.lock(library, 30_000).acquire();
-/** From now on the application's own connection keeps no process. */
+/** From now on the application's own connection does not keep the process alive. */
 const unref = () => (library === 'ioredis' ? client.stream.unref() : client.unref());
 const end = () => (library === 'ioredis' ? client.disconnect() : client.destroy());
 `;
@@ -37,7 +37,7 @@ console.log(...(await Promise.all(waits)));
 await held.release();
 const shutdown = library === 'ioredis' ? client.call('SHUTDOWN', 'NOSAVE') : client.sendCommand(['SHUTDOWN', 'NOSAVE']);
 shutdown.catch(() => undefined);
-await new Promise((resolve) => setTimeout(resolve, 500)); // it tries to wait again
+await new Promise((resolve) => setTimeout(resolve, 500)); // it retries the wait
 end();
 console.log('done');
 `,
@@ -65,7 +65,7 @@ console.log(await locks.lock(library, 30_000, { wait: 1500 }).acquire().catch((e
 const elected = new Promise((resolve) => locks.leader(library + ' chief', 30_000, { onElected: resolve }).start());
 await elected;
 locks.leader(library + ' chief', 30_000).start(); // campaigns
-locks.leader(library, 30_000).start(); // campaigns for what is held
+locks.leader(library, 30_000).start(); // campaigns for a held lock
 const observer = locks.leader(library, 30_000).observe();
 await observer.next();
 void observer.next();

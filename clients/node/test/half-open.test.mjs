@@ -1,5 +1,5 @@
-// The application's connection swallows everything, and the library does not notice: its options are as they come.
-// Locks that are held are renewed and released over a connection of the manager's own.
+// The application's connection swallows everything, and the library does not notice: its options are the defaults.
+// Held locks are renewed and released over the manager's own connection.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';

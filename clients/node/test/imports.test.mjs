@@ -1,5 +1,5 @@
-// The files of the package refer to one another in one direction: each only to files above it in this list, in types
-// too. A file that needs something of a file below it is given that by the one that builds both.
+// The package's files depend on one another in one direction: each only on files above it in this list, even for types.
+// A file that needs something from a file below it gets it from the file that builds both.
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

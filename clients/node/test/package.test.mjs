@@ -1,4 +1,4 @@
-// The package as users get it: installed from its folder or packed, in an empty project, typed; its README runs.
+// The package as users get it: it installs from its folder or packed into an empty project, is typed; its README runs.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
@@ -55,7 +55,7 @@ after(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** The folder of the package as it is in a fresh clone. */
+/** The package's folder, as in a fresh clone. */
 function clone(to) {
   for (const name of ['package.json', 'README.md', 'LICENSE', 'build.mjs', 'tsconfig.json', 'src'])
     cpSync(join(home, name), join(to, name), { recursive: true });
@@ -73,7 +73,7 @@ test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
   const said = run(process.execPath, ['--input-type=module', '-e', program], user);
   for (const name of ['Locks', 'LockTimeoutError', 'LockTimeout', 'ResourceLockedError'])
     assert(said.includes(name), said);
-  // A linked folder still finds the library of the application.
+  // A linked folder still finds the application's library.
   symlinkSync(join(modules, 'redis'), join(user, 'node_modules/redis'));
   const find =
     "console.log(typeof (await (await import('./node_modules/serverlock/dist/node-redis.js')).libraryOf()).createClient)";
@@ -170,7 +170,7 @@ console.log(held.left() + sum);
     'locks[0]!._engine;',
     "new LockLostError('a', 'b').code === 'timeuot';",
   ];
-  // The compiler complains about a marked line that is correct.
+  // The compiler reports marked lines that are correct.
   writeFileSync(join(made, 'use.ts'), use + wrong.map((line) => `// @ts-expect-error\n${line}\n`).join(''));
   run(process.execPath, tsc, made);
   writeFileSync(join(made, 'use.ts'), `${use}// @ts-expect-error\n${wrong[0].replace('wiat', 'wait')}\n`);
@@ -206,7 +206,7 @@ test('the examples of the repository run', () => {
   assert.match(run(process.execPath, ['report.mjs'], made), /^working, token \d+$/m);
 });
 
-/** One lock that is refused to another and released in time, and one that is taken away. */
+/** One lock that is refused to another caller and released in time, and one that is taken away. */
 const TELEMETRY = `
 import { metrics } from '@opentelemetry/api';
 import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';

@@ -1,4 +1,4 @@
-// A pool of node-redis: locks use a few of its connections, and no call that is late keeps others from their turn.
+// A node-redis pool: locks use a few of its connections, and no late call keeps others from their turn.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -69,7 +69,7 @@ test('calls that get no reply give their turn up', async () => {
   await Promise.all([1, 2, 3, 4].map(async (number) => (await patient.lock(`r${number}`, 60_000).acquire()).release()));
   patient.close();
   relay.halfOpen();
-  // Each connection of the pool that is half open costs the calls that it gets; new ones work.
+  // Each half-open pool connection fails the calls that it gets; new connections work.
   let granted = 0;
   await until('locks are had again', async () => {
     const tries = Array.from({ length: 10 }, (_, number) => locks.lock(`s${granted} ${number}`, 60_000).acquire());

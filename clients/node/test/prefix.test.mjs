@@ -1,4 +1,4 @@
-// `keyPrefix` of ioredis is in front of a lock's key, of a script's keys and of the channel once.
+// ioredis's `keyPrefix` is added once to a lock's key, a script's keys and the channel.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -15,7 +15,7 @@ after(async () => {
   for (const end of ends) await end();
 });
 
-/** Gives a client with the prefix, a function that sends a plain command to the server of a key, and all keys. */
+/** Returns a client with the prefix, a function that sends a plain command to a key's server, and all keys. */
 const PLACES = {
   async 'with the module'() {
     return single('--loadmodule', module);

@@ -1,4 +1,4 @@
-// `serverlock/redlock` over the cluster clients of ioredis and node-redis.
+// `serverlock/redlock` over ioredis's and node-redis's cluster clients.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -46,7 +46,7 @@ const OPEN = {
   },
 };
 
-/** A key of each master. */
+/** One key for each master. */
 async function keysOfAll(prefix) {
   const keys = new Map();
   for (let number = 0; keys.size < 3; number += 1)

@@ -1,8 +1,8 @@
 // `serverlock/redlock` has the interface of redlock 5.
 //
 // The first tests are the cases of node-redlock's own (v5.0.0-beta.2, src/single.test.ts), which need a server and a
-// cluster at fixed names and the runner ava. What is different in them: a duration is at most ten years; the token is
-// asked for with LOCK.CHECK, because the key holds more; a failed attempt has one entry in `attempts`, not eleven,
+// cluster at fixed names and the runner ava. They differ in this: a duration is at most ten years; the token is
+// checked with LOCK.CHECK, because the key holds more; a failed attempt has one entry in `attempts`, not eleven,
 // because it is queued once. src/multi.test.ts is about several masters and is left out.
 
 import assert from 'node:assert/strict';
@@ -31,7 +31,7 @@ const LONG = 3_000_000_000;
 const HASTY = { retryCount: 2, retryDelay: 50, retryJitter: 0 };
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** The error with which it rejects. */
+/** Returns the error that it rejects with. */
 async function caught(promise, type = ExecutionError) {
   const error = await promise.then(
     () => assert.fail('it does not fail'),
@@ -185,7 +185,7 @@ for (const library of Object.keys(OPEN)) {
       assert.equal(await call('EXISTS', 'y'), 0);
     });
 
-    // What node-redlock does not test.
+    // Beyond node-redlock's own tests.
 
     test('waiters are queued for as long as the retries would take', async () => {
       const redlock = new Redlock([client], { retryCount: -1 });
@@ -241,7 +241,7 @@ for (const library of Object.keys(OPEN)) {
       const redlock = new Redlock([client]);
       const lock = await redlock.acquire(['ends'], 3_600_000);
       const { now } = Date;
-      Date.now = () => now() + 0.95 * 3_600_000; // for the client; the server counts on
+      Date.now = () => now() + 0.95 * 3_600_000; // for the client; the server's clock goes on
       try {
         await lock.release(); // in its last tenth
       } finally {

@@ -1,4 +1,4 @@
-// A relay between a client and a server: it answers commands itself, or swallows everything, as a test asks for.
+// A relay between client and server that answers commands itself or swallows everything, as a test demands.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net';
 export class Relay {
   #server;
   #pairs = new Set();
-  /** For each command of a client: gives the bytes to answer with instead, or undefined to pass it on. */
+  /** For each client command: returns the bytes to answer with instead, or undefined to pass it on. */
   answer = () => undefined;
   port;
   accepted = 0;

@@ -1,4 +1,4 @@
-// What becomes of an attempt, a release and a renewal when the server answers with an error that may pass.
+// What an attempt, a release and a renewal do when the server answers with a temporary error.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -53,7 +53,7 @@ after(async () => {
 });
 beforeEach(() => plain.flushall());
 
-/** The next `times` of these commands get that error from the relay. Gives a function that says how many came. */
+/** The next `times` of these commands get that error from the relay. Returns a function that counts them. */
 function refuse(command, text, times = Infinity) {
   let asked = 0;
   relay.answer = (data) => {

@@ -1,4 +1,4 @@
-// A scope of `run` counts only while its lock is held: whatever was started in it goes on after that.
+// A scope of `run` counts only while its lock is held: whatever was started in it may outlive it.
 
 import assert from 'node:assert/strict';
 import { EventEmitter, on, once } from 'node:events';
@@ -25,7 +25,7 @@ after(async () => {
   for (const end of ends) await end();
 });
 
-/** Starts something in the scope, and gives a function that has it acquire the lock; and one that ends it. */
+/** Starts something in the scope. Returns a function that makes it acquire the lock, and one that ends it. */
 const STARTED = {
   async 'an HTTP server'(acquire) {
     const server = createServer(async (_, response) => response.end(await acquire())).listen(0, '127.0.0.1');
@@ -158,7 +158,7 @@ test('a body that waits for nothing but its own signal keeps its lock, and is to
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc');
   let ended;
-  // Nothing refers to the scope: its body waits for a signal, which only the hold can abort.
+  // Nothing refers to the scope: its body waits for a signal that only the hold can abort.
   locks
     .lock('kept', 1500)
     .run((signal) => once(signal, 'abort'))

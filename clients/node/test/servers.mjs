@@ -1,4 +1,4 @@
-// Servers of a test's own: on free ports, in folders of their own, ended by process id.
+// A test's own servers: on free ports, in separate folders, ended by process id.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -35,7 +35,7 @@ async function listens(port) {
 
 export const freePort = () => listens(0);
 
-/** The bus of a cluster has the port plus 10,000. Both are below those that the system gives to connections. */
+/** The bus of a cluster has the port plus 10,000. Both are below the system's ephemeral ports. */
 async function freePortWithBus() {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 11_000);
@@ -43,7 +43,7 @@ async function freePortWithBus() {
   }
 }
 
-/** Starts one with these words; atEnd takes the function that ends it. Gives its port. */
+/** Starts a server with these words; atEnd gets the function that ends it. Returns its port. */
 export async function startServer(atEnd, ...words) {
   const folder = mkdtempSync(join(tmpdir(), 'serverlock-'));
   const port = words.includes('--cluster-enabled') ? await freePortWithBus() : await freePort();
@@ -102,7 +102,7 @@ export class Cluster {
     return this.nodes[0].call('CLUSTER', 'KEYSLOT', key);
   }
 
-  /** The connection to the master of a key. */
+  /** The connection to a key's master. */
   async owner(key) {
     const slot = await this.slot(key);
     const [, , [, port]] = (await this.nodes[0].call('CLUSTER', 'SLOTS')).find(
@@ -116,7 +116,7 @@ export class Cluster {
     return (await this.owner(key)).call(command, key, ...words);
   }
 
-  /** Gives the slot of a key, and what is in it, to another master. */
+  /** Moves a key's slot and its contents to another master. */
   async move(key) {
     const slot = await this.slot(key);
     const source = await this.owner(key);

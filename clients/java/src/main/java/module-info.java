@@ -1,10 +1,10 @@
 /**
  * Distributed locks for Redis and Valkey servers with the redis-lock module. Start with {@link dev.serverlock.Locks}.
- * Jedis, Lettuce and ShedLock are optional: an application has the ones that it uses.
+ * Jedis, Lettuce and ShedLock are optional: an application has those that it uses.
  */
 @SuppressWarnings("requires-automatic") // Jedis and Lettuce have no descriptor
 module dev.serverlock {
-    // Not transitive: javac would then demand all three of them from each application that is a module.
+    // Not transitive: javac would then demand all three from each application that is a module.
     requires static redis.clients.jedis;
     requires static org.apache.commons.pool2;
     requires static lettuce.core;

@@ -3,7 +3,7 @@ package dev.serverlock;
 import dev.serverlock.internal.hold.Hold;
 import dev.serverlock.internal.hold.Scopes;
 
-/** Work under a lock, in one thread. A loss interrupts the work, and nothing else. */
+/** Work under a lock, in one thread. A loss interrupts only the work. */
 final class Body {
     private final Thread thread = Thread.currentThread();
     private boolean isOver;
@@ -36,7 +36,7 @@ final class Body {
         }
     }
 
-    /** Releases the lock. Throws for a loss, unless the work has thrown an error of its own. */
+    /** Releases the lock. Throws if it was lost, unless the work has thrown its own error. */
     private static void end(Held held, boolean hasFailed) {
         try {
             held.close();

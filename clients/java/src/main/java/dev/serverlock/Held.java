@@ -10,10 +10,10 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A lock that is held, until it is released or lost. Any thread may call its methods. A Held that is no longer
+ * A held lock, until it is released or lost. Any thread may call its methods. A Held that is no longer
  * referenced is not renewed.
  *
- * <p>In a try-with-resources statement the end of the block releases the lock:
+ * <p>In a try-with-resources statement leaving the block releases the lock:
  *
  * <pre>{@code
  * try (Held held = report.acquire()) {
@@ -50,7 +50,7 @@ public final class Held implements AutoCloseable {
 
     /**
      * {@return the previous holder that did not release the lock; empty if there is none, or if the lock was acquired
-     * without {@link ServerLock#details} and {@link Locks#recover}}
+     * with neither {@link ServerLock#details} nor {@link Locks#recover}}
      */
     public Optional<Predecessor> predecessor() {
         return Optional.ofNullable(hold.predecessor());
@@ -87,7 +87,7 @@ public final class Held implements AutoCloseable {
 
     /**
      * Releases the lock, even if the thread is interrupted. This takes at most the time-out of one command. Without a
-     * reply by then, the release continues in the background, and the lock expires with its lease at the latest.
+     * reply by then, the release continues in the background; at worst the lock expires with its lease.
      *
      * @return whether the lock was held to the end
      * @throws LockMisuseException if it was released before
@@ -134,7 +134,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Sets a new lease, counted from now. Renewal sends the lease of the lock automatically.
+     * Sets a new lease, counted from now. Renewal sends the lock's lease automatically.
      *
      * @param lease at least 1 ms
      * @throws LockLostException if the lock is lost
@@ -162,8 +162,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Runs one command on the server of the lock, if the lock is held there at that moment. In a cluster the key must
-     * be in the slot of the lock.
+     * Runs one command on the lock's server, if the lock is still held there. In a cluster the key must be in the
+     * lock's slot.
      *
      * @param command the command
      * @param key its first key

@@ -14,7 +14,7 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * Campaigns for a key: a lock that its holder keeps for as long as it lives. {@link #close} steps down for good. Any
+ * Campaigns for a key: a lock that the holder keeps while it lives. {@link #close} steps down for good. Any
  * thread may call its methods.
  */
 public final class Leader implements AutoCloseable {
@@ -34,7 +34,7 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Sets a label for people, in INFO and in {@link #observe}.
+     * Sets a label for humans, shown in INFO and in {@link #observe}.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
@@ -44,14 +44,14 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Campaigns in a thread of its own until {@link #close}. Each election calls {@code elected}, and its end calls
+     * Campaigns in its own thread until {@link #close}. Each election calls {@code elected}, and its end calls
      * {@code deposed}: after a loss, {@link #resign} or {@link #close}. Others are elected once {@code deposed} has
      * returned, or the lease has expired.
      *
      * @param elected called with the fencing token
      * @param deposed called with the same token
      * @return this
-     * @throws LockMisuseException if it campaigns already
+     * @throws LockMisuseException if it is already campaigning
      */
     public synchronized Leader start(LongConsumer elected, LongConsumer deposed) {
         engine.context().checkOpen(request.name());
@@ -98,7 +98,7 @@ public final class Leader implements AutoCloseable {
         }
     }
 
-    /** Returns whether it resigned, rather than lost the lock. */
+    /** Returns whether it resigned rather than lost the lock. */
     private boolean lead(Held won, LongConsumer elected, LongConsumer deposed) throws InterruptedException {
         CountDownLatch turn = new CountDownLatch(1);
         won.hold().onLost(turn::countDown);
@@ -121,7 +121,7 @@ public final class Leader implements AutoCloseable {
         return isOurs;
     }
 
-    /** {@return the fencing token while this one leads; empty while it does not} */
+    /** {@return the fencing token while this leads; empty otherwise} */
     public OptionalLong token() {
         Held leading;
         synchronized (this) {
@@ -158,7 +158,7 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Reports the current leader and then each change, in a thread of its own. It asks every third of the lease.
+     * Reports the current leader and then each change, in its own thread. Asks the server three times per lease.
      *
      * @param changed called with the leader, or with token 0 while there is none
      * @return closes the observer

@@ -1,7 +1,7 @@
 package dev.serverlock;
 
 /**
- * The leader of a campaign.
+ * A campaign's leader.
  *
  * @param token its fencing token; 0 while there is no leader
  * @param owner its label; empty if it has none

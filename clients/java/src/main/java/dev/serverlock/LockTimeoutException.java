@@ -1,7 +1,7 @@
 package dev.serverlock;
 
 /**
- * Somebody else still had the lock when the wait ended, or the server refused to grant it until then.
+ * Somebody else still had the lock when the wait ended, or the server refused to grant it for all that time.
  *
  * <p>It is not a {@link java.util.concurrent.TimeoutException}, which is checked: lock errors are unchecked.
  */

@@ -7,7 +7,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
-/** The lock as a {@link Lock} of the JDK, which a thread holds from lock to unlock. */
+/** The lock as a JDK {@link Lock}, which a thread holds from lock to unlock. */
 final class LockView implements Lock {
     private final Engine engine;
     private final Request request;

@@ -25,7 +25,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Creates the locks of a client, with the default options.
+     * Creates a client's locks, with the default options.
      *
      * @param server from JedisServer or LettuceServer
      * @return the locks
@@ -35,7 +35,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Begins to create the locks of a client, with other options.
+     * Starts to build a client's locks, with other options.
      *
      * @param server from JedisServer or LettuceServer
      * @return the builder
@@ -90,8 +90,8 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * All of the keys or none, under one token. An attempt that waits holds none of them. In a cluster the keys must be
-     * in one slot, as with a common part in braces.
+     * All of the keys or none, under one token. A waiting attempt holds none of them. In a cluster the keys must be
+     * in one slot, for example by a common part in braces.
      *
      * @param keys 1 to 1024 different keys
      * @param lease how long a crashed holder keeps them
@@ -106,7 +106,7 @@ public final class Locks implements AutoCloseable {
 
     /**
      * A lock that can be acquired only if its last holder did not release it. {@link Held#predecessor} names that
-     * holder. It does not wait.
+     * holder. Does not wait.
      *
      * @param key the key
      * @param lease how long a crashed holder keeps the lock
@@ -120,7 +120,7 @@ public final class Locks implements AutoCloseable {
      * A campaign for a key, which {@link Leader#start} begins.
      *
      * @param key the key
-     * @param lease how soon a leader that crashed is replaced
+     * @param lease how soon a crashed leader is replaced
      * @return the campaign
      */
     public Leader leader(String key, Duration lease) {
@@ -164,7 +164,7 @@ public final class Locks implements AutoCloseable {
         }
 
         /**
-         * Sets how long one reply may take. The default is 5 seconds. A shorter time-out of a Jedis client applies.
+         * Sets how long one reply may take. The default is 5 seconds. A Jedis client's shorter time-out still applies.
          *
          * @param timeout above zero
          * @return this

@@ -8,7 +8,7 @@ import java.util.function.Consumer;
 
 /**
  * The description of a lock. It holds nothing and never changes, so any number of threads may use it. Each acquisition
- * returns a {@link Held} of its own. The methods for options return a copy, and throw {@link LockArgumentException} for
+ * returns its own {@link Held}. The methods for options return a copy, and throw {@link LockArgumentException} for
  * a bad value.
  */
 public final class ServerLock {
@@ -65,7 +65,7 @@ public final class ServerLock {
     }
 
     /**
-     * Sets a label for people. It does not affect grants.
+     * Sets a label for humans. It does not affect grants.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option
@@ -75,7 +75,7 @@ public final class ServerLock {
     }
 
     /**
-     * Ties the lock to a connection of its own. The lock ends one second after that connection.
+     * Gives the lock its own connection. The lock ends one second after that connection closes.
      *
      * @return a copy with this option
      */
@@ -117,7 +117,7 @@ public final class ServerLock {
     }
 
     /**
-     * Keeps the lock from others for that long after the grant, even if it is released earlier.
+     * Keeps the lock from others for this long after the grant, even if it is released earlier.
      *
      * @param atLeast the shortest time between two grants
      * @return a copy with this option
@@ -127,7 +127,7 @@ public final class ServerLock {
     }
 
     /**
-     * Stops renewing the lease that long after the grant.
+     * Stops renewing the lease this long after the grant.
      *
      * @param maxHold the time from the grant to the last renewal
      * @return a copy with this option
@@ -167,7 +167,7 @@ public final class ServerLock {
 
     /**
      * Runs the work while the lock is held. A loss interrupts the thread, and {@link LockLostException} is thrown
-     * unless the work throws an exception of its own. Acquiring the same lock within the work throws
+     * unless the work throws its own exception. Acquiring the same lock within the work throws
      * {@link LockMisuseException}.
      *
      * @param <X> the type of exception that the work may throw
@@ -184,7 +184,7 @@ public final class ServerLock {
     }
 
     /**
-     * As {@link #run}, with a result.
+     * Like {@link #run}, with a result.
      *
      * @param <T> the type of the result
      * @param <X> the type of exception that the work may throw
@@ -198,7 +198,7 @@ public final class ServerLock {
     }
 
     /**
-     * The lock behind the interface of the JDK. It is not reentrant: {@code lock} throws {@link LockMisuseException} in
+     * The lock behind the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException} in
      * a thread that holds it. {@code unlock} throws {@link LockLostException} if the lock was lost, and
      * {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
      * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. There are no conditions.

@@ -15,8 +15,8 @@
  * }</pre>
  *
  * <p>A {@link dev.serverlock.ServerLock} is a description that any number of threads may use. Each acquisition returns
- * a {@link dev.serverlock.Held} of its own. The lease is renewed while the lock is held. Without a renewal, the holder
- * counts the lock as lost a tenth of the lease and the margin of the server before others can have it.
+ * its own {@link dev.serverlock.Held}. The lease is renewed while the lock is held. Without a renewal, the holder
+ * considers the lock lost a tenth of the lease plus the server's margin before others can get it.
  *
  * <p>Where the module is not loaded, the same calls work by script, in order of arrival. Sessions, deadlock detection
  * and observers of a leader need the module.

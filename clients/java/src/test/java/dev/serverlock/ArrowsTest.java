@@ -27,14 +27,14 @@ import java.util.TreeSet;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** Dependencies run one way, and nothing of the internal packages is part of the API. */
+/** Dependencies run one way, and nothing in the internal packages is part of the API. */
 class ArrowsTest {
     private static final String ROOT = "dev.serverlock";
     private static final Path BUILT = Path.of(
             Locks.class.getProtectionDomain().getCodeSource().getLocation().getPath());
     private static final JavaClasses CLASSES = new ClassFileImporter().importPath(BUILT);
 
-    /** What the internal packages know of the API: what is reported to callers. */
+    /** What the internal packages know of the API: the types reported to callers. */
     private static final DescribedPredicate<JavaClass> REPORTS = describe(
             "reports",
             type -> type.getPackageName().equals(ROOT)

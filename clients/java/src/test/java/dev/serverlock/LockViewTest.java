@@ -15,7 +15,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** A lock of the server behind the interface of the JDK. */
+/** A server lock behind the JDK's interface. */
 class LockViewTest {
     private static TestServer server;
     private static Locks locks;
@@ -33,7 +33,7 @@ class LockViewTest {
     }
 
     private static Lock lock(String key) {
-        // A lease of "l" is short, because only its renewal finds out that the lock is gone.
+        // A lease of "l" is short, because only its renewal discovers that the lock is gone.
         return locks.lock(key, key.equals("l") ? Duration.ofSeconds(9) : Duration.ofSeconds(30))
                 .asLock();
     }

@@ -21,7 +21,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** The lines of docs/MIGRATING.md for Java. */
+/** The lines for Java in docs/MIGRATING.md. */
 class MigratingTest {
     private static TestServer server;
     private static Locks locks;

@@ -15,7 +15,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.junit.jupiter.api.Test;
 
-/** The example of hooks for OpenTelemetry records the locks of a real server. */
+/** The example hooks for OpenTelemetry record a real server's locks. */
 class OpenTelemetryTest {
     private static final Duration LEASE = Duration.ofSeconds(30);
 

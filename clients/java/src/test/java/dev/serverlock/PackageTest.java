@@ -68,13 +68,13 @@ class PackageTest {
         return output;
     }
 
-    /** Compiles and runs a program in a project that has nothing but this package and one library. */
+    /** Compiles and runs a program in a project with only this package and one library. */
     private String play(String source, String library) throws Exception {
         String name = build(source, library);
         return run(List.of("java", "-cp", "target/classes:target/dependency/*", name));
     }
 
-    /** Compiles a program, and returns the name of its class. */
+    /** Compiles a program, and returns its class name. */
     private String build(String source, String library) throws Exception {
         Matcher name = NAME.matcher(source);
         assertTrue(name.find(), source);

@@ -20,7 +20,7 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** The calls of the script that a server without the module gets, in cases that no real server brings about at will. */
+/** The script calls to a server without the module, in cases that no real server produces at will. */
 class PortableTest {
     private static final Duration LEASE = Duration.ofSeconds(300);
     private static final Duration WAIT = Duration.ofMinutes(1);
@@ -36,7 +36,7 @@ class PortableTest {
         locks.close();
     }
 
-    /** Has no module, and replies to each function of the script as the test says. */
+    /** Has no module, and replies to each of the script's functions as the test demands. */
     private static final class Fake implements Node {
         /** Function, number of keys, and all arguments that follow the keys. */
         private record Script(String function, int keys, String args) {}
@@ -79,7 +79,7 @@ class PortableTest {
             return reply;
         }
 
-        /** The numbers of keys that a function got. */
+        /** The numbers of keys passed to a function. */
         List<Integer> keysOf(String function) {
             return scripts.stream()
                     .filter(script -> script.function.equals(function))

@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
 
-/** The number of threads that renew, give back and report losses stays small. */
+/** The number of threads that renew, release and report losses stays small. */
 class RenewalTest {
     private static final int HOLDS = 3000;
     private static final int MOST = 10;

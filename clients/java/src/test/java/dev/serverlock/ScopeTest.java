@@ -192,7 +192,7 @@ class ScopeTest {
         }
     }
 
-    /** Counts the warnings of a missing module. */
+    /** Counts the warnings about a missing module. */
     private record Counting(AtomicInteger warnings) implements System.Logger {
         @Override
         public String getName() {
@@ -237,7 +237,7 @@ class ScopeTest {
 
     @Test
     void noThreadOutlivesAManagerWithoutLocks() throws Exception {
-        TestServer.until("idle threads have ended", () -> timers() <= 1); // that of the shared manager
+        TestServer.until("idle threads have ended", () -> timers() <= 1); // the shared manager's
         for (int turn = 0; turn < 3; turn++) {
             Locks made = Locks.over(JedisServer.of(server.client));
             Held held = made.lock("k", LONG).acquire();

@@ -83,10 +83,10 @@ class ShedLockTest {
     void itEndsAfterLockAtMostForAndIsNotRenewed() throws Exception {
         long began = System.nanoTime();
         SimpleLock forgotten = lock(Duration.ofMillis(600), Duration.ZERO);
-        TestServer.until("it has ended", () -> !isTaken()); // one that is renewed never ends
+        TestServer.until("it has ended", () -> !isTaken()); // a renewed lock never ends
         long took = (System.nanoTime() - began) / 1_000_000;
         assertTrue(took >= 600, () -> took + " ms");
-        forgotten.unlock(); // allowed, as by the providers of ShedLock
+        forgotten.unlock(); // allowed, as by ShedLock's own providers
     }
 
     @Test
@@ -168,7 +168,7 @@ class ShedLockTest {
                             (Runnable) () -> {
                                 int read = counters[job];
                                 Thread.yield();
-                                counters[job] = read + 1; // an update is lost if two threads work at a time
+                                counters[job] = read + 1; // an update is lost if two threads work at once
                                 done[0]++;
                             },
                             new LockConfiguration(Instant.now(), "job" + job + name, LONG, Duration.ofMillis(2)));

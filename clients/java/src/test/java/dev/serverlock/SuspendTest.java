@@ -12,11 +12,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
-/** The lease counts on while the machine is suspended. */
+/** The lease keeps counting while the machine is suspended. */
 class SuspendTest {
     private static final Duration LEASE = Duration.ofMinutes(15);
 
-    /** The clocks of the system, with an offset. */
+    /** The system's clocks, with an offset. */
     private static final class Moved implements Clock.Source {
         final AtomicLong monotonic = new AtomicLong();
         final AtomicLong wall = new AtomicLong();
@@ -31,7 +31,7 @@ class SuspendTest {
             return System.currentTimeMillis() * Clock.MILLISECOND + wall.get();
         }
 
-        /** All clocks count that time, except for the monotonic one. */
+        /** All clocks count this time, except the monotonic one. */
         void suspend(long seconds) {
             wall.addAndGet(seconds * Clock.SECOND);
         }

@@ -17,7 +17,7 @@ import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.CommandObject;
 import redis.clients.jedis.RedisClient;
 
-/** A server with the module, on a free port, in a folder of its own; {@link #close} ends it. */
+/** A server with the module, on a free port, in its own folder; {@link #close} ends it. */
 public final class TestServer implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
@@ -137,7 +137,7 @@ public final class TestServer implements AutoCloseable {
      * @throws IOException if it has ended
      */
     public long cpuTime() throws IOException {
-        // The time of the process in /proc/PID/stat counts only hundredths of a second.
+        // The process time in /proc/PID/stat counts only hundredths of a second.
         long sum = 0;
         try (Stream<Path> tasks = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
             for (Path task : tasks.toList()) {

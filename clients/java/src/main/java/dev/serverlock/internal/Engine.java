@@ -122,7 +122,7 @@ public final class Engine {
         });
     }
 
-    /** Reports a lost hold. Called once for each, in one of a few threads. */
+    /** Reports a lost hold. Called once per hold, in one of a few threads. */
     private void report(Hold hold, LockLostException why) {
         Request request = hold.request();
         context.warn(why.getMessage(), null);
@@ -132,7 +132,7 @@ public final class Engine {
         }
     }
 
-    /** Returns whether the lock was held to the end. later: how long others are still kept from it, in nanoseconds. */
+    /** Returns whether the lock was held to the end. later: how long others still cannot get it, in nanoseconds. */
     public boolean release(Hold hold, long later) {
         return release.release(hold, later);
     }

@@ -5,7 +5,7 @@ import dev.serverlock.internal.runtime.Clock;
 import dev.serverlock.spi.Server;
 
 /**
- * The options of a manager.
+ * A manager's options.
  *
  * @param timeout how long one reply may take, in nanoseconds
  * @param warns whether to log one warning if the module is missing

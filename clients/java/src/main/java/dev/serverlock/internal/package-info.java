@@ -1,2 +1,2 @@
-/** Puts the parts of one manager together. Each package here uses only those named before it in ArrowsTest. */
+/** Assembles the parts of one manager. Each package here uses only those named before it in ArrowsTest. */
 package dev.serverlock.internal;

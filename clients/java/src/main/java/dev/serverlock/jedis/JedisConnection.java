@@ -10,8 +10,8 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
- * A connection that is read by the thread of its caller. An interrupt closes it, as it closes channels of the JDK. Its
- * end is noticed only by the next command.
+ * A connection read by its caller's thread. An interrupt closes it, as it closes JDK channels. Only the next command
+ * notices its end.
  */
 final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
@@ -81,7 +81,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
         if (isOpen()) {
             connection.sendCommand(JedisNode.arguments(words));
         }
-        // Jedis reconnects on its own, if it was closed just now. Nothing was sent yet: getOne flushes.
+        // If it has just been closed, Jedis reconnects on its own. Nothing has been sent yet: getOne flushes.
         if (!isOpen()) {
             connection.disconnect();
             throw new ServerException("the connection has ended", null);

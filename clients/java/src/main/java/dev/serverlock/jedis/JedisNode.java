@@ -52,7 +52,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
                 connection.sendCommand(arguments(call.words));
             }
             for (Call call : calls) {
-                // A shorter time-out of the application still applies. Setting one costs a system call.
+                // The application's shorter time-out still applies. Setting one costs a system call.
                 int patience = patience(end);
                 if (soTimeout == 0 || patience < soTimeout) {
                     connection.setSoTimeout(patience);
@@ -122,7 +122,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
         }
     }
 
-    /** A connection like those of the pool, but outside it. */
+    /** A connection like the pool's, but outside it. */
     private Connection open() {
         try {
             return pool.getFactory().makeObject().getObject();

@@ -15,8 +15,8 @@ import redis.clients.jedis.providers.SentineledConnectionProvider;
 import redis.clients.jedis.util.Pool;
 
 /**
- * A client of Jedis, for {@link dev.serverlock.Locks#over}. Commands take connections of its pool, at most two at a
- * time; the pool also opens the connections for waiting and sessions, which do not count in it.
+ * A Jedis client, for {@link dev.serverlock.Locks#over}. Commands take connections from its pool, at most two at a
+ * time. The pool also opens the connections for waiting and sessions, which it does not count.
  */
 @SuppressWarnings("exports") // see module-info.java
 public final class JedisServer implements Server {
@@ -48,7 +48,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * A client of a cluster, from Jedis 8.
+     * A cluster client, from Jedis 8.
      *
      * @param client the client
      * @return its servers
@@ -68,7 +68,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * The provider of a client that asks Sentinels, also before Jedis 8.
+     * The provider of a client that asks Sentinels, including before Jedis 8.
      *
      * @param provider the provider
      * @return its server
@@ -78,7 +78,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * The provider of a client of a cluster, also before Jedis 8.
+     * The provider of a cluster client, including before Jedis 8.
      *
      * @param provider the provider
      * @return its servers
@@ -92,7 +92,7 @@ public final class JedisServer implements Server {
                 provider::renewSlotCache);
     }
 
-    @SuppressWarnings("unchecked") // it has pools of connections as values, in all versions
+    @SuppressWarnings("unchecked") // its values are connection pools, in all versions
     private static Pool<Connection> only(Map<?, ?> pools) {
         return (Pool<Connection>) pools.values().iterator().next();
     }

@@ -16,13 +16,13 @@ import java.util.function.Consumer;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
-/** A connection that is read by a daemon thread, so that its end is noticed at once. */
+/** A connection read by a daemon thread, so that its end is noticed at once. */
 final class WatchedConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
     private final Consumer<String> onMessage;
     private final Deque<CompletableFuture<Object>> pending = new ArrayDeque<>();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-    /** Nothing is sent once it is set: Jedis would reconnect on its own. */
+    /** Once set, nothing is sent: Jedis would reconnect on its own. */
     private boolean isClosed;
 
     WatchedConnection(Connection connection, Consumer<String> onMessage) {

@@ -1,2 +1,2 @@
-/** Lets serverlock use the clients of Jedis. */
+/** Lets serverlock use Jedis clients. */
 package dev.serverlock.jedis;

@@ -16,7 +16,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** A dedicated connection of Lettuce, which does not reconnect. */
+/** A dedicated Lettuce connection, which does not reconnect. */
 final class LettuceConnection implements Connection {
     private static final Duration CLOSING = Duration.ofSeconds(1);
 
@@ -150,7 +150,7 @@ final class LettuceConnection implements Connection {
         CompletableFuture.allOf(pending.toArray(new CompletableFuture<?>[0])).whenComplete((none, error) -> abandon());
     }
 
-    /** Begins to close it, without blocking a thread of Lettuce. */
+    /** Begins to close it, without blocking a Lettuce thread. */
     private CompletableFuture<Void> abandon() {
         end();
         return connection.closeAsync();

@@ -97,12 +97,12 @@ final class LettuceNode implements Node, RedisConnectionStateListener {
         }
     }
 
-    @SuppressWarnings("unchecked") // the command has a codec of its own
+    @SuppressWarnings("unchecked") // the command has its own codec
     private static <K, V> void dispatch(StatefulRedisConnection<K, V> connection, Sent sent) {
         connection.dispatch((RedisCommand<K, V, Object>) (RedisCommand<?, ?, ?>) sent);
     }
 
-    /** Fills in the result; returns whether the thread was interrupted meanwhile. */
+    /** Fills in the result; returns whether the thread was interrupted while waiting. */
     private boolean await(Call call, Sent sent, long end) {
         boolean wasInterrupted = false;
         while (true) {

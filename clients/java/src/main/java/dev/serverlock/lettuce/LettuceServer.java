@@ -13,7 +13,7 @@ import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
 import java.util.function.Supplier;
 
 /**
- * A client of Lettuce, for {@link dev.serverlock.Locks#over}. Commands use the connection that the application shares.
+ * A Lettuce client, for {@link dev.serverlock.Locks#over}. Commands use the application's shared connection.
  * Connections for waiting and sessions are opened with the client's resources and options, but do not reconnect.
  */
 @SuppressWarnings("exports") // see module-info.java
@@ -30,7 +30,7 @@ public final class LettuceServer implements Server {
     }
 
     /**
-     * A connection to one server, or to the master that Sentinels name.
+     * A connection to one server, or to the master named by Sentinels.
      *
      * @param client the client
      * @param uri where the client connects to
@@ -42,7 +42,7 @@ public final class LettuceServer implements Server {
     }
 
     /**
-     * A connection that is opened when it is needed.
+     * A connection that is opened on demand.
      *
      * @param client the client
      * @param uri where the client connects to
@@ -65,7 +65,7 @@ public final class LettuceServer implements Server {
         return new LettuceCluster(client, dialer(client), connection);
     }
 
-    /** Uses the threads of the client, so it costs nothing and need not be shut down. */
+    /** Uses the client's threads, so it costs nothing and need not be shut down. */
     private static RedisClient dialer(AbstractRedisClient client) {
         RedisClient dialer = RedisClient.create(client.getResources());
         ClientOptions options = client.getOptions();

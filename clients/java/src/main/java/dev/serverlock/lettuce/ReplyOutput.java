@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 
-/** Reads a reply of any type: null, Long, Double, Boolean, byte[], or a List of such. */
+/** Reads a reply of any type: null, Long, Double, Boolean, byte[], or a List of these. */
 final class ReplyOutput extends CommandOutput<byte[], byte[], Object> {
     /** A list that is not complete yet, and how many of its items are missing. */
     private static final class Open {

@@ -13,8 +13,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * One command as Lettuce sends it, and whether it was written. By itself Lettuce would write it again after a
- * reconnect, and apply a time-out of its own. Neither happens here.
+ * One command as Lettuce sends it, and whether it was written. By itself, Lettuce would rewrite it after a
+ * reconnect, and apply its own time-out. Neither happens here.
  */
 final class Sent extends AsyncCommand<byte[], byte[], Object> {
     private volatile int writes;
@@ -63,11 +63,11 @@ final class Sent extends AsyncCommand<byte[], byte[], Object> {
 
     @Override
     public boolean completeExceptionally(Throwable error) {
-        // The reply may still come, and is still of use.
+        // The reply may still arrive, and is still useful.
         return !(error instanceof RedisCommandTimeoutException) && super.completeExceptionally(error);
     }
 
-    /** An error reply, or one of the connection. */
+    /** An error reply, or a connection error. */
     static RuntimeException read(Throwable error) {
         Throwable root = error;
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {

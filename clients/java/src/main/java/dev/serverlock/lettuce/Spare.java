@@ -35,7 +35,7 @@ final class Spare {
 
     /**
      * Called when the shared connection replies again. Closes this one once nothing is pending, without blocking a
-     * thread of Lettuce.
+     * Lettuce thread.
      */
     synchronized void end() {
         if (connection != null) {

@@ -1,2 +1,2 @@
-/** Lets serverlock use the clients of Lettuce. */
+/** Lets serverlock use Lettuce clients. */
 package dev.serverlock.lettuce;

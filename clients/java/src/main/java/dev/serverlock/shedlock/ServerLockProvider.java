@@ -17,8 +17,8 @@ import net.javacrumbs.shedlock.support.LockException;
 
 /**
  * A lock provider for ShedLock, 5 to 7. As usual in ShedLock, a lock is not renewed: it ends after
- * {@code lockAtMostFor}, and others can acquire it one margin of the server later, one second by default. The clocks of
- * the nodes do not matter.
+ * {@code lockAtMostFor}, and others can acquire it after the server's margin, one second by default. The nodes' clocks
+ * do not matter.
  */
 @SuppressWarnings("exports") // see module-info.java
 public final class ServerLockProvider implements ExtensibleLockProvider {
@@ -44,7 +44,7 @@ public final class ServerLockProvider implements ExtensibleLockProvider {
     }
 
     /**
-     * Puts a prefix in front of the names.
+     * Prepends a prefix to the names.
      *
      * @param prefix the prefix
      * @return a copy with this option

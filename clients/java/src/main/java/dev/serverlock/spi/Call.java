@@ -6,11 +6,11 @@ import java.util.concurrent.CompletableFuture;
 public final class Call {
     /** The command and its arguments. */
     public final byte[][] words;
-    /** The reply: null, Long, Double, Boolean, byte[], or a List of such; a map is a List of its keys and values. */
+    /** The reply: null, Long, Double, Boolean, byte[], or a List of these; a map is a List of its keys and values. */
     public Object value;
-    /** Null if there was a reply. {@link ReplyException}: an error reply. Any other: there was no reply. */
+    /** Null if there was a reply. {@link ReplyException}: an error reply. Any other error: there was no reply. */
     public RuntimeException error;
-    /** With an error: completes if the reply still comes on a shared connection. Null: it cannot come. */
+    /** With an error: completes if the reply still arrives on a shared connection. Null: it cannot arrive. */
     public CompletableFuture<Object> late;
     /** Whether the library may have sent it twice. */
     public boolean wasResent;

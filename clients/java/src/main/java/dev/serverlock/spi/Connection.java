@@ -2,7 +2,7 @@ package dev.serverlock.spi;
 
 import java.time.Duration;
 
-/** A dedicated connection, which the manager opened outside the application's pool. */
+/** A dedicated connection, opened by the manager outside the application's pool. */
 public interface Connection extends AutoCloseable {
     /**
      * Sends one command and waits for the reply. A {@link ServerException} and an interrupt close the connection.
@@ -12,7 +12,7 @@ public interface Connection extends AutoCloseable {
      * @return the reply, as in {@link Call#value}
      * @throws ReplyException if the reply is an error
      * @throws ServerException if there is no reply
-     * @throws InterruptedException if the thread is interrupted meanwhile
+     * @throws InterruptedException if the thread is interrupted during the call
      */
     Object call(byte[][] words, Duration timeout) throws InterruptedException;
 
@@ -20,8 +20,8 @@ public interface Connection extends AutoCloseable {
     boolean isOpen();
 
     /**
-     * Runs the callback once when the connection has ended, for any reason; now if it has. The end of a connection that
-     * is not watched is noticed when a call or {@link #close} ends it.
+     * Runs the callback once when the connection ends for any reason, or now if it has ended. The end of an unwatched
+     * connection is noticed when a call or {@link #close} ends it.
      *
      * @param ended the callback
      */

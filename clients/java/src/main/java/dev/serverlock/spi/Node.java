@@ -23,7 +23,7 @@ public interface Node {
      * Opens a dedicated connection, with the password, database and TLS of the application's connections. One caller at
      * a time uses it.
      *
-     * @param isWatched whether its end is noticed at once, also between commands
+     * @param isWatched whether its end is noticed at once, even between commands
      * @param timeout how long it may take
      * @return the connection
      * @throws ServerException if there is none

@@ -1,11 +1,11 @@
 package dev.serverlock.spi;
 
-/** An error reply of the server, with its code word. */
+/** An error reply from the server, with its code word. */
 public final class ReplyException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /**
-     * Takes over an error reply.
+     * Wraps an error reply.
      *
      * @param text the text of the reply, with its code
      */

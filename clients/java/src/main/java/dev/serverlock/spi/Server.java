@@ -1,6 +1,6 @@
 package dev.serverlock.spi;
 
-/** The application's own client: of one server, or with {@link Cluster} of several. */
+/** The application's own client, for one server, or as a {@link Cluster} for several. */
 public interface Server {
     /**
      * Finds the server that has the key. The same server is always an equal object.

@@ -5,10 +5,10 @@ public final class ServerException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /**
-     * Takes over an error of a library.
+     * Wraps an error from a library.
      *
      * @param text the reason
-     * @param cause the error of the library; null if there is none
+     * @param cause the library's error; null if there is none
      */
     public ServerException(String text, Throwable cause) {
         super(text, cause);

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import redis.clients.jedis.RedisClient;
 
-/** A connection that its caller reads. */
+/** A connection read by its caller. */
 class JedisConnectionTest {
     private static final Duration LONG = Duration.ofMinutes(2);
 

@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
-/** Calls over a pool of Jedis. */
+/** Calls over a Jedis pool. */
 class JedisNodeTest {
     private static final Duration LONG = Duration.ofSeconds(20);
 
@@ -43,7 +43,7 @@ class JedisNodeTest {
                 RedisClient client = RedisClient.builder()
                         .hostAndPort("127.0.0.1", server.port())
                         .clientConfig(DefaultJedisClientConfig.builder()
-                                .socketTimeoutMillis(0) // no time-out but that of the call
+                                .socketTimeoutMillis(0) // no time-out except the call's
                                 .build())
                         .build()) {
             Node node = JedisServer.of(client).node(new byte[0]);

@@ -1,6 +1,6 @@
 package dev.serverlock.jedis;
 
-/** Opens this package to tests of others. */
+/** Opens this package to other packages' tests. */
 public final class Replies {
     private Replies() {}
 

@@ -26,7 +26,7 @@ import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** Calls over the one connection of Lettuce. */
+/** Calls over Lettuce's one connection. */
 class LettuceNodeTest {
     private static final Duration LONG = Duration.ofMinutes(1);
 
@@ -77,7 +77,7 @@ class LettuceNodeTest {
             return ":7\r\n";
         });
         Call call = FakeServer.call("LOCK.A");
-        node.exchange(List.of(call), Duration.ofMillis(400)); // past the time-out of the library
+        node.exchange(List.of(call), Duration.ofMillis(400)); // past the library's time-out
         assertInstanceOf(ServerException.class, call.error);
         assertNotNull(call.late);
         assertFalse(call.late.isDone());

@@ -11,7 +11,7 @@ import io.opentelemetry.api.metrics.Meter;
 import java.time.Duration;
 
 /**
- * Metrics of locks for OpenTelemetry, to be copied: {@code Locks.builder(server).hooks(new OpenTelemetryHooks(meter))}.
+ * OpenTelemetry metrics for locks, to be copied: {@code Locks.builder(server).hooks(new OpenTelemetryHooks(meter))}.
  * Keys are not among the attributes, because there may be any number of them.
  */
 public final class OpenTelemetryHooks implements Hooks {

@@ -13,7 +13,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
-/** A server with scripted replies, as bytes of RESP2. It counts the commands that it gets. */
+/** A server with scripted replies, as RESP2 bytes. It counts the commands that it gets. */
 public final class FakeServer implements AutoCloseable {
     /** Instead of a reply: closes the connection. */
     public static final String CLOSE = "close";
@@ -37,7 +37,7 @@ public final class FakeServer implements AutoCloseable {
     }
 
     /**
-     * Listens on a given port, as a server that was restarted.
+     * Listens on a given port, like a restarted server.
      *
      * @param answer the reply to a command that begins with LOCK
      * @param port the port

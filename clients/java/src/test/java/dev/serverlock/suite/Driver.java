@@ -53,7 +53,7 @@ public final class Driver {
 
     private Driver() {}
 
-    /** The error that the body of a scope throws. */
+    /** The error thrown by a scope's body. */
     static final class WorkFailed extends Exception {
         private static final long serialVersionUID = 1;
 
@@ -140,7 +140,7 @@ public final class Driver {
             JsonObject order = JSON.fromJson(line, JsonObject.class);
             Thread thread = new Thread(() -> play(player, order), "order");
             thread.setDaemon(true);
-            player.begin(order.get("n").getAsLong(), thread); // here, so that an order to cancel it finds it
+            player.begin(order.get("n").getAsLong(), thread); // here, so that an order to cancel finds it
             thread.start();
         }
         Runtime.getRuntime().halt(0);

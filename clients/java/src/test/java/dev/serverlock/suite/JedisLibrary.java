@@ -42,7 +42,7 @@ final class JedisLibrary implements Library {
         return Library.abilities("pooled");
     }
 
-    @SuppressWarnings("deprecation") // its new options take files that the JDK's keytool makes
+    @SuppressWarnings("deprecation") // its new options take files created by the JDK's keytool
     @Override
     public Client open(JsonObject order) throws Exception {
         JsonObject at = order.getAsJsonObject("at");

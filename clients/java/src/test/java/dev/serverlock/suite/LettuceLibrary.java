@@ -123,7 +123,7 @@ final class LettuceLibrary implements Library {
                 LettuceServer.of(client, uri, once::get), command -> once.get().dispatch(command));
     }
 
-    /** The connection of the application, from its first use on. */
+    /** The application's connection, from its first use on. */
     private static final class Once {
         private final RedisClient client;
         private StatefulRedisConnection<String, String> connection;

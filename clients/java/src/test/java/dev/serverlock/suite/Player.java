@@ -259,7 +259,7 @@ final class Player {
         }
     }
 
-    /** Gives the body of a scope a task. */
+    /** Gives a scope's body a task. */
     private Map<String, Object> within(JsonObject order, String name) throws Exception {
         Scope scope = scopes.get(Order.text(order, "scope"));
         FutureTask<Map<String, Object>> task = new FutureTask<>(() -> {
@@ -291,7 +291,7 @@ final class Player {
         }
     }
 
-    /** A thread that outlives the scope in which it is started. */
+    /** A thread that outlives the scope it was started in. */
     private void spawn(String worker) {
         BlockingQueue<FutureTask<Map<String, Object>>> tasks = new LinkedBlockingQueue<>();
         workers.put(worker, tasks);

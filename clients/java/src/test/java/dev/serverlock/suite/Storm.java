@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 
-/** Many attempts that are interrupted at random moments. */
+/** Many attempts, interrupted at random moments. */
 final class Storm {
     private final Function<String, ServerLock> lockOf;
     private final List<String> keys;
@@ -71,7 +71,7 @@ final class Storm {
             }
         }
 
-        /** Returns whether it was interrupted without an InterruptedException: a call that was sent is awaited. */
+        /** Returns whether it was interrupted without an InterruptedException: a sent call is awaited. */
         synchronized boolean end() {
             isOver = true;
             return Thread.interrupted();

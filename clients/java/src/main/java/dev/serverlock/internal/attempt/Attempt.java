@@ -10,7 +10,7 @@ import java.util.function.BooleanSupplier;
 
 /**
  * One attempt to get a lock. If it fails it leaves nothing behind. It asks first without waiting, over the
- * application's own client. Only if somebody else has the lock does it wait in the queue: see {@link Waiting}.
+ * application's own client. It waits in the queue only if somebody else has the lock: see {@link Waiting}.
  */
 public final class Attempt {
     private final Resources resources;
@@ -59,7 +59,7 @@ public final class Attempt {
         return grant;
     }
 
-    /** When a copy without a reply gets one after all, cancels the attempt if the grant is unwanted by then. */
+    /** If a copy without a reply gets one after all, cancels the attempt if the grant is unwanted by then. */
     public void settleOverdue(BooleanSupplier isUnwanted) {
         sender.settleOverdue(isUnwanted);
     }
@@ -86,7 +86,7 @@ public final class Attempt {
                 throw reply;
             }
         }
-        sender.mayBeKnown = mightBeKnown; // the server knows of it by script at most
+        sender.mayBeKnown = mightBeKnown; // at most, the server knows it by script
         return null;
     }
 

@@ -10,7 +10,7 @@ import dev.serverlock.internal.wire.Words;
 import dev.serverlock.spi.Connection;
 import java.util.List;
 
-/** Confirms a grant on replicas and disks. */
+/** Confirms that replicas and disks have a grant. */
 final class Replicas {
     private static final byte[] WAIT = Words.bytes("WAIT");
     private static final byte[] WAITAOF = Words.bytes("WAITAOF");

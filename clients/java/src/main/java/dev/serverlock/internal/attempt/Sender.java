@@ -32,7 +32,7 @@ final class Sender {
     private static final long FAREWELL = 100 * Clock.MILLISECOND;
 
     private static final long RESEND = 5 * Clock.SECOND;
-    /** A copy without a reply may still run after this. A script does not bar its ID, as the module does. */
+    /** A copy without a reply may still run after this. Unlike the module, a script does not block the ID. */
     private static final long ONCE_MORE = 2 * Clock.SECOND;
 
     private static final long SHORTEST_PAUSE = 10 * Clock.MILLISECOND;
@@ -46,14 +46,14 @@ final class Sender {
     final long began;
 
     Connection connection;
-    boolean isAlone; // the connection is that of the lone wait: see Blocking
+    boolean isAlone; // the connection is the lone wait's: see Blocking
     boolean usesConnection;
-    boolean mayBeKnown; // the server may know of it
+    boolean mayBeKnown; // the server may know the attempt
     boolean wasQueued;
     boolean isUnsure; // one of its copies got no reply
     boolean isPortable;
     boolean noNotify;
-    /** Without news, a waiting attempt is sent again after this long. */
+    /** Without news, a waiting attempt is resent after this long. */
     long span = RESEND;
 
     private int tries;
@@ -90,7 +90,7 @@ final class Sender {
         context.checkOpen(request.name());
     }
 
-    /** Sends a copy, and more after errors that may pass. Null: not granted. */
+    /** Sends a copy, and more after temporary errors. Null: not granted. */
     Grant ask(long wait, String channel, long timeout) throws InterruptedException {
         long span = wait;
         while (true) {
@@ -114,16 +114,16 @@ final class Sender {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            tries = 0; // counted from here
+            tries = 0; // the count starts here
             if (!isPortable && resources.module().found()) {
-                resources.subscription().sendAgain(); // those that wait by script go on in the module's queue
+                resources.subscription().sendAgain(); // attempts that wait by script continue in the module's queue
             }
             return granted(reply, sent);
         }
     }
 
     private Object byScript(long wait, String channel, long timeout) throws InterruptedException {
-        // An attempt that gets no messages never overtakes a queue, so it would wait for ever.
+        // An attempt that gets no messages never overtakes a queue, so it would wait forever.
         boolean isAlone = request.waiting() > 0 && !resources.subscription().isUsable();
         return resources
                 .portable()
@@ -176,7 +176,7 @@ final class Sender {
             throw error;
         }
         if (connection != null) {
-            connection.close(); // its server may no longer have the key
+            connection.close(); // this server may no longer have the key
         }
         if (resources.router().isCluster() && (usesConnection || error instanceof ConnectionLost)) {
             resources.router().refresh();
@@ -209,7 +209,7 @@ final class Sender {
         }
     }
 
-    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the few. */
+    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the shared few. */
     void takeConnection() throws InterruptedException {
         giveBackConnection();
         if (request.isSession()) {
@@ -269,8 +269,8 @@ final class Sender {
     }
 
     /**
-     * Gives up the place in the queue of the script, in the background. A late cancel must not release what the attempt
-     * gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+     * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
+     * attempt gets by polling, so it goes on with a new ID. In the module's queue it stays.
      */
     void leaveQueue() {
         if (!isPortable || !wasQueued && !isUnsure) {

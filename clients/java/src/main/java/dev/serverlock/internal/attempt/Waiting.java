@@ -22,7 +22,7 @@ final class Waiting {
     private static final long LONE_PIECE = 2 * Clock.SECOND;
     private static final long CROWDED_PIECE = Clock.SECOND;
     private static final long RESEND_DOWN = Clock.SECOND;
-    /** The clock of a server may run fast and end a wait early. */
+    /** A server's clock may run fast and end a wait early. */
     private static final long SLACK = 100 * Clock.MILLISECOND;
 
     private final Sender sender;
@@ -37,7 +37,7 @@ final class Waiting {
         request = sender.request;
     }
 
-    /** Waits without a connection of its own, and claims the lock when it is notified. */
+    /** Waits without its own connection, and claims the lock when notified. */
     Grant byNotify() throws InterruptedException {
         Subscription subscription = resources.subscription();
         resources.blocking().end();
@@ -74,7 +74,7 @@ final class Waiting {
                 }
                 message = awaitMessage(subscription, updates);
             } else if (grant != null || sender.isPortable) {
-                return grant; // by script, null: it was asked for without the queue
+                return grant; // by script, null: the request was sent without the queue
             } else {
                 sender.mayBeKnown = false;
                 if (sender.left() > SLACK) {
@@ -84,7 +84,7 @@ final class Waiting {
         }
     }
 
-    /** Returns when it is time to send the attempt again: with the message that asks for it, or null. */
+    /** Returns when it is time to resend the attempt, with the message that asks for it, or null. */
     private String awaitMessage(Subscription subscription, Updates updates) throws InterruptedException {
         long asked = context.now();
         while (true) {
@@ -114,7 +114,7 @@ final class Waiting {
         }
     }
 
-    /** Waits as the only attempt of the manager. NOT_ALONE: another attempt waits too. */
+    /** Waits as the manager's only attempt. NOT_ALONE: another attempt waits too. */
     Grant alone() throws InterruptedException {
         if (request.waiting() == 0
                 || request.needsConnection()
@@ -165,7 +165,7 @@ final class Waiting {
             long began = context.now();
             Grant grant = sender.ask(span, null, span + context.timeout());
             hasEnded = true;
-            if (sender.noNotify) { // the plain form is what works here
+            if (sender.noNotify) { // only the plain form works here
                 resources.subscription().giveUp();
             }
             sender.wasQueued = true;
@@ -186,7 +186,7 @@ final class Waiting {
     }
 
     /**
-     * The grant may be as old as the blocking command. If that took long, the lease counts from an EXTEND. Null: the
+     * The grant may be as old as the blocking command. If that took long, an EXTEND starts the lease anew. Null: the
      * grant is no longer valid.
      */
     private Grant confirmed(Grant grant) throws InterruptedException {
@@ -207,7 +207,7 @@ final class Waiting {
         return grant;
     }
 
-    /** Without the module. Null: it is time to ask for it again. */
+    /** Waits without the module. Null: it is time to try the module again. */
     Grant byScript() throws InterruptedException {
         if (request.needsModule() != null) {
             throw new LockUnavailableException(request.name(), request.needsModule(), null);

@@ -10,16 +10,16 @@ import java.util.List;
 /**
  * A reply to ACQUIRE: a grant, or one of the constants, which are compared by identity.
  *
- * @param predecessor null: the lock was free, or no details were asked for
- * @param sent when the request of this reply was sent
- * @param connection the connection of a session; null: it has none
+ * @param predecessor null: the lock was free, or no details were requested
+ * @param sent when the request was sent
+ * @param connection the session's connection; null if there is none
  */
 public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
-    /** The server replied WAITING: the attempt has its place in the queue. */
+    /** The server replied WAITING: the attempt has a place in the queue. */
     public static final Grant WAITING = new Grant(0, null, false, 0, null);
-    /** This server, or this user, cannot wait by NOTIFY. */
+    /** This server or this user cannot wait by NOTIFY. */
     public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
-    /** It is time to ask for the module again. */
+    /** It is time to try the module again. */
     public static final Grant ASK_MODULE = new Grant(0, null, false, 0, null);
     /** Other attempts wait too. */
     public static final Grant NOT_ALONE = new Grant(0, null, false, 0, null);
@@ -41,7 +41,7 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
         throw new LockArgumentException(name, "the server replied " + Words.text(reply), null);
     }
 
-    /** The milliseconds after which the script wants to be asked again, without news; -1 in any other reply. */
+    /** The milliseconds after which to ask the script again if there is no news; -1 for any other reply. */
     public static long pause(Object reply) {
         boolean isWaiting = reply instanceof List<?> pair
                 && pair.size() == 2
@@ -59,7 +59,7 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
         return new Predecessor(Duration.ofMillis(overdue), token, Words.text(details.get(3)));
     }
 
-    /** The lease counts from a later request. */
+    /** A copy whose lease counts from a later request. */
     public Grant withSent(long sent) {
         return new Grant(token, predecessor, isPortable, sent, connection);
     }

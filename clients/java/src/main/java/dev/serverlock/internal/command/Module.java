@@ -26,7 +26,7 @@ public final class Module {
     }
 
     /**
-     * Whether to use the scripts, because the server did not know LOCK.* a moment ago. Every five seconds one caller
+     * Whether to use the scripts, because the server recently did not know LOCK.*. Every five seconds one caller
      * gets false, and tries LOCK.* for all.
      */
     public boolean isMissing() {

@@ -15,17 +15,17 @@ import java.util.List;
 
 /**
  * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands. A
- * call also names the queue of the lock, unless this user may not touch it. Thread-safe.
+ * call also names the lock's queue, unless this user may not touch it. Thread-safe.
  */
 public final class Portable {
     private static final long MARGIN = 1000;
     private static final long RETENTION = 60_000;
-    /** How long the eviction policy is remembered. After a failover another server may have another one. */
+    /** How long the eviction policy is remembered. After a failover, the new server's policy may differ. */
     private static final long POLICY_COUNTS = 60 * Clock.SECOND;
-    /** How long locks are used without their queues, after this user was not allowed to touch one. */
+    /** How long locks are used without their queues after this user was denied one. */
     private static final long ALONE = 60 * Clock.SECOND;
 
-    /** Checks the lock as the scripts do, then runs one command of the user. */
+    /** Checks the lock as the scripts do, then runs one of the user's commands. */
     public static final String FENCED = """
             local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
             for i = 1, #KEYS - 1 do
@@ -62,7 +62,7 @@ public final class Portable {
         this.router = router;
     }
 
-    /** One exchange with the server of a key. */
+    /** One exchange with a key's server. */
     public interface Send {
         Object send(byte[][] words) throws InterruptedException;
     }
@@ -117,7 +117,7 @@ public final class Portable {
         }
     }
 
-    /** Returns whether this user may. */
+    /** Returns whether this user may touch the queue. */
     private boolean cancelInQueue(Send send, Request request, byte[] id, String channel) throws InterruptedException {
         byte[][] args = new Words(6)
                 .add("ID")
@@ -163,7 +163,7 @@ public final class Portable {
         return words(request, "lock_release", new Words(1).add(token).done(), isAlone);
     }
 
-    /** Of one of the locks. */
+    /** The words to check one of the locks. */
     public byte[][] check(Request request, int lock, long token, boolean isAlone) {
         return words(
                 request.scriptKeys(lock, isAlone),
@@ -177,13 +177,13 @@ public final class Portable {
         return isAlone;
     }
 
-    /** Whether an error is about the queue: this user may not touch it, or it is on its way to another server. */
+    /** Whether an error is about the queue: this user may not touch it, or it is being migrated to another server. */
     public boolean isAboutQueue(Request request, ReplyError error) {
         return request.mayLeaveOutQueue()
                 && (error.code().equals("NOPERM") || error.code().equals("TRYAGAIN"));
     }
 
-    /** Remembers that this user may not touch the queues, if that is the error. */
+    /** If the error is that this user may not touch the queues, remembers that. */
     public synchronized void refused(ReplyError error) {
         if (error.code().equals("NOPERM")) {
             isAlone = true;
@@ -200,7 +200,7 @@ public final class Portable {
         isLoaded = true;
     }
 
-    /** argsAlone: those without the queue. */
+    /** argsAlone: the arguments without the queue. */
     private Object call(Send send, Request request, String name, byte[][] args, byte[][] argsAlone, boolean isAlone)
             throws InterruptedException {
         String function = request.isMany() ? name + "_all" : name;
@@ -234,7 +234,7 @@ public final class Portable {
         return reply;
     }
 
-    /** A volatile policy could evict a key with an expiry, so locks get none then, nor if the policy is unknown. */
+    /** A volatile policy could evict a key with an expiry, so locks then get none. Same if the policy is unknown. */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
             if (hasAsked && context.now() < askedAt + POLICY_COUNTS) {

@@ -34,7 +34,7 @@ final class Queues {
             name.writeBytes(lock);
             name.write('}');
         } else if (opens < 0 || indexOf(lock, '}', opens) <= opens + 1) {
-            return null; // nothing between its first brace and the next one that closes
+            return null; // nothing between its first opening brace and the next closing one
         }
         return name.toByteArray();
     }

@@ -155,7 +155,7 @@ public final class Request implements Cloneable {
         return with(copy -> copy.onLost = value);
     }
 
-    /** Checks a lease for EXTEND. Null: the lease of the lock. */
+    /** Checks a lease for EXTEND. Null: the lock's lease. */
     public long leaseOf(Duration value) {
         return value == null ? lease : checked("lease", value, Clock.MILLISECOND, TEN_YEARS);
     }
@@ -272,7 +272,7 @@ public final class Request implements Cloneable {
         return form == Form.MANY;
     }
 
-    /** Why the scripts cannot do what the module does; null: they can. */
+    /** Why the scripts cannot replace the module; null if they can. */
     public String needsModule() {
         if (isSession) {
             return "session needs the module, which is not loaded";
@@ -289,12 +289,12 @@ public final class Request implements Cloneable {
         return queues != null && !isMany();
     }
 
-    /** Whether the scripts can do without the queue, though it has one. */
+    /** Whether the scripts can leave out the lock's queue, if it has one. */
     public boolean mayLeaveOutQueue() {
         return hasQueue() && isExclusive();
     }
 
-    /** The keys of a script. isAlone: without the queue, if it may be left out. */
+    /** A script's keys. isAlone: without the queue, if it may be left out. */
     List<byte[]> scriptKeys(boolean isAlone) {
         if (queues == null || isAlone && mayLeaveOutQueue()) {
             return keys;
@@ -302,7 +302,7 @@ public final class Request implements Cloneable {
         return Stream.concat(keys.stream(), queues.stream()).toList();
     }
 
-    /** The keys of a script for one of several locks. */
+    /** A script's keys for one of several locks. */
     List<byte[]> scriptKeys(int lock, boolean isAlone) {
         return isMany() ? List.of(keys.get(lock), queues.get(lock)) : scriptKeys(isAlone);
     }
@@ -330,7 +330,7 @@ public final class Request implements Cloneable {
         return Arrays.copyOfRange(words, isMany() ? keys.size() + 2 : 2, words.length);
     }
 
-    /** The words for how many holders the lock may have. */
+    /** The words for the number of holders that the lock may have. */
     byte[][] share() {
         Words words = new Words(2);
         if (isShared) {

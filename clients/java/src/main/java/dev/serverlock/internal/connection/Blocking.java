@@ -5,11 +5,11 @@ import dev.serverlock.internal.wire.Router;
 import dev.serverlock.spi.Connection;
 
 /**
- * The dedicated connection on which a lone wait of a manager blocks. That takes one round trip, where NOTIFY takes two
+ * The dedicated connection on which a manager's lone wait blocks. That takes one round trip, where NOTIFY takes two
  * and a message. Thread-safe.
  *
  * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all of them wait
- * by NOTIFY. While this connection is open, commands use only one connection of the pool, so that there are at most
+ * by NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most
  * three in all. If commands queue there, this connection is closed as well.
  */
 public final class Blocking {
@@ -27,7 +27,7 @@ public final class Blocking {
         this.router = router;
     }
 
-    /** Whether an attempt may begin on it: the connection is open, and no attempt uses it. */
+    /** Whether an attempt may start on it: the connection is open, and no attempt uses it. */
     public synchronized boolean isReady() {
         return !isTaken && !isOver && connection != null && connection.isOpen();
     }
@@ -46,7 +46,7 @@ public final class Blocking {
         return isOver;
     }
 
-    /** Returns the connection, for the attempt that has entered. */
+    /** Returns the connection to the attempt that has entered. */
     public Connection take(byte[] key) {
         synchronized (this) {
             if (connection != null && connection.isOpen()) {
@@ -57,7 +57,7 @@ public final class Blocking {
         synchronized (this) {
             connection = dialled;
         }
-        if (context.isClosed()) { // close came before the connection
+        if (context.isClosed()) { // closed before the connection was open
             dialled.close();
         }
         return dialled;
@@ -74,7 +74,7 @@ public final class Blocking {
         }
     }
 
-    /** Ends it because other attempts wait, or commands queue. An attempt that blocks on it finishes its piece. */
+    /** Ends it because other attempts wait or commands queue. An attempt that blocks on it finishes its piece. */
     public void end() {
         Connection ended;
         boolean wasUsed;

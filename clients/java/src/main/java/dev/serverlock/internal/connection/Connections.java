@@ -40,10 +40,10 @@ public final class Connections {
         return turns.hasQueuedThreads();
     }
 
-    /** Takes a connection; null if none came free in time. */
+    /** Takes a connection; null if none became free in time. */
     public Connection take(byte[] key, long timeout) throws InterruptedException {
         long end = Clock.after(context.now(), timeout);
-        // In short pieces, so that the end of the manager is noticed.
+        // In short pieces, to notice when the manager is closed.
         while (!turns.tryAcquire(Math.min(Clock.SECOND, Math.max(0, end - context.now())), TimeUnit.NANOSECONDS)) {
             if (context.now() >= end || context.isClosed()) {
                 return null;
@@ -51,7 +51,7 @@ public final class Connections {
         }
         Connection connection = null;
         try {
-            // In a cluster, an idle connection may belong to another server than the key.
+            // In a cluster, an idle connection may belong to a different server than the key.
             connection = kept();
             if (connection == null) {
                 connection = router.dial(key, false, context.timeout());

@@ -16,9 +16,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Waiting by NOTIFY: one connection that is subscribed to the channel of this manager, and the attempts that its
- * messages are for. A message is only a hint. The attempt asks the server again after a message, and when the
- * connection is lost or open again. Thread-safe.
+ * Waiting by NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its
+ * messages are for. A message is only a hint. The attempt asks the server again after a message, or when the
+ * connection is lost or restored. Thread-safe.
  */
 public final class Subscription {
     private static final long PING_EVERY = 3 * Clock.SECOND;
@@ -53,7 +53,7 @@ public final class Subscription {
         return isUsable;
     }
 
-    /** The server, or this user, cannot use NOTIFY. */
+    /** The server or this user cannot use NOTIFY. */
     public void giveUp() {
         isUsable = false;
     }
@@ -154,7 +154,7 @@ public final class Subscription {
             connection = subscribed;
             isUp = true;
         }
-        if (context.isClosed()) { // close came before the connection
+        if (context.isClosed()) { // closed before the connection was open
             subscribed.close();
         }
         sendAgain();
@@ -175,7 +175,7 @@ public final class Subscription {
         }
     }
 
-    /** Makes all attempts send again, spread over a second. */
+    /** Makes all attempts resend, spread over a second. */
     public synchronized void sendAgain() {
         for (Updates updates : byId.values()) {
             long later = byId.size() > 1 ? ThreadLocalRandom.current().nextLong(Clock.SECOND) : 0;

@@ -14,13 +14,13 @@ public final class Updates {
     private final Condition changed = mutex.newCondition();
     private final Deque<String> messages = new ArrayDeque<>();
     private boolean isWoken;
-    /** When to send the attempt again, after the connection was opened again. */
+    /** When to resend the attempt after the connection was restored. */
     private long againAt = Clock.NEVER;
 
     public void add(String kind) {
         mutex.lock();
         try {
-            if (messages.size() < MOST) { // more would mean nothing new
+            if (messages.size() < MOST) { // more would add nothing
                 messages.add(kind);
             }
             changed.signal();
@@ -65,7 +65,7 @@ public final class Updates {
         }
     }
 
-    /** Returns the next message. Null: the time is over, or the connection or the manager has changed state. */
+    /** Returns the next message. Null: the time is up, or the connection or the manager has changed state. */
     public String await(long span) throws InterruptedException {
         mutex.lockInterruptibly();
         try {

@@ -13,8 +13,8 @@ import java.util.List;
 import java.util.function.Supplier;
 
 /**
- * What can be asked of the server for a held lock, by LOCK.* with the module and by the scripts without it. The value
- * of the key is the same for both.
+ * The commands for a held lock, by LOCK.* with the module and by the scripts without it. The key's value is the same
+ * for both.
  */
 public final class Commands {
     private static final String FENCED = """
@@ -56,7 +56,7 @@ public final class Commands {
         hold.check();
     }
 
-    /** Returns how long the lock is held for certain, in nanoseconds. Throws if the server says that it is not held. */
+    /** Returns how long the lock is held for certain, in nanoseconds. Throws if it is not held on the server. */
     public long verify(Hold hold) {
         hold.check();
         long least = Clock.NEVER;
@@ -72,7 +72,7 @@ public final class Commands {
         return Math.min(least, hold.left());
     }
 
-    /** Runs a command of the user if the lock is held at that moment, and returns its reply. Throws if it is not. */
+    /** Runs a user's command if the lock is held at that moment, and returns its reply. Throws if it is not. */
     public Object fenced(Hold hold, byte[][] command) {
         hold.check();
         Object reply = ask(hold, hold.request().key(), () -> fencedWords(hold, command));
@@ -107,7 +107,7 @@ public final class Commands {
     }
 
     private byte[][] fencedWords(Hold hold, byte[][] command) {
-        hold.leavesOutQueue(true); // so an error is not about the queue
+        hold.leavesOutQueue(true); // so that an error is not about the queue
         List<byte[]> keys = hold.request().keys();
         Words words = new Words(command.length + keys.size() + 5)
                 .add("EVAL")
@@ -117,7 +117,7 @@ public final class Commands {
         return words.add(command[1]).add(hold.token()).addAll(command).done();
     }
 
-    /** As send, but throws the error that users get. */
+    /** Like send, but throws the error that users get. */
     private Object ask(Hold hold, byte[] key, Supplier<byte[][]> words) {
         try {
             return send(hold, key, words);
@@ -126,7 +126,7 @@ public final class Commands {
         }
     }
 
-    /** Sends a command, and again in another form if that may work. Throws ReplyError or ConnectionLost. */
+    /** Sends a command, and resends it in another form if that may work. Throws ReplyError or ConnectionLost. */
     Object send(Hold hold, byte[] key, Supplier<byte[][]> words) {
         for (int tries = 0; ; tries++) {
             try {
@@ -139,7 +139,7 @@ public final class Commands {
         }
     }
 
-    /** Returns whether to send the command again: the module or the script is gone, or it can do without the queue. */
+    /** Returns whether to resend the command: the module or the script is gone, or it can leave out the queue. */
     boolean fallsBack(Hold hold, RuntimeException error) {
         if (!(error instanceof ReplyError reply)) {
             return false;

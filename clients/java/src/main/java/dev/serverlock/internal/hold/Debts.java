@@ -37,7 +37,7 @@ public final class Debts {
         });
     }
 
-    /** As owe, from then on, for that long. */
+    /** Like owe, but starts at that time, and retries for that span. */
     public void oweLater(long at, long span, Debt debt) {
         timer.later(at, () -> owe(at + span, debt));
     }

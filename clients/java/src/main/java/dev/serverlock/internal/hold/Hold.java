@@ -12,7 +12,7 @@ import java.util.List;
 
 /**
  * One grant, as its holder sees it: how long it lasts by the holder's own clock, and whether it was lost. Thread-safe.
- * It does not refer to the {@link dev.serverlock.Held} that users get, so a dropped one is noticed.
+ * It does not refer to the {@link dev.serverlock.Held} that users get, so that a dropped Held is noticed.
  */
 public final class Hold {
     /** Learns of a hold that ends without a release. Each method is called at most once. */
@@ -35,7 +35,7 @@ public final class Hold {
     /** The number of its newest entry in the timer, which guards it. */
     long entry;
 
-    private long sent; // when the lease began
+    private long sent; // when the lease started
     private long lease;
     private boolean isPortable;
     private boolean leavesOutQueue; // the next script does
@@ -45,7 +45,7 @@ public final class Hold {
     private boolean isGone; // the server no longer has the grant
     private boolean isRenewing;
     private int inFlight; // EXTENDs
-    private long shortest; // the shortest lease of them
+    private long shortest; // their shortest lease
     private LockLostException lost;
     private List<Runnable> listeners = new ArrayList<>(0);
 
@@ -71,7 +71,7 @@ public final class Hold {
         return token;
     }
 
-    /** Null: the lock was free, or no details were asked for. */
+    /** Null: the lock was free, or no details were requested. */
     public Predecessor predecessor() {
         return predecessor;
     }
@@ -85,7 +85,7 @@ public final class Hold {
         return granted;
     }
 
-    /** The connection of the session; null: it has none. */
+    /** The session's connection; null if there is none. */
     public Connection connection() {
         return connection;
     }
@@ -115,7 +115,7 @@ public final class Hold {
         return sent + lease;
     }
 
-    /** Why the lock is lost. Null while it is held, and after a release in time. */
+    /** Why the lock is lost. Null while it is held, or if it was released in time. */
     public LockLostException lost() {
         boolean isLate;
         synchronized (this) {
@@ -178,7 +178,7 @@ public final class Hold {
         lose("somebody has taken it away", true);
     }
 
-    /** Runs the listener once when the lock is lost, or now if it is. The listener must be quick. */
+    /** Runs the listener once when the lock is lost, or now if it has been. The listener must be quick. */
     public void onLost(Runnable listener) {
         synchronized (this) {
             if (lost == null) {
@@ -222,7 +222,7 @@ public final class Hold {
         return !wasPortable;
     }
 
-    /** Whether a script that is sent now leaves out the queue. isAlone: all do. */
+    /** Whether a script sent now leaves out the queue. isAlone: all do. */
     synchronized boolean leavesOutQueue(boolean isAlone) {
         hasLeftOutQueue = isAlone || leavesOutQueue;
         leavesOutQueue = false;
@@ -235,7 +235,7 @@ public final class Hold {
         return leavesOutQueue;
     }
 
-    /** Marks it as released. */
+    /** Marks the lock as released. */
     End end() {
         boolean wasLost = lost() != null;
         synchronized (this) {

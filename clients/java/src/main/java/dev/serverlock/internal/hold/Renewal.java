@@ -17,8 +17,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds that are due. Those for one server are sent together, and no server delays another.
- * However many holds there are, each server has at most two threads, which end when nothing is due. Thread-safe.
+ * Sends the EXTENDs of holds that are due. Those for one server go together, and no server delays another.
+ * For any number of holds, each server has at most two threads, which end when nothing is due. Thread-safe.
  */
 public final class Renewal {
     /** As many as a Pipeline uses connections. */
@@ -41,7 +41,7 @@ public final class Renewal {
         this.timer = timer;
     }
 
-    /** The holds that are due at one server. It is its own monitor. */
+    /** The holds that are due on one server. It is its own monitor. */
     private static final class Due {
         final Node node;
         final Deque<Hold> holds = new ArrayDeque<>();
@@ -147,7 +147,7 @@ public final class Renewal {
                     && Errors.read(call.error) instanceof ReplyError reply
                     && (reply.code().equals("MOVED") || reply.code().equals("ASK"))) {
                 hold.extended(sent, hold.request().lease(), false);
-                renewAlone(hold); // which follows the redirection
+                renewAlone(hold); // this follows the redirection
             } else {
                 settle(hold, call, sent);
             }
@@ -177,7 +177,7 @@ public final class Renewal {
 
     private void settle(Hold hold, Call call, long sent) {
         if (call.error != null && call.late != null) {
-            // The next copy uses another connection. A late one also extends the lease, and shortens none.
+            // The next copy uses another connection. A late copy also extends the lease, and never shortens it.
             call.late.whenComplete((reply, error) -> renewed(hold, error == null ? reply : null, sent));
             failed(hold, Errors.read(call.error));
             return;

@@ -5,11 +5,11 @@ import dev.serverlock.internal.command.Request;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The holds in whose scopes a thread is. Thread-safe. */
+/** The holds whose scopes each thread is in. Thread-safe. */
 public final class Scopes {
     private final ThreadLocal<List<Hold>> scopes = new ThreadLocal<>();
 
-    /** Puts the current thread into the scope of the hold, until it leaves it. */
+    /** Enters the hold's scope in the current thread, until it leaves. */
     public void enter(Hold hold) {
         List<Hold> around = scopes.get();
         if (around == null) {

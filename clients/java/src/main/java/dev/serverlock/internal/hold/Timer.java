@@ -23,7 +23,7 @@ public final class Timer {
     private Thread thread;
     private long wakesAt;
 
-    /** renewals: gets the holds whose renewal is due, in the thread of the timer. */
+    /** renewals: gets the holds whose renewal is due, in the timer's thread. */
     public Timer(Context context, Consumer<List<Hold>> renewals) {
         this.context = context;
         this.renewals = renewals;
@@ -64,7 +64,7 @@ public final class Timer {
         dead = 0;
         entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
         if (entries.isEmpty()) {
-            notifyAll(); // the thread of a manager that is closed ends with the last hold
+            notifyAll(); // a closed manager's thread ends with the last hold
         }
     }
 

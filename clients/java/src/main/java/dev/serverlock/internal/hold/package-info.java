@@ -1,2 +1,2 @@
-/** Held locks: renewal, loss, release, and what is left to give back. */
+/** Held locks: renewal, loss, release, and background debts. */
 package dev.serverlock.internal.hold;

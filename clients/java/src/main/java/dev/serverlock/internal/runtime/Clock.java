@@ -3,8 +3,8 @@ package dev.serverlock.internal.runtime;
 import java.time.Duration;
 
 /**
- * A clock in nanoseconds that runs on while the machine is suspended and never goes back. It adds to the monotonic
- * clock what the wall clock has gained on it, because Java has no access to a system clock that does both. Thread-safe.
+ * A clock in nanoseconds that keeps running while the machine is suspended and never goes back. It adds the wall
+ * clock's lead to the monotonic clock, because Java has no access to a system clock that does both. Thread-safe.
  *
  * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend: a loss may be reported
  * early.
@@ -21,7 +21,7 @@ public final class Clock {
 
     private static final int MOST_READINGS = 100;
 
-    /** The clocks of the system, in nanoseconds. */
+    /** The system's clocks, in nanoseconds. */
     public interface Source {
         long monotonic();
 
@@ -61,13 +61,13 @@ public final class Clock {
         return monotonic - start + missed;
     }
 
-    /** Reads again if its thread was stopped between two readings, because the difference is meaningless then. */
+    /** Reads again if the thread was stopped between two readings, because their difference is then meaningless. */
     private synchronized void compare() {
         for (int tries = 0; tries < MOST_READINGS; tries++) {
             long monotonic = source.monotonic();
             long found = source.wall() - monotonic;
             if (source.monotonic() - monotonic < MILLISECOND) {
-                if (Math.abs(found - skew) > SLACK) { // no other thread was faster
+                if (Math.abs(found - skew) > SLACK) { // no other thread did it first
                     missed += Math.max(0, found - skew);
                     skew = found;
                 }

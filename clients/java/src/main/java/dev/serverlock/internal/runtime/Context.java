@@ -60,12 +60,12 @@ public final class Context {
         return debts.getQueue().size() + debts.getActiveCount();
     }
 
-    /** For callbacks of the application, which may block. */
+    /** For the application's callbacks, which may block. */
     public Executor callbacks() {
         return callbacks;
     }
 
-    /** Runs a hook or callback of the application in this thread. Its errors must not cost a lock. */
+    /** Runs an application's hook or callback in this thread. Its errors must not cost a lock. */
     public void callBack(Runnable call) {
         try {
             call.run();
@@ -90,7 +90,7 @@ public final class Context {
         }
     }
 
-    /** Sleeps for that time, or until the manager is closed. */
+    /** Sleeps for this time, or until the manager is closed. */
     public void pause(long span) throws InterruptedException {
         closed.await(span, TimeUnit.NANOSECONDS);
     }

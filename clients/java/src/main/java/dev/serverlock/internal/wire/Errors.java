@@ -15,7 +15,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.regex.Pattern;
 
-/** What errors of the server and the connection mean for a lock. */
+/** What server and connection errors mean for a lock. */
 public final class Errors {
     private static final Pattern NO_ACCESS =
             Pattern.compile("^(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)");
@@ -34,7 +34,7 @@ public final class Errors {
             "NOREPLICAS",
             "GRACE",
             "BUSYLOCKS");
-    /** These begin like a passing error, but do not pass. */
+    /** These begin like a temporary error, but last. */
     private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
 
     /** For an attempt without a wait, and for a command for a held lock. */
@@ -50,7 +50,7 @@ public final class Errors {
         throw read(call.error, call.late);
     }
 
-    /** Translates an error of a library into ReplyError or ConnectionLost. */
+    /** Translates a library's error into ReplyError or ConnectionLost. */
     public static RuntimeException read(Throwable error, CompletableFuture<Object> late) {
         if (error instanceof ReplyError reply) {
             return reply;
@@ -73,7 +73,7 @@ public final class Errors {
         return read(error, null);
     }
 
-    /** Whether to try again: an attempt while its wait lasts, and what has to be given back in the background. */
+    /** Whether to try again: for an attempt while its wait lasts, and for debts in the background. */
     public static boolean mayPass(RuntimeException error) {
         if (error instanceof ConnectionLost lost) {
             return !lost.isFinal();

@@ -12,8 +12,8 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Sends the commands of many callers to one server, over two connections of the application's pool. Thread-safe.
  *
- * <p>Up to two exchanges run at a time, each in the thread of its caller. Later callers queue. When an exchange ends,
- * the first of them sends the commands of all of them in one batch. A lone caller pays nothing for this, and 1,000
+ * <p>Up to two exchanges run at a time, each in its caller's thread. Later callers queue. When an exchange ends,
+ * the first queued caller sends the whole queue's commands in one batch. A lone caller pays nothing for this, and 1,000
  * callers behind a slow network need no more than two connections.
  *
  * <p>With 1,000 callers over Jedis it completes 2 to 4 times as many locks as a semaphore for two or four connections,
@@ -54,8 +54,8 @@ public final class Pipeline {
     }
 
     /**
-     * Allows only one exchange at a time, unless there were two before. Returns whether it did. It runs onQueued once
-     * more than one caller is queued.
+     * Allows only one exchange at a time, unless there have been two. Returns whether it did. Runs onQueued once more
+     * than one caller is queued.
      */
     public synchronized boolean narrow(Runnable onQueued) {
         if (!wasWide) {
@@ -70,7 +70,7 @@ public final class Pipeline {
         onQueued = null;
     }
 
-    /** Sends the commands and fills in their results. Throws ConnectionLost if no connection comes free in time. */
+    /** Sends the commands and fills in their results. Throws ConnectionLost if no connection becomes free in time. */
     public void exchange(List<Call> calls, long timeout) {
         if (node.isShared()) {
             node.exchange(calls, Clock.duration(timeout));

@@ -2,7 +2,7 @@ package dev.serverlock.internal.wire;
 
 import java.util.regex.Pattern;
 
-/** An error reply of the server. */
+/** An error reply from the server. */
 public final class ReplyError extends RuntimeException {
     private static final long serialVersionUID = 1;
 
@@ -20,7 +20,7 @@ public final class ReplyError extends RuntimeException {
         code = end > 0 && end < text.length() && text.charAt(end) == ' ' ? text.substring(0, end) : "ERR";
     }
 
-    /** The first word of the text, ERR if that is not a code. */
+    /** The first word of the text, or ERR if that is not a code. */
     public String code() {
         return code;
     }

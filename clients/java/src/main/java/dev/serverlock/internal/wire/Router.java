@@ -99,7 +99,7 @@ public final class Router {
         return pipelines.computeIfAbsent(node, Pipeline::new);
     }
 
-    /** As Pipeline.narrow, for a single server. A cluster is never narrowed. */
+    /** Like Pipeline.narrow, for a single server. A cluster is never narrowed. */
     public boolean narrow(Runnable onQueued) {
         return cluster == null && pipeline(node(new byte[0])).narrow(onQueued);
     }

@@ -6,7 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Builds the words of a command as bytes. Also reads words of replies, and quotes keys. */
+/** Builds the words of a command as bytes. Also reads words from replies, and quotes keys. */
 public final class Words {
     private static final int LONGEST_SHOWN = 200;
 
@@ -44,7 +44,7 @@ public final class Words {
         return words.toArray(new byte[0][]);
     }
 
-    /** A word of a reply as text; "" for nil. */
+    /** A reply's word as text; "" for nil. */
     public static String text(Object value) {
         if (value instanceof byte[] bytes) {
             return new String(bytes, StandardCharsets.UTF_8);

@@ -1,2 +1,2 @@
-/** Commands to servers, over the connections of the application, and the meaning of errors. */
+/** Commands to servers over the application's connections, and the meaning of errors. */
 package dev.serverlock.internal.wire;

@@ -12,7 +12,7 @@ import dev.serverlock.LockUnavailableException;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** Errors of the server become the errors that users get. */
+/** Server errors become the errors that users get. */
 class ErrorsTest {
     @Test
     void errorsOfTheServerHaveAKind() {

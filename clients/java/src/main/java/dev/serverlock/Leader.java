@@ -14,8 +14,8 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * Campaigns for a key: a lock that the holder keeps while it lives. {@link #close} steps down for good. Any
- * thread may call its methods.
+ * Campaigns for a key: a lock that the holder keeps while it lives. {@link #close} steps down for good. Any thread may
+ * call its methods.
  */
 public final class Leader implements AutoCloseable {
     static final Duration TURN = Duration.ofMinutes(1);

@@ -90,8 +90,8 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * All of the keys or none, under one token. A waiting attempt holds none of them. In a cluster the keys must be
-     * in one slot, for example by a common part in braces.
+     * All of the keys or none, under one token. A waiting attempt holds none of them. In a cluster the keys must be in
+     * one slot, for example by a common part in braces.
      *
      * @param keys 1 to 1024 different keys
      * @param lease how long a crashed holder keeps them

@@ -8,8 +8,8 @@ import java.util.function.Consumer;
 
 /**
  * The description of a lock. It holds nothing and never changes, so any number of threads may use it. Each acquisition
- * returns its own {@link Held}. The methods for options return a copy, and throw {@link LockArgumentException} for
- * a bad value.
+ * returns its own {@link Held}. The methods for options return a copy, and throw {@link LockArgumentException} for a
+ * bad value.
  */
 public final class ServerLock {
     private final Engine engine;
@@ -198,8 +198,8 @@ public final class ServerLock {
     }
 
     /**
-     * The lock behind the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException} in
-     * a thread that holds it. {@code unlock} throws {@link LockLostException} if the lock was lost, and
+     * The lock behind the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException} in a
+     * thread that holds it. {@code unlock} throws {@link LockLostException} if the lock was lost, and
      * {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
      * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. There are no conditions.
      *

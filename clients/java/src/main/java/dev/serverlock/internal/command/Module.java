@@ -26,8 +26,8 @@ public final class Module {
     }
 
     /**
-     * Whether to use the scripts, because the server recently did not know LOCK.*. Every five seconds one caller
-     * gets false, and tries LOCK.* for all.
+     * Whether to use the scripts, because the server recently did not know LOCK.*. Every five seconds one caller gets
+     * false, and tries LOCK.* for all.
      */
     public boolean isMissing() {
         if (!isMissing) {

@@ -5,12 +5,12 @@ import dev.serverlock.internal.wire.Router;
 import dev.serverlock.spi.Connection;
 
 /**
- * The dedicated connection on which a manager's lone wait blocks. That takes one round trip, where NOTIFY takes two
- * and a message. Thread-safe.
+ * The dedicated connection on which a manager's lone wait blocks. That takes one round trip, where NOTIFY takes two and
+ * a message. Thread-safe.
  *
  * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all of them wait
- * by NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most
- * three in all. If commands queue there, this connection is closed as well.
+ * by NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most three in
+ * all. If commands queue there, this connection is closed as well.
  */
 public final class Blocking {
     private final Context context;

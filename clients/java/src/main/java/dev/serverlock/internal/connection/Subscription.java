@@ -16,9 +16,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Waiting by NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its
- * messages are for. A message is only a hint. The attempt asks the server again after a message, or when the
- * connection is lost or restored. Thread-safe.
+ * Waiting by NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its messages
+ * are for. A message is only a hint. The attempt asks the server again after a message, or when the connection is lost
+ * or restored. Thread-safe.
  */
 public final class Subscription {
     private static final long PING_EVERY = 3 * Clock.SECOND;

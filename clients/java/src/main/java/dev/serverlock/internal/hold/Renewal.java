@@ -17,8 +17,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds that are due. Those for one server go together, and no server delays another.
- * For any number of holds, each server has at most two threads, which end when nothing is due. Thread-safe.
+ * Sends the EXTENDs of holds that are due. Those for one server go together, and no server delays another. For any
+ * number of holds, each server has at most two threads, which end when nothing is due. Thread-safe.
  */
 public final class Renewal {
     /** As many as a Pipeline uses connections. */

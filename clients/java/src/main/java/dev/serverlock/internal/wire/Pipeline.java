@@ -12,8 +12,8 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Sends the commands of many callers to one server, over two connections of the application's pool. Thread-safe.
  *
- * <p>Up to two exchanges run at a time, each in its caller's thread. Later callers queue. When an exchange ends,
- * the first queued caller sends the whole queue's commands in one batch. A lone caller pays nothing for this, and 1,000
+ * <p>Up to two exchanges run at a time, each in its caller's thread. Later callers queue. When an exchange ends, the
+ * first queued caller sends the whole queue's commands in one batch. A lone caller pays nothing for this, and 1,000
  * callers behind a slow network need no more than two connections.
  *
  * <p>With 1,000 callers over Jedis it completes 2 to 4 times as many locks as a semaphore for two or four connections,

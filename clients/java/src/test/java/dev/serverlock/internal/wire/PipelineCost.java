@@ -18,8 +18,8 @@ import redis.clients.jedis.RedisClient;
 
 /**
  * Compares a {@link Pipeline} with a plain semaphore for the same number of connections: throughput, and the CPU time
- * of this process and of the server, in alternating rounds. Its arguments are the numbers of callers, rounds, and
- * locks that each caller takes per round: {@code java -cp ... dev.serverlock.internal.wire.PipelineCost 1000 7 20}.
+ * of this process and of the server, in alternating rounds. Its arguments are the numbers of callers, rounds, and locks
+ * that each caller takes per round: {@code java -cp ... dev.serverlock.internal.wire.PipelineCost 1000 7 20}.
  * SERVERLOCK_MODULE names the module.
  */
 public final class PipelineCost {

@@ -1,4 +1,4 @@
-// Preloaded into a driver, this moves its clocks as a suspend of the machine or a step of the wall clock would.
+// Preloaded into a driver, this moves its clocks as suspending the machine or stepping the wall clock would.
 //
 // SERVERLOCK_CLOCK names a file with two int64: nanoseconds spent in a suspend, which all clocks but the monotonic one
 // count, and nanoseconds by which the wall clock was stepped.

@@ -1,4 +1,4 @@
-"""The clocks of a driver, moved by a preloaded library (clock.c): a suspend of its machine, a step of its wall clock."""
+"""A driver's clocks, moved by a preloaded library (clock.c): its machine is suspended, or its wall clock is stepped."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_library()), "SERVERLOCK_CLOCK": path}
 
     def suspend(self, seconds):
-        """The machine was suspended for that long: only the monotonic clock did not notice."""
+        """The machine was suspended for this long: only the monotonic clock did not notice."""
         self._moved[0] += round(seconds * 1e9)
         self._write()
 

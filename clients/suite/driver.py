@@ -9,12 +9,12 @@ import subprocess
 import threading
 import time
 
-# In seconds: a JVM on a machine with a load of 37 took longer than a minute to open a manager.
+# In seconds. A JVM on a machine with a load of 37 took longer than a minute to open a manager.
 PATIENCE = 240.0
 
 
 class Failure(Exception):
-    """The error that a driver answered."""
+    """An error with which a driver answered."""
 
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
@@ -22,11 +22,11 @@ class Failure(Exception):
 
 
 class Cannot(Exception):
-    """The language has no way to do this."""
+    """The language cannot do this."""
 
 
 class Pending:
-    """An order whose answer is still to come."""
+    """An order whose answer is pending."""
 
     def __init__(self, driver, number, order):
         self.number, self._driver, self._order = number, driver, order
@@ -99,7 +99,7 @@ class Driver:
         return self.begin(do, **fields).get(seconds)
 
     def event(self, event_name, /, seconds=PATIENCE, **fields):
-        """The first event with this name and these fields; awaited if it is still to come."""
+        """Returns the first event with this name and these fields, or waits for it."""
         end = time.monotonic() + seconds
         with self._news:
             while True:
@@ -119,7 +119,7 @@ class Driver:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def pause(self):
-        """Returns when all its threads have stopped, which takes a while on a busy machine. Its workers stop, too."""
+        """Returns when all its threads have stopped, which takes a while on a busy machine. Its workers stop too."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._signal_workers(signal.SIGSTOP)
@@ -139,7 +139,7 @@ class Driver:
         self._process.wait()
 
     def end(self, seconds=PATIENCE):
-        """Closes its input: it has to end by itself."""
+        """Closes its input: the driver must end by itself."""
         self._process.stdin.close()
         try:
             self._process.wait(seconds)

@@ -1,4 +1,4 @@
-"""The driver of each language: its client libraries, the command that plays one of them, and what it needs to be built."""
+"""The driver of each language: its client libraries, the command that runs one of them, and its build requirements."""
 
 import os
 import shutil

@@ -1,10 +1,10 @@
-"""Runs the lines of a package's README that install it, in an empty project next to a copy of this checkout, and then the
-first example of that README, against a real server.
+"""Runs the install lines of a package's README in an empty project next to a copy of this checkout, then the README's
+first example, against a real server.
 
     python3 clients/suite/install.py python
     python3 clients/suite/install.py            # all languages
 
-Needs what the language needs (scripts/test-clients.sh installs it), and its registry for the client library.
+Needs the language's tools (scripts/test-clients.sh installs them), and its registry for the client library.
 """
 
 import os
@@ -30,7 +30,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 
 
 class Project:
-    """An empty project of a language: what it consists of, and how its program is run."""
+    """An empty project in a language: its files, and how its program is run."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -56,7 +56,7 @@ class Project:
 
     def take(self, kind, block):
         """A block of the README above its first example."""
-        assert kind == "sh", f"nobody knows what to do with a block of {kind}"
+        assert kind == "sh", f"unknown kind of block: {kind}"
         self.run("sh", "-euc", block)
 
 
@@ -95,7 +95,7 @@ class Java(Project):
     example, file = "java", "src/main/java/Report.java"
 
     def environment(self):
-        # The usual one of the user stays as it is.
+        # The user's own repository stays unchanged.
         return {"MAVEN_OPTS": f"-Dmaven.repo.local={KEPT / 'maven'}"}
 
     def take(self, kind, block):
@@ -132,7 +132,7 @@ class Php(Project):
 
     def begin(self):
         self.write("composer.json", "{}")
-        # The package needs no other, and packagist.org cannot be reached from everywhere.
+        # The package needs no other repository, and packagist.org cannot be reached from everywhere.
         self.write(".composer/config.json", '{"repositories": {"packagist.org": false}}')
 
     def program(self):
@@ -143,7 +143,7 @@ class Ruby(Project):
     example, file = "ruby", "report.rb"
 
     def environment(self):
-        # Beside the gems of the system, which has the client library.
+        # In addition to the system's gems, which include the client library.
         return {"GEM_HOME": str(self.folder / "gems"), "GEM_PATH": f"{self.folder / 'gems'}:{_gem_path()}"}
 
     def program(self):
@@ -158,7 +158,7 @@ LANGUAGES = {"python": Python, "node": Node, "go": Go, "java": Java, "rust": Rus
 
 
 def checkout(folder):
-    """The files of clients/ as a clone has them: nothing that was built."""
+    """The files of clients/ as in a clone: no build output."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "clients"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):

@@ -1,6 +1,6 @@
-"""A relay between a client and a server that loses replies, swallows everything, delays, strands, or cuts.
+"""A relay between client and server that loses replies, swallows everything, delays, strands or cuts connections.
 
-Replies are known by the command that they answer: `lose("LOCK.RELEASE")` lets the server do it, and keeps the reply.
+Replies are identified by their command: `lose("LOCK.RELEASE")` lets the server run it, and withholds the reply.
 """
 
 import socket
@@ -20,7 +20,7 @@ class Relay:
         self._lose, self._is_black, self._is_down = None, False, False
         self._stranded, self._has_ended = set(), False
         self.accepted = 0
-        self.asked = 0  # how often something came from a client
+        self.asked = 0  # how often a client sent something
         self.lost = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -29,9 +29,9 @@ class Relay:
         return {"kind": "single", "host": "127.0.0.1", "port": self.port}
 
     def lose(self, command, times=1, close=True):
-        """The next replies to that command do not arrive: the connection is closed instead, or stays silent."""
+        """The next replies to this command do not arrive: the connection is closed instead, or stays silent."""
         with self._mutex:
-            # As a word: keys may contain the name of a command.
+            # As a word: keys may contain a command's name.
             self._lose = [b"\r\n%b\r\n" % command.encode(), times, close]
 
     def black_hole(self, on=True):
@@ -39,12 +39,12 @@ class Relay:
         self._is_black = on
 
     def strand(self):
-        """The connections of this moment stay half open: they swallow everything. New ones work."""
+        """The current connections stay half open: they swallow everything. New ones work."""
         with self._mutex:
             self._stranded.update(self._pairs)
 
     def heal(self):
-        """They deliver what they swallowed."""
+        """The connections deliver everything that they swallowed."""
         with self._mutex:
             self._stranded.clear()
 
@@ -122,7 +122,7 @@ class Relay:
 
     def _look(self, data, silent):
         with self._mutex:
-            if self._lose and self._lose[0] in data.upper():  # libraries write some commands in small letters
+            if self._lose and self._lose[0] in data.upper():  # libraries write some commands in lower case
                 silent.close = self._lose[2]
                 silent.set()
                 self._lose[1] -= 1

@@ -1,4 +1,4 @@
-"""A plain connection to a server, to set scenes and to check what clients did."""
+"""A plain connection to a server, to prepare scenes and to check what clients did."""
 
 import re
 import socket
@@ -22,7 +22,7 @@ class Connection:
             self.call("AUTH", *auth)
 
     def call(self, *words):
-        """One exchange. Texts come as str where they are UTF-8. Error replies raise Refusal."""
+        """One exchange. UTF-8 texts are returned as str. Error replies raise Refusal."""
         self.send(*words)
         return self.read()
 
@@ -63,7 +63,7 @@ class Connection:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def script(self, function, key, *args):
-        """A function of portable/lock.lua for a lock and its queue. By EVAL, so each EVALSHA is one of a package."""
+        """Calls a function of portable/lock.lua for a lock and its queue. By EVAL, so each EVALSHA is a package's."""
         return self.call("EVAL", SCRIPT, 2, key, queue_of(key), function, MARGIN_MS, RETENTION_MS, *args)
 
     def timeout(self, seconds):
@@ -75,7 +75,7 @@ class Connection:
 
 
 def queue_of(key):
-    """The name of the queue of a lock: docs/PORTABLE.md."""
+    """The name of a lock's queue: docs/PORTABLE.md."""
     return f"{key}:queue" if re.match(r"[^{]*\{[^}]+\}", key) else f"{key}:queue:{{{key}}}"
 
 

@@ -26,12 +26,11 @@ from stage import SCENARIOS, Skip, Stage
 
 import scenarios
 
-# Files with scenarios of ten seconds and more. Nearly all of that is waiting, so many are played at a time.
+# Files with scenarios of ten seconds and more. Nearly all of that is waiting, so many run at a time.
 LONG = ("groups", "faults", "portable", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
-# On a machine on which leases are as scenarios have them: how late a thread wakes, and how long an order takes. One of
-# sixty may be slower: a single hiccup says nothing. Leases that are longer than MOST times would cost more than they
-# save.
+# On a machine that needs no longer leases: how late a thread wakes, and how long an order takes. One of sixty may be
+# slower: a single hiccup means nothing. Stretching leases by more than MOST would cost more than it saves.
 LATE, SLOW, MOST = 0.01, 0.02, 4.0
 
 
@@ -60,13 +59,13 @@ def main():
         print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and plays all scenarios")
         return 2
     clients = args.client or language["clients"]
-    # On SIGTERM the servers end with the runner.
+    # On SIGTERM the servers must end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The longest last would be played alone.
+    # The longest go first: at the end they would run alone.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
     slowness = _slowness(language, clients[0])
-    # Fewer at a time on a slow machine: each driver takes some of it.
+    # Fewer at a time on a slow machine: each driver takes a share of it.
     at_once = args.at_once or max(2, round(AT_ONCE / slowness))
     print(f"leases are {slowness:.1f} times as long as on an idle machine; {at_once} scenarios at a time", flush=True)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -99,7 +98,7 @@ def _slowness(language, client):
             slept = time.monotonic()
             driver.do("raw", manager="m", args=["PING"])
             late.append(slept - began - 0.005)
-            if turn >= 10:  # it is warm
+            if turn >= 10:  # warmed up
                 took.append(time.monotonic() - slept)
         return min(MOST, max(1.0, sorted(late)[-2] / LATE, sorted(took)[-2] / SLOW))
     finally:
@@ -127,7 +126,7 @@ def _play(play, client, language, slowness):
 
 
 def _has_bound(play):
-    """Whether it, or a function that it calls, asks for a lease that is longer on a slow machine."""
+    """Whether the scenario, or a function that it calls, asks for a lease that is longer on a slow machine."""
     called = [play, *(play.__globals__.get(name) for name in play.__code__.co_names)]
     return any("stage.lease(" in inspect.getsource(it) for it in called if inspect.isfunction(it))
 

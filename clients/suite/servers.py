@@ -1,4 +1,4 @@
-"""Servers of a scenario's own: each on a free port, in a folder of its own, ended by process id."""
+"""A scenario's own servers: each on a free port, in its own folder, ended by process id."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ PATIENCE = 240.0
 
 
 def until(what, condition, seconds=PATIENCE):
-    """Waits until the condition holds; gives what it gave."""
+    """Waits until the condition holds, and returns its value."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -41,7 +41,7 @@ _given = set()
 def free_port(also=0):
     """A free port; with `also`, the port at that offset is free too (a cluster's bus).
 
-    It is below those that the system gives to connections, which could take it in the meantime.
+    It is below the system's ephemeral ports, which outgoing connections could take before it is used.
     """
     while True:
         port = random.randrange(10_000, 32_000 - also)
@@ -74,7 +74,7 @@ class Server:
                 self.kill()
                 if port or tries == 3 or "Address already in use" not in self.log():
                     raise
-            # Another program was faster.
+            # Another program took the port first.
             self.port = free_port(10_000 if cluster else 0)
 
     def start(self):
@@ -201,20 +201,20 @@ class Cluster:
             conn.close()
 
     def owner(self, key):
-        """The node that has the slot of that key, and the slot."""
+        """The node that has the key's slot, and the slot."""
         with contextlib.closing(self.nodes[0].connect()) as conn:
             slot = conn.call("CLUSTER", "KEYSLOT", key)
             port = next(s[2][1] for s in conn.call("CLUSTER", "SLOTS") if s[0] <= slot <= s[1])
             return next(node for node in self.nodes if node.port == port), slot
 
     def move(self, key):
-        """Moves the slot of that key, with what is in it, to another node."""
+        """Moves the key's slot, with its contents, to another node."""
         with self.moving(key) as target:
             return target
 
     @contextlib.contextmanager
     def moving(self, key):
-        """The slot of that key is on its way to another node; what is in it follows at the end."""
+        """The key's slot is being migrated to another node; its contents follow at the end."""
         source, slot = self.owner(key)
         target = next(node for node in self.nodes if node is not source)
         with contextlib.closing(source.connect()) as a, contextlib.closing(target.connect()) as b:

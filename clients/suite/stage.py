@@ -1,4 +1,4 @@
-"""The servers, relays and drivers of a scenario, which end with it; and the list of scenarios."""
+"""A scenario's servers, relays and drivers, which end with it; and the list of scenarios."""
 
 import contextlib
 import os
@@ -17,21 +17,21 @@ from servers import PATIENCE, Cluster, Sentinels, Server, until
 
 SCENARIOS = []
 
-# Arguments of the module with which an expired lock stays out of reach for five seconds instead of one. So a driver
-# still notices the loss in time if a busy machine keeps it from running.
+# Module arguments that keep an expired lock from others for five seconds instead of one. So a driver still notices
+# the loss in time if a busy machine keeps it from running.
 LATE_SUCCESSORS = ("margin-ms", 5_000)
 
-# In ms: the lease of a lock, and the wait of an attempt, that have to outlast everything else in their scenario.
+# In ms: a lock's lease, and an attempt's wait, that must outlast everything else in their scenario.
 LONG_LEASE = 600_000
 LONG_WAIT = 500_000
 
 
 class Skip(Exception):
-    """This language, library or server has no way to play it."""
+    """This language, library or server cannot play the scenario."""
 
 
 def scenario(*needs, rules=""):
-    """Registers a function as a scenario. `needs`: what the driver must be able to. `rules`: of docs/CLIENT_SPEC.md."""
+    """Registers a function as a scenario. `needs`: what the driver must support. `rules`: from docs/CLIENT_SPEC.md."""
 
     def register(play):
         play.needs, play.rules = needs, rules.split()
@@ -97,7 +97,7 @@ class Stage:
                 raise Skip(f"no {ability}")
 
     def clients_of(self, conn):
-        """The connections of others at that server."""
+        """Other clients' connections to this server."""
         lines = conn.call("CLIENT", "LIST").splitlines()
         me = conn.call("CLIENT", "ID")
         clients = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
@@ -112,23 +112,23 @@ def is_free(conn, key):
 
 
 def waits(conn, key, count=1):
-    """Awaits that so many stand in line."""
+    """Waits until this many attempts are queued."""
     until(f"{count} wait for {key}", lambda: conn.info(key)["waiters"] >= count)
 
 
 def calls(conn, command):
-    """How often the server ran it."""
+    """How often the server ran this command."""
     found = re.search(rf"^cmdstat_{re.escape(command)}:calls=(\d+)", conn.call("INFO", "commandstats"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def renewed(conn, times):
-    """Awaits that so many EXTENDs were sent."""
+    """Waits until this many EXTENDs were sent."""
     until(f"{times} renewals", lambda: calls(conn, "lock.extend") >= times)
 
 
 class Successor:
-    """Waits for a key over a connection of its own, and keeps how and when it was granted."""
+    """Waits for a key over its own connection, and records how and when it was granted."""
 
     def __init__(self, stage, server, key):
         self._conn = stage.connect(server)
@@ -145,13 +145,13 @@ class Successor:
             self._granted.put(error)
 
     def works_after(self, *moments):
-        """Asserts that the lock came to it only after those. A lock that its holder gave back is free at once: then the
-        work had ended, and which of the two is read first here means nothing. One that it took over had expired, a
-        margin after the holder had to know."""
+        """Asserts that it got the lock only after these moments. A lock that its holder released is free at once: the
+        work had ended, so the order in which the two are read here means nothing. A lock that it took over had expired,
+        a margin after the holder had to know."""
         granted = self._granted.get(timeout=PATIENCE)
         assert not isinstance(granted, Exception), f"it was not granted: {granted!r}"
         took_over, at = granted
-        assert not took_over or max(moments) < at, "the successor works already"
+        assert not took_over or max(moments) < at, "the successor is already working"
 
 
 __all__ = [

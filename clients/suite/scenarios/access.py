@@ -1,4 +1,4 @@
-"""Passwords, rights, TLS and unix sockets, and what a server refuses."""
+"""Passwords, rights, TLS and Unix sockets, and connections that a server refuses."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from stage import LONG_WAIT, Skip, is_free, scenario, until, waits
 
 
 def hold_and_wait(stage, place, conn, key="report", **options):
-    """A lock is held, waited for and handed over at that place."""
+    """A lock is held, waited for and handed over in this place."""
     driver = stage.opened(place, **options)
     first = driver.do("acquire", manager="m", hold="a", key=key, lease_ms=30000)["token"]
     second = driver.begin("acquire", manager="m", hold="b", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
@@ -35,7 +35,7 @@ def a_wrong_password_is_denied_and_names_the_lock(stage):
         driver = stage.driver()
         try:
             driver.do("open", manager="m", at=place)
-        except Exception as error:  # a library may connect here already
+        except Exception as error:  # a library may already connect here
             assert getattr(error, "kind", "") in ("denied", "unknown"), error
             continue
         with fails("denied", "report"):
@@ -67,7 +67,7 @@ def a_unix_socket_works(stage):
 
 
 def certify(folder):
-    """An authority and a certificate by it: some libraries refuse a server that shows the authority itself."""
+    """A CA and a certificate signed by it: some libraries refuse a server that presents the CA's own certificate."""
     key = ["-newkey", "rsa:2048", "-nodes"]
     with open(f"{folder}/names", "w", encoding="utf-8") as names:
         names.write("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n")

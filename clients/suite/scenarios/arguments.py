@@ -1,4 +1,4 @@
-"""Bad arguments, and keys that hold something else: the error names the lock and the argument, and nothing is sent."""
+"""Bad arguments, and keys that do not hold a lock: the error names the lock and the argument, and nothing is sent."""
 
 from driver import Cannot
 from scenarios.holding import fails

@@ -1,6 +1,6 @@
 """Waiting in order, and the other kinds of lock, on a server without the module (W14).
 
-The suite takes part by portable/lock.lua, so it is one more client of these locks.
+The suite takes part through portable/lock.lua, as one more client of these locks.
 """
 
 import time
@@ -19,7 +19,7 @@ def take(conn, key, *options):
 
 
 def give(conn, key, token):
-    """Releases it, which notifies the next in the queue."""
+    """Releases the lock, which notifies the next attempt in the queue."""
     assert conn.script("lock_release", key, token) == 1
 
 
@@ -30,7 +30,7 @@ def begin(driver, key, hold, **fields):
 
 
 def stays(conn, key, *kind):
-    """An attempt of the suite, which keeps the key of the queue from ending with the wait of another one."""
+    """An attempt by the suite, so that the queue's key does not expire when another attempt's wait ends."""
     attempt = ("PX", LONG_LEASE, "WAIT", LONG_WAIT, "ID", 4711, "NOTIFY", "stays", *kind)
     assert conn.script("lock_acquire", key, *attempt)[0] == "WAITING"
 
@@ -89,7 +89,7 @@ def nobody_polls(stage):
     began, before = time.monotonic(), calls(conn, "evalsha")
     time.sleep(2)
     asked, passed = calls(conn, "evalsha") - before, time.monotonic() - began
-    # Each asks once after the subscription, and then every 5 s; the second in the queue every 2 s. Polling would ask 40
+    # Each asks once after subscribing, then every 5 s; the second in the queue every 2 s. Polling would ask 40
     # times a second.
     assert asked <= 8 + 3 * passed, (asked, passed)
     give(conn, "report", theirs)
@@ -117,7 +117,7 @@ def a_wait_that_ends_leaves_nothing(stage):
         with fails("cancelled"):
             hold.get()
         until("it has left the queue", lambda: conn.info("report")["waiters"] == 1)
-    give(conn, "report", theirs)  # nobody listens to the channel of the one that stays
+    give(conn, "report", theirs)  # the remaining attempt's channel has no subscriber
     assert nothing_is_left(conn, "report")
 
 
@@ -133,7 +133,7 @@ def a_wait_that_an_operator_cancels_is_refused(stage):
     assert conn.script("lock_cancel", "report", "ID", id_, "NOTIFY", channel) == 1
 
     def is_over():
-        # The script bars no ID: a cancel that crosses a copy of the attempt has to be repeated.
+        # The script does not block IDs: a cancel that crosses a copy of the attempt has to be repeated.
         conn.script("lock_cancel", "report", "ID", id_, "NOTIFY", channel)
         return hold.is_answered and conn.call("EXISTS", queue_of("report")) == 0
 

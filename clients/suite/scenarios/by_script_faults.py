@@ -1,4 +1,4 @@
-"""The queue on a server without the module: lost connections and replies, missing rights, a cluster, and the module that
+"""The queue on a server without the module: lost connections and replies, missing rights, a cluster, and a module that
 comes and goes (W14)."""
 
 import time
@@ -30,7 +30,7 @@ def waits_survive_the_loss_of_their_connection(stage):
     hold = begin(driver, "report", "h")
     waits(conn, "report")
     conn.call("CLIENT", "KILL", "TYPE", "pubsub")
-    give(conn, "report", theirs)  # nobody hears of it
+    give(conn, "report", theirs)  # nobody is notified
     hold.get()
     released(driver, "h")
     assert nothing_is_left(conn, "report")
@@ -75,7 +75,7 @@ def what_a_stopped_server_finds_in_its_sockets_leaves_nothing(stage):
             driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000)
     finally:
         server.resume()
-    # A cancel that overtakes its copy of the acquire ends nothing, so another one follows.
+    # A cancel that overtakes the copy of the ACQUIRE ends nothing, so another one follows.
     time.sleep(0.3)
     until("the lock is free", lambda: nothing_is_left(conn, "report"))
     time.sleep(0.5)
@@ -87,7 +87,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     took = []
-    while not took or took[-1] > 1.5:  # then the second cancel may have come before the copy, too
+    while not took or took[-1] > 1.5:  # then the second cancel may also have come before the copy
         assert len(took) < 4, took
         relay = stage.relay(server)
         driver = stage.opened(relay, timeout_ms=5000)
@@ -97,7 +97,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
         relay.strand()
         pending = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=LONG_LEASE)
         time.sleep(0.3)
-        before = [time.monotonic()]  # the last time at which it was not cancelled yet
+        before = [time.monotonic()]  # the last time when it was not yet cancelled
 
         def is_cancelled(asked=asked, before=before):
             now = time.monotonic()
@@ -106,7 +106,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
             return before[-1] < now
 
         driver.do("cancel", of=pending.number)
-        # Some libraries close the connection of the copy only after the time-out of a call.
+        # Some libraries close the copy's connection only after a call's time-out.
         until("it was cancelled", is_cancelled)
         relay.heal()
         took.append(time.monotonic() - before[-1])
@@ -186,7 +186,7 @@ def without_the_right_to_subscribe_attempts_poll_and_notify_others(stage):
         holds = {name: begin(driver, "report", name) for name in "ab"}
         polls_alone(conn, "report")
         assert not any(hold.is_answered for hold in holds.values())
-        # An attempt with the queue as its second key would wait until the time of this one to claim is over.
+        # An attempt with the queue as its second key would wait until this one's time to claim is over.
         stage.connect(server).call("SUBSCRIBE", "stays")
         stays(conn, "report")
         give(conn, "report", theirs)
@@ -238,7 +238,7 @@ def attempts_that_lose_the_right_to_subscribe_leave_the_queue_and_poll(stage):
 
 
 def polls_alone(conn, key):
-    """Waits until the attempts ask again and again, and none has a place in the queue."""
+    """Waits until the attempts keep asking, and none has a place in the queue."""
     asked = calls(conn, "evalsha")
     until("they poll", lambda: calls(conn, "evalsha") > asked + 10)
     until("no place is left", lambda: conn.call("EXISTS", queue_of(key)) == 0)

@@ -1,4 +1,4 @@
-"""A manager that is closed while its locks are held or waited for."""
+"""Closing a manager while its locks are held or waited for."""
 
 from scenarios.holding import fails
 from stage import LATE_SUCCESSORS, LONG_LEASE, Successor, is_free, scenario, until, waits
@@ -16,7 +16,7 @@ def a_wait_ends_when_its_manager_is_closed(stage):
         waits(conn, "report", count)
         driver.do("close", manager="m")
         for hold in holds:
-            with fails("misuse", "report"):  # and not `timeout`: they do not wait to their end
+            with fails("misuse", "report"):  # and not `timeout`: their waits end early
                 hold.get()
         until("nobody waits", lambda: conn.info("report")["waiters"] == 0)
         conn.call("LOCK.RELEASE", "report", theirs)

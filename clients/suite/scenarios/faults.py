@@ -1,4 +1,4 @@
-"""Lost replies, servers that stop or go away, networks that are cut or swallow everything, workers that are killed."""
+"""Lost replies, servers that stop or disappear, networks that are cut or swallow everything, killed workers."""
 
 import time
 
@@ -11,7 +11,7 @@ MARGIN = 1.0
 
 
 def ways_to_lose(stage):
-    """A reply is lost with its connection; or alone, if the client has that connection to itself and can close it."""
+    """A reply is lost with its connection, or alone if it is the client's own connection, which it can close."""
     return (True, False) if "pooled" in stage.driver().ready["can"] else (True,)
 
 
@@ -78,7 +78,7 @@ def a_stopped_server_is_one_typed_error_and_nothing_stays_held(stage):
             driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000)
     finally:
         server.resume()
-    # The server may execute what it finds in its sockets, in any order. It is no longer wanted.
+    # The server may run the commands left in its sockets, in any order. They are no longer wanted.
     time.sleep(0.3)
     until("the lock is free", lambda: is_free(conn, "report"))
     time.sleep(0.5)
@@ -195,7 +195,7 @@ def a_session_ends_with_its_worker(stage):
     waits(conn, "report")
     began = time.monotonic()
     dead.kill()
-    hold.get()  # long before its lease would end
+    hold.get()  # long before its lease ends
     assert 0.8 * MARGIN < time.monotonic() - began
     assert conn.info("report")["session"] is not None
     assert next_.do("release", hold="h")["held"] is True
@@ -237,7 +237,7 @@ def a_dropped_hold_is_not_renewed(stage):
     until("its connection is closed", lambda: len(stage.clients_of(conn)) < connections)
     if "background" in driver.ready["can"]:
         conn.call("CONFIG", "RESETSTAT")
-        renewed(conn, 2)  # of the only one that is left
+        renewed(conn, 2)  # of the only remaining hold
         driver.do("check", hold="kept")
 
 
@@ -263,7 +263,7 @@ def a_forked_child_leaves_its_parents_lock_alone(stage):
     said = driver.do("fork", scope="s", manager="m", at=server.at)
     assert said == {"check": "lost", "own": True}, said
     assert conn.info("report")["token"] == token
-    renewed(conn, 4)  # they take longer than a lease
+    renewed(conn, 4)  # these take longer than a lease
     assert conn.info("report")["token"] == token
     driver.do("leave", scope="s")
     scope.get()
@@ -286,7 +286,7 @@ def a_hundred_locks_leave_no_connections_behind(stage):
                 assert error.kind == "timeout", error
     conn.call("LOCK.RELEASE", "x", theirs)
     accepted = int(conn.call("INFO", "stats").split("total_connections_received:")[1].split()[0])
-    # The suite's own two, the application's, those of the first wait.
+    # The suite's own two, the application's, and those of the first wait.
     assert accepted <= 7, accepted
 
 

@@ -22,7 +22,7 @@ def locks_and_waits_survive_a_failover(stage):
     conn = stage.connect(group.master)
     driver = stage.opened(group, timeout_ms=1000)
     renews = "background" in driver.ready["can"]
-    # A third passes until it is renewed; the rest is ten times what a failover takes.
+    # It is renewed after a third; the rest is ten times as long as a failover takes.
     driver.do("acquire", manager="m", hold="h", key="held", lease_ms=45_000 if renews else LONG_LEASE)
     conn.call("LOCK.ACQUIRE", "theirs", "PX", 6000)
     waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=300_000, wait_ms=LONG_WAIT)

@@ -1,4 +1,4 @@
-"""Getting a lock that is free, holding it, and giving it back."""
+"""Acquiring a free lock, holding it, and releasing it."""
 
 import time
 
@@ -7,7 +7,7 @@ from stage import LONG_LEASE, LONG_WAIT, Skip, calls, is_free, scenario, until
 
 
 def fails(kind, *within):
-    """Checks that an answer is this error, and that its text has these words."""
+    """Checks that the answer is this error, and that its text contains these words."""
 
     class Check:
         def __enter__(self):
@@ -230,7 +230,7 @@ def max_hold_ends_the_renewal(stage):
     lease = stage.lease(3000)
     began = time.monotonic()
     driver.do("acquire", manager="m", hold="h", key="report", lease_ms=lease, max_hold_ms=5 * lease // 3)
-    lost = driver.event("lost", hold="h")  # otherwise it would be renewed for ever
+    lost = driver.event("lost", hold="h")  # otherwise it would be renewed forever
     assert 5 * lease / 3000 <= lost["at"] - began, lost["at"] - began
     until("others can have it", lambda: conn.call("LOCK.ACQUIRE", "report", "PX", 1000))
     assert 1 <= calls(conn, "lock.extend") <= 5  # one every third of the lease, until five of them have passed

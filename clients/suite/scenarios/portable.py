@@ -1,4 +1,4 @@
-"""Servers without the module, one that gets it, and one that loses it."""
+"""Servers without the module, with it loaded later, or unloaded."""
 
 import time
 
@@ -74,7 +74,7 @@ def a_server_that_forgets_the_script_costs_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)
-    for turn in range(2):  # it is known from the second on
+    for turn in range(2):  # the script is known from the second turn on
         driver.do("acquire", manager="m", hold=f"h{turn}", key="report", lease_ms=stage.lease(9000))
         driver.do("verify", hold=f"h{turn}")
         for step in ("extend", "verify", "release"):
@@ -124,7 +124,7 @@ def an_attempt_by_script_moves_over_when_the_module_is_loaded(stage):
     theirs.do("acquire", manager="m", hold="h", key="report", lease_ms=60000)
     hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     driver.do("raw", manager="m", args=["PING"])
-    time.sleep(1)  # it waits, or polls
+    time.sleep(1)  # it is waiting, or polling
     assert not hold.is_answered
     conn.call("MODULE", "LOAD", MODULE)
     waits(conn, "report", 1)
@@ -137,4 +137,4 @@ def an_attempt_by_script_moves_over_when_the_module_is_loaded(stage):
     assert conn.info("report")["token"] == token
     assert driver.do("verify", hold="h")["left_ms"] > 0
     assert driver.do("release", hold="h")["held"] is True
-    assert late.read() > token, "a newer waiter went past it"
+    assert late.read() > token, "a newer waiter overtook it"

@@ -1,4 +1,4 @@
-"""What a server refuses for a while, whatever is asked: attempts go on, and what is given back is made up for."""
+"""A server that refuses every command for a while: attempts continue, and releases are made up for."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ def busy(stage, server):
 
 @contextlib.contextmanager
 def misconf(stage, server):
-    """A server that cannot save, and takes no writes for that."""
+    """A server that cannot save, and therefore accepts no writes."""
     conn = stage.connect(server)
     in_its_way = f"{server.folder}/dump.rdb"
     os.mkdir(in_its_way)
@@ -78,7 +78,7 @@ def an_attempt_goes_on_until_the_server_grants_again(stage):
             with fails("timeout", "report", code):
                 driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=300)
             hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
-            with fails("timeout", "other", code):  # by then the other has been refused, too
+            with fails("timeout", "other", code):  # by then the other has also been refused
                 driver.do("acquire", manager="m", hold="o", key="other", lease_ms=30000, wait_ms=300)
             assert not hold.is_answered, code
         hold.get()

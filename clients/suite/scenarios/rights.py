@@ -1,4 +1,4 @@
-"""The users that docs/OPERATING.md and docs/PORTABLE.md give to an application: all that a package does is allowed."""
+"""The users that docs/OPERATING.md and docs/PORTABLE.md define for applications: they may do all that a package does."""
 
 from resp import queue_of
 from scenarios.holding import fails
@@ -6,12 +6,12 @@ from scenarios.waiting import end_of_solitude, need_notify
 from servers import ROOT
 from stage import LONG_LEASE, LONG_WAIT, calls, is_free, scenario, until, waits
 
-# Of one manager, those of the application included: at most two for commands, and one for waits.
+# Connections of one manager, including the application's: at most two for commands, and one for waits.
 MOST = 3
 
 
 def documented(stage, conn, server, page, user):
-    """Creates that user as the page says, for the client library of the driver; a driver that connects as it."""
+    """Creates the user as the page says, for the driver's client library. Returns a driver connected as this user."""
     lines = (ROOT / "docs" / page).read_text("utf-8").splitlines()
     conn.call(*next(line.split() for line in lines if line.startswith(f"ACL SETUSER {user} ")))
     conn.call("ACL", "SETUSER", user, "+set")  # what `fenced` runs here
@@ -28,7 +28,7 @@ def documented(stage, conn, server, page, user):
 
 
 def denied(conn, user):
-    """The commands, keys and channels that were denied to it."""
+    """The commands, keys and channels that this user was denied."""
     entries = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in conn.call("ACL", "LOG")]
     return [f"{entry['reason']} {entry['object']}" for entry in entries if entry["username"] == user]
 

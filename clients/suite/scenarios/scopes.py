@@ -1,4 +1,4 @@
-"""A scope belongs to its hold: it counts while that is held, and for its holders."""
+"""A scope belongs to its hold: it counts only while the lock is held, and only for its holders."""
 
 from scenarios.holding import fails
 from stage import is_free, scenario
@@ -32,7 +32,7 @@ def after_a_release_within_its_scope_the_caller_may_acquire_again(stage):
     assert second > first
     driver.do("leave", scope="s")
     scope.get()
-    assert conn.info("report")["token"] == second, "the end of a scope releases its own hold only"
+    assert conn.info("report")["token"] == second, "the end of a scope releases only its own hold"
     assert driver.do("release", hold="h")["held"] is True
     assert is_free(conn, "report")
 
@@ -51,5 +51,5 @@ def after_a_loss_within_its_scope_the_caller_may_acquire_again(stage):
     driver.do("leave", scope="s")
     with fails("lost", "report"):
         scope.get()
-    assert conn.info("report")["token"] == second, "the end of a scope releases its own hold only"
+    assert conn.info("report")["token"] == second, "the end of a scope releases only its own hold"
     assert driver.do("release", hold="h")["held"] is True

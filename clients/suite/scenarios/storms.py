@@ -36,14 +36,14 @@ def a_storm_by_script_leaves_nothing(stage):
 
 
 def weather(stage, conn, driver, is_free, waits_ms, attempts):
-    """Storms by each means of the language, on free keys and on a few contended ones."""
+    """Storms by each of the language's means, on free keys and on a few contended ones."""
     background = "background" in driver.ready["can"]
-    lease_ms = stage.lease(20000)  # a dozen storms at a time leave a driver little of two cores
+    lease_ms = stage.lease(20000)  # a dozen concurrent storms leave a driver little of two cores
     if background:
         driver.do("acquire", manager="m", hold="bystander", key="bystander", lease_ms=lease_ms)
     usual = time_of_one(driver)
     calm = None
-    for number in range(2):  # the first opens what stays: threads, a connection for waiting
+    for number in range(2):  # the first creates what stays: threads, a connection for waiting
         for means in driver.ready["storms"]:
             for wait_ms in waits_ms:
                 storm(driver, is_free, means, wait_ms, attempts // 2, f"{means}-{number}-{wait_ms}")
@@ -68,7 +68,7 @@ def storm(driver, is_free, means, wait_ms, attempts, name):
         "storm", manager="m", means=means, among=keys, attempts=attempts, at_once=100, within_ms=20, lease_ms=30000,
         wait_ms=wait_ms or ...)
     served = 0
-    while background and not pending.is_answered:  # attempts that are not cancelled are served meanwhile
+    while background and not pending.is_answered:  # meanwhile, attempts that are not cancelled are served
         time_of_one(driver, 1)
         served += 1
     said = pending.get(2 * PATIENCE)
@@ -78,7 +78,7 @@ def storm(driver, is_free, means, wait_ms, attempts, name):
     for key in keys:
         until(f"{key} is free", lambda key=key: is_free(key))
         try:
-            # A dropped future cannot wait until its attempt is given up: that may be on its way.
+            # A dropped future cannot wait until its attempt is given up, so that may still be in progress.
             driver.do("acquire", manager="m", hold="fresh", key=key, lease_ms=LONG_LEASE, wait_ms=LONG_WAIT)
         except Failure as error:
             raise AssertionError(f"after {said}: {error}") from error
@@ -97,7 +97,7 @@ def time_of_one(driver, times=15):
 
 
 def settled(driver):
-    """The census, once two in a row are the same and nothing is left; debts may pause between two tries."""
+    """The census, once two in a row are equal and nothing is left; debts may pause between two tries."""
     seen = [None]
 
     def same():

@@ -9,7 +9,7 @@ from scenarios.holding import fails
 from stage import LONG_LEASE, LONG_WAIT, PATIENCE, Skip, calls, is_free, renewed, scenario, until, waits
 
 
-# Connections for calls, two to four, and one for waiting.
+# Two to four connections for calls, and one for waiting.
 FEW = 5
 
 
@@ -71,7 +71,7 @@ def a_wait_that_ends_without_the_lock_leaves_nothing(stage):
     with fails("timeout", "report"):
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=700)
     assert 0.65 <= time.monotonic() - began
-    with fails("timeout", "report"):  # it is over when the first reply comes
+    with fails("timeout", "report"):  # the wait is over when the first reply comes
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=0.001)
     until("nobody waits", lambda: conn.info("report")["waiters"] == 0)
     conn.call("LOCK.RELEASE", "report", theirs)
@@ -115,7 +115,7 @@ def a_cancelled_wait_leaves_nothing(stage):
 def cancellation_at_every_point_leaves_nothing(stage):
     server = stage.server()
     conn = stage.connect(server)
-    need_notify(conn)  # before, a CANCEL that overtakes its ACQUIRE ends nothing
+    need_notify(conn)  # in older versions, a CANCEL that overtakes its ACQUIRE ends nothing
     conn.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels")
     relay = stage.relay(server, delay=0.003)
     for place in (relay.at, {**relay.at, "user": "app", "password": "secret"}):
@@ -202,7 +202,7 @@ def a_lone_wait_and_those_that_join_it_use_few_connections(stage):
     waits(conn, "report", 4)
     assert len(stage.clients_of(conn)) <= FEW, stage.clients_of(conn)
     conn.call("LOCK.RELEASE", "report", theirs)
-    for number, hold in enumerate(holds):  # in their order, the lone one first
+    for number, hold in enumerate(holds):  # in order, the lone one first
         hold.get()
         assert driver.do("release", hold=f"h{number}")["held"] is True
     assert is_free(conn, "report")
@@ -211,7 +211,7 @@ def a_lone_wait_and_those_that_join_it_use_few_connections(stage):
 @scenario("background", rules="W6")
 def a_claim_that_comes_too_late_is_made_up_for_everywhere(stage):
     took = []
-    while not took or took[-1] > 2.5:  # by its own timer it would be sent again every five seconds
+    while not took or took[-1] > 2.5:  # by its own timer it would be resent every five seconds
         assert len(took) < 4, took
         took.append(late_claim(stage))
 
@@ -236,7 +236,7 @@ def late_claim(stage):
     driver.pause()
     try:
         conn.call("LOCK.RELEASE", "a", theirs["a"])
-        token = successor.read()  # the claim did not come
+        token = successor.read()  # the claim did not arrive
         conn.call("LOCK.RELEASE", "b", theirs["b"])
     finally:
         driver.resume()
@@ -268,7 +268,7 @@ def a_thousand_locks_are_renewed_over_few_connections(stage):
         assert released.get()["held"] is True
     acquire_all(lease)
     assert len(stage.clients_of(conn)) <= FEW, len(stage.clients_of(conn))
-    renewed(conn, 3000)  # which takes as long as a lease
+    renewed(conn, 3000)  # this takes as long as a lease
     for n in range(0, 1000, 50):
         driver.do("check", hold=f"h{n}")
     assert driver.events("lost") == []

@@ -13,8 +13,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * One command as Lettuce sends it, and whether it was written. By itself, Lettuce would rewrite it after a reconnect,
- * and apply its own time-out. Neither happens here.
+ * One command as Lettuce sends it, and whether it was written. By itself, Lettuce would write it again after a
+ * reconnect, and apply its own time-out. Neither happens here.
  */
 final class Sent extends AsyncCommand<byte[], byte[], Object> {
     private volatile int writes;

@@ -24,11 +24,11 @@ var (
 	errNotAlone = errors.New("not alone")
 )
 
-// attempt is one try to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
+// attempt is one attempt to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
 //
 // It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue: as the
 // only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY, by blocking on one
-// of a few dedicated connections. Without the module it joins the queue of the script by NOTIFY, and polls where it
+// of a few dedicated connections. Without the module it joins the script's queue by NOTIFY, or polls if it
 // cannot. Each copy of the request goes to the module or the script, whichever is there at that moment.
 type attempt struct {
 	engine  *engine
@@ -40,14 +40,14 @@ type attempt struct {
 	tries       int
 	conn        *connection
 	isPooled    bool // conn is one of engine.connections
-	isBlocking  bool // conn is that of the only waiter
+	isBlocking  bool // conn is the only waiter's
 	needsConn   bool
 	mayBeQueued bool // there may be something to cancel on the server
 	wasQueued   bool
 	isPortable  bool // the last copy went to the script
-	mayRun      bool // the script may still get a copy whose connection was closed
+	mayRun      bool // the script may still run a copy whose connection was closed
 	noNotify    bool
-	asksAgain   time.Duration // how long the last reply allows to wait for a message
+	asksAgain   time.Duration // how long to wait for a message, from the last reply
 	inFlight    *abandoned    // the copy without a reply, if there is one
 }
 
@@ -198,8 +198,8 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 	}
 }
 
-// exchange sends a copy of the request to the module or the script. The script has no locks with a session, and none of
-// several holders or keys without a queue.
+// exchange sends a copy of the request to the module or the script. The script has no session locks, and without a
+// queue no locks with several holders or keys.
 func (a *attempt) exchange(c *call, timeout time.Duration) (any, error) {
 	if !a.isPortable {
 		reply, err := a.send(c.words(), timeout)
@@ -244,8 +244,8 @@ func (a *attempt) send(words []any, timeout time.Duration) (any, error) {
 	return reply, err
 }
 
-// pauseAfter waits before the next try, or returns the error if there should be none. The previous try no longer has a
-// reply to come: it was answered, or its connection is closed.
+// pauseAfter waits before the next try, or returns the error if there should be none. The previous try has no pending
+// reply: it was answered, or its connection is closed.
 func (a *attempt) pauseAfter(err error) error {
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -286,7 +286,7 @@ func (a *attempt) timedOut() error {
 	return timedOutError(a.request.name, now()-a.began)
 }
 
-// takeConnection gets a connection for the attempt: its own for a session or the only waiter, otherwise one of the few.
+// takeConnection gets a connection for the attempt: its own for a session or the only waiter, else a shared one.
 func (a *attempt) takeConnection() error {
 	a.giveBackConnection()
 	e, r := a.engine, a.request
@@ -334,8 +334,8 @@ func (a *attempt) giveBackConnection() {
 	a.isPooled = false
 }
 
-// leaveQueue gives up the place in the queue of the script, in the background. A late cancel must not release what the
-// attempt gets by polling, so it goes on with a new ID. In the queue of the module it stays.
+// leaveQueue gives up the place in the script's queue, in the background. A late cancel must not release a lock that
+// the attempt gets by polling, so it goes on with a new ID. In the module's queue it stays.
 func (a *attempt) leaveQueue() {
 	if !a.isPortable || !a.mayBeQueued {
 		return
@@ -348,7 +348,7 @@ func (a *attempt) leaveQueue() {
 // abandon leaves the queue, and releases a grant whose reply did not arrive.
 func (a *attempt) abandon(err error) {
 	if a.conn != nil && a.ctx.Err() != nil {
-		a.conn.close() // a late reply must not be taken for that of the next call
+		a.conn.close() // a late reply must not be mistaken for the next call's
 	}
 	a.giveBackConnection()
 	if !a.mayBeQueued {

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// blocking is the dedicated connection on which the only waiter of a manager blocks. That takes one round trip, where
+// blocking is the dedicated connection on which a manager's only waiter blocks. That takes one round trip, where
 // NOTIFY takes two and a message.
 //
 // It is meant for processes that do one thing at a time. As soon as a second attempt waits at the same time, all
-// attempts wait by NOTIFY. While the connection is open, calls use one connection of the pool, so there are never more
-// than three in all; queued calls end it too.
+// attempts wait by NOTIFY. While the connection is open, calls use one pool connection, so there are never more
+// than three in all; queued calls also end it.
 type blocking struct {
 	engine *engine
 
@@ -28,7 +28,7 @@ func (s *blocking) isReady() bool {
 	return !s.isTaken && !s.isOver && s.conn != nil && s.conn.isOpen()
 }
 
-// enter reports whether the caller is the only waiter. If so, the connection is its own until leave.
+// enter reports whether the caller is the only waiter. If so, it owns the connection until leave.
 func (s *blocking) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *blocking) take(ctx context.Context, key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // close was called meanwhile
+	if s.engine.isClosed() { // closed in the meantime
 		conn.close()
 	}
 	return conn, nil

@@ -13,11 +13,11 @@ var (
 	ticks = newClock(system)
 )
 
-// now is the time since the process started, including time for which the machine was suspended.
+// now is the time since the process started, including time while the machine was suspended.
 func now() time.Duration { return ticks.now() }
 
-// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of what it and
-// the wall clock say has passed counts. Setting the wall clock back never lengthens a lease; setting it forward ends
+// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of its and
+// the wall clock's elapsed time counts. Setting the wall clock back never lengthens a lease; setting it forward ends
 // leases early.
 type clock struct {
 	read  func() (monotonic, wall time.Duration)

@@ -81,7 +81,7 @@ func TestManyReadersOfTheClockCountASuspendOnce(t *testing.T) {
 	}
 	all.Wait()
 	wall += time.Second
-	c.now() // The reader who finds a step reads the clocks twice, and returns the first reading.
+	c.now() // The call that finds a step reads the clocks twice, and returns the first reading.
 	if read := c.now(); read != wall {
 		t.Errorf("the clock is at %v, the wall clock at %v", read, wall)
 	}

@@ -49,7 +49,7 @@ func (c *connection) call(ctx context.Context, words []any, timeout time.Duratio
 		return got.value, got.err
 	case <-c.ended:
 		select {
-		case got := <-reply: // the reply came just before the end
+		case got := <-reply: // the reply arrived just before the end
 			return got.value, got.err
 		default:
 		}
@@ -63,7 +63,7 @@ func (c *connection) call(ctx context.Context, words []any, timeout time.Duratio
 	}
 }
 
-// subscribe passes on messages, in the order in which they arrive.
+// subscribe passes on messages, in order of arrival.
 func (c *connection) subscribe(channel string, timeout time.Duration, onMessage func(message string)) error {
 	c.mu.Lock()
 	c.onMessage = onMessage

@@ -13,12 +13,12 @@
 //	})
 //
 // A [Lock] is a description: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held].
-// The lease is renewed while the lock is held. The holder counts the lock as lost a tenth of the lease and the margin
-// of the server before others can get it, whatever the network does. A loss cancels the context of the work, with the
+// The lease is renewed while the lock is held. The holder considers the lock lost a tenth of the lease plus the
+// server's margin before others can get it, whatever the network does. A loss cancels the context of the work, with the
 // error as its cause.
 //
 // With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
-// which notifies the next waiter, so locks are granted in order of arrival there, too. [Session] needs the module, and
+// which notifies the next waiter, so locks are granted in order of arrival there too. [Session] needs the module, and
 // [Locks.AllOf] polls without it. Shared, Limit and AllOf need it for keys with a brace but without a hash tag.
 //
 // All errors are of type [Error], which names the lock. Test for their kind with [errors.Is]: [ErrRefused],

@@ -34,7 +34,7 @@ type engine struct {
 
 	notifies    atomic.Bool // until the server refuses NOTIFY
 	notifyWorks atomic.Bool
-	missedUntil atomic.Int64 // when to ask for the module again; 0 while it is not known to be missing
+	missedUntil atomic.Int64 // when to try the module again; 0 while it is not known to be missing
 	hasWarned   atomic.Bool
 
 	closed  chan struct{}
@@ -118,8 +118,8 @@ func (e *engine) endSession(h *hold) {
 	}
 }
 
-// cancel withdraws an attempt: at once if the server answers, otherwise in the background. The script does not bar the
-// ID, so the attempt is withdrawn once more if the server may still run one of its calls.
+// cancel withdraws an attempt: at once if the server answers, otherwise in the background. The script does not block
+// the ID, so the attempt is withdrawn once more if the server may still run one of its calls.
 func (e *engine) cancel(r *request, id string, isPortable, isReachable, mayRun bool) {
 	settle := func(ctx context.Context) error {
 		if isPortable {
@@ -128,7 +128,7 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable, mayRun b
 		for _, key := range r.keys {
 			_, err := e.router.call(ctx, key, []any{"LOCK.CANCEL", key, id}, e.timeout)
 			if reply, ok := as[*replyError](err); ok && reply.isUnknownCommand() && r.needsModule() == "" {
-				return e.portable.cancel(ctx, r, id) // the attempt asked whether the module is loaded
+				return e.portable.cancel(ctx, r, id) // the attempt has checked whether the module is loaded
 			} else if err != nil && !(ok && reply.isUnknownCommand()) {
 				return err
 			}
@@ -252,7 +252,7 @@ func (e *engine) repeated(h *hold, send func() (any, error)) (any, error) {
 	return reply, err
 }
 
-// lost runs once for each lost hold, in a goroutine of its own.
+// lost runs once for each lost hold, in its own goroutine.
 func (e *engine) lost(h *hold, lost *Error) {
 	e.warn(lost.Error())
 	if e.hooks.Lost != nil {
@@ -263,10 +263,10 @@ func (e *engine) lost(h *hold, lost *Error) {
 	}
 }
 
-// isPortable reports whether the server did not know LOCK.* when it was last asked.
+// isPortable reports whether LOCK.* was unknown to the server when last tried.
 func (e *engine) isPortable() bool { return e.missedUntil.Load() != 0 }
 
-// asksForModule reports whether the caller is the one that has to ask for the module again now.
+// asksForModule reports whether the caller has to try the module again now.
 func (e *engine) asksForModule() bool {
 	until := e.missedUntil.Load()
 	return int64(now()) >= until && e.missedUntil.CompareAndSwap(until, int64(now()+askForModule))
@@ -292,7 +292,7 @@ func (e *engine) missModule(reply *replyError) bool {
 	return true
 }
 
-// missed reports whether to go on by script because the module is missing. Both use the same value.
+// missed reports whether to continue by script because the module is missing. Both use the same value.
 func (e *engine) missed(h *hold, err error) bool {
 	reply, ok := as[*replyError](err)
 	if !ok || !reply.isUnknownCommand() || !e.mayBeScript || h.request.needsModule() != "" {

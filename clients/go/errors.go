@@ -8,12 +8,12 @@ import (
 
 // The kinds of errors, for [errors.Is].
 var (
-	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is a case of it.
+	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is one case.
 	ErrRefused = errors.New("somebody else has the lock")
 	// ErrTimeout: somebody else still had the lock when the wait ended, or the server kept refusing for the whole
 	// wait.
 	ErrTimeout = errors.New("the wait for the lock has ended")
-	// ErrLost: the lock is no longer held, or not certainly.
+	// ErrLost: the lock is no longer held, or no longer certainly held.
 	ErrLost = errors.New("the lock is lost")
 	// ErrDeadlock: waiting would complete a cycle of clients that wait for each other's session locks.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
@@ -26,8 +26,8 @@ var (
 	ErrNoServer = errors.New("the server does not answer")
 	// ErrArgument: an argument is wrong, or the key holds something that is not a lock.
 	ErrArgument = errors.New("an argument is wrong")
-	// ErrMisuse: the same lock was requested within its own scope, the Locks are closed, or the lock was released
-	// before.
+	// ErrMisuse: the same lock was requested within its own scope, the Locks are closed, or the lock was already
+	// released.
 	ErrMisuse = errors.New("the lock is misused")
 )
 
@@ -40,15 +40,15 @@ var codes = []struct {
 	{ErrMisuse, "misuse"}, {context.Canceled, "cancelled"}, {context.DeadlineExceeded, "cancelled"},
 }
 
-// Error is the type of all errors of this package.
+// Error is the type of all of this package's errors.
 type Error struct {
-	// Key is the key of the lock, quoted; several are separated by commas.
+	// Key is the lock's key, quoted; several are separated by commas.
 	Key string
 	// Kind is one of the variables of this package, or the error of the context that ended the attempt.
 	Kind error
 	// Reason describes what happened.
 	Reason string
-	// Cause is the error of the server, the connection or the context, if there was one.
+	// Cause is the error from the server, the connection or the context, if there was one.
 	Cause error
 }
 
@@ -60,7 +60,7 @@ func (e *Error) Error() string {
 }
 
 // Code returns the kind as a word for logs and metrics, the same in all versions: refused, timeout, lost, deadlock,
-// unavailable, denied, no_server, argument or misuse; cancelled if the context of the attempt was done.
+// unavailable, denied, no_server, argument or misuse; cancelled if the attempt's context was done.
 func (e *Error) Code() string {
 	for _, known := range codes {
 		if e.Kind == known.kind {
@@ -76,7 +76,7 @@ func (e *Error) Is(target error) bool {
 	return target == e.Kind || e.Kind == ErrTimeout && (target == ErrRefused || target == context.DeadlineExceeded)
 }
 
-// Timeout reports whether the wait or the time of the context is over, like the errors of package net.
+// Timeout reports whether the wait or the context's time is over, like the errors of package net.
 func (e *Error) Timeout() bool { return e.Kind == ErrTimeout || e.Kind == context.DeadlineExceeded }
 
 // Unwrap returns the cause.

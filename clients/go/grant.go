@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// grant is a granted request, with what belongs to it.
+// grant is a granted request and its details.
 type grant struct {
 	token       int64
 	sent        time.Duration // when its request was sent
@@ -22,7 +22,7 @@ func (a *attempt) granted(reply any, sent time.Duration, waits bool) (*grant, er
 		switch {
 		case !waits: // a copy that does not wait leaves nothing behind
 			a.mayBeQueued = a.wasQueued || a.mayRun
-		case a.isPortable: // the lock was asked for without its queue
+		case a.isPortable: // the lock was requested without its queue
 			a.asksAgain = untilNextPoll()
 			return nil, errWaiting
 		}

@@ -14,7 +14,7 @@ type Predecessor struct {
 }
 
 // Held represents a lock until it is released or lost. Its methods are safe for concurrent use. Once
-// it is garbage collected, nobody renews the lock.
+// it is no longer referenced, the lock is not renewed.
 type Held struct {
 	hold *hold
 }
@@ -50,7 +50,7 @@ func (h *Held) Check() error {
 	return h.hold.check()
 }
 
-// Done is closed when the lock is lost or released; [Held.Check] says why.
+// Done is closed when the lock is lost or released; [Held.Check] tells why.
 func (h *Held) Done() <-chan struct{} { return h.hold.ctx.Done() }
 
 // Context returns a copy of parent for work under the lock. It is cancelled when the lock is lost or released, with
@@ -82,17 +82,17 @@ func FromContext(ctx context.Context) *Held {
 }
 
 // Release releases the lock. The error is nil if the lock was held to the end, of kind [ErrLost] if it was not, and of
-// kind [ErrMisuse] if it was released before.
+// kind [ErrMisuse] if it was already released.
 //
 // The command is sent even if ctx is done, and takes at most the time-out of one call. If the server does not answer
-// by then, the release continues in the background; the lease ends at the latest when it expires.
+// by then, the release continues in the background; at worst the lock expires with its lease.
 func (h *Held) Release(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.release(context.WithoutCancel(ctx), h.hold)
 }
 
-// Extend sets a new lease, counted from now; 0 means the lease of the lock. Renewal extends automatically, with the
-// lease of the lock.
+// Extend sets a new lease, counted from now; 0 means the lock's lease. Renewal extends automatically, with the lock's
+// lease.
 func (h *Held) Extend(ctx context.Context, lease time.Duration) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.extend(ctx, h.hold, lease)
@@ -104,9 +104,8 @@ func (h *Held) Verify(ctx context.Context) (time.Duration, error) {
 	return h.hold.engine.verify(ctx, h.hold)
 }
 
-// Fenced runs one command on the server of the lock, only if the lock is held there at that moment; otherwise the
-// error is of kind [ErrLost]. In a cluster the key must be in the slot of the lock. The reply is as the library
-// returns it.
+// Fenced runs one command on the lock's server if the lock is still held there; otherwise the error is of kind
+// [ErrLost]. In a cluster the key must be in the lock's slot. The reply is as the library returns it.
 func (h *Held) Fenced(ctx context.Context, command, key string, args ...any) (any, error) {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.fenced(ctx, h.hold, append([]any{command, key}, args...))
@@ -125,7 +124,7 @@ func scopeOf(ctx context.Context) *scope {
 	return found
 }
 
-// refuseAgain returns an error if the caller asks for a lock within its own scope, where it would wait for itself.
+// refuseAgain returns an error if the caller requests a lock within its own scope, where it would wait for itself.
 func (e *engine) refuseAgain(ctx context.Context, r *request) error {
 	for around := scopeOf(ctx); around != nil; around = around.around {
 		hold := around.held.hold

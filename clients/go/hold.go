@@ -7,7 +7,7 @@ import (
 )
 
 // hold is one grant as its holder sees it: when its lease ends by the local clock, and whether it was lost. Renewal,
-// loss and release run in different goroutines and meet here. It does not refer to the [Held] of the user, so that a
+// loss and release run in different goroutines and meet here. It does not refer to the user's [Held], so that a
 // dropped Held can be detected.
 type hold struct {
 	engine         *engine
@@ -54,7 +54,7 @@ func (h *hold) lostAt() time.Duration {
 // renewAt is after a third of the lease. The caller holds mu.
 func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 
-// lost returns why the lock is lost; nil while it is held, and after a release in time.
+// lost returns why the lock is lost; nil while it is held, or if it was released in time.
 func (h *hold) lost() *Error {
 	h.mu.Lock()
 	isLate := h.lostWhy == nil && !h.isEnded && now() >= h.lostAt()

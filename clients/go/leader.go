@@ -14,7 +14,7 @@ type Leadership struct {
 	Owner string
 }
 
-// Leader campaigns for a key: its lock is held for as long as the holder lives.
+// Leader campaigns for a key: its lock is held while the holder lives.
 type Leader struct {
 	engine  *engine
 	request *request
@@ -103,7 +103,7 @@ func (l *Leader) Resign() {
 	}
 }
 
-// Observe yields the current leader and then each change, until ctx is done. It polls every third of the lease. Without
+// Observe yields the current leader and then each change, until ctx is done. It polls three times per lease. Without
 // the module it sees no leader.
 func (l *Leader) Observe(ctx context.Context) iter.Seq[Leadership] {
 	return func(yield func(Leadership) bool) {

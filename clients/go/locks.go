@@ -10,12 +10,12 @@ import (
 )
 
 // Locks are the locks of one client: create one for each client of the application, and keep it. Two Locks do not know
-// each other's scopes: acquiring a lock within a scope of the other waits for itself.
+// each other's scopes: acquiring a lock within the other's scope for it waits for itself.
 type Locks struct {
 	engine *engine
 }
 
-// New creates the Locks of a client, which the packages goredis and redigo provide.
+// New creates the Locks of a client, which comes from package goredis or redigo.
 func New(client driver.Client, options ...ManagerOption) *Locks {
 	s := &managerSettings{timeout: 5 * time.Second, isPortable: true}
 	for _, option := range options {
@@ -51,7 +51,7 @@ func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lo
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
-// Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. It does not
+// Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. Does not
 // wait.
 func (l *Locks) Recover(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, recovery, nil, options)
@@ -72,7 +72,7 @@ type Lock struct {
 }
 
 // Acquire acquires the lock within [Wait]. If ctx is done first, the attempt is withdrawn and leaves nothing behind;
-// the error is that of ctx. (If the server stops answering at that moment, this takes the time-out of one call.) A
+// the error is ctx's. (If the server stops answering at that moment, this takes the time-out of one call.) A
 // held lock does not depend on ctx.
 //
 // The caller must call [Held.Release].

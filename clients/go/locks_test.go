@@ -12,7 +12,7 @@ import (
 	"example.com/serverlock/internal/adapter"
 )
 
-// Tests of what only Go has, on a real server. clients/suite tests what all languages have.
+// Tests for what only Go has, on a real server. clients/suite tests what all languages share.
 
 var background = context.Background()
 
@@ -153,7 +153,7 @@ func TestScopesKnowTheLocksAroundThem(t *testing.T) {
 	err := locks.Lock("a", time.Minute).Do(background, func(ctx context.Context) error {
 		_, err := inner.Acquire(ctx)
 		mustBe(t, err, serverlock.ErrMisuse)
-		_, err = inner.Acquire(background) // without the context, it is another caller
+		_, err = inner.Acquire(background) // without the context, this is another caller
 		mustBe(t, err, serverlock.ErrRefused)
 		_, err = others.Lock("a", time.Minute).Acquire(ctx)
 		mustBe(t, err, serverlock.ErrRefused)

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// docs/MIGRATING.md shows which line to change: a program does the same before and after.
+// docs/MIGRATING.md shows which line to change: a program behaves the same before and after.
 
 const redsyncProgram = `package main
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Forever is a wait without end.
+// Forever is an endless wait.
 const Forever = time.Duration(math.MaxInt64)
 
 // An Option of one lock.
@@ -15,7 +15,7 @@ type Option func(*settings)
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
-	timed                          bool // the lease is not renewed, and counts to its end
+	timed                          bool // the lease is not renewed, and its whole length counts
 	owner                          string
 	replicas                       int
 	onLost                         func(error)
@@ -24,37 +24,37 @@ type settings struct {
 // Wait makes attempts wait in the queue for at most this long. Without it, an attempt is refused at once.
 func Wait(wait time.Duration) Option { return func(s *settings) { s.wait = wait } }
 
-// Owner sets a label for people, 1 to 128 visible ASCII characters. It does not identify the holder to the server.
+// Owner sets a label for humans, 1 to 128 visible ASCII characters. It does not identify the holder to the server.
 func Owner(owner string) Option {
 	return func(s *settings) { s.owner, s.owned = owner, true }
 }
 
-// Session ties the lock to a connection of its own: the lock ends one second after the connection does. It needs the
+// Session gives the lock its own connection: the lock ends one second after the connection closes. It needs the
 // module.
 func Session() Option { return func(s *settings) { s.session = true } }
 
 // Details fills [Held.Predecessor].
 func Details() Option { return func(s *settings) { s.details = true } }
 
-// Replicas requires that many replicas to have the grant within that time; otherwise it is released.
+// Replicas requires count replicas to have the grant within this time; otherwise it is released.
 func Replicas(count int, within time.Duration) Option {
 	return func(s *settings) { s.replicas, s.within = count, within }
 }
 
-// Fsync requires this server, and as many others as [Replicas] says, to have the grant on disk within that time
+// Fsync requires this server and as many replicas as [Replicas] demands to have the grant on disk within this time
 // (WAITAOF, Redis 7.2 and later); otherwise it is released.
 func Fsync(within time.Duration) Option {
 	return func(s *settings) { s.fsync, s.within = true, max(within, s.within) }
 }
 
-// AtLeast keeps the lock from others for that long, however soon it is released.
+// AtLeast keeps the lock from others for this long, however soon it is released.
 func AtLeast(atLeast time.Duration) Option { return func(s *settings) { s.atLeast = atLeast } }
 
-// MaxHold stops renewing the lease after that time.
+// MaxHold stops renewing the lease after this time.
 func MaxHold(maxHold time.Duration) Option { return func(s *settings) { s.maxHold = maxHold } }
 
-// OnLost sets a function that runs once, in a goroutine of its own, when the lock is lost. The contexts of the lock
-// are cancelled as well.
+// OnLost sets a function that runs once, in its own goroutine, when the lock is lost. The lock's contexts are
+// cancelled as well.
 func OnLost(lost func(err error)) Option { return func(s *settings) { s.onLost = lost } }
 
 // Hooks are functions called with the key, and the time waited or held. They must not block. A nil hook is not called.

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// Tests the module as users get it: from a module proxy, in an empty project, which runs the examples of the README.
+// Tests the module as users get it: from a module proxy, in an empty project that runs the README's examples.
 
 const path = "example.com/serverlock"
 
-// The go command caches a version for ever, so each run has its own.
+// The go command caches a version forever, so each run has its own.
 var version = fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
 
 // publish creates a file proxy with this module, zipped like the go command does, and returns its folder.
@@ -80,7 +80,7 @@ func publish(t *testing.T) string {
 	return proxy
 }
 
-// project is a Go module that is empty but for serverlock, which comes from the proxy.
+// project is a Go module with nothing but serverlock, which comes from the proxy.
 type project struct {
 	t      *testing.T
 	folder string
@@ -148,7 +148,7 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 		if driver.name == "goredis" {
 			runExample(t, p, address)
 		}
-		// Users of one library do not get the other.
+		// Users of one library do not get the other library.
 		p.run("mod", "tidy")
 		needs, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
 		must(t, err)
@@ -158,7 +158,7 @@ func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
 	}
 }
 
-// runExample runs the example of the repository, with one step of work.
+// runExample runs the repository's example, with one step of work.
 func runExample(t *testing.T, p *project, address string) {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/go/report.go")

@@ -21,14 +21,14 @@ const (
 //
 // Up to maxExchanges exchanges run at a time. Callers that arrive meanwhile are queued, and the end of an exchange
 // sends the queue as one batch. So a lone caller pays nothing for it, and a thousand callers behind a slow network
-// need no more connections than one. With 1,000 callers this takes a fourth to a sixth of the CPU time of a semaphore
-// of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs in the server
-// (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go cancels
+// need no more connections than one caller. With 1,000 callers this takes a quarter to a sixth of the CPU time of a
+// semaphore of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs in
+// the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go cancels
 // callers in every state.
 //
 // Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller go at
-// once, but costs as much as the call itself if the server is near. So the goroutine is left out after an exchange
-// that was fast.
+// once, but costs as much as the call itself if the server is near. So there is no goroutine after a fast
+// exchange.
 type pipeline struct {
 	node    driver.Node
 	isFast  atomic.Bool
@@ -122,7 +122,7 @@ func (p *pipeline) await(ctx context.Context, mine *batch) error {
 			if p.withdraw(mine) {
 				return connectionLostf("no connection came free within %v", mine.timeout)
 			}
-			late = nil // it has been sent, and has a time-out of its own
+			late = nil // it has been sent, and has its own time-out
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (p *pipeline) exchange(ctx context.Context, timeout time.Duration, calls []
 	p.isFast.Store(now()-began < fast)
 }
 
-// outcome: the library closes the connection of a call whose context is done, so a call without a reply has settled.
+// outcome: the library closes the connection of a call whose context is done, so a call without a reply is settled.
 func outcome(ctx context.Context, calls []*driver.Call) error {
 	last := calls[len(calls)-1]
 	var reply driver.ReplyError

@@ -14,7 +14,7 @@ import (
 // gate is a server that replies with the first word of each call, once it is opened.
 type gate struct {
 	opened  chan struct{}
-	takes   time.Duration // duration of an exchange by the clock of the package
+	takes   time.Duration // duration of an exchange by the package's clock
 	mu      sync.Mutex
 	batches []int
 }

@@ -13,9 +13,9 @@ import (
 const (
 	portableMargin    = int64(1000)
 	portableRetention = int64(60_000)
-	// How long the reply about the eviction policy is valid: a failover may bring another server.
+	// How long the reply about the eviction policy is valid: a failover may bring in another server.
 	policyCounts = time.Minute
-	// How long calls go without queues before one tries again whether the user may use them.
+	// How long calls do without queues before one checks again whether the user may use them.
 	remembersDenial = time.Minute
 )
 
@@ -32,7 +32,7 @@ var script, scriptDigest = func() (string, string) {
 	return source, hex.EncodeToString(digest[:])
 }()
 
-// portableFenced is the CHECK of the script, followed by one command of the user.
+// portableFenced is the script's CHECK, followed by one user command.
 const portableFenced = `
 local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
 local value, ends = redis.pcall('GET', KEYS[1]), nil
@@ -47,7 +47,7 @@ end
 if not ends or ends - 1 <= time[1] + time[2] / 1000000 then return {'LOCK.LOST'} end
 return {redis.call(unpack(ARGV, 2))}`
 
-// functions are those of the script, for the commands of the module.
+// functions maps the module's commands to the script's functions.
 var functions = map[string]string{
 	"LOCK.ACQUIRE": "lock_acquire", "LOCK.MACQUIRE": "lock_acquire_all", "LOCK.RECOVER": "lock_recover",
 	"LOCK.EXTEND": "lock_extend", "LOCK.MEXTEND": "lock_extend_all", "LOCK.CHECK": "lock_check",
@@ -55,8 +55,8 @@ var functions = map[string]string{
 }
 
 // portable is the same lock without the module: the script, called by its hash. Keys, values, replies and errors are
-// those of the commands. Each lock has its queue as a second key. Where the user may not use that, or its slot moves,
-// the lock is sent alone.
+// those of the commands. Each lock has its queue as a second key. If the user may not use the queue, or the slot is
+// being migrated, only the lock is sent.
 type portable struct {
 	engine *engine
 
@@ -70,7 +70,7 @@ type portable struct {
 
 func newPortable(e *engine) *portable { return &portable{engine: e, retention: -1} }
 
-// send sends one command to the server of a key.
+// send sends one command to a key's server.
 type send func(words []any) (any, error)
 
 // hasQueue reports whether attempts for this lock can wait in a queue.
@@ -98,7 +98,7 @@ func (p *portable) cancel(ctx context.Context, r *request, id string) error {
 	return err
 }
 
-// call sends one call of the script.
+// call calls the script once.
 func (p *portable) call(send send, c *call) (any, error) {
 	if err := p.askPolicy(send, c); err != nil {
 		return nil, err
@@ -169,11 +169,11 @@ func (p *portable) setLoaded(isLoaded bool) {
 	p.isLoaded = isLoaded
 }
 
-// isRefusedQueue: a call with two keys cannot be made, because of the user's rights, or because their slot moves.
+// isRefusedQueue: a call with two keys is impossible, because of the user's rights or because their slot is migrated.
 func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(err) == "TRYAGAIN" }
 
 // askPolicy decides how long released and expired keys stay. A volatile eviction policy may evict keys that have an
-// expiry, so lock keys get none under it, nor while the policy is unknown.
+// expiry, so lock keys then get none. The same while the policy is unknown.
 func (p *portable) askPolicy(send send, c *call) error {
 	acquires := strings.HasSuffix(c.command, "ACQUIRE") || c.command == "LOCK.RECOVER"
 	p.mu.Lock()

@@ -15,7 +15,7 @@ import (
 
 // Attempts and holds on a server without the module: the calls of the script.
 
-// scriptOnly is a server without the module. reply gets the name of a function, its keys, and what follows them.
+// scriptOnly is a server without the module. reply gets a function's name, its keys, and the arguments after them.
 func scriptOnly(reply func(function string, keys []string, args []any) (any, error)) *scripted {
 	return &scripted{reply: func(words []any) (any, error) {
 		switch command := words[0].(string); {

@@ -38,7 +38,7 @@ func (e *engine) release(ctx context.Context, h *hold) error {
 	return failed(ErrLost, h.request.name, "lost: its grant was over before it was released")
 }
 
-// releaseNow retries until the time-out of one call; then the release continues in the background until the lease
+// releaseNow retries until one call's time-out; then the release continues in the background until the lease
 // ends.
 func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err error) {
 	h.mu.Lock()
@@ -51,7 +51,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 		case err == nil && h.request.wasHeld(reply):
 			return true, nil
 		case err == nil:
-			// The first try may have released it.
+			// The first try may have released the lock.
 			return reply == int64(0) && tries > 1 && now() < lostAt, nil
 		case e.missed(h, err):
 			tries--
@@ -77,7 +77,7 @@ func (e *engine) warnOfRelease(h *hold, err error) {
 	e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
 }
 
-// releaseLater cuts the lease to what is left of AtLeast; the timer then releases the lock.
+// releaseLater cuts the lease to the rest of AtLeast; the timer then releases the lock.
 func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) (wasHeld bool, err error) {
 	h.mu.Lock()
 	lostAt, until := h.lostAt(), h.sent+h.lease

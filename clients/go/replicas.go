@@ -40,7 +40,7 @@ func (a *attempt) confirm() error {
 	return nil
 }
 
-// unconfirmed turns the error of WAIT or WAITAOF into that of the attempt. A server without WAITAOF or AOF cannot
+// unconfirmed turns an error from WAIT or WAITAOF into the attempt's error. A server without WAITAOF or AOF cannot
 // grant this lock.
 func (a *attempt) unconfirmed(err error) error {
 	switch err := err.(type) {

@@ -25,7 +25,7 @@ func connectionLostf(format string, args ...any) *connectionLost {
 	return &connectionLost{cause: fmt.Errorf(format, args...)}
 }
 
-// replyError is an error that the server replied.
+// replyError is an error reply from the server.
 type replyError struct {
 	code, text string
 }
@@ -42,7 +42,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// abandoned: the context of the caller is done. The call may be in flight until settled is closed. Without a call, its
+// abandoned: the caller's context is done. The call may be in flight until settled is closed. Without a call, its
 // connection is closed.
 type abandoned struct {
 	settled <-chan struct{}
@@ -50,7 +50,7 @@ type abandoned struct {
 }
 
 // mayRun waits until the call has settled, and reports whether the server may still run it, because its connection was
-// closed before the reply came.
+// closed before the reply arrived.
 func (a *abandoned) mayRun() bool {
 	<-a.settled
 	if a.call == nil {
@@ -63,7 +63,7 @@ func (a *abandoned) mayRun() bool {
 func (a *abandoned) Error() string { return "the caller has given up" }
 
 var (
-	// With "redis" if a script called the command.
+	// The text has "redis" if a script called the command.
 	unknownCommand = regexp.MustCompile(`(?i)^ERR unknown (redis )?command`)
 
 	codeWord = regexp.MustCompile(`^[A-Z]+ `)
@@ -76,7 +76,7 @@ func as[E error](err error) (target E, ok bool) {
 	return target, ok
 }
 
-// read turns the error of a driver into a *replyError, *connectionLost or *abandoned.
+// read turns a driver's error into a *replyError, *connectionLost or *abandoned.
 func read(err error) error {
 	switch err.(type) {
 	case *replyError, *connectionLost, *abandoned:
@@ -114,9 +114,9 @@ func (r *replyError) passes() bool {
 		"BUSY", "MISCONF", "OOM", "NOREPLICAS":
 		return true
 	case "GRACE":
-		return !strings.HasPrefix(r.text, "GRACE lease") // longer than any grace covers
+		return !strings.HasPrefix(r.text, "GRACE lease") // the lease is longer than any grace covers
 	case "BUSYLOCKS":
-		return !strings.HasPrefix(r.text, "BUSYLOCKS 64 waits") // of this ID
+		return !strings.HasPrefix(r.text, "BUSYLOCKS 64 waits") // waits with this ID
 	}
 	return false
 }
@@ -135,7 +135,7 @@ func typed(err error, key string) error {
 			e.Kind = ErrDenied
 		} else if errors.Is(err.cause, context.DeadlineExceeded) {
 			e.Reason = "no reply in time: " + e.Reason
-			// The time-out of one call is not the deadline of the caller.
+			// One call's time-out is not the caller's deadline.
 			e.Cause = errors.New(err.cause.Error())
 		}
 	case *replyError:

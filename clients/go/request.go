@@ -26,7 +26,7 @@ const (
 	recovery
 )
 
-// request is what a lock asks for, checked before anything is sent, and the words of its commands.
+// request holds a lock's options, checked before anything is sent, and builds the words of its commands.
 type request struct {
 	settings
 	keys  []string
@@ -35,7 +35,7 @@ type request struct {
 	form  form
 	kind  []any // SHARED, or LIMIT n
 	err   error // a bad argument
-	tail  []any // what follows the ID
+	tail  []any // the words after the ID
 
 	naming     sync.Once
 	queueNames []string
@@ -122,7 +122,7 @@ func isOwner(owner string) bool {
 	return len(owner) >= 1 && len(owner) <= 128
 }
 
-// key decides which server is asked.
+// key determines the server.
 func (r *request) key() string { return r.keys[0] }
 
 func (r *request) isExclusive() bool { return len(r.kind) == 0 }
@@ -130,7 +130,7 @@ func (r *request) isExclusive() bool { return len(r.kind) == 0 }
 // needsConnection reports whether the grant is tied to a connection.
 func (r *request) needsConnection() bool { return r.session || r.replicas > 0 || r.fsync }
 
-// needsModule says why the script cannot give this lock; "" if it can.
+// needsModule returns why the script cannot grant this lock; "" if it can.
 func (r *request) needsModule() string {
 	if r.session {
 		return "Session needs the module, which is not loaded"
@@ -142,10 +142,10 @@ func (r *request) needsModule() string {
 	return what + " needs the module, which is not loaded, where a key has a brace but no hash tag"
 }
 
-// worksAlone reports whether the script can give this lock without its queue.
+// worksAlone reports whether the script can grant this lock without its queue.
 func (r *request) worksAlone() bool { return r.isExclusive() && r.form != many }
 
-// queues returns the names of the queues of the keys; "" for a key without one.
+// queues returns the names of the keys' queues; "" for a key without one.
 func (r *request) queues() []string {
 	r.naming.Do(func() {
 		for _, key := range r.keys {
@@ -157,7 +157,7 @@ func (r *request) queues() []string {
 
 var hashTag = regexp.MustCompile(`^[^{]*\{[^}]+\}`)
 
-// queueOf returns the name of the queue of a key, in its slot. A key with a brace but without a hash tag has none.
+// queueOf returns the name of a key's queue, in the same slot. A key with a brace but without a hash tag has none.
 func queueOf(key string) string {
 	switch {
 	case !strings.ContainsAny(key, "{}"):
@@ -179,7 +179,7 @@ type call struct {
 	isAlone bool  // the script is not given the queue
 }
 
-// words are those of the command.
+// words returns the command's words.
 func (c *call) words() []any {
 	words := make([]any, 0, len(c.keys)+len(c.args)+len(c.waits)+2)
 	words = append(words, c.command)
@@ -201,7 +201,7 @@ func (r *request) whole(command, several string, args ...any) *call {
 	return &call{request: r, command: command, keys: r.keys, args: args}
 }
 
-// acquire asks for the lock: at once, blocking, or waiting with messages in a channel.
+// acquire requests the lock: at once, blocking, or waiting for messages in a channel.
 func (r *request) acquire(id string, wait time.Duration, channel string) *call {
 	c := r.whole("LOCK.ACQUIRE", "LOCK.MACQUIRE", append([]any{"PX", milliseconds(r.lease), "ID", id}, r.tail...)...)
 	if r.form == recovery {
@@ -221,7 +221,7 @@ func (r *request) extend(token int64, lease time.Duration) *call {
 
 func (r *request) release(token int64) *call { return r.whole("LOCK.RELEASE", "LOCK.MRELEASE", token) }
 
-// check is for one of the keys.
+// check asks about one of the keys.
 func (r *request) check(number int, token int64) *call {
 	return &call{
 		request: r, command: "LOCK.CHECK", first: number, keys: r.keys[number : number+1], args: []any{token},

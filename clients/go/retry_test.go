@@ -36,7 +36,7 @@ func (s *scripted) Exchange(_ context.Context, calls []*driver.Call) {
 	}
 }
 
-// words returns what was sent of a command.
+// words returns the words of each call of a command.
 func (s *scripted) words(command string) [][]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *scripted) awaits(t *testing.T, command string, count int) {
 	}
 }
 
-// flaky grants every lock, but replies the error to the first calls of a command.
+// flaky grants every lock, but replies with the error to the first calls of a command.
 func flaky(command, reply string, times int) *scripted {
 	return &scripted{reply: func(words []any) (any, error) {
 		if words[0] == command && times > 0 {
@@ -73,7 +73,7 @@ func opened(t *testing.T, client driver.Client, options ...ManagerOption) *Locks
 
 const always = 1 << 30
 
-// somebodyHasIt is the reply of the script while somebody else has the lock. args are the options.
+// somebodyHasIt is the script's reply while somebody else has the lock. args are the options.
 func somebodyHasIt(args []any) (any, error) {
 	if slices.Contains(args, any("NOTIFY")) && slices.Contains(args, any("WAIT")) {
 		return []any{"WAITING", int64(20)}, nil
@@ -235,7 +235,7 @@ func TestAnAttemptCancelledWhileItAsksForTheModuleIsWithdrawnByScript(t *testing
 	<-asked
 	giveUp()
 	mustKind(t, <-done, context.Canceled)
-	close(goOn) // only now: an attempt that has its reply leaves nothing to cancel
+	close(goOn) // only now: an attempt with its reply leaves nothing to cancel
 	server.awaits(t, "EVAL", 1)
 	eventually(t, "nothing is owed", func() bool { return locks.engine.census()["owed"] == 0 })
 	if cancels := len(server.words("LOCK.CANCEL")); cancels != 1 {

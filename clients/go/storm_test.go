@@ -18,8 +18,7 @@ import (
 	"example.com/serverlock/redigo"
 )
 
-// Thousands of attempts are cancelled at random moments, one by one or many at a time. That ends those attempts, and
-// affects no other.
+// Thousands of attempts are cancelled at random moments, one by one or many at a time. That ends only those attempts.
 
 const (
 	stormers = 100
@@ -92,8 +91,7 @@ func TestAStormOfCancellationsAffectsNoOtherCaller(t *testing.T) {
 	}
 }
 
-// storm: each goroutine cancels attempts for a key of its own, for one that all pass on, and for one that is never
-// free.
+// storm: each goroutine cancels attempts for its own key, for one that all pass on, and for one that is never free.
 func storm(t *testing.T, locks *Locks) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -109,7 +107,7 @@ func storm(t *testing.T, locks *Locks) {
 			}
 			for turn := range turns {
 				mu.Lock()
-				if turn%5 == 4 && rand.N(10) == 0 { // ends all that share the context, in one batch or several
+				if turn%5 == 4 && rand.N(10) == 0 { // ends all attempts that share the context, in one batch or several
 					giveUp()
 					together, giveUp = context.WithCancel(context.Background())
 				}
@@ -119,7 +117,7 @@ func storm(t *testing.T, locks *Locks) {
 				held, err := kinds[rand.N(len(kinds))].Acquire(ctx)
 				if err == nil {
 					err = held.Release(ctx)
-				} else if code := err.(*Error).Code(); code == "cancelled" || code == "refused" { // by an attempt that was cancelled before
+				} else if code := err.(*Error).Code(); code == "cancelled" || code == "refused" { // by an attempt cancelled earlier
 					err = nil
 				}
 				cancel()

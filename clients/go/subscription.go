@@ -12,7 +12,7 @@ import (
 
 const pingEvery = 3 * time.Second
 
-// subscription is how attempts wait by NOTIFY: one connection that is subscribed to the channel of this manager.
+// subscription is how attempts wait by NOTIFY: one connection that is subscribed to this manager's channel.
 // Messages are hints: an attempt asks the server again after a message, and when the connection is lost or restored.
 type subscription struct {
 	engine  *engine
@@ -26,12 +26,12 @@ type subscription struct {
 	isRefused bool
 }
 
-// updates are what one attempt receives.
+// updates are the messages and changes that one attempt receives.
 type updates struct {
 	messages chan string
 	changed  chan struct{} // the connection has come or gone
 	mu       sync.Mutex
-	again    time.Duration // when to send the request again
+	again    time.Duration // when to resend the request
 }
 
 func newSubscription(e *engine) *subscription {
@@ -120,7 +120,7 @@ func (s *subscription) subscribed(key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // close was called meanwhile
+	if s.engine.isClosed() { // closed in the meantime
 		conn.close()
 	}
 	if err := conn.subscribe(s.channel, s.engine.timeout, s.pass); err != nil {
@@ -151,7 +151,7 @@ func (s *subscription) watch(conn *connection) {
 	}
 }
 
-// sendAgain makes all attempts send their requests again, spread over a second.
+// sendAgain makes all attempts resend their requests, spread over a second.
 func (s *subscription) sendAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (n *updates) retryAt() time.Duration {
 	return n.again
 }
 
-// reset drops messages from before a new request: they do not answer it.
+// reset drops messages from before a new request, which they do not concern.
 func (n *updates) reset() {
 	for len(n.messages) > 0 {
 		<-n.messages

@@ -12,7 +12,7 @@ import (
 const (
 	debtPause   = 250 * time.Millisecond
 	sweepsAfter = 1000
-	// Timers stand still while the machine is suspended, so none sleeps longer than this.
+	// Timers stop while the machine is suspended, so none sleeps longer than this.
 	longestSleep = time.Second
 )
 
@@ -80,7 +80,7 @@ func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
 	}()
 }
 
-// forget counts a hold that ended before its entry was due. Once most entries are stale, they are swept.
+// forget counts a hold that ended before its entry was due. Once most entries are stale, the stale ones are removed.
 func (t *timer) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// flakyNode is a server that grants every lock, and whose connection fails for the first EXTENDs of each.
+// flakyNode is a server that grants every lock, but whose connection fails for each lock's first EXTENDs.
 type flakyNode struct {
 	mu    sync.Mutex
 	fails map[string]int
@@ -76,7 +76,7 @@ func TestARenewalThatFailsAtOnceIsTriedAgain(t *testing.T) {
 		all = append(all, held)
 	}
 	suspend(lease / 3)
-	// Each failure is followed by another try within a twentieth of the lease, so the fifth comes in time.
+	// A retry follows each failure within a twentieth of the lease, so the fifth comes in time.
 	for left := 3; left >= 0; left-- {
 		eventually(t, "all have failed and are scheduled again", func() bool {
 			return server.failuresLeft(left) && due(locks.engine.timer, lease/20) == len(all)

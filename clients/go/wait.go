@@ -16,7 +16,7 @@ const (
 	slack = 100 * time.Millisecond
 )
 
-// byNotify waits in the queue without a connection, and claims the lock when it is notified of the grant.
+// byNotify waits in the queue without a connection, and claims the lock when notified of the grant.
 func (a *attempt) byNotify() (*grant, error) {
 	subscription := a.engine.subscription
 	a.engine.blocking.end()
@@ -55,7 +55,7 @@ func (a *attempt) byNotify() (*grant, error) {
 	}
 }
 
-// awaitMessage waits until the request should be sent again. It returns the message that says so, if there is one.
+// awaitMessage waits until the request should be resent. It returns the message that prompted it, if there is one.
 func (a *attempt) awaitMessage(update *updates) (string, error) {
 	asked := now()
 	for {
@@ -92,7 +92,7 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 	}
 }
 
-// byBlockingAlone blocks as the only waiter of the manager. errNotAlone: there is another one.
+// byBlockingAlone blocks as the manager's only waiter. errNotAlone: there is another one.
 func (a *attempt) byBlockingAlone() (*grant, error) {
 	e := a.engine
 	if a.request.wait == 0 || a.request.needsConnection() || e.isPortable() || !e.notifies.Load() || !e.blocking.enter() {
@@ -106,7 +106,7 @@ func (a *attempt) byBlockingAlone() (*grant, error) {
 	return a.byBlocking()
 }
 
-// byBlocking waits in pieces, because connections are few, and so that a lost reply is noticed.
+// byBlocking waits in pieces, because connections are few and a lost reply must be noticed.
 func (a *attempt) byBlocking() (*grant, error) {
 	for a.left() > 0 {
 		if a.isBlocking && a.engine.blocking.hasEnded() {
@@ -162,7 +162,7 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if a.noNotify { // the plain form is what works here
+	if a.noNotify { // only the plain form works here
 		a.engine.notifies.Store(false)
 	}
 	a.wasQueued = true
@@ -171,8 +171,8 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	return got, isCancelled, nil
 }
 
-// restartLease extends a grant that may be old, because it came at an unknown time within a blocking call: its lease
-// then counts from the EXTEND. It reports whether the grant is still held.
+// restartLease extends a grant that may be old, because it came at an unknown time within a blocking call. The EXTEND
+// starts its lease anew. It reports whether the grant is still held.
 func (a *attempt) restartLease(got *grant) (bool, error) {
 	for now() >= got.sent+a.request.lease/3 {
 		sent := now()
@@ -194,7 +194,7 @@ func (a *attempt) restartLease(got *grant) (bool, error) {
 	return true, nil
 }
 
-// poll asks the script again and again, where it has no queue for this lock, or the user cannot wait for messages.
+// poll asks the script repeatedly, if it has no queue for this lock or the user cannot wait for messages.
 func (a *attempt) poll() (*grant, error) {
 	for a.left() > 0 {
 		pause(a.ctx, a.engine.closed, min(untilNextPoll(), a.left()))

@@ -6,7 +6,7 @@ import "context"
 
 // Client is the application's own client.
 type Client interface {
-	// Node returns the server that has the key. The value is comparable, and the same for the same server.
+	// Node returns the server that has the key. The value is comparable, and equal for the same server.
 	Node(ctx context.Context, key string) (Node, error)
 }
 
@@ -15,7 +15,7 @@ type Cluster interface {
 	Client
 	// NodeAt returns the server at an address, as MOVED and ASK name it.
 	NodeAt(ctx context.Context, address string) (Node, error)
-	// Refresh reloads which server has which keys.
+	// Refresh reloads the map of which server has which keys.
 	Refresh(ctx context.Context) error
 }
 
@@ -25,7 +25,7 @@ type Node interface {
 	// each call at most once. It returns by the deadline of ctx, which always has one, and then closes the connection
 	// if a reply is still missing.
 	Exchange(ctx context.Context, calls []*Call)
-	// Dial opens a connection outside the pool, with the password, database and TLS of the others, and RESP2.
+	// Dial opens a connection outside the pool, with the same password, database and TLS as the pool's, and RESP2.
 	Dial(ctx context.Context) (Conn, error)
 }
 

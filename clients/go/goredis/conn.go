@@ -18,7 +18,7 @@ import (
 const writeTimeout = 10 * time.Second
 
 // conn is a connection that go-redis has dialed and authenticated, and no longer uses. It is read here, because
-// go-redis reads only while it waits for a reply, and so would not notice that it was closed.
+// go-redis reads only while it waits for a reply, so it would not notice that the connection was closed.
 type conn struct {
 	net.Conn
 	client *redis.Client
@@ -27,7 +27,7 @@ type conn struct {
 
 func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options := *n.client.Options()
-	// The library writes to the original while it opens its first connections. Push messages are not understood here.
+	// The library writes to the original while opening its first connections. Push messages are not understood here.
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	dialed := dialer{dial: options.Dialer}
 	options.Dialer = dialed.keep
@@ -39,7 +39,7 @@ func (n *node) Dial(ctx context.Context) (driver.Conn, error) {
 	options.ReadTimeout, options.WriteTimeout = -1, -1 // the context decides
 	options.Limiter = nil
 	if provider := options.StreamingCredentialsProvider; provider != nil {
-		// It would re-authenticate the connection while it is in use here.
+		// The library would re-authenticate the connection while it is in use here.
 		options.StreamingCredentialsProvider = nil
 		options.CredentialsProviderContext = func(context.Context) (string, string, error) { return credentials(provider) }
 	}

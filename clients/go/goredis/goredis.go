@@ -1,4 +1,4 @@
-// Package goredis adapts the clients of go-redis to serverlock: Client, also with Sentinel, and ClusterClient.
+// Package goredis adapts go-redis clients to serverlock: Client, also with Sentinel, and ClusterClient.
 //
 //	locks := serverlock.New(goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"})))
 package goredis
@@ -18,7 +18,7 @@ import (
 // New adapts a client of one server: redis.NewClient, or redis.NewFailoverClient with Sentinel.
 func New(client *redis.Client) driver.Client { return newNode(client) }
 
-// NewCluster adapts a client of a cluster.
+// NewCluster adapts a cluster client.
 func NewCluster(client *redis.ClusterClient) driver.Client {
 	return &cluster{client: client, nodes: map[*redis.Client]*node{}}
 }
@@ -66,7 +66,7 @@ func result(cmd *redis.Cmd) (any, error) {
 	return nil, read(err)
 }
 
-// read returns an error reply as a ReplyError, even if it replied to a command of the handshake.
+// read returns an error reply as a ReplyError, even if it replied to a handshake command.
 func read(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -106,7 +106,7 @@ func (c *cluster) NodeAt(ctx context.Context, address string) (driver.Node, erro
 	return c.node(found), nil
 }
 
-// Refresh: ForEachMaster reloads the slot map first. Nodes of servers that have left are dropped.
+// Refresh: ForEachMaster reloads the slot map first. Nodes for servers that have left are dropped.
 func (c *cluster) Refresh(ctx context.Context) error {
 	var mu sync.Mutex
 	seen := map[*redis.Client]bool{}

@@ -1,5 +1,5 @@
-// Package redigo adapts a pool of redigo to serverlock. The Dial or DialContext of the pool chooses the server, also
-// with Sentinel, and authenticates.
+// Package redigo adapts a redigo pool to serverlock. The pool's Dial or DialContext chooses the server, also with
+// Sentinel, and authenticates.
 //
 //	locks := serverlock.New(redigo.New(&redis.Pool{Dial: dial}))
 package redigo
@@ -15,7 +15,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// New adapts the pool of one server.
+// New adapts one server's pool.
 func New(pool *redis.Pool) driver.Client { return &node{pool: pool} }
 
 type node struct {
@@ -122,7 +122,7 @@ func (c *conn) Send(words []any) error {
 
 func (c *conn) Receive() (any, error) { return receive(c.Conn, 0) }
 
-// receive waits up to the timeout; 0 means without limit.
+// receive waits up to the timeout; 0 means no limit.
 func receive(conn redis.Conn, timeout time.Duration) (any, error) {
 	var value any
 	var err error
@@ -134,7 +134,7 @@ func receive(conn redis.Conn, timeout time.Duration) (any, error) {
 	return value, read(err)
 }
 
-// patience is the time until the deadline; never 0, which means without limit.
+// patience is the time until the deadline; never 0, which means no limit.
 func patience(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return max(time.Nanosecond, time.Until(deadline))

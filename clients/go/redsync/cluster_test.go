@@ -28,7 +28,7 @@ func openCluster(t *testing.T, cluster *server.Cluster) (*redsync.Redsync, *gore
 	return redsync.New(locks), client
 }
 
-// keysOfAll returns a key of each master.
+// keysOfAll returns one key for each master.
 func keysOfAll(t *testing.T, cluster *server.Cluster) []string {
 	t.Helper()
 	keys := make([]string, len(cluster.Addresses))

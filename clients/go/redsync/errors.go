@@ -25,7 +25,7 @@ func (err ErrTaken) Error() string {
 	return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 }
 
-// A RedisError is any other error; Err is that of package serverlock. Node is 0.
+// A RedisError is any other error; Err is package serverlock's error. Node is 0.
 type RedisError struct {
 	Node int
 	Err  error
@@ -33,12 +33,12 @@ type RedisError struct {
 
 func (e RedisError) Error() string { return fmt.Sprintf("node #%d: %s", e.Node, e.Err) }
 
-// Unwrap returns the error of package serverlock.
+// Unwrap returns package serverlock's error.
 func (e RedisError) Unwrap() error { return e.Err }
 
 func taken() error { return &ErrTaken{Nodes: []int{0}} }
 
-// translated converts the error of an attempt to that of redsync.
+// translated converts an attempt's error to redsync's.
 func translated(err error) error {
 	var ours *serverlock.Error
 	if !errors.As(err, &ours) {

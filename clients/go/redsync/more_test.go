@@ -80,12 +80,12 @@ func TestAMutexIsValidUntilItsExpiry(t *testing.T) {
 	began := time.Now()
 	must(t, mutex.Lock())
 	locked := time.Now()
-	// All of the expiry counts, less the drift; for a Held it would be nine tenths.
+	// The whole expiry counts, less the drift; for a Held it would be nine tenths.
 	least, most := began.Add(999*time.Millisecond-locked.Sub(began)), locked.Add(1001*time.Millisecond)
 	if mutex.Until().Before(least) || mutex.Until().After(most) {
 		t.Errorf("Until is %v, not between %v and %v", mutex.Until(), least, most)
 	}
-	time.Sleep(time.Until(began.Add(1900 * time.Millisecond))) // Held would count as lost
+	time.Sleep(time.Until(began.Add(1900 * time.Millisecond))) // a Held would count as lost
 	if ok, err := mutex.Valid(); err == nil && !ok && time.Since(began) < 2*time.Second {
 		t.Error("it is not valid to its end")
 	}

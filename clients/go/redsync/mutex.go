@@ -50,7 +50,7 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // TryLockContext is TryLock with a context.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.lock(ctx, 1) }
 
-// Lock acquires the lock, and waits in the queue for as long as [WithTries] says.
+// Lock acquires the lock, and waits in the queue for as long as [WithTries] allows.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext is Lock with a context. If that is done first, the error is [ErrFailed].
@@ -174,7 +174,7 @@ func isOfContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// some: redsync also accepts a nil context.
+// some replaces a nil context, which redsync also accepts.
 func some(ctx context.Context) context.Context {
 	if ctx == nil {
 		return context.Background()

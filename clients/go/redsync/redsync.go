@@ -5,8 +5,8 @@
 //	mutex := rs.NewMutex("report", redsync.WithExpiry(30*time.Second))
 //	err := mutex.Lock()
 //
-// As with redsync, a lock is not renewed: it ends with its expiry unless [Mutex.Extend] is called. One server and its
-// replicas take the place of several. There is no WithGenValueFunc, because the server generates the value.
+// As with redsync, a lock is not renewed: it ends with its expiry unless [Mutex.Extend] is called. One server with its
+// replicas replaces several. There is no WithGenValueFunc, because the server generates the value.
 package redsync
 
 import (
@@ -38,7 +38,7 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	return m
 }
 
-// An Option of a mutex.
+// An Option for a mutex.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -57,8 +57,8 @@ func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.expiry = expiry })
 }
 
-// WithTries sets how often redsync would try. The default is 32. [Mutex.Lock] waits in the queue for the sum of the
-// delays between that many tries; with one try it does not wait.
+// WithTries sets how many times redsync would try. The default is 32. [Mutex.Lock] waits in the queue for the sum of
+// the delays between that many tries; with one try it does not wait.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.tries = tries })
 }
@@ -73,7 +73,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) { m.delayFunc = delayFunc })
 }
 
-// WithDriftFactor sets the part of the expiry that [Mutex.Until] leaves out. The default is 0.01.
+// WithDriftFactor sets the fraction of the expiry that [Mutex.Until] leaves out. The default is 0.01.
 func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.driftFactor = factor })
 }
@@ -88,7 +88,7 @@ func WithValue(value string) Option {
 	return OptionFunc(func(m *Mutex) { m.value = value })
 }
 
-// WithTimeoutFactor does nothing: [serverlock.Locks] sets the time-out of a call.
+// WithTimeoutFactor does nothing: [serverlock.Locks] sets a call's time-out.
 func WithTimeoutFactor(float64) Option { return OptionFunc(func(*Mutex) {}) }
 
 // WithFailFast does nothing: there is only one server.
@@ -97,7 +97,7 @@ func WithFailFast(bool) Option { return OptionFunc(func(*Mutex) {}) }
 // WithShufflePools does nothing: there is only one server.
 func WithShufflePools(bool) Option { return OptionFunc(func(*Mutex) {}) }
 
-// More tries than this are assumed to have similar delays.
+// Tries beyond this many are assumed to have similar delays.
 const mostDelays = 1000
 
 // wait returns how long redsync would keep trying.

@@ -18,8 +18,8 @@ import (
 )
 
 // The cases of redsync's own tests (v4.18.1, mutex_test.go and redsync_test.go), which use internals of redsync and
-// cannot run unchanged. TestMutexQuorum is left out: there is one server. Where redsync compares the value of the key
-// with that of the mutex, these use LOCK.CHECK. more_test.go has what redsync does not test.
+// cannot run unchanged. TestMutexQuorum is left out: there is one server. Where redsync compares the key's value
+// with the mutex's, these use LOCK.CHECK. more_test.go goes beyond redsync's tests.
 
 var background = context.Background()
 
@@ -48,7 +48,7 @@ func assertAcquired(t *testing.T, client *goredislib.Client, mutex *redsync.Mute
 	}
 }
 
-// expired waits until the server lets others have the lock of the mutex. LOCK.CHECK replies 0 up to a millisecond
+// expired waits until the server would grant the mutex's lock to others. LOCK.CHECK replies 0 up to a millisecond
 // earlier.
 func expired(t *testing.T, client *goredislib.Client, mutex *redsync.Mutex) {
 	t.Helper()
@@ -66,7 +66,7 @@ func expired(t *testing.T, client *goredislib.Client, mutex *redsync.Mutex) {
 	})
 }
 
-// expiresAt is when the key expires, by the clock of the server.
+// expiresAt is when the key expires, by the server's clock.
 func expiresAt(t *testing.T, client *goredislib.Client, key string) time.Time {
 	t.Helper()
 	var left *goredislib.DurationCmd
@@ -92,7 +92,7 @@ func TestMutexesOfOneNameExcludeEachOther(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			inside++ // the race detector watches
+			inside++ // the race detector checks this
 			if left, err := client.Do(background, "LOCK.CHECK", mutex.Name(), mutex.Value()).Int(); err != nil || left <= 0 {
 				t.Errorf("not acquired: %d %v", left, err)
 			}

@@ -32,7 +32,7 @@ type library struct {
 
 var libraries = map[string]library{
 	"go-redis": {"github.com/redis/go-redis/v9", []string{"sentinel", "cluster"}, openGoRedis},
-	// The application's own dial function may ask Sentinels.
+	// The application's dial function may ask Sentinels.
 	"redigo": {"github.com/gomodule/redigo", []string{"sentinel"}, openRedigo},
 }
 

@@ -64,7 +64,7 @@ type place struct {
 	} `json:"tls"`
 }
 
-// span reads milliseconds. Go has no type for anything but a number.
+// span reads milliseconds. In Go they can only be a number.
 func span(raw json.RawMessage) (time.Duration, error) {
 	var ms *float64
 	if err := json.Unmarshal(raw, &ms); err != nil || ms == nil {
@@ -128,7 +128,7 @@ func (o *order) options() ([]serverlock.Option, error) {
 	return options, nil
 }
 
-// lock returns the lock of an order. The event of a loss has those names.
+// lock returns an order's lock. The event for its loss has these names.
 func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, error) {
 	lease, err := span(o.LeaseMs)
 	if err != nil {

@@ -26,7 +26,7 @@ type player struct {
 	pending map[int]context.CancelFunc
 }
 
-// body is the work of a scope, which runs what it receives.
+// body is a scope's work, which runs the tasks it receives.
 type body struct {
 	lock       *serverlock.Lock
 	held       *serverlock.Held
@@ -265,7 +265,7 @@ func (p *player) scope(ctx context.Context, o *order) error {
 	})
 }
 
-// within runs something in the body of a scope.
+// within runs something in a scope's body.
 func (p *player) within(o *order) (ok fields, err error) {
 	mine := get(p, p.scopes, o.Scope)
 	if o.Worker != "" && o.Do == "again" {
@@ -289,7 +289,7 @@ func (p *player) within(o *order) (ok fields, err error) {
 			}()
 			return false, nil
 		}
-		// The context of the work is done when its lock is lost or released, but still says in which scope it is.
+		// The work's context is done when its lock is lost or released, but still tells which scope it is in.
 		var held *serverlock.Held
 		if held, err = mine.lock.Acquire(context.WithoutCancel(ctx)); err == nil {
 			ok = got(held)

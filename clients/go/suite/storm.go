@@ -98,7 +98,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// census counts what all managers keep, and goroutines other than those of orders and of idle connections.
+// census counts what all managers keep, and the goroutines besides those for orders and idle connections.
 func (p *player) census() (fields, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-"""The users that docs/OPERATING.md and docs/PORTABLE.md define for applications: they may do all that a package does."""
+"""The users that docs/OPERATING.md and docs/PORTABLE.md define for applications: all that a package does is allowed."""
 
 from resp import queue_of
 from scenarios.holding import fails

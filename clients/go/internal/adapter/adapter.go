@@ -1,11 +1,11 @@
-// Package adapter gives packages that imitate other libraries access to what the API of serverlock leaves out. Package
+// Package adapter gives packages that imitate other libraries access to what serverlock's API leaves out. Package
 // serverlock sets its variables.
 package adapter
 
 import "time"
 
 var (
-	// Timed returns a serverlock.Option: the lease is not renewed, and counts to its end.
+	// Timed returns a serverlock.Option: the lease is not renewed, and its whole length counts.
 	Timed func() any
 	// Adopt returns the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
 	Adopt func(locks any, key string, token int64, lease time.Duration) (any, error)

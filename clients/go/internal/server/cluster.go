@@ -84,7 +84,7 @@ func (c *Cluster) Owner(t testing.TB, key string) int {
 	return 0
 }
 
-// Move moves the slot of a key, with its keys, to another master.
+// Move moves a key's slot, with all its keys, to another master.
 func (c *Cluster) Move(t testing.TB, key string) {
 	t.Helper()
 	ctx := context.Background()
@@ -106,7 +106,7 @@ func (c *Cluster) Move(t testing.TB, key string) {
 	}
 }
 
-// freePortWithBus also checks the port of the cluster bus, 10,000 higher.
+// freePortWithBus also checks the cluster bus port, 10,000 higher.
 func freePortWithBus(t testing.TB) int {
 	t.Helper()
 	for range 1000 {

@@ -31,7 +31,7 @@ func module(t testing.TB) string {
 	return absolute
 }
 
-// Start starts a server for the test, with these arguments of the module, and returns its address.
+// Start starts a server for the test, with these module arguments, and returns its address.
 func Start(t testing.TB, arguments ...string) string {
 	t.Helper()
 	words := append([]string{"--loadmodule", module(t)}, arguments...)

@@ -1,4 +1,4 @@
-// Package opentelemetry records OpenTelemetry metrics of locks: copy it.
+// Package opentelemetry records OpenTelemetry metrics for locks. It is meant to be copied.
 //
 //	locks := serverlock.New(client, serverlock.WithHooks(hooks))
 package opentelemetry
@@ -14,7 +14,7 @@ import (
 	"example.com/serverlock"
 )
 
-// Hooks record how long waits and holds took, in seconds, and count losses. Keys are not attributes: there may be any
+// Hooks record the duration of waits and holds, in seconds, and count losses. Keys are not attributes: there may be any
 // number of them.
 func Hooks(meter metric.Meter) (serverlock.Hooks, error) {
 	waited, err1 := meter.Float64Histogram("lock.wait.duration", metric.WithUnit("s"))

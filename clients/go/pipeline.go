@@ -23,8 +23,8 @@ const (
 // sends the queue as one batch. So a lone caller pays nothing for it, and a thousand callers behind a slow network
 // need no more connections than one caller. With 1,000 callers this takes a quarter to a sixth of the CPU time of a
 // semaphore of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs in
-// the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go cancels
-// callers in every state.
+// the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go
+// cancels callers in every state.
 //
 // Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller go at
 // once, but costs as much as the call itself if the server is near. So there is no goroutine after a fast

@@ -77,7 +77,7 @@ class Closing(unittest.TestCase):
         locks.close()
         wait.join(60)
         self.assertFalse(wait.is_alive())
-        until("its line is closed", lambda: conn.info("clients")["connected_clients"] == 3)  # ours, theirs, its own
+        until("its connection is closed", lambda: conn.info("clients")["connected_clients"] == 3)  # ours, theirs, its own
         self.assertTrue(theirs.release())
 
     def test_no_thread_outlives_a_manager(self) -> None:

@@ -110,7 +110,7 @@ func (h *hold) taken() error {
 }
 
 // extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease counts at once. The order in
-// which the server runs several in flight is unknown, so the one that ends first counts.
+// which the server runs several in flight is unknown, so the earliest end counts.
 func (h *hold) extending(sent, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

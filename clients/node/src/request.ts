@@ -20,7 +20,7 @@ export function keyOf(key: unknown): Buffer {
   return bytes;
 }
 
-/** The keys of a list. A string is not a list of its letters. */
+/** A list's keys. A string is not a list of its letters. */
 export function keysOf(keys: unknown): Buffer[] {
   if (
     typeof keys === 'string' ||

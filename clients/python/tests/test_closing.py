@@ -77,7 +77,7 @@ class Closing(unittest.TestCase):
         locks.close()
         wait.join(60)
         self.assertFalse(wait.is_alive())
-        until("its connection is closed", lambda: conn.info("clients")["connected_clients"] == 3)  # ours, theirs, its own
+        until("its connection is closed", lambda: conn.info("clients")["connected_clients"] == 3)  # ours, theirs, its
         self.assertTrue(theirs.release())
 
     def test_no_thread_outlives_a_manager(self) -> None:
@@ -90,7 +90,7 @@ class Closing(unittest.TestCase):
             locks.close()
         until("the threads have ended", lambda: set(threading.enumerate()) <= before)
 
-    def test_a_loss_is_told_after_the_manager_was_closed(self) -> None:
+    def test_a_loss_is_reported_after_the_manager_was_closed(self) -> None:
         server = Server()
         self.addCleanup(server.end)
         told = threading.Event()

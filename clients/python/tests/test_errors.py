@@ -88,7 +88,7 @@ class Options(unittest.TestCase):
 
 
 class Warnings(unittest.TestCase):
-    def test_a_missing_module_is_said_once_without_any_set_up(self) -> None:
+    def test_a_missing_module_is_logged_once_without_any_set_up(self) -> None:
         server = Server(module=False)
         self.addCleanup(server.end)
         for options, count in (("", 1), ("warn_without_module=False", 0)):

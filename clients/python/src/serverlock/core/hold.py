@@ -36,7 +36,7 @@ class Grant:
 
 
 class Hold:
-    """A lock that is held, until it is released or lost. `token` is the fencing token."""
+    """A held lock, until it is released or lost. `token` is the fencing token."""
 
     _is_renewed = True
     _margin = 0.1

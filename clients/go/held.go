@@ -50,7 +50,7 @@ func (h *Held) Check() error {
 	return h.hold.check()
 }
 
-// Done is closed when the lock is lost or released; [Held.Check] tells why.
+// Done is closed when the lock is lost or released; [Held.Check] returns the reason.
 func (h *Held) Done() <-chan struct{} { return h.hold.ctx.Done() }
 
 // Context returns a copy of parent for work under the lock. It is cancelled when the lock is lost or released, with

@@ -20,7 +20,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_library()), "SERVERLOCK_CLOCK": path}
 
     def suspend(self, seconds):
-        """The machine was suspended for this long: only the monotonic clock did not notice."""
+        """The machine was suspended for this long: only the monotonic clock stopped."""
         self._moved[0] += round(seconds * 1e9)
         self._write()
 

@@ -289,7 +289,7 @@ func (p *player) within(o *order) (ok fields, err error) {
 			}()
 			return false, nil
 		}
-		// The work's context is done when its lock is lost or released, but still tells which scope it is in.
+		// The work's context is done when its lock is lost or released, but still knows its scope.
 		var held *serverlock.Held
 		if held, err = mine.lock.Acquire(context.WithoutCancel(ctx)); err == nil {
 			ok = got(held)

@@ -21,7 +21,7 @@ import type { Connection, Words } from './wire.js';
 /** The pause of an attempt that polls, in milliseconds. */
 const pollPause = (): number => 50 + Math.random() * 100;
 
-/** How many milliseconds a queued attempt waits for news. undefined: the reply is another one. */
+/** How many milliseconds a queued attempt waits for news. undefined: it is another reply. */
 function placeOf(reply: unknown): number | undefined {
   const [first, ms] = Array.isArray(reply) && reply.length === 2 ? reply : [reply, RESEND];
   return String(first) === 'WAITING' ? Number(ms) : undefined;

@@ -95,7 +95,7 @@ export class Locks {
     return this.#lockOf(keysOf(keys), lease, options, [], true);
   }
 
-  /** Only a lock that its last holder never released; `predecessor` tells whose it was. Does not wait. */
+  /** Only a lock that its last holder never released; `predecessor` is that holder. Does not wait. */
   recover(key: Key, lease: number, options: Omit<LockOptions, 'wait'> = {}): Lock {
     const { wait: _, ...names } = LOCK_OPTIONS;
     optionsOf(options, shown([keyOf(key)]), names);

@@ -59,7 +59,7 @@ export class ResourceLockedError extends Error {
   }
 }
 
-/** An operation failed. The one entry of `attempts` tells why; `cause` is this package's error. */
+/** An operation failed. The one entry in `attempts` has the reason; `cause` is this package's error. */
 export class ExecutionError extends Error {
   constructor(
     message: string,

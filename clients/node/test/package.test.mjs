@@ -1,4 +1,4 @@
-// The package as users get it: it installs from its folder or packed into an empty project, is typed; its README runs.
+// The package as users get it: installed in an empty project, from its folder or packed, with types; its README runs.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';

@@ -1,4 +1,4 @@
-"""The package as users get it: it is built, installs into an empty project and is typed; its README runs."""
+"""The package as users get it: built, installed in an empty project, with types; its README runs."""
 
 import os
 import re

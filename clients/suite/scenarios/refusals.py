@@ -1,4 +1,4 @@
-"""A server that refuses every command for a while: attempts continue, and releases are made up for."""
+"""A server that refuses every command for a while: attempts continue, and releases are done later."""
 
 import contextlib
 import os

@@ -4,7 +4,7 @@ from .errors import LockError, LockLost
 
 
 class Hooks:
-    """Called from the thread or task that caused the event, so they must not block; `lost` has its own."""
+    """Called from the thread or task that caused the event, so they must not block; `lost` runs in its own."""
 
     def granted(self, key: str, waited: float) -> None:
         """A lock was granted. waited: seconds."""

@@ -104,7 +104,7 @@ class Manager(Generic[L]):
 
     @shows(RecoverOptions)
     def recover(self, key: Key, lease: Duration, **options: Unpack[RecoverOptions]) -> L:
-        """Only a lock that its last holder never released; `predecessor` tells whose it was. Does not wait."""
+        """Only a lock that its last holder never released; `predecessor` is that holder. Does not wait."""
         check_names(options, RecoverOptions.__optional_keys__)
         return self._lock_of(request_of([key], lease, **options, recover=True))
 

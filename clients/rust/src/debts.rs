@@ -32,7 +32,7 @@ impl Resources {
         });
     }
 
-    /// Withdraws an attempt: at once if the server replies, otherwise in the background. The script does not bar the
+    /// Withdraws an attempt: at once if the server replies, otherwise in the background. The script does not block the
     /// ID, so the attempt is withdrawn once more if the server may still run one of its calls.
     pub(crate) async fn cancel(
         self: &Arc<Self>,

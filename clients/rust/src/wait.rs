@@ -204,7 +204,7 @@ impl Attempt {
     }
 
     /// Only the server can interrupt this thread: when the caller or the manager is done, it is asked to end the
-    /// attempt. A CANCEL that comes before its ACQUIRE bars the ID.
+    /// attempt. A CANCEL that comes before its ACQUIRE blocks the ID.
     #[cfg(feature = "blocking")]
     async fn piece_of_thread(&mut self) -> Result<Piece, Failure> {
         let (resources, request, id) = (Arc::downgrade(&self.resources), Arc::clone(&self.request), self.id);

@@ -417,8 +417,8 @@ final class Attempt
     }
 
     /**
-     * Cancels at once if the server replies, otherwise by a later call of the manager. The script does not bar the ID,
-     * so it cancels a second time if a copy may still run.
+     * Cancels at once if the server replies, otherwise by a later call of the manager. The script does not block the
+     * ID, so it cancels a second time if a copy may still run.
      */
     private function cancel(): void
     {

@@ -9,7 +9,7 @@ module Serverlock
 
     # `command` gives it back; nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
-    # A copy without a reply may still run after it was cancelled: a script does not bar its ID, as the module does.
+    # A copy without a reply may still run after it was cancelled: a script does not block its ID, as the module does.
     ONCE_MORE = 2.0
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 1.0

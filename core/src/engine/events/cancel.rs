@@ -23,9 +23,9 @@ impl<H> Engine<H> {
     }
 
     /// LOCK.CANCEL, once the grant it ends in the key is written: takes an attempt and its unclaimed grant out of the
-    /// queue, and bars late copies of its commands for a while. Returns whether the attempt was waiting or had a place,
-    /// and what passes on. When memory is nearly full, an unknown attempt is not barred: the server cannot evict that
-    /// entry, and would evict keys instead.
+    /// queue, and blocks late copies of its commands for a while. Returns whether the attempt was waiting or had a
+    /// place, and what passes on. When memory is nearly full, an unknown attempt is not blocked: the server cannot
+    /// evict that entry, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,

@@ -1,4 +1,4 @@
-//! The tools of this project. `cargo xtask` lists them; the Makefile and scripts/ call them.
+//! The project's tools. `cargo xtask` lists them; the Makefile and scripts/ call them.
 #![allow(missing_docs, clippy::missing_errors_doc, clippy::must_use_candidate, reason = "only this project calls it")]
 
 pub mod corpus;
@@ -7,10 +7,10 @@ pub mod pictures;
 
 use std::path::{Path, PathBuf};
 
-/// The top folder of the project.
+/// The project's root folder.
 ///
 /// # Panics
-/// Never: this crate is in a folder of it.
+/// Never: this crate is inside it.
 #[must_use]
 pub fn root() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));

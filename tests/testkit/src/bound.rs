@@ -1,19 +1,19 @@
-//! Bounds of time. Every assertion that something takes at most some time goes through this file, so that other work of
-//! the machine does not make it fail, and `make busy-tests` finds the tests that have one: `tests/fixtures/bounds.txt`
-//! lists them, and a test that is not listed fails here.
+//! Time bounds. Every assertion that something takes at most a given time goes through this file, so that other work on
+//! the machine does not make it fail. `make busy-tests` runs the tests with a bound, which `tests/fixtures/bounds.txt`
+//! lists; a test that is not listed fails here.
 
 use super::{compiled, project_file};
 use std::process::Command;
 use std::time::Duration;
 
-/// The number of tries. The cache and the hypervisor can slow down any of them.
+/// The number of tries. The cache and the hypervisor can slow down any try.
 const TRIES: usize = 5;
-/// The time of `speed.c` on the machine on which the bounds were set, otherwise idle.
+/// The time of `speed.c` on the machine on which the bounds were set, when idle.
 const USUAL: Duration = Duration::from_micros(1_800);
-/// A machine that computes more slowly than this is not waited for.
+/// No bound is extended beyond this slowness.
 const SLOWEST: f64 = 5.0;
 
-/// How many times longer this machine computes now than the one on which the bounds were set; at least 1.
+/// How many times slower this machine computes now than the one on which the bounds were set; at least 1.
 pub fn slowness() -> f64 {
     let Some(speed) = compiled("speed", &["-O2"]) else { return 1.0 };
     let output = Command::new(speed).output().unwrap();
@@ -21,9 +21,9 @@ pub fn slowness() -> f64 {
     (took.as_secs_f64() / USUAL.as_secs_f64()).clamp(1.0, SLOWEST)
 }
 
-/// Asserts that the CPU time which `measure` returns is below `bound`, on a machine that computes as fast as the one on
-/// which the bound was set. It is measured up to five times, and one good time is enough: what is really too slow is
-/// too slow each time. Nothing is asserted where nothing could be measured.
+/// Asserts that the CPU time returned by `measure` is below `bound`, on a machine that computes as fast as the one on
+/// which the bound was set. It is measured up to five times, and one good time is enough: code that is really too slow
+/// is too slow each time. Asserts nothing if nothing could be measured.
 pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Duration>) {
     assert_is_listed();
     let mut seen = Vec::new();
@@ -41,14 +41,14 @@ pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Dura
 }
 
 /// Asserts that something took less than `limit` of wall time. Use it only for what CPU time does not show. The limit
-/// is at least ten times what it usually takes, or so long that only something forgotten takes longer.
+/// is at least ten times the usual time, or so long that only something forgotten takes longer.
 pub fn wall(what: &str, limit: Duration, took: Duration) {
     assert_is_listed();
     println!("{what}: {took:.1?}, limit {limit:?}");
     assert!(took < limit, "{what}: {took:?}, limit {limit:?}");
 }
 
-/// The same for what can be repeated: one good time of five is enough.
+/// As [`wall`], for a measurement that can be repeated: one good time of five is enough.
 pub fn wall_once(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
     assert_is_listed();
     let seen: Vec<Duration> = (0..TRIES).map(|_| measure()).take_while(|took| *took >= limit).collect();
@@ -58,10 +58,10 @@ pub fn wall_once(what: &str, limit: Duration, mut measure: impl FnMut() -> Durat
 /// A test that calls this has a bound, and `make busy-tests` runs it.
 pub fn assert_is_listed() {
     let thread = std::thread::current();
-    // A run with one thread has no names of tests; other threads are the test's own.
+    // With a single thread, threads are not named after tests; other threads belong to the test.
     let Some(test) = thread.name().filter(|name| name.contains("::")) else { return };
     let program = std::env::current_exe().unwrap();
-    // cargo puts a hash after the name of the suite, and scripts/test-matrix.sh runs a copy without one.
+    // cargo appends a hash to the name of the suite; scripts/test-matrix.sh runs a copy without it.
     let program = program.file_stem().and_then(|stem| stem.to_str()).unwrap();
     let suite = program.rsplit_once('-').map_or(program, |(suite, _)| suite);
     let line = format!("{suite} {test}");

@@ -1,4 +1,4 @@
-//! The clocks of a server, moved by a test: a library that is preloaded adds what a file says (`clock_shim.c`).
+//! A server's clocks, moved by a test: a preloaded library adds the values in a file (`clock_shim.c`).
 
 use super::{shared_object, skipped, Options};
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Clocks with these numbers, as `clock_shim.c` lists them; nothing, and a message, without a C compiler.
+    /// Clocks with these numbers, as `clock_shim.c` lists them; `None`, and a message, without a C compiler.
     pub fn new(numbers_us: &[i64]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(shim) = shared_object("clock_shim") else {
@@ -26,13 +26,13 @@ impl Clocks {
         Some(clocks)
     }
 
-    /// A server with these options has these clocks.
+    /// Gives these clocks to a server with these options.
     pub fn of(&self, options: Options) -> Options {
         let shim = shared_object("clock_shim").unwrap();
         options.preload(shim).env("CLOCK_SHIM_FILE", self.path.to_str().unwrap())
     }
 
-    /// Sets the numbers from `first` on, in one write: the server never sees a part of one.
+    /// Sets the numbers from index `first` on, in one write: the server never sees part of it.
     pub fn set(&self, first: u64, numbers_us: &[i64]) {
         let bytes: Vec<u8> = numbers_us.iter().flat_map(|us| us.to_ne_bytes()).collect();
         self.file.write_all_at(&bytes, 8 * first).unwrap();

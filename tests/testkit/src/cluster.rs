@@ -1,4 +1,4 @@
-//! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and ended.
+//! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and stopped.
 
 use crate::watch::{watch, Watched};
 use crate::{module, root, server_binary, six_free_ports, temp_dir, until};
@@ -22,13 +22,13 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
 }
 
-/// The ways of CLUSTER FAILOVER.
+/// The variants of CLUSTER FAILOVER.
 pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
 
-/// An attempt to fail over has failed after this long.
+/// An attempt to fail over is considered failed after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
-/// The settings of all: failures are noticed soon.
+/// The settings of all nodes: failures are noticed soon.
 const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
 
 impl Cluster {
@@ -36,10 +36,10 @@ impl Cluster {
         Self::with_module(settings, module_args, module())
     }
 
-    /// A cluster whose nodes load the module from there.
+    /// A cluster whose nodes load this module.
     pub fn with_module(settings: &str, module_args: &str, module: &Path) -> Self {
         let mut said = String::new();
-        // A port that was free can be taken by another test a moment later, and busy nodes may not meet.
+        // A port that was free can be taken by another test a moment later, and busy nodes may fail to join.
         for _ in 0..5 {
             match Self::try_start(settings, module_args, module) {
                 Ok(cluster) => return cluster,
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     fn try_start(settings: &str, module_args: &str, module: &Path) -> Result<Self, String> {
-        // The script makes it, and removes it.
+        // The script creates it, and removes it.
         let dir = temp_dir();
         fs::remove_dir(&dir).unwrap();
         let port = six_free_ports();
@@ -84,12 +84,12 @@ impl Cluster {
         Ok(Self { script, _said: said, watched: Some(watched), nodes })
     }
 
-    /// From now on until `rests` it belongs to one test.
+    /// Marks the cluster as used by one test, until `rests`.
     pub fn works(&mut self) {
         self.watched = Some(watch(self.script.id(), "TERM"));
     }
 
-    /// No test has it.
+    /// Marks the cluster as unused.
     pub fn rests(&mut self) {
         self.watched = None;
     }
@@ -119,7 +119,7 @@ impl Cluster {
         let new = self.replica_of(old);
         let mut asked: Option<Instant> = None;
         until("the replica is master, the master a replica", || {
-            // The other masters vote for a replica of the same master only once in a while, so it is asked again.
+            // The other masters rarely vote again for a replica of the same master, so it is asked again.
             if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) && !new.is_master() {
                 asked = Some(Instant::now());
                 new.conn().execute(&[&["CLUSTER", "FAILOVER"], way].concat());
@@ -139,7 +139,7 @@ impl Cluster {
         });
     }
 
-    /// One key for each master, as the slots are now.
+    /// One key for each master, by the current slots.
     pub fn a_key_for_each_master(&self, prefix: &str) -> Vec<String> {
         let masters = self.nodes.iter().filter(|node| node.is_master());
         masters.map(|node| (0..1000).map(|n| format!("{prefix}{n}")).find(|key| node.serves(key)).unwrap()).collect()
@@ -151,7 +151,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             self.print_logs();
         }
-        // Its input ends. A server that stalls would not.
+        // This ends the script's input. A stalled server would not end.
         drop(self.script.stdin.take());
         let _ = self.script.wait();
     }
@@ -165,7 +165,7 @@ impl Cluster {
     }
 }
 
-/// The words of a file of a node, for those that read its log.
+/// The content of a node's file, for tests that read its log.
 fn read(path: PathBuf) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

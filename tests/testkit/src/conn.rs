@@ -1,23 +1,23 @@
-//! A raw connection to a server, and common questions of tests.
+//! A raw connection to a server, and queries that many tests use.
 
 use super::{until, Reply, DEADLINE};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The time of the server's clock, in microseconds.
+/// The server's clock, in microseconds.
 pub fn server_time_us(conn: &mut Conn) -> i64 {
     let reply = conn.execute(&["TIME"]);
     let part = |n: usize| reply.list()[n].text().parse::<i64>().unwrap();
     part(0) * 1_000_000 + part(1)
 }
 
-/// When a key ends, in Unix milliseconds, on every version; -1: never, -2: there is no such key.
+/// A key's expiry in Unix milliseconds, on every version; -1: none, -2: there is no such key.
 pub fn expire_at_ms(conn: &mut Conn, key: &str) -> i64 {
     if let Reply::Int(at) = conn.execute(&["PEXPIRETIME", key]) {
         return at;
     }
-    // Before 7.0: what is left, asked for within one millisecond of the clock.
+    // Before 7.0: the remaining time, read within one millisecond of the clock.
     until("three answers within a millisecond", || {
         let before = server_time_us(conn) / 1000;
         let left = conn.int(&["PTTL", key]);
@@ -35,7 +35,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// A new connection to a port of this machine; for a process that has no [`Server`].
+    /// A new connection to a port of this machine, for a process that has no [`Server`].
     pub fn to(port: u16) -> std::io::Result<Self> {
         Self::over(TcpStream::connect(("127.0.0.1", port))?)
     }
@@ -69,12 +69,12 @@ impl Conn {
         self.send_bytes(&encoded(args));
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.reader.get_mut().write_all(bytes).expect("the server reads");
     }
 
-    /// Sends bytes as they are; an error when the server has closed the connection.
+    /// Sends bytes unchanged; an error when the server has closed the connection.
     pub fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.reader.get_mut().write_all(bytes)
     }
@@ -91,7 +91,7 @@ impl Conn {
         self.try_read()
     }
 
-    /// As [`Conn::try_execute`], with a time-out of its own.
+    /// As [`Conn::try_execute`], with its own time-out.
     pub fn try_execute_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
         self.reader.get_ref().set_read_timeout(Some(time))?;
         let reply = self.try_execute(args);
@@ -130,7 +130,7 @@ impl Conn {
         self.execute(args).int()
     }
 
-    /// A field of a section of INFO; nothing where the section has none of that name.
+    /// A field of a section of INFO; `None` if the section does not have it.
     pub fn info(&mut self, section: &str, field: &str) -> Option<String> {
         self.execute(&["INFO", section]).line(field)
     }
@@ -140,19 +140,19 @@ impl Conn {
         self.execute(&["INFO", "server"]).version().expect("a version")
     }
 
-    /// Whether modules have no settings in CONFIG, and commands no documentation: Redis before 7.0.
+    /// Whether this is Redis before 7.0, which has no module settings in CONFIG and no command documentation.
     pub fn is_before_7(&mut self) -> bool {
         self.version() < (false, 7, 0)
     }
 
-    /// Whether keyspace events are on: Valkey from 8.1 on, until 9.1.2, moves the client when they are.
+    /// Whether keyspace events are on: Valkey 8.1 to 9.1.2 moves the client when they are.
     pub fn has_key_events(&mut self) -> bool {
         has_key_events(self.version())
     }
 
-    /// How often the server was asked for a command, by its statistics.
+    /// How often the server executed a command, by its statistics.
     pub fn calls(&mut self, command: &str) -> usize {
-        // Before 7.0 it has the names of commands as they are registered.
+        // Before 7.0 they use the names of commands as registered.
         let statistics = self.text(&["INFO", "commandstats"]).to_lowercase();
         let line = format!("cmdstat_{command}:calls=");
         let calls = statistics.lines().find_map(|text| text.strip_prefix(&line)?.split(',').next()?.parse().ok());
@@ -198,7 +198,7 @@ impl Conn {
         bytes
     }
 
-    /// Waits for the next reply; an error when the connection ended or the time-out passed.
+    /// Waits for the next reply; an error when the connection ended or timed out.
     pub fn try_read(&mut self) -> std::io::Result<Reply> {
         let mut bytes = Vec::new();
         self.read_into(&mut bytes)
@@ -215,7 +215,7 @@ impl Conn {
         timed_out
     }
 
-    /// Whether something has arrived that was not read.
+    /// Whether unread bytes have arrived.
     pub fn has_reply(&mut self) -> bool {
         self.reader.get_ref().set_nonblocking(true).unwrap();
         let has = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
@@ -223,11 +223,11 @@ impl Conn {
         has
     }
 
-    /// Reads what comes before the replication stream after SYNC or PSYNC: the RDB.
+    /// Reads the RDB, which precedes the replication stream after SYNC or PSYNC.
     #[must_use]
     pub fn after_rdb(mut self) -> Self {
-        // Empty lines keep the link alive while the server writes the RDB, which then comes as
-        // `$length` and that many bytes, or as `$EOF:mark`, bytes and the mark.
+        // Empty lines keep the link alive while the server writes the RDB, which then arrives as `$length` and that
+        // many bytes, or as `$EOF:mark`, bytes and the mark.
         let mut line = String::new();
         while line.trim().is_empty() || line.starts_with('+') {
             line.clear();
@@ -289,12 +289,12 @@ impl Conn {
     }
 }
 
-/// As [`Conn::has_key_events`], of a version.
+/// As [`Conn::has_key_events`], for a version.
 pub fn has_key_events((is_valkey, major, minor): (bool, u32, u32)) -> bool {
     !is_valkey || !((8, 1)..(9, 2)).contains(&(major, minor))
 }
 
-/// A command as it is sent.
+/// A command as sent.
 pub fn encoded(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {

@@ -1,4 +1,4 @@
-//! Random numbers that can be repeated.
+//! Reproducible random numbers.
 
 /// `SplitMix64`: a generator that gives the same numbers for the same seed.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Dice {
         from[self.index(from.len())]
     }
 
-    /// True this many times in a hundred.
+    /// True this many times out of a hundred.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -1,8 +1,7 @@
-//! Installs the clients of other languages, in the versions that `tests/clients` pins, under `target/clients`.
-//! Run by root on Debian, it also installs the small runtimes (Python, PHP); not Node, which comes with hundreds of
-//! packages.
+//! Installs the clients of other languages, in the versions that `tests/clients` pins, under `target/clients`. If root
+//! runs it on Debian, it also installs the small runtimes (Python, PHP); not Node, which needs hundreds of packages.
 //!
-//! Installed packages are reused; a folder is named after its content, and appears only when it is complete.
+//! Installed packages are reused. A folder is named after its content, and appears only when it is complete.
 use crate::program::end_within;
 use crate::{root, target, watch};
 use std::collections::BTreeMap;
@@ -25,7 +24,7 @@ pub fn sources() -> PathBuf {
     root().join("tests/clients")
 }
 
-/// A Python that has the packages of requirements.txt; else why there is none.
+/// A Python that has the packages of requirements.txt; else the reason why there is none.
 pub fn python() -> Result<PathBuf, String> {
     let versions = REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join("-").replace("==", "-");
     let dir = installed(&format!("python-{versions}"), |dir| {
@@ -37,8 +36,8 @@ pub fn python() -> Result<PathBuf, String> {
     Ok(dir.join("bin/python"))
 }
 
-/// A `PYTHONPATH` for [`python`] with these packages and no others: lines of `name==version`, what they need
-/// included. In this way several versions of a package can coexist.
+/// A `PYTHONPATH` for [`python`] with these packages and no others: lines of `name==version`, including their
+/// dependencies. This allows several versions of a package side by side.
 pub fn python_path(pins: &str) -> Result<PathBuf, String> {
     let python = python()?;
     let pins: Vec<&str> = pins.split_whitespace().collect();
@@ -48,17 +47,17 @@ pub fn python_path(pins: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// The `NODE_PATH` with the packages of package.json; else why there is none.
+/// The `NODE_PATH` with the packages of package.json; else the reason why there is none.
 pub fn node_path() -> Result<PathBuf, String> {
     node_path_with(PACKAGE)
 }
 
-/// The same with another package.json.
+/// As [`node_path`], with another package.json.
 pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     run(Command::new("node").arg("--version")).map_err(|error| format!("{error}; apt-get install nodejs npm"))?;
     let pins = package.lines().filter(|line| line.contains("redis") || line.contains("redlock"));
     let versions: Vec<String> = pins.map(|line| line.replace(": ", "-").replace(['"', ',', ' '], "")).collect();
-    // Not a path: `npm:redis-lock@0.0.9`.
+    // Must not contain path characters, as `npm:redis-lock@0.0.9` does.
     let dir = installed(&format!("node-{}", versions.join("-").replace("npm:", "")), |dir| {
         fs::write(dir.join("package.json"), package).map_err(|error| error.to_string())?;
         run(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(dir))
@@ -66,7 +65,7 @@ pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("node_modules"))
 }
 
-/// Compiles a crate of this Cargo.toml and this source. Returns its program, or why there is none.
+/// Compiles a crate with this Cargo.toml and this source. Returns its program, or the reason why there is none.
 pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) -> Result<PathBuf, String> {
     let dir = installed(name, |dir| {
         let write = |name: &str, text| fs::write(dir.join(name), text).map_err(|error| error.to_string());
@@ -80,20 +79,20 @@ pub fn program(name: &str, cargo_toml: &str, source_name: &str, source: &str) ->
     Ok(dir.join("locks"))
 }
 
-/// The program of `go_redis`, built with the go-redis that its go.mod pins; else why there is none.
+/// The program of `go_redis`, built with the go-redis that its go.mod pins; else the reason why there is none.
 pub fn go_redis() -> Result<PathBuf, String> {
     run(Command::new("go").arg("version")).map_err(|error| format!("{error}; https://go.dev/dl"))?;
     let program = target().join("clients/go-redis-waits");
     let _pause = watch::pause();
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources().join("go_redis"));
-    // A Go that is too old fails at once, instead of fetching another.
+    // A Go that is too old fails at once, instead of fetching a newer one.
     run(build.env("GOTOOLCHAIN", "local").env("GO111MODULE", "on").env("GOFLAGS", ""))?;
     Ok(program)
 }
 
-/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else why there
-/// are none.
+/// The arguments of `java` for the program of `java_waits`, with the libraries that its pom.xml pins; else the reason
+/// why there are none.
 pub fn java_waits() -> Result<Vec<String>, String> {
     const POM: &str = include_str!("../../clients/java_waits/pom.xml");
     for tool in ["javac", "mvn"] {
@@ -111,7 +110,7 @@ pub fn java_waits() -> Result<Vec<String>, String> {
     let mut compile = Command::new("javac");
     compile.arg("-cp").arg(dir.join("lib/*")).arg("-d").arg(&classes).arg(sources.join("Waits.java"));
     let compiled = run(&mut compile);
-    // Java is here: then it has to compile.
+    // Java is installed, so the program has to compile.
     assert!(compiled.is_ok(), "{compiled:?}");
     Ok(vec!["-cp".into(), format!("{}/lib/*:{}", dir.display(), classes.display()), "Waits".into()])
 }
@@ -162,7 +161,7 @@ pub fn redis_exporter() -> Result<PathBuf, String> {
     unpacked("prometheus-redis-exporter", "prometheus-redis-exporter")
 }
 
-/// A program that is installed, or that file out of a package of Debian: installing the package would start a service.
+/// An installed program, or the file from a Debian package: installing the package would start a service.
 fn unpacked(program: &str, package: &str) -> Result<PathBuf, String> {
     if run(Command::new(program).arg("--version")).is_ok() {
         return Ok(program.into());
@@ -177,7 +176,7 @@ fn unpacked(program: &str, package: &str) -> Result<PathBuf, String> {
     Ok(dir.join("usr/bin").join(program))
 }
 
-/// Installs packages of Debian if that can be done; else says which are missing.
+/// Installs Debian packages if possible; else says which are missing.
 fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
     let names = packages.join(" ");
     if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
@@ -191,10 +190,10 @@ fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
     installed.map_err(|error| format!("{missing}; apt-get install {names}: {error}"))
 }
 
-/// What could not be installed, and why: it is not tried again. Tests run side by side and want the same folders.
+/// Failed installations, with the reason: they are not tried again. Parallel tests want the same folders.
 static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// The folder of that name; `install` creates it if it is missing.
+/// The folder of that name, created by `install` if it is missing.
 fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let dir = target().join("clients").join(name);
     let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +202,7 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
     }
     if !dir.exists() {
         let _pause = watch::pause();
-        // Under another name until it is complete: others may be installing at the same time, or be killed.
+        // Under another name until complete: another process may be installing it too, or be killed.
         let draft = target().join("clients").join(format!("draft-{}-{name}", std::process::id()));
         fs::create_dir_all(&draft).map_err(|error| error.to_string())?;
         let made = install(&draft);
@@ -218,7 +217,7 @@ fn installed(name: &str, install: impl FnOnce(&Path) -> Result<(), String>) -> R
     Ok(dir)
 }
 
-/// Runs a command to its end, or returns its output if it fails.
+/// Runs a command. Returns its output if it fails.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");

@@ -1,6 +1,6 @@
-//! The CPU time of each iteration of a server's event loop: a library that is preloaded counts it for the main thread,
-//! from the return of one `epoll_wait` to the call of the next (`iteration_shim.c`). It excludes the machine's other
-//! work. Compare it through [`super::bound::cpu`].
+//! The CPU time of each iteration of a server's event loop: a preloaded library counts it for the main thread, from the
+//! return of one `epoll_wait` to the next call (`iteration_shim.c`). It excludes the machine's other work. Compare it
+//! through [`super::bound::cpu`].
 
 use super::{shared_object, skipped, until, Options, Server};
 use std::fmt::{Display, Formatter, Result};
@@ -32,18 +32,18 @@ pub struct Iterations {
 /// The iterations that began after the last [`Iterations::reset`], and have ended.
 pub struct Counted {
     pub iterations: u64,
-    /// The CPU time of all together.
+    /// Their total CPU time.
     pub sum: Duration,
-    /// The CPU time of the longest.
+    /// The CPU time of the longest iteration.
     pub longest: Duration,
-    /// The wall time of that one, only to print it: other processes are in it.
+    /// The wall time of that iteration, only to be printed: it includes other processes.
     wall: Duration,
-    /// How many took less than 2^n microseconds, and not less than half of that.
+    /// How many iterations took less than 2^n microseconds, but at least half of that.
     below: Vec<u64>,
 }
 
 impl Iterations {
-    /// A server whose iterations are counted from the first on; nothing, and a message, without a C compiler. If the
+    /// A server whose iterations are counted from the first one; `None`, and a message, without a C compiler. If the
     /// server cannot preload the library, no iterations are counted and a message says so: the rest of the test works.
     pub fn start(options: Options) -> Option<(Server, Self)> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -56,21 +56,22 @@ impl Iterations {
         let counting = Self { file, path };
         counting.file.set_len(8 * u64::try_from(NUMBERS).unwrap()).unwrap();
         let server = options.preload(shim).env("ITERATIONS_FILE", counting.path.to_str().unwrap()).start();
-        // It has answered, so it has been in its loop.
+        // The server has answered, so it has been in its loop.
         if counting.numbers()[BEGUN] == 0 {
             skipped("bounds on CPU time", "a library that is preloaded does not reach this server");
         }
         Some((server, counting))
     }
 
-    /// Forgets what was counted. An iteration that has begun is not counted, and so is the rest of one whose replies
-    /// have been read already.
+    /// Resets the counts. An iteration that has begun is not counted, nor is the rest of one whose replies have already
+    /// been read.
     pub fn reset(&self) {
         let next = self.numbers()[WANTED] + 1;
         self.file.write_all_at(&next.to_ne_bytes(), 0).unwrap();
     }
 
-    /// What was counted since. It first waits until the current iteration ends: the one that replied is complete.
+    /// The counts since the last reset. Waits until the current iteration ends, so that the one that replied is
+    /// complete.
     pub fn counted(&self) -> Counted {
         let begun = self.numbers()[BEGUN];
         let numbers = until("the iteration ends", || Some(self.numbers()).filter(|now| now[ENDED] >= begun));

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that has no time of its own. On a busy machine, 100,000 hand-offs took over a minute.
+/// The default time-out. On a busy machine, 100,000 hand-offs took over a minute.
 pub const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The folder of the project.
@@ -77,18 +77,18 @@ pub fn project_file(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// Reports that something is left out, and why. It bypasses the capture of the test runner, which shows no output of a
-/// test that passes.
+/// Reports that something is skipped, and why. It bypasses the test runner's capture, which hides the output of a
+/// passing test.
 pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// A C source of this folder as a shared object; nothing without a C compiler.
+/// A C source of this folder as a shared object; `None` without a C compiler.
 pub fn shared_object(name: &str) -> Option<&'static Path> {
     compiled(name, &["-std=gnu11", "-shared", "-fPIC", "-O2"])
 }
 
-/// A C source of this folder, compiled on first use by each process; nothing without a C compiler.
+/// A C source of this folder, compiled on first use by each process; `None` without a C compiler.
 pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
@@ -103,7 +103,7 @@ pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
     *COMPILED.lock().unwrap().entry(name.into()).or_insert_with(compile)
 }
 
-/// A number that somebody who starts the tests can set.
+/// A number that the user can set when starting the tests.
 pub fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
@@ -119,8 +119,8 @@ pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// The first of six ports that were free a moment ago, like their ports for the cluster bus: below
-/// those that the system assigns to programs that ask for any port.
+/// The first of six ports that were free a moment ago, as were their cluster bus ports: all below the range that the
+/// system assigns to programs that ask for any port.
 pub fn six_free_ports() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
@@ -133,7 +133,7 @@ pub fn six_free_ports() -> u16 {
     }
 }
 
-/// A new empty directory under the system's temporary one.
+/// A new empty directory under the system's temporary directory.
 pub fn temp_dir() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let dir = std::env::temp_dir().join(format!(
@@ -150,7 +150,7 @@ pub fn until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, done)
 }
 
-/// As [`until`], for what takes longer.
+/// As [`until`], for things that take longer.
 pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + time;
     loop {
@@ -162,8 +162,8 @@ pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Opt
     }
 }
 
-/// Writes a script that can be run at once. A process of its own writes it: if this one did, a child that another
-/// thread is just starting could have the file open too, and what is open for writing cannot be run.
+/// Writes a script that can be run at once. A separate process writes it: otherwise a child that another thread is just
+/// starting could still have the file open, and a file that is open for writing cannot be run.
 pub fn write_program(path: &Path, text: &str) {
     let mut writer = Command::new("sh");
     writer.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
@@ -179,8 +179,8 @@ pub fn signal(pid: impl Display, name: &str) -> bool {
     Command::new("sh").args(script).status().is_ok_and(|status| status.success())
 }
 
-/// Set when it is dropped: threads that work until it is set end even if the test panics; else a scope would wait
-/// forever.
+/// Sets the flag when dropped: threads that work until it is set end even if the test panics. Otherwise a scope would
+/// wait forever.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

@@ -1,4 +1,4 @@
-//! A program that a test runs beside the servers, and exchanges lines with.
+//! A program that a test runs beside the servers and exchanges lines with.
 
 use super::{signal, DEADLINE};
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a line may take, even on a machine that is busy with many programs.
+/// How long a line may take, even on a busy machine.
 pub const PATIENCE: Duration = DEADLINE;
 
 /// A running program. Dropping it kills it and, if the test has failed, prints what it wrote to stderr.
@@ -41,7 +41,7 @@ impl Program {
         Self { child, stdin, said, complaints }
     }
 
-    /// A line to the program.
+    /// Sends the program a line.
     pub fn say(&mut self, line: impl Display) {
         writeln!(self.stdin, "{line}").expect("the program reads");
     }
@@ -51,13 +51,13 @@ impl Program {
         self.said.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("it says nothing: {error}"))
     }
 
-    /// A line, and the answer to it.
+    /// Sends a line, and returns the answer.
     pub fn ask(&mut self, line: impl Display) -> String {
         self.say(line);
         self.hear()
     }
 
-    /// Whether it keeps running and prints nothing for that long.
+    /// Whether it keeps running and prints nothing for this long.
     pub fn no_line_within(&self, time: Duration) -> bool {
         match self.said.recv_timeout(time) {
             Ok(_) => false,
@@ -66,7 +66,7 @@ impl Program {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended on its own.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -76,7 +76,7 @@ impl Program {
         assert!(signal(self.child.id(), name));
     }
 
-    /// Kills it without a chance to clean up.
+    /// Kills it without giving it a chance to clean up.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -92,7 +92,7 @@ impl Drop for Program {
     }
 }
 
-/// Waits until a process ends; one that takes longer is killed, and has no status.
+/// Waits until a process ends; a process that takes longer is killed, and has no status.
 pub fn end_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + time;
     while Instant::now() < end {

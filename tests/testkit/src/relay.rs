@@ -1,5 +1,5 @@
-//! A TCP relay that can fall silent without closing, as a network that loses packets does, and come back; lose one
-//! reply; and lead to another server from some moment on, as a name does after a failover.
+//! A TCP relay that can stop passing bytes without closing, like a network that loses packets, and recover; lose a
+//! reply; and switch to another server, like a host name after a failover.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes bytes on between its own port and another of 127.0.0.1, until it is cut.
+/// Passes bytes between its own port and another port of 127.0.0.1, until it is cut.
 pub struct Relay {
     port: u16,
     shared: Arc<Shared>,
@@ -20,16 +20,16 @@ struct Shared {
     is_cut: AtomicBool,
     /// The command whose next reply is lost, and how.
     to_lose: Mutex<Option<(String, Loss)>>,
-    /// Both ends of each connection, by its number.
+    /// Both ends of each connection, by the connection's number.
     open: Mutex<HashMap<usize, [TcpStream; 2]>>,
 }
 
 /// How a reply is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// The connection ends instead.
+    /// The connection is closed instead.
     Closed,
-    /// Nothing comes on this connection from then on.
+    /// Nothing more arrives on this connection.
     Silent,
 }
 
@@ -41,7 +41,7 @@ impl Relay {
         let relay = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                // A server that is down refuses: so does this.
+                // A server that is down refuses connections: so does the relay.
                 let _ = shared.connect(number, client);
             }
         });
@@ -52,12 +52,12 @@ impl Relay {
         self.port
     }
 
-    /// From now on nothing gets through, and no connection is closed.
+    /// Cuts the relay: nothing gets through, and no connection is closed.
     pub fn cut(&self) {
         self.shared.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// New connections get through again. Earlier ones end: what was sent over them meanwhile never arrives late.
+    /// New connections get through again. Earlier ones end: bytes sent over them meanwhile never arrive late.
     pub fn heal(&self) {
         let mut open = self.shared.open.lock().unwrap();
         open.drain().for_each(|(_, ends)| close(&ends));
@@ -93,7 +93,7 @@ impl Shared {
             thread::spawn(move || {
                 shared.pass_on(from, to, &losing, is_request);
                 let mut open = shared.open.lock().unwrap();
-                // The end of a connection does not get through either, until the network is back.
+                // A close does not get through either, until the relay heals.
                 if !shared.is_cut() {
                     open.remove(&number).iter().for_each(close);
                 }
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// How the reply to these bytes is lost, if it is.
+    /// How the reply to these bytes is to be lost, if at all.
     fn loss(&self, request: &[u8]) -> Option<Loss> {
         let mut to_lose = self.to_lose.lock().unwrap();
         let (command, how) = to_lose.as_ref()?;

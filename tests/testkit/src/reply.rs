@@ -1,8 +1,8 @@
-//! The replies of a server, parsed.
+//! Parsed replies of a server.
 
 use std::fmt::Write as _;
 
-/// A reply, parsed.
+/// A parsed reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Nil,
@@ -50,14 +50,14 @@ impl Reply {
         }
     }
 
-    /// The text after a name and a colon on a line, as INFO replies.
+    /// The text after a name and a colon on a line, as in INFO.
     pub fn line(&self, name: &str) -> Option<String> {
         let Reply::Text(bytes) = self else { return None };
         let text = String::from_utf8_lossy(bytes);
         text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_string()))
     }
 
-    /// Of INFO server: whether it is Valkey, and its major and minor version.
+    /// From INFO server: whether it is Valkey, and its major and minor version.
     pub fn version(&self) -> Option<(bool, u32, u32)> {
         let valkey = self.line("valkey_version");
         let version = valkey.clone().or_else(|| self.line("redis_version"))?;
@@ -65,7 +65,7 @@ impl Reply {
         Some((valkey.is_some(), parts.next()?, parts.next()?))
     }
 
-    /// The value of a field of a map, in RESP2 (flat array) or RESP3.
+    /// The value of a map's field, in RESP2 (flat array) or RESP3.
     pub fn field(&self, name: &str) -> Reply {
         let named = |key: &Reply| *key == Reply::Text(name.as_bytes().to_vec()) || *key == Reply::Status(name.into());
         match self {
@@ -77,7 +77,7 @@ impl Reply {
     }
 }
 
-/// Bytes as text for messages: printable ASCII as it is, the rest escaped.
+/// Bytes as text for messages: printable ASCII unchanged, the rest escaped.
 pub fn show(bytes: &[u8]) -> String {
     let mut out = String::new();
     for byte in bytes {

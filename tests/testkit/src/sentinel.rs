@@ -1,6 +1,6 @@
 //! A master, two replicas and three sentinels, started by `scripts/sentinel.sh`.
 //!
-//! Servers and sentinels reach a server through its [`Relay`], so that one can be cut off.
+//! Servers and sentinels reach each server through its [`Relay`], so that it can be cut off.
 
 use crate::program::end_within;
 use crate::relay::Relay;
@@ -19,13 +19,13 @@ use std::process::{Child, Command, Stdio};
 pub struct Plan {
     pub grace_ms: u64,
     pub min_replicas: u64,
-    /// The longest lease that its clients ask for.
+    /// The longest lease that its clients request.
     pub lease_ms: u64,
 }
 
 impl Plan {
-    /// All parts of the condition for locks that are safe across failover. Longer leases are refused:
-    /// 6 s less margin 1, max-lag 1 and 2.
+    /// Everything that safe locks across a failover require. Longer leases are refused: 6 s less the margin of 1 s,
+    /// max-lag of 1 s, and 2 s.
     pub const SAFE: Self = Self { grace_ms: 6_000, min_replicas: 2, lease_ms: 2_000 };
     /// The group that most tests use.
     pub const UNSAFE: Self = Self { grace_ms: 0, min_replicas: 0, lease_ms: 2_000 };
@@ -45,7 +45,7 @@ impl Group {
         Self::with_module(plan, module())
     }
 
-    /// A group whose servers load the module from there.
+    /// A group whose servers load this module.
     pub fn with_module(plan: Plan, module: &Path) -> Self {
         // Ports that were free can be taken by another test a moment later.
         (0..5).find_map(|_| Self::try_start(plan, module)).expect("a group of servers starts")
@@ -80,7 +80,7 @@ impl Group {
         let watched = watch(script.id(), "TERM");
         let mut said = BufReader::new(script.stdout.take().unwrap()).lines();
         let ready = said.by_ref().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ").map(String::from));
-        // The script must not end because nobody reads its output.
+        // The script must not end just because nobody reads its output.
         std::thread::spawn(move || said.map_while(Result::ok).count());
         let group = |ports: &str| {
             let ports: Vec<u16> = ports.split_whitespace().map(|port| port.parse().unwrap()).collect();
@@ -106,7 +106,7 @@ impl Group {
         until("the server accepts", || Conn::to(self.servers[server]).ok())
     }
 
-    /// The same, if it accepts.
+    /// As `conn`, if the server accepts.
     pub fn try_conn(&self, server: usize) -> Option<Conn> {
         Conn::to(self.servers[server]).ok()
     }
@@ -138,12 +138,12 @@ impl Group {
         of(&replica, field)
     }
 
-    /// Whether that server reports the role of master.
+    /// Whether that server reports that it is a master.
     pub fn reigns(&self, server: usize) -> bool {
         self.replication(server).is_some_and(|info| info.contains("role:master"))
     }
 
-    /// Whether all replicas answer the master that all agree on.
+    /// Whether the master on which all agree sees all its replicas.
     pub fn is_whole(&self) -> bool {
         let info = self.master().and_then(|master| self.replication(master)).unwrap_or_default();
         info.contains("role:master") && info.matches("state=online").count() == 2
@@ -167,7 +167,7 @@ impl Group {
         assert!(signal(self.pid(server), name));
     }
 
-    /// Tells a sentinel to fail over, as soon as it is willing.
+    /// Asks a sentinel to fail over, until it is willing.
     pub fn ask_for_failover(&self) {
         until_long("a sentinel takes the order", || {
             (0..3).find(|sentinel| {
@@ -186,7 +186,7 @@ impl Group {
         until_long("all replicas answer the master", || self.is_whole().then_some(()));
     }
 
-    /// The last lines of the log of each server.
+    /// The last lines of each server's log.
     pub fn logs(&self) -> String {
         let mut logs = String::new();
         for port in self.servers.iter().chain(&self.sentinels) {
@@ -198,12 +198,12 @@ impl Group {
     }
 }
 
-/// As [`until`], for what takes sentinels longer.
+/// As [`until`], for things that take sentinels longer.
 pub fn until_long<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE * 3, what, done)
 }
 
-/// Tells the script to stop what it started, and waits for that.
+/// Asks the script to stop what it started, and waits for it.
 fn end(script: &mut Child) {
     signal(script.id(), "TERM");
     end_within(script, DEADLINE);

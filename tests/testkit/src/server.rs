@@ -1,4 +1,4 @@
-//! A server of a test: how it starts, what tests can do to it, and how it ends.
+//! A test's server: how it starts, what tests can do with it, and how it ends.
 
 use super::conn::has_key_events;
 use super::program::end_within;
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lets tests use DEBUG and MODULE LOAD, on servers that close them by default.
+/// Lets tests use DEBUG and MODULE LOAD on servers that disable them by default.
 const SWITCHES: &[&str] = &["--enable-debug-command", "yes", "--enable-module-command", "yes"];
 
-/// The line of a server with its version and its allocator.
+/// The server's line with its version and its allocator.
 fn version_line(binary: &OsString) -> String {
     let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -25,7 +25,7 @@ fn knows_command_switches(binary: &OsString) -> bool {
     !version_line(binary).contains("v=6.")
 }
 
-/// Whether the server uses the allocator of the C library, which can take long to give memory back.
+/// Whether the server uses the C library's allocator, which may be slow to return memory.
 pub fn allocates_with_libc() -> bool {
     version_line(&server_binary()).contains("malloc=libc")
 }
@@ -44,13 +44,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Adds command-line arguments of the server, for example `["--appendonly", "yes"]`.
+    /// Adds command-line arguments for the server, for example `["--appendonly", "yes"]`.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// Adds arguments of the module, for example `["margin-ms", "0"]`.
+    /// Adds arguments for the module, for example `["margin-ms", "0"]`.
     pub fn module_args(mut self, args: &[&str]) -> Self {
         self.module_args.extend(args.iter().map(ToString::to_string));
         self
@@ -68,7 +68,7 @@ impl Options {
         self
     }
 
-    /// An environment variable of the server.
+    /// An environment variable for the server.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -80,13 +80,13 @@ impl Options {
         self
     }
 
-    /// A directory with data of an earlier server; the caller removes it.
+    /// A directory with an earlier server's data; the caller removes it.
     pub fn dir(mut self, dir: &Path) -> Self {
         self.dir = Some(dir.to_path_buf());
         self
     }
 
-    /// A configuration file, which the other arguments come on top of; the server starts in its folder.
+    /// A configuration file, which the other arguments override; the server starts in its folder.
     pub fn config(mut self, file: &Path) -> Self {
         self.config = Some(file.to_path_buf());
         self
@@ -97,14 +97,14 @@ impl Options {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
-    /// Starts the server; and a connection to it.
+    /// Starts the server and connects to it.
     pub fn connected(self) -> (Server, Conn) {
         let server = self.start();
         let conn = server.conn();
         (server, conn)
     }
 
-    /// Starts the server; its log if it ended instead of answering.
+    /// Starts the server; returns its log if it exits instead of answering.
     pub fn try_start(self) -> Result<Server, String> {
         // A port that was free can be taken by another test a moment later.
         for _ in 0..5 {
@@ -117,7 +117,7 @@ impl Options {
     }
 
     fn try_start_once(&self) -> Result<Server, String> {
-        // Built before anything is created that would stay behind if the build fails.
+        // Built before anything is created, which would be left behind if the build fails.
         let module = (!self.without_module).then(module);
         let port = free_port();
         let owns_dir = self.dir.is_none();
@@ -164,7 +164,7 @@ impl Options {
     }
 }
 
-/// A running server; dropped, it is killed by its process id.
+/// A running server. Dropping it kills it by its process id.
 pub struct Server {
     child: Child,
     port: u16,
@@ -176,17 +176,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// From here on locks change without an event: the scan of all queues may find a free one.
+    /// From here on locks change without an event: the scan of all queues may find a free lock.
     pub fn allow_silent_changes(&self) {
         self.has_silent_changes.store(true, Ordering::Relaxed);
     }
 
-    /// A server with the module, in its default settings.
+    /// A server with the module and default settings.
     pub fn start() -> Self {
         Options::default().start()
     }
 
-    /// The same, and a connection to it.
+    /// As [`Server::start`], with a connection to it.
     pub fn connected() -> (Self, Conn) {
         Options::default().connected()
     }
@@ -223,7 +223,7 @@ impl Server {
         self.try_conn().expect("the server accepts")
     }
 
-    /// Whether it is this server that answers on its port, and no other test's.
+    /// Whether this server answers on its port, and not another test's.
     fn answers(&self) -> bool {
         let Some(mut conn) = self.try_conn() else { return false };
         let mine = format!("process_id:{}\r\n", self.pid());
@@ -232,7 +232,7 @@ impl Server {
             && conn.try_raw(&["PING"]).is_ok_and(|reply| reply == b"+PONG\r\n")
     }
 
-    /// A new connection that has sent a command, and not read the reply.
+    /// A new connection that has sent a command but not read the reply.
     pub fn sent(&self, command: &[&str]) -> Conn {
         let mut conn = self.conn();
         conn.send(command);
@@ -248,11 +248,11 @@ impl Server {
         waiter
     }
 
-    /// The grants that only the scan of all queues found. Nothing if the server does not answer, or on servers where
-    /// keyspace events are off: Valkey from 8.1 on, until 9.1.2.
+    /// The number of grants that only the scan of all queues found. `None` if the server does not answer, or if
+    /// keyspace events are off: Valkey 8.1 to 9.1.2.
     fn missed_wakeups(&self) -> Option<u64> {
         let mut conn = self.try_conn()?;
-        // A server that is busy, stopped or wants a password does not report it.
+        // A server that is busy, stopped or asks for a password does not report it.
         conn.set_patience(Duration::from_millis(500));
         let is_reported = has_key_events(conn.try_execute(&["INFO", "server"]).ok()?.version()?);
         let missed = conn.try_execute(&["INFO", "lock"]).ok()?.line("lock_missed_wakeups")?;
@@ -263,12 +263,12 @@ impl Server {
         Conn::to(self.port).ok()
     }
 
-    /// The replication stream from here on: each `read` gives one command of it.
+    /// The replication stream from here on: each `read` returns one of its commands.
     pub fn replication_stream(&self) -> Conn {
         self.sent(&["SYNC"]).after_rdb()
     }
 
-    /// Waits for the server to end by itself, after SHUTDOWN for example.
+    /// Waits for the server to exit, for example after SHUTDOWN.
     pub fn wait_end(&mut self) {
         let child = &mut self.child;
         until("the server ends", || child.try_wait().unwrap());
@@ -286,7 +286,7 @@ impl Server {
         until("the replica is in sync", || (conn.info("replication", "master_link_status")? == "up").then_some(()));
     }
 
-    /// Waits until `replica` has everything that this server wrote.
+    /// Waits until `replica` has received everything that this server wrote.
     pub fn wait_offset(&self, replica: &Server) {
         let (mut here, mut there) = (self.conn(), replica.conn());
         until("the replica has caught up", || {
@@ -301,7 +301,7 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("--- log of the server on port {}:\n{}", self.port, self.log_tail(40));
         }
-        // The port of a server that has ended may be another test's by now.
+        // The port of a server that has ended may belong to another test's server by now.
         let runs = matches!(self.child.try_wait(), Ok(None));
         let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
         let missed = if is_judged { self.missed_wakeups() } else { None };
@@ -319,7 +319,7 @@ impl Drop for Server {
             assert_eq!(
                 missed.unwrap_or(0),
                 0,
-                "wake-ups were missed: only the scan of all lines found that a lock was free"
+                "wake-ups were missed: only the scan of all queues found that a lock was free"
             );
         }
     }

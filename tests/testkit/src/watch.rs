@@ -1,5 +1,5 @@
-//! No test hangs. If a test takes longer than any test should, its servers and programs are ended; it then fails,
-//! because nothing answers it. If that does not end it either, all tests end, and its name is printed last.
+//! No test hangs. If a test takes longer than any test should, its servers and programs are ended; the test then fails
+//! because nothing answers. If it still does not end, all tests are ended, and its name is printed last.
 
 use super::signal;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the processes of a test may live, in seconds: many times what the longest test takes on a fast machine.
+/// How long a test's processes may live, in seconds: many times longer than the longest test on a fast machine.
 static LIMIT: AtomicU64 = AtomicU64::new(600);
 /// How long a test has to fail after that.
 const GRACE: Duration = Duration::from_secs(60);
 
 struct Process {
     pid: u32,
-    /// The name of the test, if the thread that started it has it.
+    /// The test's name, if the thread that started the process has it.
     test: String,
     signal: &'static str,
     since: Instant,
@@ -26,7 +26,7 @@ struct Process {
 
 static PROCESSES: Mutex<BTreeMap<u64, Process>> = Mutex::new(BTreeMap::new());
 
-/// A process that is ended if it stays too long; dropped, it is no longer watched.
+/// A process that is ended if it stays too long. Dropping this ends the watch.
 pub struct Watched(u64);
 
 impl Drop for Watched {
@@ -35,11 +35,11 @@ impl Drop for Watched {
     }
 }
 
-/// Watches a process that is ended by this signal.
+/// Watches a process, to be ended by this signal.
 pub fn watch(pid: u32, signal: &'static str) -> Watched {
     static ONCE: Once = Once::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Benchmarks and examples take the time that they need.
+    // Benchmarks and examples take as long as they need.
     if cfg!(test) {
         ONCE.call_once(|| drop(thread::spawn(check)));
     }
@@ -50,17 +50,17 @@ pub fn watch(pid: u32, signal: &'static str) -> Watched {
     Watched(number)
 }
 
-/// The user asked for a run of this length.
+/// Allows a run of the length that the user asked for.
 pub fn allow(time: Duration) {
     LIMIT.fetch_max(time.as_secs(), Ordering::Relaxed);
 }
 
-/// While it is there nothing is ended, and its time is not counted: a test installs something.
+/// While it exists nothing is ended and its time is not counted: a test is installing something.
 pub struct Pause(Instant);
 
 /// Longer than anything takes, in seconds.
 const PAUSE: u64 = 3_600;
-/// The time that is not counted: finished pauses, and current ones.
+/// Time that is not counted, from finished and current pauses.
 static PAUSED: AtomicU64 = AtomicU64::new(0);
 
 pub fn pause() -> Pause {
@@ -74,7 +74,7 @@ impl Drop for Pause {
     }
 }
 
-/// Bypasses the capture of the test runner, which would show no output of a test that does not end.
+/// Bypasses the test runner's capture, which would hide the output of a test that does not end.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

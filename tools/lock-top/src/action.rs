@@ -1,11 +1,11 @@
-//! An operator's actions on a lock: the command, and the meaning of its reply. Nothing is sent without a confirmation.
+//! An operator's actions on a lock: the command, and what its reply means. Nothing is sent without confirmation.
 
 use crate::model::Name;
 use crate::text::word;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The token is that of the holder that was shown: if another has the lock by now, nothing changes.
+    /// The token belongs to the holder that was shown: if another client holds the lock by now, nothing changes.
     Release {
         token: u64,
     },
@@ -24,7 +24,7 @@ pub struct Action {
     pub address: String,
     pub name: Name,
     pub what: What,
-    /// The client whose grant or wait it ends, for the confirmation.
+    /// The client whose grant or wait this ends, for the confirmation.
     pub who: String,
 }
 
@@ -49,7 +49,7 @@ impl Action {
         format!("{}{db}", words.join(" "))
     }
 
-    /// What it means, for the confirmation.
+    /// What the command does, for the confirmation.
     pub fn warning(&self) -> &'static str {
         match self.what {
             What::Release { .. } => "The holder notices at its next call. Make sure that it has stopped.",
@@ -59,7 +59,7 @@ impl Action {
         }
     }
 
-    /// The outcome in a line.
+    /// The outcome in one line.
     pub fn outcome(&self, reply: i64) -> String {
         let what = match (&self.what, reply) {
             (What::Release { .. }, 1) => "released",

@@ -29,12 +29,12 @@ pub enum Dialog {
     Confirm(Action),
 }
 
-/// What a key asks the rest of the program for.
+/// What a key asks of the rest of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Quit,
     Suspend,
-    /// Another lock was selected: its queue is needed.
+    /// Another lock was selected: its queue must be read.
     Select(Option<(String, Name)>),
     Sort(By),
     All(bool),
@@ -45,7 +45,7 @@ pub struct App {
     pub servers: Vec<Server>,
     pub graph: Graph,
     pub by: By,
-    /// Whether locks that nobody waits for are shown too.
+    /// Whether locks without waiters are shown too.
     pub all: bool,
     pub focus: Focus,
     pub lower: Lower,
@@ -106,7 +106,7 @@ impl App {
         self.locks().into_iter().map(|(at, lock)| (address(at), lock.name.clone())).collect()
     }
 
-    /// Where the selected lock is in the list.
+    /// The position of the selected lock in the list.
     pub fn place(&self) -> usize {
         self.place
     }
@@ -129,7 +129,7 @@ impl App {
     }
 
     pub fn on_key(&mut self, key: KeyEvent) -> Option<Effect> {
-        // No other key with Ctrl or Alt means anything, least of all yes.
+        // No other key with Ctrl or Alt does anything, least of all `y`.
         if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
             return match key.code {
                 KeyCode::Char('c') => Some(Effect::Quit),
@@ -212,7 +212,7 @@ impl App {
         }
     }
 
-    /// Opens the confirmation of an action, or says why there is none.
+    /// Opens the confirmation of an action, or shows why it is not possible.
     fn ask(&mut self, what: fn(&Self, &Lock) -> Asked) {
         let found = if self.read_only {
             Err("started with --read-only: nothing can be sent")
@@ -317,7 +317,7 @@ pub mod tests {
         assert_eq!(press(&mut app, "r"), None);
         let Dialog::Confirm(asked) = app.dialog.clone() else { panic!("no confirmation") };
         assert_eq!(asked.text(), "LOCK.RELEASE a 7");
-        // The lock passes on while the question is open: the answer is still about the grant that was shown.
+        // The lock is handed off while the question is open: the answer still concerns the grant that was shown.
         let mut passed = two();
         passed[0].holders[0].token = Some(8);
         app.show(vec![Server { address: "127.0.0.1:6379".into(), locks: passed, ..Server::default() }]);

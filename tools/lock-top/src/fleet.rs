@@ -1,5 +1,4 @@
-//! The servers in the view, each polled by a thread of its own over one connection. A server that hangs holds up no
-//! other.
+//! The servers in the view. Each has its own thread and connection, so a server that hangs does not delay the others.
 
 use crate::action::Action;
 use crate::model::{By, Name, Server};
@@ -14,23 +13,23 @@ use std::time::{Duration, Instant};
 
 /// The longest pause after a failed query.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The shortest time between two queries, whatever keys are pressed.
+/// The shortest time between two queries, even while a key is held.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
 const SENTINELS_EVERY: Duration = Duration::from_secs(5);
 
-/// What happens to the view.
+/// The events that the view handles.
 pub enum Event {
     Key(ratatui::crossterm::event::KeyEvent),
     /// The terminal was resized.
     Redraw,
     /// The terminal is gone.
     Hangup,
-    /// This signal asked lock-top to end.
+    /// This signal asked lock-top to exit.
     Signal(i32),
     Polled(usize, Box<Server>),
-    /// A cluster's servers, as one of them reports, or the group's.
+    /// The servers of a cluster, as one of them reports, or of the Sentinel group.
     Members(usize, Vec<Target>),
-    /// Why the Sentinels cannot be asked; nothing if they can.
+    /// Why no Sentinel could be asked; `None` if one answered.
     Sentinels(Option<String>),
     Outcome(String),
 }
@@ -46,9 +45,9 @@ enum Order {
 struct Worker {
     number: usize,
     address: String,
-    /// Named on the command line: it is never dropped from the view.
+    /// Named on the command line, so never dropped from the view.
     is_named: bool,
-    /// The worker whose cluster it belongs to.
+    /// The worker to whose cluster it belongs.
     group: usize,
     orders: Sender<Order>,
     server: Server,
@@ -59,7 +58,7 @@ const SENTINEL_GROUP: usize = usize::MAX;
 
 pub struct Fleet {
     workers: Vec<Worker>,
-    /// Other addresses of servers that are in the view already.
+    /// Other addresses of servers that are already in the view.
     aliases: BTreeSet<String>,
     next: usize,
     wish: Wish,
@@ -123,13 +122,13 @@ impl Fleet {
         self.workers.push(Worker { number, address, is_named, group: group.unwrap_or(number), orders, server });
     }
 
-    /// Records what a thread found. A server that is known under another address is not polled twice.
+    /// Records a thread's result. A server that is known under another address is not polled twice.
     pub fn polled(&mut self, number: usize, server: Server) {
         let Some(place) = self.workers.iter().position(|worker| worker.number == number) else { return };
         let same = |other: &Worker| server.run_id.is_some() && other.server.run_id == server.run_id;
         let is_double = self.workers.iter().take(place).any(same);
         if is_double {
-            // Its thread ends, as it gets no more orders.
+            // Its thread ends because it gets no more orders.
             let worker = self.workers.remove(place);
             self.aliases.insert(worker.address);
         } else if let Some(worker) = self.workers.get_mut(place) {
@@ -177,7 +176,7 @@ impl Fleet {
         }
     }
 
-    /// Has an action carried out. Returns whether its server is known.
+    /// Has an action carried out. Returns whether the action's server is known.
     pub fn act(&self, action: Action) -> bool {
         let worker = self.workers.iter().find(|worker| worker.address == action.address);
         worker.is_some_and(|worker| worker.orders.send(Order::Act(action)).is_ok())
@@ -226,7 +225,7 @@ fn work(
                     }
                 }
             }
-            // Shows the change soon, but a held key triggers no more polls than this.
+            // Shows the change soon, but limits how often a held key triggers a poll.
             if failures == 0 {
                 until = until.min(began.checked_add(SHORTEST_PAUSE).unwrap_or(began));
             }

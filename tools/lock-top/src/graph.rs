@@ -1,14 +1,14 @@
-//! The graph of waits: a client that waits for a lock waits for each of its holders.
+//! The wait-for graph: a client that waits for a lock waits for each of its holders.
 //!
-//! A client is its number on its server; where the server gives none, its owner. One owner that has at most one number
-//! on each server is one client: so a holder without a number meets the waiter that it is, and a program that is
-//! connected to several servers is one. It is a guess, because an owner is only a label. Waiters ahead in the queue are
-//! not edges here. Each of several holders is an edge, although the end of one may be enough.
+//! A client is identified by its number on its server or, without a number, by its owner. An owner that has at most one
+//! number on each server counts as one client: a holder without a number is then recognized as a waiter, and a program
+//! that is connected to several servers is one node. This is a guess, because an owner is only a label. Waiters ahead
+//! in the queue are not edges. Each of several holders is an edge, even if one release may be enough.
 
 use crate::model::{Holder, Name, Party, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The number of a client in [`Graph::parties`].
+/// A client's index in [`Graph::parties`].
 pub type Node = usize;
 
 /// `from` waits for `to`, which holds the lock.
@@ -38,7 +38,7 @@ pub struct Graph {
 enum Identity {
     Client(usize, u64),
     Owner(String),
-    /// Nobody knows: the holder of this lock.
+    /// An unknown client: the holder of this lock.
     Unknown(usize, Name, Option<u64>),
 }
 
@@ -53,7 +53,7 @@ impl Graph {
                     .collect();
                 for waiter in lock.queue.iter().flatten() {
                     let is_known = waiter.who.client.is_some() || waiter.who.owner.is_some();
-                    // An attempt that has only an ID holds nothing that anybody could wait for.
+                    // An attempt without an owner or a client holds nothing that anybody could wait for.
                     if !is_known {
                         continue;
                     }
@@ -89,7 +89,7 @@ impl Graph {
         if node == next {
             self.parties.push(who.clone());
         } else if let Some(known) = self.parties.get_mut(node) {
-            // One reply may describe a client with details that another lacks.
+            // One reply may give details of a client that another lacks.
             known.client = known.client.or(who.client);
             known.addr = known.addr.take().or_else(|| who.addr.clone());
             known.name = known.name.take().or_else(|| who.name.clone());
@@ -105,7 +105,7 @@ impl Graph {
         self.edges.push(edge);
     }
 
-    /// The node of a holder of this lock; of one that is the same client.
+    /// The node of a holder of this lock, or of the same client.
     pub fn holders_of(&self, server: usize, lock: &Name, holders: &[Holder]) -> Vec<Node> {
         let node = |holder: &Holder| {
             let who = &holder.who;
@@ -131,7 +131,7 @@ impl Graph {
         self.edges.get(number)
     }
 
-    /// The edges of what it waits for.
+    /// The outgoing edges: what the client waits for.
     pub fn waits(&self, node: Node) -> &[usize] {
         self.out.get(&node).map_or(&[], Vec::as_slice)
     }
@@ -141,12 +141,12 @@ impl Graph {
         self.into.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an edge is part of a cycle that was found.
+    /// Whether an edge belongs to one of the cycles found.
     pub fn is_in_cycle(&self, edge: usize) -> bool {
         self.in_cycle.contains(&edge)
     }
 
-    /// One cycle of each strongly connected part: the shortest through its first edge that lies in it.
+    /// Finds one cycle in each strongly connected component: the shortest through its first edge.
     fn find_cycles(&mut self) {
         let mut is_done = BTreeSet::new();
         let core = self.core();
@@ -163,8 +163,8 @@ impl Graph {
         }
     }
 
-    /// The nodes that are left after those that wait for nobody, or that nobody waits for, are taken away again and
-    /// again. Every cycle lies in them; where there is none they are few or none, so the search costs nothing.
+    /// Repeatedly removes the nodes without an outgoing or an incoming edge, and returns the rest. It contains every
+    /// cycle; without a cycle few nodes or none remain, so the search costs nothing.
     fn core(&self) -> BTreeSet<Node> {
         let mut core: BTreeSet<Node> = (0..self.parties.len()).collect();
         loop {
@@ -182,7 +182,7 @@ impl Graph {
         }
     }
 
-    /// The edges of a shortest way from one node to another.
+    /// The edges of a shortest path from one node to another.
     fn path(&self, from: Node, to: Node, within: &BTreeSet<Node>) -> Option<Vec<usize>> {
         let mut came_by: BTreeMap<Node, usize> = BTreeMap::new();
         let mut next = VecDeque::from([from]);

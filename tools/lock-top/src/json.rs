@@ -1,4 +1,4 @@
-//! What `--once --json` prints. Names of fields are those of the replies; a field without meaning is null.
+//! The output of `--once --json`. Fields have the same names as in the replies; a field that does not apply is null.
 
 use crate::graph::Graph;
 use crate::model::{sorted, By, Holder, Info, Lock, Name, Party, Server, Waiter};
@@ -51,7 +51,7 @@ fn info(info: &Info) -> Value {
     info.0.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Map<_, _>>().into()
 }
 
-/// A key that is not UTF-8 has its bytes in `key-hex`, and a readable form in `key`.
+/// A key that is not UTF-8: its bytes in `key-hex`, and a readable form in `key`.
 fn named(name: &Name) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("db".into(), json!(name.db));

@@ -5,7 +5,7 @@ use crate::model::{Holder, Lock, Party, Server, Waiter};
 use crate::text::{cut, left, right, show, time, time_or_dash, width};
 use std::fmt::Write as _;
 
-/// What a line is, which the terminal shows by colour or weight. No meaning hangs on it alone.
+/// The kind of a line, which the terminal shows by colour or weight. It is never the only sign of anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
@@ -31,7 +31,7 @@ impl Line {
     }
 }
 
-/// The lines that trees are drawn with.
+/// The characters that trees are drawn with.
 #[derive(Clone, Copy, Debug)]
 pub struct Glyphs {
     branch: &'static str,
@@ -44,12 +44,12 @@ pub struct Glyphs {
 pub const UNICODE: Glyphs = Glyphs { branch: "├─ ", last: "└─ ", down: "│  ", gap: "   ", arrow: "─▶" };
 pub const ASCII: Glyphs = Glyphs { branch: "|- ", last: "`- ", down: "|  ", gap: "   ", arrow: "->" };
 
-/// How many that wait for the same client a picture shows.
+/// How many waiters for the same client a picture shows.
 const MOST_BRANCHES: usize = 8;
 /// How many lines a picture has.
 const MOST_LINES: usize = 200;
 
-/// A table of all servers: limits, rates, grace; below each what is wrong, in lines that are not cut.
+/// A table of all servers: limits, rates, grace. Problems follow each server, in lines that are not cut.
 pub fn servers(servers: &[Server], cells: usize) -> Vec<Line> {
     let first = cells.saturating_sub(59).clamp(14, 40);
     let row = |columns: [&str; 7]| {
@@ -73,7 +73,7 @@ pub fn servers(servers: &[Server], cells: usize) -> Vec<Line> {
             continue;
         }
         let queued = server.info.number("lock_queued");
-        // lock_waiters counts both kinds; its limit is of the blocked ones.
+        // `lock_waiters` counts both kinds; the limit applies to blocked ones only.
         let blocked = server.info.number("lock_waiters").map(|all| all.saturating_sub(queued.unwrap_or(0)));
         let rate = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.1}"));
         let numbers = [
@@ -101,7 +101,7 @@ fn of_limit(number: Option<u64>, limit: Option<u64>) -> String {
     }
 }
 
-/// The grace, a limit that is near, and what may not be seen.
+/// The grace, a limit that is nearly reached, and what this user may not see.
 fn remarks(server: &Server) -> Vec<(Tone, String)> {
     let mut out = Vec::new();
     let left = server.info.number("lock_grace_left_ms").unwrap_or(0);
@@ -176,7 +176,7 @@ pub fn lock(lock: &Lock, at: usize, servers: &[Server], cells: usize) -> Line {
     Line::plain(cut(&text, cells))
 }
 
-/// A row below the table: what can be acted on there.
+/// A row below the table that an action can apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
     Holder(&'a Holder),
@@ -184,8 +184,8 @@ pub enum Row<'a> {
     None,
 }
 
-/// How long a waiter still waits, as far as the server knows. A blocked client with an ID may wait in pieces, of which
-/// this is the present one: then it waits longer.
+/// A waiter's remaining time, as far as the server knows. A blocked client with an ID may wait in pieces; the server
+/// knows the current piece only, so the client may wait longer.
 fn waiter_left(waiter: &Waiter) -> String {
     let may_go_on = waiter.left_ms.is_some() && waiter.id.is_some() && waiter.channel.is_none();
     format!("{}{}", time_or_dash(waiter.left_ms), if may_go_on { "+" } else { "" })
@@ -270,14 +270,14 @@ pub fn picture(graph: &Graph, roots: &[Node], glyphs: Glyphs, cells: usize) -> V
     out
 }
 
-/// Where the picture of these begins: at those that wait for nobody, or at a client of the cycle that they lead into.
+/// Where the picture starts: at the clients that wait for nobody, or at a client of the cycle they lead to.
 fn tops(graph: &Graph, roots: &[Node]) -> Vec<Node> {
     let mut tops = Vec::new();
     for root in roots {
         let (mut at, mut seen) = (*root, vec![*root]);
         while let Some(next) = graph.waits(at).first().and_then(|number| graph.edge(*number)).map(|edge| edge.to) {
             if seen.contains(&next) {
-                // The selected holder is a better place to begin than another of its cycle.
+                // Starts at the selected holder rather than at another client of its cycle.
                 at = if next == *root { *root } else { next };
                 break;
             }
@@ -301,7 +301,7 @@ fn branches(
     out: &mut Vec<Line>,
 ) {
     let edges = graph.waited_for(node);
-    // Those of a cycle first: many others must not hide them.
+    // Edges of a cycle come first: many others must not hide them.
     let (cycle, others): (Vec<usize>, Vec<usize>) = edges.iter().partition(|edge| graph.is_in_cycle(**edge));
     let shown: Vec<usize> = cycle.into_iter().chain(others).take(MOST_BRANCHES).collect();
     let more = edges.len().saturating_sub(shown.len());
@@ -322,7 +322,7 @@ fn branches(
         };
         let tone = if graph.is_in_cycle(*number) { Tone::Bad } else { Tone::Plain };
         let begin = format!("{indent}{}", if is_last { glyphs.last } else { glyphs.branch });
-        // The mark stands even where the rest has no room.
+        // The mark is shown even if the rest does not fit.
         let room = cells.saturating_sub(width(mark));
         let text = cut(&format!("{begin}{who} waits for {}{waited}", edge.lock.label()), room);
         out.push(Line::new(tone, format!("{text}{mark}")));

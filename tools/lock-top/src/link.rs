@@ -1,19 +1,19 @@
-//! A connection to a server: one question at a time, each with a deadline, and errors in one line that says what to do.
+//! A connection to a server: one query at a time, each with a deadline; an error is one line that says what to do.
 
 use crate::target::Target;
 use redis::{ErrorKind, RedisError, Value};
 use std::fmt;
 use std::time::Duration;
 
-/// How long a server may take to accept, and to answer.
+/// How long a server may take to accept a connection, and to reply.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why there is no answer.
+/// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The connection is useless from now on.
+    /// The connection can no longer be used.
     Lost(String),
-    /// The server answered with an error.
+    /// The server replied with an error.
     Said(String),
 }
 
@@ -26,7 +26,7 @@ impl Trouble {
         self.said(|text| text.starts_with("NOPERM"))
     }
 
-    /// Whether it is the key, not the command, that this user may not have.
+    /// Whether the ACL denies the key rather than the command.
     pub fn is_denied_key(&self) -> bool {
         self.is_denied() && self.said(|text| !text.contains("to run the"))
     }
@@ -82,7 +82,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// The same in a database.
+    /// As `ask`, in the given database.
     pub fn ask_in<T: AsRef<[u8]>>(&mut self, db: i64, words: &[T]) -> Result<Value, Trouble> {
         if self.db != db {
             self.ask(&["SELECT", &db.to_string()])?;
@@ -92,7 +92,7 @@ impl Link {
     }
 }
 
-/// What an error of the client comes to. `is_first`: the server has never answered on this connection.
+/// Translates an error of the client library. `is_first`: the server has never replied on this connection.
 fn trouble(error: &RedisError, is_tls: bool, is_first: bool) -> Trouble {
     if error.kind() == ErrorKind::AuthenticationFailed {
         let detail = error.detail().unwrap_or_default();

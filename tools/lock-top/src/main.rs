@@ -25,11 +25,11 @@ use options::Asked;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-/// Columns of text that goes to a file or another program.
+/// The width of output that goes to a file or another program.
 const WIDTH: usize = 80;
 
 fn main() -> ExitCode {
-    // The one that is linked in; without this line TLS would ask for a choice.
+    // The only provider that is linked in; without this line TLS would ask for a choice.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let env = |name: &str| std::env::var(name).ok();
     let options = match options::parse(std::env::args_os().skip(1), env) {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A reader that has seen enough, such as `head`, is not a failure; a full disk is one.
+/// A reader that closes early, such as `head`, is not a failure; a full disk is.
 fn print(text: &str, is_whole: bool) -> ExitCode {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

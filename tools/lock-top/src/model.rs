@@ -4,7 +4,7 @@ use crate::text::word;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A client that holds or waits, as far as the server says who it is.
+/// A client that holds or waits, as far as the server identifies it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Party {
     pub client: Option<u64>,
@@ -14,7 +14,7 @@ pub struct Party {
 }
 
 impl Party {
-    /// A name for people: the owner, else the name of the connection; with the client's number.
+    /// A name to display: the owner, else the name of the connection; with the client's number.
     pub fn label(&self) -> String {
         let name = self.owner.as_deref().or(self.name.as_deref()).filter(|name| !name.is_empty());
         match (name, self.client) {
@@ -25,7 +25,7 @@ impl Party {
         }
     }
 
-    /// The same with the address.
+    /// The label with the client's address.
     pub fn long_label(&self) -> String {
         let address = self.addr.as_ref().filter(|addr| !addr.is_empty());
         address.map_or_else(|| self.label(), |addr| format!("{} {addr}", self.label()))
@@ -40,19 +40,19 @@ pub struct Holder {
     pub who: Party,
     pub held_ms: Option<u64>,
     pub lease_ms: Option<u64>,
-    /// How long ago it ended, if it has.
+    /// How long ago the lease ended, if it has.
     pub overdue_ms: Option<u64>,
     pub has_session: bool,
 }
 
-/// An attempt in the queue.
+/// A waiter in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiter {
     pub id: Option<String>,
     pub who: Party,
     pub waited_ms: Option<u64>,
     pub left_ms: Option<u64>,
-    /// The channel of an attempt with NOTIFY.
+    /// The channel, for an attempt with NOTIFY.
     pub channel: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ impl Name {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
     pub name: Name,
-    /// free, held, expired, foreign; nothing if only LOCK.TOP listed it.
+    /// free, held, expired, foreign; `None` if only LOCK.TOP listed it.
     pub state: Option<String>,
     pub waiters: Option<u64>,
     pub oldest_wait_ms: Option<u64>,
@@ -87,17 +87,17 @@ pub struct Lock {
     pub overdue_ms: Option<u64>,
     /// Its holders; for an expired lock, its last holders.
     pub holders: Vec<Holder>,
-    /// Its waiters, in order; nothing if LOCK.INFO was not sent, or is not permitted.
+    /// The waiters, in order; `None` if LOCK.INFO was not sent, or is not permitted.
     pub queue: Option<Vec<Waiter>>,
 }
 
 impl Lock {
-    /// Whether the key holds what another program wrote.
+    /// Whether another program wrote the key's value.
     pub fn is_foreign(&self) -> bool {
         self.state.as_deref() == Some("foreign")
     }
 
-    /// The holder, and how many more there are.
+    /// The holder, and the number of others.
     pub fn holder_label(&self) -> String {
         match self.holders.as_slice() {
             [] if self.is_foreign() => "another program".into(),
@@ -149,7 +149,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// From two polls of the counters. Nothing if one has none, or if they fell: the server has restarted.
+    /// From two polls of the counters. `None` if a counter is missing or fell: the server has restarted.
     pub fn between(before: &Info, after: &Info, seconds: f64) -> Option<Self> {
         let rate = |field: &str| {
             let grown = after.number(field)?.checked_sub(before.number(field)?)?;
@@ -185,11 +185,11 @@ impl Info {
     }
 }
 
-/// A server, as one poll saw it.
+/// The result of polling a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Server {
     pub address: String,
-    /// One line: why nothing is known of it.
+    /// One line: why nothing is known of the server.
     pub trouble: Option<String>,
     /// One line each: what this user may not see.
     pub notes: Vec<String>,
@@ -206,7 +206,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of which nothing is known, either not yet or no longer.
+    /// A server about which nothing is known, either not yet or no longer.
     pub fn without(address: &str, trouble: impl Into<String>) -> Self {
         Self { address: address.into(), trouble: Some(trouble.into()), ..Self::default() }
     }
@@ -215,7 +215,7 @@ impl Server {
 /// A lock of the view: the number of its server, and the lock.
 pub type Placed<'a> = (usize, &'a Lock);
 
-/// The locks of all servers, sorted; equal ones by name, so that their order is stable.
+/// The locks of all servers, sorted; ties by name, so that their order is stable.
 pub fn sorted(servers: &[Server], by: By) -> Vec<Placed<'_>> {
     let mut locks: Vec<Placed<'_>> =
         servers.iter().enumerate().flat_map(|(at, server)| server.locks.iter().map(move |lock| (at, lock))).collect();
@@ -246,7 +246,7 @@ pub mod tests {
         }
     }
 
-    /// A lock that `holder` holds, and that these wait for.
+    /// A lock with this holder and these waiters.
     pub fn lock(key: &str, holder: Party, waiting: Vec<Party>) -> Lock {
         let held =
             Holder { token: Some(7), who: holder, held_ms: Some(61_000), lease_ms: Some(4_000), ..Holder::default() };

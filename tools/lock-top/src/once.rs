@@ -12,12 +12,12 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::Duration;
 
-/// How many lines a single poll reads.
+/// How many queues a single poll reads.
 const MOST_DETAILS: usize = 32;
-/// How many steps of LOCK.SCAN it takes for --all.
+/// How many steps of LOCK.SCAN `--all` takes.
 const MOST_STEPS: usize = 200;
 
-/// What is printed, and whether every server could be asked.
+/// Returns the output, and whether every server could be asked.
 pub fn run(options: &Options, width: usize) -> (String, bool) {
     let (servers, sentinels) = poll(options);
     let is_whole = sentinels.is_none() && servers.iter().all(|server| server.trouble.is_none());
@@ -70,7 +70,7 @@ fn poll_server(options: &Options, target: Target) -> (Server, Vec<Target>) {
             if server.trouble.is_some() || poller.has_scanned() {
                 break;
             }
-            // Leaves the server to its clients in between.
+            // Leaves the server to its clients between two steps.
             thread::sleep(Duration::from_millis(5));
             server = poller.poll(&Wish { details: 0, ..wish.clone() });
         }
@@ -78,7 +78,7 @@ fn poll_server(options: &Options, target: Target) -> (Server, Vec<Target>) {
             server.notes.push("the database is large: not all of its keys were inspected".into());
         }
         if server.trouble.is_none() {
-            // The scan is done: now the lines of what it found.
+            // The scan is done: now read the queues of the locks it found.
             let notes = std::mem::take(&mut server.notes);
             server = poller.poll(&wish);
             server.notes.extend(notes.into_iter().filter(|note| note.starts_with("the database")));

@@ -79,7 +79,7 @@ pub struct Options {
     pub json: bool,
 }
 
-/// The arguments read before the servers can be resolved: their login and port may follow them.
+/// The raw arguments. They are resolved last, because the login and the port may follow the servers.
 #[derive(Default)]
 struct Deferred {
     servers: Vec<String>,
@@ -90,12 +90,12 @@ struct Deferred {
     pass: Option<OsString>,
 }
 
-/// Reads the arguments; `env` gives the variables of the environment.
+/// Reads the arguments; `env` returns environment variables.
 pub fn parse(
     args: impl IntoIterator<Item = impl Into<OsString>>,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<Asked, String> {
-    // lexopt drops the first argument of the process, not of a list.
+    // lexopt skips the first argument of the process, but not of a list.
     let mut parser = lexopt::Parser::from_args(args);
     let mut options = Options {
         targets: Vec::new(),
@@ -130,7 +130,7 @@ pub fn parse(
     if deferred.servers.is_empty() {
         deferred.servers.push("127.0.0.1".into());
     }
-    // A Sentinel has a login of its own, which only its URL can bring.
+    // A Sentinel has its own login, which only its URL can contain.
     let without = Login { user: None, password: None, ..options.login.clone() };
     let login = if is_sentinel { &without } else { &options.login };
     options.targets =

@@ -1,10 +1,10 @@
-//! One poll of a server: at most [`MOST_DETAILS`] + 5 calls, whatever is on it, over one connection. (And SELECT, where
-//! locks are in several databases.)
+//! One poll of a server: at most [`MOST_DETAILS`] + 5 commands, however many locks it has, over one connection (plus
+//! SELECT if locks are in several databases).
 //!
-//! A poll asks for INFO lock, INFO replication, LOCK.TOP and, if wanted, one step of LOCK.SCAN; then LOCK.INFO FULL of
-//! the selected lock and of those whose lines are oldest in memory, until their rows come to [`MOST_ROWS`]. A newly
-//! opened connection asks INFO server and CONFIG GET once. A command that this user may not run is left out for
-//! [`DENIED_FOR`], so that a restricted user does not fill the ACL LOG of the server.
+//! A poll sends INFO lock, INFO replication, LOCK.TOP and, if wanted, one step of LOCK.SCAN; then LOCK.INFO FULL for
+//! the selected lock and for the locks whose queues were read longest ago, up to [`MOST_ROWS`] rows. A new connection
+//! sends INFO server and CONFIG GET once. A command that this user may not run is left out for [`DENIED_FOR`], so that
+//! a restricted user does not fill the server's ACL LOG.
 
 use crate::action::{Action, What};
 use crate::link::{Link, Trouble};
@@ -15,39 +15,39 @@ use redis::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The number of queues that a poll reads.
+/// The number of queues that a poll reads in full.
 pub const MOST_DETAILS: usize = 8;
 /// The number of queue rows that a poll reads, besides those of the selected lock; LOCK.INFO replies with at most 1000.
 const MOST_ROWS: u64 = 2_000;
 /// How many keys a step of LOCK.SCAN inspects.
 const SCAN_COUNT: &str = "500";
-/// How many locks that nobody waits for are kept.
+/// How many locks without waiters are kept.
 const MOST_FOUND: usize = 1_000;
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// How often the other servers of a cluster are asked for.
+/// How often a server is asked for the other servers of its cluster.
 const MEMBERS_EVERY: Duration = Duration::from_secs(10);
 
-/// What is to be seen.
+/// What the view needs.
 #[derive(Clone, Debug)]
 pub struct Wish {
     pub by: By,
     /// How many locks LOCK.TOP lists.
     pub count: usize,
-    /// Also locks that nobody waits for.
+    /// Whether to include locks without waiters.
     pub all: bool,
     pub selected: Option<Name>,
-    /// How many lines a poll may read: more only for a single poll.
+    /// How many queues a poll may read: more only for a single poll.
     pub details: usize,
 }
 
-/// A server that is polled again and again.
+/// A server that is polled repeatedly.
 pub struct Poller {
     target: Target,
     link: Option<Link>,
-    /// The properties that do not change while a connection lasts.
+    /// Properties that do not change during a connection.
     about: About,
     denied: BTreeMap<&'static str, Instant>,
-    /// What LOCK.INFO said, and when.
+    /// The last reply to LOCK.INFO, and its time.
     details: BTreeMap<Name, (Lock, Instant)>,
     found: BTreeMap<Name, (Lock, u64)>,
     cursor: u64,
@@ -86,12 +86,12 @@ impl Poller {
         }
     }
 
-    /// What the server says now. It connects if it has to; one that cannot be asked says why.
+    /// Polls the server, connecting if necessary. If it cannot be asked, the result says why.
     pub fn poll(&mut self, wish: &Wish) -> Server {
         match self.try_poll(wish) {
             Ok(server) => server,
             Err(trouble) => {
-                // Also where the server answered: what is read once for a connection may be another afterwards.
+                // Even if the server answered: what is read once per connection may have changed.
                 self.link = None;
                 self.counters = None;
                 Server {
@@ -145,7 +145,7 @@ impl Poller {
         Ok(server)
     }
 
-    /// Asks, unless this user may not; nothing if so.
+    /// Sends a query unless this user may not; then returns `None`.
     fn ask(&mut self, what: &'static str, db: Option<i64>, words: &[&[u8]]) -> Result<Option<Value>, Trouble> {
         if self.denied.get(what).is_some_and(|since| since.elapsed() < DENIED_FOR) {
             return Ok(None);
@@ -160,7 +160,7 @@ impl Poller {
                 self.denied.remove(what);
                 Ok(Some(reply))
             }
-            // Another key may be allowed.
+            // The user may be allowed to read another key.
             Err(trouble) if trouble.is_denied_key() => Err(trouble),
             Err(trouble) if trouble.is_denied() => {
                 self.denied.insert(what, Instant::now());
@@ -196,7 +196,7 @@ impl Poller {
         if about.is_sentinel {
             return Ok(about);
         }
-        // Before 7.0 modules have no settings there, and a user need not have the right: then limits are not shown.
+        // Before 7.0 modules have no settings there, and a user may lack the right: then limits are not shown.
         let reply = match self.ask("CONFIG GET", None, &[b"CONFIG", b"GET", b"lock.*"]) {
             Ok(reply) => reply,
             Err(Trouble::Said(text)) if text.starts_with("ERR") => None,
@@ -220,13 +220,13 @@ impl Poller {
         Rates::between(&before, info, now.duration_since(since).as_secs_f64())
     }
 
-    /// The longest lines; nothing if this user may not ask.
+    /// The longest queues; `None` if this user may not ask.
     fn top(&mut self, wish: &Wish) -> Result<Option<Vec<Lock>>, Trouble> {
         let count = wish.count.to_string();
         let plain: [&[u8]; 3] = [b"LOCK.TOP", b"COUNT", count.as_bytes()];
         if self.knows_by {
             match self.ask("LOCK.TOP", None, &[&plain[..], &[b"BY", wish.by.word().as_bytes()]].concat()) {
-                // An older module has no BY: its longest lines are what there is to sort.
+                // An older module has no BY: only its longest queues can be sorted.
                 Err(trouble) if trouble.is_syntax() => self.knows_by = false,
                 reply => return Ok(reply?.as_ref().map(reply::top)),
             }
@@ -234,7 +234,7 @@ impl Poller {
         Ok(self.ask("LOCK.TOP", None, &plain)?.as_ref().map(reply::top))
     }
 
-    /// One step through the keys of the database.
+    /// One step of the scan through the database's keys.
     fn scan(&mut self) -> Result<(), Trouble> {
         let db = self.target.login().db;
         let cursor = self.cursor.to_string();
@@ -251,7 +251,7 @@ impl Poller {
         }
         self.cursor = cursor;
         if cursor == 0 {
-            // A lock that a whole round did not find is gone.
+            // A lock that a full round did not find is gone.
             let round = self.round;
             self.found.retain(|_, (_, seen)| *seen == round);
             self.round = round.wrapping_add(1);
@@ -259,7 +259,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Whether a whole round of LOCK.SCAN is done.
+    /// Whether a full round of LOCK.SCAN is done.
     pub fn has_scanned(&self) -> bool {
         self.cursor == 0
     }
@@ -269,7 +269,7 @@ impl Poller {
         self.denied_keys.retain(|name, since| locks.contains_key(name) && since.elapsed() < DENIED_FOR);
         let rows = |lock: &Lock| lock.waiters.unwrap_or(0).min(1_000).saturating_add(10);
         let mut stale: Vec<&Lock> = locks.values().filter(|lock| !self.denied_keys.contains_key(&lock.name)).collect();
-        // The selected one, then those with a line that were read longest ago.
+        // The selected lock first, then those whose queues were read longest ago.
         stale.sort_by_key(|lock| {
             let read = self.details.get(&lock.name).map(|(_, at)| *at);
             (wish.selected.as_ref() != Some(&lock.name), lock.waiters == Some(0), read)
@@ -288,7 +288,7 @@ impl Poller {
                     self.denied_keys.insert(lock.name.clone(), Instant::now());
                     continue;
                 }
-                // No longer a lock, or its slot has moved: it is gone from the next list.
+                // No longer a lock, or its slot has moved: it will be missing from the next list.
                 Err(Trouble::Said(text)) if ["WRONGTYPE", "MOVED", "ASK"].iter().any(|code| text.starts_with(code)) => {
                     None
                 }
@@ -301,7 +301,7 @@ impl Poller {
         Ok(())
     }
 
-    /// A lock of a list with what LOCK.INFO said; nothing if it is free and nobody waits.
+    /// Adds the reply to LOCK.INFO to a listed lock; `None` if it is free and has no waiters.
     fn with_details(&self, listed: Lock) -> Option<Lock> {
         let Some((detail, _)) = self.details.get(&listed.name) else { return Some(listed) };
         let is_gone = detail.state.as_deref() == Some("free") && detail.waiters.unwrap_or(0) == 0;
@@ -332,7 +332,7 @@ impl Poller {
         notes
     }
 
-    /// The masters of the cluster that this server belongs to, once in a while; nothing otherwise.
+    /// The masters of this server's cluster, once in a while; otherwise `None`.
     pub fn members(&mut self) -> Option<Vec<Target>> {
         if !self.about.is_cluster || self.members.is_some_and(|at| at.elapsed() < MEMBERS_EVERY) {
             return None;
@@ -348,13 +348,13 @@ impl Poller {
         Some(list(&reply)?.iter().filter_map(master).collect()).filter(|members: &Vec<_>| !members.is_empty())
     }
 
-    /// Does what was confirmed; the outcome in a line.
+    /// Carries out a confirmed action. Returns the outcome in one line.
     pub fn act(&mut self, action: &Action) -> String {
         match self.try_act(action) {
             Ok(reply) => action.outcome(reply),
             Err(trouble) => {
                 if matches!(trouble, Trouble::Lost(_)) {
-                    // Whether it was carried out is not known: it is never sent again by itself.
+                    // Whether the action was carried out is unknown: it is never sent again automatically.
                     self.link = None;
                     return format!("{}: {trouble}; it may or may not have been done", action.text());
                 }
@@ -374,7 +374,7 @@ impl Poller {
         if action.what != What::Delete {
             return Ok(integer(&link.ask_in(db, &action.command())?));
         }
-        // Only while it is foreign: somebody may hold it as a lock by now.
+        // Only while the key is foreign: it may be held as a lock by now.
         link.ask_in(db, &[b"WATCH", key])?;
         let now = link.ask_in(db, &[b"LOCK.INFO", key])?;
         if reply::info(&now, &action.name).is_none_or(|lock| !lock.is_foreign()) {

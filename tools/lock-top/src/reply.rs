@@ -1,11 +1,11 @@
-//! Replies of LOCK.* read by the names of their fields, so that a field that an older or newer module lacks or adds
-//! does no harm.
+//! Parses replies to LOCK.* by the names of their fields, so that fields which an older or newer module lacks or adds
+//! do no harm.
 
 use crate::model::{Holder, Lock, Name, Party, Waiter};
 use crate::text::show;
 use redis::Value;
 
-/// A map of a reply: RESP3's, or the flat array that RESP2 has instead.
+/// A map in a reply: a RESP3 map, or RESP2's flat array.
 pub struct Fields<'a>(Vec<(&'a Value, &'a Value)>);
 
 impl<'a> Fields<'a> {
@@ -189,7 +189,7 @@ mod tests {
         ]);
         let lock = info(&one, &name).unwrap();
         assert_eq!(lock.holders.len(), 1);
-        // An older module names the client only as the session's.
+        // An older module reports the client only as the session's.
         assert_eq!((lock.holders[0].who.client, lock.holders[0].has_session), (Some(6), true));
         assert_eq!(lock.queue.unwrap()[0].who, Party { client: Some(8), ..Party::default() });
 

@@ -1,10 +1,10 @@
-//! The servers of a group, as its Sentinels know them: the master and its replicas.
+//! The servers of a group according to its Sentinels: the master and its replicas.
 
 use crate::link::{Link, Trouble};
 use crate::reply::{list, Fields};
 use crate::target::{Login, Target};
 
-/// Asks one Sentinel after the other; or one line for each why it gave none.
+/// Asks the Sentinels in turn until one replies; otherwise returns one line per Sentinel that says why.
 pub fn members(sentinels: &[Target], name: &str, login: &Login) -> Result<Vec<Target>, String> {
     let mut troubles = Vec::new();
     for sentinel in sentinels {
@@ -32,7 +32,7 @@ fn ask(sentinel: &Target, name: &str, login: &Login) -> Result<Vec<Target>, Trou
         Some(Target::at(&fields.text("ip")?, port, login))
     };
     let replicas = list(&replicas).unwrap_or_default().iter().map(Fields::of);
-    // A replica that has been away for long may never come back.
+    // A replica that has been away for a long time may never return.
     let here = replicas.filter(|replica| replica.text("flags").is_none_or(|flags| !flags.contains("s_down")));
     Ok(server(&Fields::of(&master)).into_iter().chain(here.filter_map(|replica| server(&replica))).collect())
 }

@@ -1,11 +1,11 @@
-//! Where a server is, and how to log in there.
+//! A server's address and login.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
 
 pub const DEFAULT_PORT: u16 = 6379;
 pub const SENTINEL_PORT: u16 = 26_379;
 
-/// How to log in; the same for all servers that do not say otherwise.
+/// The login for all servers without one of their own.
 #[derive(Clone, Default)]
 pub struct Login {
     pub user: Option<String>,
@@ -25,7 +25,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `HOST`, `HOST:PORT`, the path of a socket, or a URL, which may bring a login of its own.
+    /// Reads `HOST`, `HOST:PORT`, the path of a socket, or a URL, which may contain its own login.
     pub fn parse(text: &str, login: &Login, default_port: u16) -> Result<Self, String> {
         if text.contains("://") {
             // The text is not repeated: it can contain a password.
@@ -41,7 +41,7 @@ impl Target {
         Ok(Self::at(&host, port, login))
     }
 
-    /// A server at an address that another one named.
+    /// A server at an address that another server reported.
     pub fn at(host: &str, port: u16, login: &Login) -> Self {
         let host = host.to_string();
         let place = if login.tls {
@@ -71,7 +71,7 @@ impl Target {
         }
     }
 
-    /// The same login at another address; an empty host is this server's own.
+    /// The same login at another address; an empty host means this server's own.
     pub fn neighbour(&self, host: &str, port: u16) -> Self {
         let own = self.host().unwrap_or_else(|| "127.0.0.1".into());
         Self::at(if host.is_empty() || host == "?" { &own } else { host }, port, &self.login)
@@ -84,7 +84,7 @@ impl Target {
         }
     }
 
-    /// The address for people; it identifies the server in the view.
+    /// The address to display; it identifies the server in the view.
     pub fn address(&self) -> String {
         match &self.place {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
@@ -99,7 +99,7 @@ impl Target {
     }
 
     pub fn client(&self) -> redis::RedisResult<redis::Client> {
-        // CLIENT SETINFO would stand in the ACL LOG of each server whose user may not send it.
+        // CLIENT SETINFO would be recorded in each server's ACL LOG if the user may not send it.
         let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &self.login.user {
             settings = settings.set_username(user);
@@ -107,7 +107,7 @@ impl Target {
         if let Some(password) = &self.login.password {
             settings = settings.set_password(password);
         }
-        // Each question says in which database the lock is read.
+        // Each query names the database of its lock.
         let info = self.place.clone().into_connection_info()?.set_redis_settings(settings);
         match &self.login.certificates {
             Some(certificates) if self.login.tls => redis::Client::build_with_tls(info, certificates.clone()),
@@ -116,7 +116,7 @@ impl Target {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[V6]:PORT`, or a bare address of version 6.
+/// `HOST`, `HOST:PORT`, `[V6]:PORT`, or a bare IPv6 address.
 fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;

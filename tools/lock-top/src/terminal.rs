@@ -1,4 +1,4 @@
-//! The view in a terminal: keys and polls come in over one channel, and each redraws the screen.
+//! The view in a terminal: keys and poll results arrive over one channel, and each redraws the screen.
 
 use crate::app::{App, Effect};
 use crate::fleet::{Event, Fleet};
@@ -21,19 +21,19 @@ use std::thread;
 
 /// Shows the view until the user leaves it. Restores the terminal at the end, even after a panic or a signal.
 pub fn run(options: &Options) -> io::Result<()> {
-    // Before the terminal is changed: a signal that comes right then must find it.
+    // Before the terminal is changed: a signal that arrives right afterwards must be handled.
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT])?;
     let mut terminal = ratatui::try_init()?;
     let outcome = show(options, &mut terminal, signals);
     give_back(&mut terminal);
     match outcome? {
-        // Its sender sees that the signal ended this process.
+        // The sender sees that the signal ended this process.
         Some(signal) => emulate_default_handler(signal),
         None => Ok(()),
     }
 }
 
-/// The signal that ended it, if one did.
+/// Returns the signal that ended the view, if one did.
 fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals) -> io::Result<Option<i32>> {
     let (sender, events) = channel();
     let signalled = sender.clone();
@@ -49,30 +49,30 @@ fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals)
         match next(&events, &mut app, &mut fleet) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(Some(SIGTSTP)) => suspend(terminal)?,
-            // After SIGSTOP too, which no process can notice.
+            // Also after SIGSTOP, which no process can catch.
             ControlFlow::Break(Some(SIGCONT)) => take(terminal)?,
             ControlFlow::Break(signal) => return Ok(signal),
         }
     }
 }
 
-/// Leaves the terminal as it was found.
+/// Restores the terminal.
 fn give_back(terminal: &mut DefaultTerminal) {
     ratatui::restore();
     let _ = terminal.show_cursor();
 }
 
-/// Takes the terminal, whatever the shell has made of it meanwhile.
+/// Takes the terminal back, whatever state the shell left it in.
 fn take(terminal: &mut DefaultTerminal) -> io::Result<()> {
     disable_raw_mode()?;
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
-    // A new one assumes an empty screen. The old one would ask for the cursor, and the reply arrives like key presses.
+    // A new one assumes an empty screen. The old one would query the cursor, and the reply arrives like key presses.
     *terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     Ok(())
 }
 
-/// Stops, as a job of a shell, until it is continued.
+/// Stops, like a shell job, until it is continued.
 fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
     if !is_job() {
         return Ok(());
@@ -82,8 +82,8 @@ fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
     take(terminal)
 }
 
-/// Whether a shell with job control started it: such a shell gives each job a process group of its own. Without one
-/// nothing would continue it.
+/// Whether a shell with job control started it: such a shell gives each job its own process group. Without one, nothing
+/// would continue it.
 fn is_job() -> bool {
     getsid(None).is_ok_and(|session| session != getpgrp())
 }

@@ -1,15 +1,15 @@
-//! Text that fits a terminal: bytes made readable, times in four or five letters, cells of a fixed width.
+//! Text that fits a terminal: readable bytes, times in four or five characters, cells of a fixed width.
 //!
-//! Nothing that a server sends reaches the terminal as it is: what is not printable is escaped, so that a key name
-//! cannot move the cursor or change the screen.
+//! Nothing from a server reaches the terminal unchanged: unprintable characters are escaped, so that a key name cannot
+//! move the cursor or change the screen.
 
 use ratatui::text::Span;
 use std::fmt::Write as _;
 
-/// How many letters of no width may follow one that has some: accents, of which few languages need two.
+/// How many zero-width characters may follow a visible one: accents, of which few languages need two.
 const MOST_ACCENTS: usize = 2;
 
-/// A key or a channel: `""` if it is empty, which nobody would see otherwise.
+/// A key or a channel: `""` if it is empty, to make it visible.
 pub fn word(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "\"\"".into();
@@ -17,19 +17,18 @@ pub fn word(bytes: &[u8]) -> String {
     show(bytes)
 }
 
-/// Bytes as `redis-cli` shows them: UTF-8 that can be printed as it is, the rest as `\xff`.
+/// Bytes as `redis-cli` shows them: printable UTF-8 unchanged, the rest as `\xff`.
 pub fn show(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
-        // None before the first letter: there is nothing that they could belong to.
+        // None are allowed before the first visible character: they would belong to nothing.
         let mut accents = MOST_ACCENTS;
         for letter in chunk.valid().chars() {
             let has_width = width(letter.encode_utf8(&mut [0; 4])) > 0;
             accents = if has_width { 0 } else { accents.saturating_add(1) };
             match letter {
                 '\\' => out.push_str("\\\\"),
-                // Letters of no width and those that change the direction would make the cells differ from what is
-                // seen.
+                // Zero-width characters and those that change the direction would make the cell count wrong.
                 _ if letter.is_control() || is_unseen(letter) || accents > MOST_ACCENTS => {
                     out.extend(letter.escape_default());
                 }
@@ -43,7 +42,7 @@ pub fn show(bytes: &[u8]) -> String {
     out
 }
 
-/// Letters that are not seen, or that change what is seen of others.
+/// Characters that are invisible, or that change how others are shown.
 fn is_unseen(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
@@ -64,17 +63,17 @@ pub fn time(ms: u64) -> String {
     }
 }
 
-/// The same; a dash for what is not known.
+/// As `time`, with a dash if unknown.
 pub fn time_or_dash(ms: Option<u64>) -> String {
     ms.map_or_else(|| "-".into(), time)
 }
 
-/// How many cells a text takes.
+/// How many cells a text occupies.
 pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// At most this many cells of a text; one that is longer ends in `~`.
+/// At most this many cells of a text; a longer text ends in `~`.
 pub fn cut(text: &str, cells: usize) -> String {
     if width(text) <= cells {
         return text.into();
@@ -93,8 +92,8 @@ pub fn cut(text: &str, cells: usize) -> String {
     out
 }
 
-/// A text in lines of at most this many cells. Of more lines than `most` those in the middle give way to one that says
-/// so.
+/// Breaks a text into lines of at most this many cells. If there are more than `most` lines, the middle ones are
+/// replaced by a line that says so.
 pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     let (mut lines, mut filled) = (vec![String::new()], 0_usize);
     for letter in text.chars() {
@@ -117,7 +116,7 @@ pub fn fold(text: &str, cells: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of at most this many cells, broken between words where there are any.
+/// Breaks a text into lines of at most this many cells, between words if possible.
 pub fn wrap(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -132,14 +131,14 @@ pub fn wrap(text: &str, cells: usize) -> Vec<String> {
     lines
 }
 
-/// A cell: text on the left, cut and filled.
+/// A cell with left-aligned text, cut and padded.
 pub fn left(text: &str, cells: usize) -> String {
     let mut out = cut(text, cells);
     out.extend(std::iter::repeat_n(' ', cells.saturating_sub(width(&out))));
     out
 }
 
-/// A cell: text on the right, cut and filled.
+/// A cell with right-aligned text, cut and padded.
 pub fn right(text: &str, cells: usize) -> String {
     let text = cut(text, cells);
     let mut out = " ".repeat(cells.saturating_sub(width(&text)));
@@ -167,7 +166,7 @@ mod tests {
         for letter in unseen.chars() {
             assert_eq!(show(format!("a{letter}b").as_bytes()), format!("a{}b", letter.escape_default()));
         }
-        // Letters of scripts that run from right to left stay: they are what the key is.
+        // Right-to-left letters stay: they are part of the key.
         assert_eq!(show("\u{5e9}\u{5dc}".as_bytes()), "\u{5e9}\u{5dc}");
     }
 

@@ -21,11 +21,11 @@ const KEYS: &[(&str, &str)] = &[
     ("q", "leave"),
 ];
 const ASKS: &str = "r, c and C show the command and ask before they send it.";
-/// What stands behind LEFT in the line.
+/// Explains the mark after LEFT.
 const AT_LEAST: &str = "+ behind LEFT: it waits longer if it waits in pieces.";
 const HINT: &str = "?:help  s:sort  a:all  v:picture  Tab:line  r:release  c:cancel  q:quit";
 
-/// How many lines stand above the locks: about the Sentinels, and cycles.
+/// How many lines may be shown above the locks: about the Sentinels, and cycles.
 const MOST_ALARMS: usize = 3;
 
 /// Paints everything.
@@ -126,7 +126,7 @@ fn detail(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     painter.marked(&shown, area, is_here.then(|| app.row.saturating_sub(first)), is_here, buffer);
 }
 
-/// The first row to show, so that the selected one is seen.
+/// The first row to show, so that the selected one is visible.
 fn first_shown(selected: usize, all: usize, room: usize) -> usize {
     selected.saturating_add(1).saturating_sub(room).min(all.saturating_sub(room))
 }
@@ -143,7 +143,7 @@ fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     let x = area.x.saturating_add(area.width.saturating_sub(wide) / 2);
     let y = area.y.saturating_add(area.height.saturating_sub(high) / 2);
     let inner = usize::from(wide.saturating_sub(4));
-    // A frame of letters that every terminal has.
+    // A frame of characters that every terminal has.
     let rule = format!("+{}+", "-".repeat(usize::from(wide.saturating_sub(2))));
     let head = format!("+- {title} {}+", "-".repeat(usize::from(wide.saturating_sub(5)).saturating_sub(width(title))));
     let body = text.iter().map(|line| format!("| {} |", left(line, inner)));
@@ -152,7 +152,7 @@ fn dialog(app: &App, painter: Painter, area: Rect, buffer: &mut Buffer) {
     painter.lines(&lines, Rect::new(x, y, wide, high), None, buffer);
 }
 
-/// What each key does, in an area: beside the key, or below it where that is too narrow.
+/// What each key does, in this area: beside the key, or below it in a narrow area.
 fn help(area: Rect) -> Vec<String> {
     let cells = usize::from(area.width.saturating_sub(4));
     let column = KEYS.iter().map(|(keys, _)| width(keys)).max().unwrap_or(0).saturating_add(2);
@@ -172,8 +172,8 @@ fn help(area: Rect) -> Vec<String> {
     lines
 }
 
-/// What is to be confirmed, in an area. The command is seen whole, or at least both its ends: the token and what tells
-/// two long keys apart stand there.
+/// The question to confirm, in this area. The command is shown in full, or at least both ends: they contain the token
+/// and the part that distinguishes two long keys.
 fn question(action: &Action, area: Rect) -> Vec<String> {
     let (cells, high) = (usize::from(area.width.saturating_sub(4)), usize::from(area.height.saturating_sub(2)));
     let folded = |text: &str| fold(text, cells, high);
@@ -181,7 +181,7 @@ fn question(action: &Action, area: Rect) -> Vec<String> {
     let holder = folded(&format!("of {}", action.who));
     let (warning, keys) = (folded(action.warning()), "y: send it   any other key: do not".to_string());
     let others = [&before, &holder, &warning].into_iter().map(Vec::len).sum::<usize>().saturating_add(1);
-    // Empty lines where there is room for them.
+    // Empty lines if there is room for them.
     let command = fold(&action.text(), cells, high.saturating_sub(others));
     let is_tight = command.len().saturating_add(others).saturating_add(2) > high;
     let gap = if is_tight { vec![] } else { vec![String::new()] };
@@ -221,7 +221,7 @@ impl Painter {
         }
     }
 
-    /// The same behind a column that marks the selected row, so that it is seen without colour too.
+    /// As `lines`, after a column that marks the selected row, so that it is visible without colour.
     fn marked(self, lines: &[Line], area: Rect, selected: Option<usize>, is_here: bool, buffer: &mut Buffer) {
         let mark = |row| if selected == Some(row) { ">" } else { " " };
         let marked: Vec<Line> = lines
@@ -314,7 +314,7 @@ mod tests {
         app.show(vec![known(locks), Server::without("[::1]:7000", "no".repeat(200))]);
         for keys in ["", "v", "v?", "xr", "n\tjjj"] {
             press(&mut app, keys);
-            // Every size, down to nothing: no panic, and nothing outside.
+            // Every size, down to 1x1: no panic, and nothing outside.
             for (wide, high) in [(80, 24), (40, 10), (20, 5), (1, 1), (200, 3), (3, 60)] {
                 assert_eq!(screen(&app, wide, high).len(), usize::from(high));
             }

@@ -1,5 +1,5 @@
-//! Unpacks the corpus of a fuzz target into a folder, one file for each input, and packs such a folder again:
-//! `scripts/fuzz.sh` calls this, because the fuzzer reads and writes folders.
+//! Unpacks the corpus of a fuzz target into a folder, one file per input, and packs such a folder again.
+//! `scripts/fuzz.sh` calls this because the fuzzer reads and writes folders.
 
 pub mod pack;
 
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes each input of a target into a folder, which is created.
+/// Writes each input of a target into a new folder.
 ///
 /// # Errors
-/// The file that cannot be read or written.
+/// Names the file that cannot be read or written.
 pub fn unpack(target: &str, folder: &Path) -> Result<(), String> {
     let inputs = pack::read(target)?;
     let write = || -> io::Result<()> {
@@ -22,10 +22,10 @@ pub fn unpack(target: &str, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the corpus of a target with the files in a folder.
+/// Replaces a target's corpus with the files in a folder.
 ///
 /// # Errors
-/// The file that cannot be read or written.
+/// Names the file that cannot be read or written.
 pub fn pack(target: &str, folder: &Path) -> Result<(), String> {
     let read = || fs::read_dir(folder)?.map(|file| fs::read(file?.path())).collect::<io::Result<_>>();
     let inputs: BTreeSet<_> = read().map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,8 +1,8 @@
 //! One file for all inputs of a fuzz target: `fuzz/corpus/TARGET.bin`.
 //!
-//! The file is [`MAGIC`], the FNV-1a hash of all that follows (8 bytes), then for each input its length (2 bytes) and
-//! its bytes. Numbers are little-endian. Inputs are sorted and each occurs once, so the same corpus gives the same
-//! file. A file that was changed or cut off is an error: no input is read from it.
+//! The file consists of [`MAGIC`], the FNV-1a hash of everything after it (8 bytes), then for each input its length (2
+//! bytes) and its bytes. Numbers are little-endian. Inputs are sorted and unique, so the same corpus gives the same
+//! file. A file that was changed or truncated is an error: no input is read from it.
 
 use crate::root;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub fn file(target: &str) -> PathBuf {
     root().join(format!("fuzz/corpus/{target}.bin"))
 }
 
-/// FNV-1a notices every change of a single byte.
+/// FNV-1a detects every change to a single byte.
 fn hash(bytes: &[u8]) -> [u8; 8] {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
@@ -46,7 +46,7 @@ pub fn unpack(packed: &[u8]) -> Result<BTreeSet<Vec<u8>>, String> {
     Ok(inputs)
 }
 
-/// The inputs of a target.
+/// A target's inputs.
 pub fn read(target: &str) -> Result<BTreeSet<Vec<u8>>, String> {
     let file = file(target);
     let packed = std::fs::read(&file).map_err(|error| error.to_string());

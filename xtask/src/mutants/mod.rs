@@ -1,5 +1,5 @@
-//! Checks that the tests catch the mutants in `tests/mutants`: each test that a mutant names fails with it and passes
-//! without it.
+//! Checks that the tests catch the mutants in `tests/mutants`: each test that a mutant names fails with the mutant and
+//! passes without it.
 //!
 //! A mutant is applied to a copy of the tree, in `target/mutants`, which is built there and restored afterwards:
 //! nothing else changes. Exits non-zero if a mutant survives or does not build, or if a test fails without a mutant.
@@ -17,10 +17,10 @@ use std::time::Instant;
 use std::{fs, thread};
 use tree::{output_of, target, Tree};
 
-/// Runs the tests of the mutants with these names, or of all but the memory mutants.
+/// Runs the tests of the mutants with these names, or of all mutants but the memory mutants.
 ///
 /// # Errors
-/// The mutants that survive or do not build, the test that fails without a mutant.
+/// Names the mutants that survive or do not build, or the test that fails without a mutant.
 pub fn run(names: &[&str]) -> Result<(), String> {
     run_tests(&chosen(&Mutant::all(root())?, names)?)
 }
@@ -28,7 +28,7 @@ pub fn run(names: &[&str]) -> Result<(), String> {
 /// Prints the memory mutants: name, report, tests.
 ///
 /// # Errors
-/// The file that cannot be read.
+/// Names the file that cannot be read.
 pub fn list_memory() -> Result<(), String> {
     for mutant in &Mutant::all(root())? {
         if let Some(report) = &mutant.report {
@@ -42,7 +42,7 @@ pub fn list_memory() -> Result<(), String> {
 /// Copies the tree, with this mutant or none, and prints its path.
 ///
 /// # Errors
-/// The file that cannot be copied, or the edit that does not fit.
+/// Names the file that cannot be copied, or the edit that does not fit.
 pub fn plant(name: Option<&str>) -> Result<(), String> {
     let mutants = Mutant::all(root())?;
     let mutant = name.map(|name| chosen(&mutants, &[name])).transpose()?;
@@ -76,7 +76,7 @@ fn run_tests(mutants: &[&Mutant]) -> Result<(), String> {
             return Err(format!("{test} does not pass without a mutant: {what}"));
         }
     }
-    // While the tests of one mutant run, which mostly wait, the next is built.
+    // While the tests of one mutant run, mostly waiting, the next mutant is built.
     let (send, built) = mpsc::sync_channel(0);
     let survived = thread::scope(|scope| {
         scope.spawn(|| {
@@ -94,7 +94,7 @@ fn run_tests(mutants: &[&Mutant]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether every test of a mutant fails with it. Prints the result.
+/// Whether every test that the mutant names fails with it. Prints the result.
 fn is_found(mutant: &Mutant, programs: &Result<Programs, String>, integration: &Path) -> bool {
     println!("{}: {}", mutant.name, mutant.what);
     let tests = mutant.tests.iter().collect();
@@ -150,13 +150,13 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The programs built from the tree for some tests, in a folder of their own. The integration tests are not built
-/// there: they load the module named by `LOCK_MODULE`.
+/// Programs for some tests, built from the tree, in their own folder. The integration tests are not built there: they
+/// load the module named by `LOCK_MODULE`.
 struct Programs(PathBuf);
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        // Whatever is left is overwritten the next time.
+        // Anything left is overwritten next time.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -233,7 +233,7 @@ fn executable(messages: &str) -> Result<PathBuf, String> {
     messages.lines().filter_map(path).next_back().ok_or_else(|| "cargo reports no test binary".into())
 }
 
-/// The outcome that the harness prints for a test, with the first line of the message of a failed one.
+/// The harness's outcome for a test, with the first line of its message if it failed.
 fn outcome(name: &str, text: &str) -> Option<Outcome> {
     match text.lines().find_map(|line| line.strip_prefix(&format!("test {name} ... ")))? {
         "ok" => Some(Outcome::Passed),

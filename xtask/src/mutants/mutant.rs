@@ -1,5 +1,5 @@
-//! A mutant, as described by a file in `tests/mutants`: what is wrong, the edits that put it into the product, and the
-//! tests that have to find it. It is applied to a copy of the tree, never to the product itself.
+//! A mutant, as described by a file in `tests/mutants`: the bug, the edits that put it into the product, and the tests
+//! that have to find it. It is applied to a copy of the tree, never to the product itself.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,36 +8,36 @@ use std::{fmt, fs};
 
 /// The folder of the files.
 pub const FOLDER: &str = "tests/mutants";
-/// What comes before the names of the tests of the model.
+/// The prefix of the names of the model's tests.
 const MODEL: &str = "model/";
 
 /// One file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
-    /// The name of the file.
+    /// The file's name.
     #[serde(skip)]
     pub name: String,
-    /// What is wrong, in one line.
+    /// The bug, in one line.
     pub what: String,
     /// Each of them has to fail.
     pub tests: Vec<Test>,
     /// For a memory mutant: what the sanitizer must report when the tests run. The tests need not fail.
     pub report: Option<String>,
-    /// How it is made.
+    /// The edits that create it.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
 }
 
-/// What is changed in a file of the product.
+/// A change to a file of the product.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
-    /// The file, from the root.
+    /// The file, relative to the root.
     pub file: String,
     /// A text that occurs once.
     pub find: String,
-    /// What is there instead.
+    /// The replacement.
     pub replace: String,
 }
 
@@ -54,9 +54,9 @@ pub enum Suite {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "String")]
 pub struct Test {
-    /// Its binary.
+    /// The test binary.
     pub suite: Suite,
-    /// Its name there.
+    /// Its name within the binary.
     pub name: String,
 }
 
@@ -77,10 +77,10 @@ impl fmt::Display for Test {
 }
 
 impl Mutant {
-    /// Reads one file.
+    /// Parses one file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Says what is wrong with it.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mutant: Self = toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
         Ok(Self { name: name.into(), ..mutant })
@@ -89,7 +89,7 @@ impl Mutant {
     /// Reads all files, in the order of their names.
     ///
     /// # Errors
-    /// What is wrong with the first that cannot be read.
+    /// Says what is wrong with the first file that cannot be read.
     pub fn all(root: &Path) -> Result<Vec<Self>, String> {
         let folder = root.join(FOLDER);
         let entries = fs::read_dir(&folder).map_err(|error| format!("{FOLDER}: {error}"))?;
@@ -107,10 +107,10 @@ impl Mutant {
         Ok(mutants)
     }
 
-    /// The files that it changes, as the mutant leaves them. `read` returns the original text of a file.
+    /// The changed files with the mutant applied. `read` returns the original text of a file.
     ///
     /// # Errors
-    /// Which edit no longer fits.
+    /// Names the edit that no longer fits.
     pub fn changed(&self, read: impl Fn(&str) -> Option<String>) -> Result<BTreeMap<&str, String>, String> {
         let mut changed = BTreeMap::new();
         for Edit { file, find, replace } in &self.edits {

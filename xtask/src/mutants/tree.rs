@@ -1,4 +1,4 @@
-//! A copy of the tree to which mutants are applied: the original never has one.
+//! A copy of the tree to which mutants are applied: the original is never changed.
 
 use crate::root;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub struct Tree(pub PathBuf);
 
 impl Tree {
     /// Copies the files that git does not ignore, and removes all others. Unchanged files keep their timestamps, so
-    /// that they are not built again.
+    /// that they are not rebuilt.
     pub fn copy(folder: PathBuf) -> Result<Self, String> {
         let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let listed = output_of(Command::new("git").args(listed).current_dir(root()))?;

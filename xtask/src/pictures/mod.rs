@@ -1,4 +1,4 @@
-//! The pictures of the documents, each made from a short text beside it in `docs/pictures`.
+//! The documents' pictures, each drawn from a short text beside it in `docs/pictures`.
 
 mod svg;
 mod terminal;
@@ -15,7 +15,7 @@ pub const FOLDER: &str = "docs/pictures";
 /// Draws all pictures.
 ///
 /// # Errors
-/// What is wrong with a text, or the file that cannot be read or written.
+/// Says what is wrong with a text, or names the file that cannot be read or written.
 pub fn draw_all() -> Result<()> {
     for (name, picture) in all(root())? {
         std::fs::write(root().join(FOLDER).join(&name), picture)?;
@@ -24,7 +24,7 @@ pub fn draw_all() -> Result<()> {
     Ok(())
 }
 
-/// The pictures, by the names of their files.
+/// The pictures, by file name.
 pub fn all(root: &Path) -> Result<BTreeMap<String, String>> {
     let mut pictures = BTreeMap::new();
     for entry in std::fs::read_dir(root.join(FOLDER))? {
@@ -39,7 +39,7 @@ pub fn all(root: &Path) -> Result<BTreeMap<String, String>> {
 
 /// One picture.
 pub fn draw(source: &str, text: &str, root: &Path) -> Result<String> {
-    // A picture of a session names its document; the error of the right kind is shown.
+    // A picture of a session names its document; this selects which error is shown.
     let table: toml::Table = toml::from_str(text)?;
     if table.contains_key("session") {
         toml::from_str::<terminal::Terminal>(text)?.draw(source, root)

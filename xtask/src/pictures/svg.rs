@@ -1,18 +1,18 @@
 //! Text, boxes, lines and dots, in colours for a light and a dark page.
 //!
-//! A picture has a background of its own. It stays readable where the page and the browser's preference differ.
+//! A picture has its own background, so it stays readable if the page and the browser's preference differ.
 
 use std::fmt::Write as _;
 
 /// The size of text in a chart.
 pub const SMALL: f64 = 13.0;
-/// The width of a letter of a monospaced font, which is more than the average of other fonts.
+/// The width of a letter in a monospaced font, which is more than the average in other fonts.
 const LETTER_EM: f64 = 0.602;
 
 const SANS: &str = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
 const MONO: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
 
-/// A class, its property, and the colour for a light and a dark page.
+/// A class, its property, and its colours for a light and a dark page.
 const COLOURS: &[(&str, &str, &str, &str)] = &[
     ("card", "fill", "#ffffff", "#0d1117"),
     ("card", "stroke", "#d1d9e0", "#3d444d"),
@@ -51,7 +51,7 @@ const COLOURS: &[(&str, &str, &str, &str)] = &[
     ("grow", "fill", "#28c840", "#28c840"),
 ];
 
-/// How wide a text is at most, in pixels.
+/// The maximum width of a text, in pixels.
 pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(|_| size * LETTER_EM).sum()
 }
@@ -61,23 +61,23 @@ pub fn is_colour(class: &str) -> bool {
     COLOURS.iter().any(|(known, ..)| *known == class)
 }
 
-/// The left and the right end of something, or its upper and lower one.
+/// The left and right ends of something, or its upper and lower ends.
 pub type Ends = (f64, f64);
 
-/// A picture in the making.
+/// A picture under construction.
 #[derive(Default)]
 pub struct Svg {
     body: String,
 }
 
 impl Svg {
-    /// A text: its classes say where it is anchored, in which letters and colour.
+    /// A text: its classes define its anchor, font and colour.
     pub fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let text = escaped(text);
         let _ = writeln!(self.body, r#"<text class="{class}" x="{}" y="{}">{text}</text>"#, short(x), short(y));
     }
 
-    /// A box with round corners.
+    /// A box with rounded corners.
     pub fn rect(&mut self, class: &str, x: Ends, y: Ends, radius: f64) {
         let (left, top, wide, high) = (short(x.0), short(y.0), short(x.1 - x.0), short(y.1 - y.0));
         let radius = short(radius);

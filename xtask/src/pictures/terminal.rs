@@ -1,4 +1,4 @@
-//! A session of a document, as on a terminal.
+//! A document's session, as shown in a terminal.
 
 use super::svg::{width, Svg};
 use anyhow::{Context as _, Result};
@@ -11,7 +11,7 @@ const SIDE: f64 = 20.0;
 /// The bar with the title.
 const BAR: f64 = 34.0;
 
-/// The text of the picture: the session itself is in the document.
+/// The picture's text: the session itself is in the document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terminal {
@@ -23,7 +23,7 @@ pub struct Terminal {
     notes: Vec<Note>,
 }
 
-/// A remark beside the first line after the last note that begins so.
+/// A remark beside the first line, after the previous note's line, that begins like this.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {
@@ -31,7 +31,7 @@ struct Note {
     text: String,
 }
 
-/// The letter of the client that a line opens with, and whether it sends or receives.
+/// The client's letter at the start of a line, and whether it sends or receives.
 fn opening(line: &str) -> Option<(char, char)> {
     let mut letters = line.chars();
     match (letters.next()?, letters.next()?, letters.next()?) {
@@ -53,7 +53,7 @@ impl Terminal {
         let lines: Vec<&str> =
             block.context("the document has no session")?.lines().filter(|line| !is_duration(line)).collect();
         let mut notes = self.notes.iter().peekable();
-        // Behind the longest line that has a note.
+        // To the right of the longest line that has a note.
         let is_noted = |line: &str| self.notes.iter().any(|note| line.starts_with(&note.line));
         let noted = lines.iter().filter(|line| is_noted(line)).map(|line| width(line, SIZE)).fold(0.0, f64::max);
         let x_note = SIDE + noted + 5.0 * SIZE;
@@ -80,7 +80,7 @@ impl Terminal {
                 let after = SIDE + width("A> ", SIZE);
                 body.text(&class, (SIDE, y), prompt);
                 body.text(if sign == '>' { "mono typed" } else { "mono output" }, (after, y), rest.trim_start());
-                // The lines of a reply stand below each other.
+                // The lines of a reply are aligned.
                 indent = if sign == '<' { after } else { SIDE };
             } else {
                 body.text(if is_comment { "mono comment" } else { "mono output" }, (indent, y), line);

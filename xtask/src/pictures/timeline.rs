@@ -5,7 +5,7 @@ use anyhow::{ensure, Context as _, Result};
 use serde::Deserialize;
 
 const WIDE: f64 = 880.0;
-/// Where the names of the lanes are, and the time begins.
+/// Where the names of the lanes begin, and where time begins.
 const NAMES: f64 = 20.0;
 const BEGIN: f64 = 168.0;
 const END: f64 = WIDE - 20.0;
@@ -18,7 +18,7 @@ const GAP: f64 = 5.0;
 const CLOSE: f64 = 14.0;
 const ROOM: f64 = 26.0;
 
-/// The text of the picture. Times are counted in any unit, from 0 to `span`.
+/// The picture's text. Times are in any unit, from 0 to `span`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeline {
@@ -32,13 +32,13 @@ pub struct Timeline {
 #[serde(deny_unknown_fields)]
 struct Panel {
     heading: String,
-    /// Moments of all lanes: dashed lines.
+    /// Moments in all lanes: dashed lines.
     #[serde(default)]
     moments: Vec<Mark>,
     lane: Vec<Lane>,
     #[serde(default)]
     arrows: Vec<Arrow>,
-    /// A time in which something is wrong, in all lanes.
+    /// A period in which something is wrong, in all lanes.
     alarm: Option<Bar>,
 }
 
@@ -47,13 +47,13 @@ struct Panel {
 struct Lane {
     name: String,
     bars: Vec<Bar>,
-    /// Texts above the bars, with a line at the moment.
+    /// Texts above the bars, with a line at each moment.
     #[serde(default)]
     marks: Vec<Mark>,
-    /// The moments of requests that are refused: crosses.
+    /// The moments of refused requests: crosses.
     #[serde(default)]
     refused: Vec<f64>,
-    /// Names for several bars together, below them.
+    /// Names for several bars together, written below them.
     #[serde(default)]
     braces: Vec<Bar>,
 }
@@ -63,7 +63,7 @@ struct Lane {
 struct Bar {
     from: f64,
     to: f64,
-    /// A class of colours; `none`: a line, as where there is no key.
+    /// A colour class; `none`: a line, for times without a key.
     #[serde(default)]
     look: String,
     #[serde(default)]
@@ -111,7 +111,7 @@ impl Timeline {
         Ok((self.x(bar.from), self.x(bar.to)))
     }
 
-    /// Draws a panel from this height on: where it ends.
+    /// Draws a panel from this height on. Returns where it ends.
     fn panel(&self, svg: &mut Svg, panel: &Panel, top: f64) -> Result<f64> {
         let mut y = top + 24.0;
         svg.text("bold ink", (NAMES, y), &panel.heading);
@@ -120,7 +120,7 @@ impl Timeline {
             y += LINE;
         }
         let first = y;
-        // The lines behind the bars end at the last lane, so its height is needed first.
+        // The lines under the bars end at the last lane, so its height is needed first.
         let mut lanes = Svg::default();
         let mut heights: Vec<(&str, Ends)> = Vec::new();
         let gap = if panel.arrows.is_empty() { CLOSE } else { ROOM };
@@ -159,7 +159,7 @@ impl Timeline {
         Ok(y + if panel.alarm.is_some() { LINE + 8.0 } else { 4.0 })
     }
 
-    /// Draws a lane from this height on, and moves to its end: the height of its bars.
+    /// Draws a lane from this height on, and moves to its end. Returns the height of its bars.
     fn lane(&self, svg: &mut Svg, lane: &Lane, y: &mut f64) -> Result<Ends> {
         if !lane.marks.is_empty() {
             *y += LINE;

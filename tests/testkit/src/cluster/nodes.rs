@@ -1,4 +1,4 @@
-//! A node of a cluster: what it reports about itself and its slots, and control of its process.
+//! A node of a cluster: its own reports about itself and its slots, and control of its process.
 
 use super::read;
 use crate::{server_binary, signal, until, Conn, Reply};
@@ -19,7 +19,7 @@ impl Node {
         Conn::to(self.port).expect("the node accepts")
     }
 
-    /// A field of INFO or CLUSTER INFO; nothing if there is none, or the node is dead.
+    /// A field of INFO or CLUSTER INFO; `None` if the field is missing, or the node is dead.
     pub fn field(&self, question: &[&str], field: &str) -> Option<String> {
         Conn::to(self.port).ok()?.try_execute(question).ok()?.line(field)
     }
@@ -28,7 +28,7 @@ impl Node {
         self.field(question, field)?.parse().ok()
     }
 
-    /// Whether it serves the slot of a key: a replica sends its client on.
+    /// Whether the node serves a key's slot: a replica redirects its client.
     pub fn serves(&self, key: &str) -> bool {
         Conn::to(self.port).is_ok_and(|mut conn| matches!(conn.try_execute(&["EXISTS", key]), Ok(Reply::Int(_))))
     }
@@ -54,7 +54,7 @@ impl Node {
         in_sync && is(&["CLUSTER", "INFO"], "cluster_state", "ok") && !nodes.contains("fail") && !nodes.contains("->-")
     }
 
-    /// The ports of all masters, as this node sees it.
+    /// The ports of all masters, as this node sees them.
     pub fn masters(&self) -> Vec<u16> {
         let nodes = self.conn().text(&["CLUSTER", "NODES"]);
         let masters = nodes.lines().filter(|line| line.split(' ').nth(2).is_some_and(|flags| flags.contains("master")));
@@ -64,7 +64,7 @@ impl Node {
         ports
     }
 
-    /// The name of the node in the cluster.
+    /// The node's name in the cluster.
     pub fn name(&self) -> String {
         self.conn().text(&["CLUSTER", "MYID"])
     }
@@ -80,7 +80,7 @@ impl Node {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// It has not crashed and restarted, and its module has not met an unexpected state.
+    /// Asserts that the node has not crashed and restarted, and that its module has not met an unexpected state.
     pub fn assert_sound(&self) {
         let log = read(self.dir.join("log"));
         for trouble in ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked"] {
@@ -122,7 +122,7 @@ pub fn slot_of(node: &Node, key: &str) -> i64 {
     node.conn().int(&["CLUSTER", "KEYSLOT", key])
 }
 
-/// Moves a slot as operators do: announces it on both sides, moves its keys, and informs all masters.
+/// Moves a slot as operators do: announces the move on both sides, moves the keys, and informs all masters.
 pub struct Move<'a> {
     pub from: &'a Node,
     pub to: &'a Node,
@@ -130,7 +130,7 @@ pub struct Move<'a> {
 }
 
 impl<'a> Move<'a> {
-    /// The slot is migrating from one and importing to the other; no key has moved yet.
+    /// The slot is migrating from one node and importing to the other; no key has moved yet.
     pub fn begin(from: &'a Node, to: &'a Node, key: &str) -> Self {
         let slot = slot_of(from, key);
         to.set_slot(slot, &["IMPORTING", &from.name()]);
@@ -160,12 +160,12 @@ impl<'a> Move<'a> {
                 let reply = conn.execute(&[&command[..], &keys].concat());
                 Some(reply).filter(|reply| !matches!(reply, Reply::Error(text) if text.contains("NOREPLICAS")))
             });
-            // Somebody deleted them meanwhile.
+            // The key was deleted meanwhile.
             assert!(matches!(&reply, Reply::Status(text) if text == "OK" || text == "NOKEY"), "{reply:?}");
         }
     }
 
-    /// The slot belongs to the other one, and everybody knows.
+    /// The slot now belongs to the other node, and all masters know.
     pub fn end(&self) {
         let owner = self.to.name();
         for node in [self.to, self.from] {

@@ -1,4 +1,4 @@
-//! lock-top with real servers: what `--once` prints, what it says of servers that it cannot ask, and the view in a
+//! lock-top with real servers: the output of `--once`, its messages about servers that it cannot ask, and the view in a
 //! real terminal (tmux).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
@@ -20,7 +20,7 @@ fn address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-/// lock-top with these arguments, in an environment that says nothing.
+/// lock-top with these arguments, in an empty environment.
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lock-top"));
     command.args(args).env_remove("REDISCLI_AUTH").env_remove("NO_COLOR").env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
@@ -35,18 +35,18 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// What `--once` prints.
+/// The output of `--once`.
 fn once(args: &[&str]) -> String {
     text(&run(&[&["--once"], args].concat()).stdout)
 }
 
-/// What `--once --json` prints.
+/// The output of `--once --json`.
 fn json(args: &[&str]) -> Value {
     let text = once(&[&["--json"], args].concat());
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
-/// One line that says why a server cannot be asked, and that the exit status is 1.
+/// Asserts exit status 1 and returns the one line that says why a server cannot be asked.
 fn complaint(args: &[&str]) -> String {
     let output = run(&[&["--once"], args].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -56,7 +56,7 @@ fn complaint(args: &[&str]) -> String {
     said[0].into()
 }
 
-/// The server of an address in a JSON document.
+/// The server with this address in a JSON document.
 fn server_of<'a>(document: &'a Value, address: &str) -> &'a Value {
     let servers = document["servers"].as_array().unwrap();
     servers.iter().find(|server| server["address"] == address).unwrap_or_else(|| panic!("no {address}: {document:#}"))

@@ -1,4 +1,4 @@
-//! Several servers in one view: those that are named, the masters of a cluster, the servers of a Sentinel group.
+//! Several servers in one view: those on the command line, a cluster's masters, the servers of a Sentinel group.
 
 use crate::screen::Screen;
 use crate::{address, complaint, json, once};
@@ -21,7 +21,7 @@ fn locks_of_several_servers_are_one_list() {
         document["locks"].as_array().unwrap().iter().map(|lock| (&lock["key"], &lock["server"])).collect();
     assert_eq!(keys, [(&"b".into(), &args[1].clone().into()), (&"a".into(), &args[0].clone().into())]);
     assert!(once(&[&args[0], &args[1]]).contains("SERVER"));
-    // One server under two names is one.
+    // A server with two names is shown once.
     let port = servers[0].port();
     let document = json(&[&args[0], &format!("localhost:{port}")]);
     assert_eq!(document["servers"].as_array().unwrap().len(), 1);
@@ -31,7 +31,7 @@ fn locks_of_several_servers_are_one_list() {
 fn one_server_under_two_names_uses_one_connection() {
     let (server, mut conn) = Server::connected();
     let clients = |conn: &mut Conn| conn.info("clients", "connected_clients").unwrap().parse::<u64>().unwrap();
-    // The connections of its start may still be ending.
+    // The connections from its start may still be closing.
     until("this is the only client", || (clients(&mut conn) == 1).then_some(()));
     let port = server.port();
     let Some(screen) = Screen::start("names", 24, &[&address(&server), &format!("localhost:{port}")]) else { return };
@@ -83,7 +83,7 @@ fn sentinels_lead_to_the_master_and_its_replicas() {
     if let Some(screen) = Screen::start("group", 40, &["--sentinel", "locks", &at]) {
         screen.until_shows(&["lock-top  3 servers ", "master", "replica"]);
     }
-    // A Sentinel that is down is passed over.
+    // A Sentinel that is down is skipped.
     assert!(json(&["--sentinel", "locks", "127.0.0.1:1", &at])["error"].is_null());
 
     let said = complaint(&["--sentinel", "other", &at]);

@@ -4,7 +4,7 @@ use crate::{address, json, once, program, run, text};
 use serde_json::Value;
 use testkit::{Conn, Server};
 
-/// Two clients that wait for each other. Without SESSION nothing ends their cycle but their leases.
+/// Two clients that wait for each other. Without SESSION only the end of a lease resolves their cycle.
 pub fn cycle(server: &Server) -> [Conn; 2] {
     let [mut alice, mut bob] = [server.conn(), server.conn()];
     alice.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "alice"]);
@@ -52,7 +52,7 @@ fn a_lock_is_shown_with_its_holder_and_its_queue() {
     assert!(!text.contains('\x1b'), "{text}");
 }
 
-/// A client that waits in pieces sends another command when this one ends; the server knows of this one only.
+/// A client that waits in pieces sends another command when this one ends; the server knows only this one.
 #[test]
 fn a_wait_that_may_be_a_piece_is_marked() {
     let (server, mut holder) = Server::connected();
@@ -110,7 +110,7 @@ fn locks_are_sorted_as_asked() {
     let (server, mut holder) = Server::connected();
     holder.int(&["LOCK.ACQUIRE", "old", "EX", "60"]);
     let _one = server.waiter(&["LOCK.ACQUIRE", "old", "EX", "60", "WAIT", "60000"]);
-    // The server tells times in milliseconds: in the same one neither is older.
+    // The server reports milliseconds: two times in the same millisecond are equal.
     std::thread::sleep(std::time::Duration::from_millis(20));
     holder.int(&["LOCK.ACQUIRE", "crowded", "EX", "60"]);
     let _two = server.waiter(&["LOCK.ACQUIRE", "crowded", "EX", "60", "WAIT", "60000"]);

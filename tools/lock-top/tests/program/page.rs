@@ -1,7 +1,7 @@
-//! `docs/LOCK_TOP.md` shows what the program shows: each capture is compared with a new one, except for numbers and
+//! `docs/LOCK_TOP.md` shows the program's real output: each capture is compared with a new one, except for numbers and
 //! times.
 //!
-//! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new ones into the page.
+//! `LOCK_TOP_CAPTURES=write cargo test -p lock-top page::` writes new captures into the page.
 
 use crate::screen::Screen;
 use crate::{address, once};
@@ -9,7 +9,7 @@ use testkit::{project_file, root, skipped, Conn, Server};
 
 const PAGE: &str = "docs/LOCK_TOP.md";
 
-/// Two programs that wait for each other, and one that waits behind them.
+/// Two programs that wait for each other, and a third one queued after them.
 fn incident(server: &Server) -> [Conn; 4] {
     let [mut billing, mut reports, mut watcher] = [server.conn(), server.conn(), server.conn()];
     billing.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "billing:7"]);
@@ -23,8 +23,8 @@ fn incident(server: &Server) -> [Conn; 4] {
     [billing, reports, mailer, watcher]
 }
 
-/// Masks what differs from run to run: numbers and their widths, and the numbers and addresses of clients, which not
-/// every module knows of a holder.
+/// Masks what differs between runs: numbers and their widths, and the numbers and addresses of clients, which not every
+/// module reports for a holder.
 fn masked(capture: &str) -> String {
     let word = |word: &str| {
         if word.starts_with(|first: char| first.is_ascii_digit())
@@ -41,7 +41,7 @@ fn masked(capture: &str) -> String {
     capture.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces a capture of the page. Returns the new page, and the old capture.
+/// Replaces a capture in the page. Returns the new page, and the old capture.
 fn replaced(page: &str, name: &str, capture: &str) -> (String, String) {
     let mark = format!("<!-- capture: {name} -->\n```text\n");
     let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("{PAGE} has no capture {name}"));
@@ -59,7 +59,7 @@ fn the_captures_of_the_page_are_what_is_shown() {
     let _clients = incident(&server);
     let is_writing = std::env::var("LOCK_TOP_CAPTURES").is_ok_and(|what| what == "write");
     if is_writing {
-        // So that the page shows times as an operator would see them.
+        // Waits so that the page shows times as an operator would see them.
         std::thread::sleep(std::time::Duration::from_secs(5));
     }
     let at = address(&server);

@@ -1,5 +1,5 @@
-//! Users with few rights: they see what they may, and a line names what they may not. The server's ACL LOG does not
-//! fill.
+//! Users with few rights: they see what they may, and a line names what they may not see. The server's ACL LOG does not
+//! fill up.
 
 use crate::screen::Screen;
 use crate::{address, json, once};
@@ -30,7 +30,7 @@ fn without_info_and_lock_top_locks_and_queues_are_seen() {
     assert_eq!((&report["holders"][0]["owner"], &report["queue"][0]["owner"]), (&"alice".into(), &"bob".into()));
     assert!(text.contains("may not run INFO") && text.contains("may not run LOCK.TOP"), "{text}");
     assert!(document["servers"][0]["error"].is_null());
-    // Each of two runs met each of a few commands once, however many steps it took.
+    // Each of the two runs tried each of a few commands once, however many steps it took.
     let denied = holder.execute(&["ACL", "LOG"]).list().len();
     assert!(denied <= 8, "{denied} entries");
 }
@@ -63,7 +63,7 @@ fn a_user_without_permissions_sees_notes_and_no_locks() {
     }
 }
 
-/// The rules of a user that a page names.
+/// The rules that a page documents for a user, without the rest of the command.
 fn documented_rules(page: &str, user: &str) -> Vec<String> {
     let page = project_file(page);
     let line =
@@ -114,7 +114,7 @@ fn the_watcher_sees_everything_and_can_do_nothing() {
         screen.until_shows(&["NOPERM"]);
     }
     assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
-    // CONFIG GET, once for each connection: it would show passwords too. And the release.
+    // CONFIG GET, which could show passwords too, and the client's release: once for each connection.
     let log = holder.execute(&["ACL", "LOG"]);
     let denied: std::collections::BTreeSet<_> = log.list().iter().map(|entry| entry.field("object").text()).collect();
     assert!(denied.iter().all(|what| ["config|get", "lock.release"].contains(&what.as_str())), "{denied:?}");
@@ -147,7 +147,7 @@ fn unreadable_keys_do_not_displace_readable_ones() {
     waiting.push(server.waiter(&["LOCK.ACQUIRE", "yours", "EX", "60", "WAIT", "60000"]));
     let args = ["--user", "watcher", "--pass", "secret", "--interval", "0.5", &address(&server)];
     let Some(screen) = Screen::start("turns", 40, &args) else { return };
-    // The state of a lock is known only after its line was read.
+    // The state of a lock is known only after its queue was read.
     until("the line of yours is read", || {
         let shown = screen.shows();
         shown.lines().any(|line| line.contains(" yours ") && line.contains(" held ")).then_some(())

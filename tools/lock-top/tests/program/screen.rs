@@ -1,4 +1,4 @@
-//! A terminal of 80 columns in tmux, with lock-top in it. The tmux server is its own, on a socket of its own.
+//! A terminal of 80 columns in tmux that runs lock-top. Each has its own tmux server, on its own socket.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,12 +10,12 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Starts lock-top with these arguments; nothing where tmux is missing.
+    /// Starts lock-top with these arguments; `None` if tmux is missing.
     pub fn start(test: &str, high: usize, args: &[&str]) -> Option<Self> {
         Self::start_in("exec 2>&1; \"$@\"; echo \"ended with $?\"; sleep 300", test, high, args)
     }
 
-    /// The same in a script of the shell, whose arguments are the command.
+    /// As `start`, in a shell script whose arguments are the command.
     pub fn start_in(shell: &str, test: &str, high: usize, args: &[&str]) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             skipped(test, "tmux is missing");
@@ -25,7 +25,7 @@ impl Screen {
         let size = ["-x", "80", "-y", &high.to_string()];
         let mut words = vec!["-f", "/dev/null", "-u", "new-session", "-d", "-s", "top"];
         words.extend(size);
-        // Its last output stays on the screen.
+        // The last output stays on the screen.
         words.extend(["env", "LC_ALL=C.UTF-8", "sh", "-c", shell, "sh", env!("CARGO_BIN_EXE_lock-top")]);
         words.extend(args);
         screen.tmux(&words);
@@ -43,19 +43,19 @@ impl Screen {
         self.tmux(&["capture-pane", "-p", "-t", "top"])
     }
 
-    /// The same with the codes of colours.
+    /// The screen with colour codes.
     pub fn raw(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e", "-t", "top"])
     }
 
-    /// Whether the terminal shows its cursor, and whether it shows the screen of a program instead of its own.
+    /// Whether the terminal shows its cursor, and whether it shows a program's screen instead of its own.
     pub fn cursor_and_program(&self) -> (bool, bool) {
         let flags = self.tmux(&["display-message", "-p", "-t", "top", "#{cursor_flag} #{alternate_on}"]);
         let (cursor, program) = flags.trim().split_once(' ').unwrap();
         (cursor == "1", program == "1")
     }
 
-    /// Gives the terminal so many columns.
+    /// Sets the terminal's width in columns.
     pub fn widen(&self, columns: usize) {
         self.tmux(&["resize-window", "-t", "top", "-x", &columns.to_string()]);
     }
@@ -83,7 +83,7 @@ impl Screen {
         assert!(status.success(), "kill {children}");
     }
 
-    /// Presses keys, by the names that tmux has for them.
+    /// Presses keys, by tmux's names for them.
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys", "-t", "top"], keys].concat());
     }

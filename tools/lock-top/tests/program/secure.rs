@@ -1,11 +1,11 @@
-//! TLS: with the right certificate it works, with the wrong settings one line says which.
+//! TLS: it works with the right certificate; with wrong settings, one line says which.
 
 use crate::{complaint, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::{free_port, skipped, temp_dir, Server};
 
-/// An authority and a certificate for 127.0.0.1, made by openssl; nothing where that is missing.
+/// An authority and a certificate for 127.0.0.1, created by openssl; `None` if openssl is missing.
 fn certificates(dir: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {
     let (ca, cert, key) = (dir.join("ca.pem"), dir.join("cert.pem"), dir.join("key.pem"));
     let script = "set -e; cd \"$0\"

@@ -1,4 +1,4 @@
-//! The view in a real terminal: it follows the servers, acts only after a confirmation, and comes back with a server.
+//! The view in a real terminal: it follows the servers, acts only after confirmation, and reconnects to a server.
 
 use crate::address;
 use crate::once::cycle;
@@ -30,20 +30,20 @@ fn a_signal_leaves_the_terminal_as_it_was() {
         let shown = screen.until_shows(&[&format!("ended with {status}")]);
         assert!(!shown.contains("nobody waits"), "{signal}:\n{shown}");
         assert_eq!(screen.cursor_and_program(), (true, false), "{signal}");
-        // A terminal in raw mode would not show what is typed.
+        // A terminal in raw mode would not echo typed text.
         screen.press(&["t", "y", "p", "e", "d"]);
         screen.until_shows(&["typed"]);
     }
 }
 
-/// A shell with job control, as people have it: it goes on when a job stops, in a mode of its own.
+/// An interactive shell with job control: it continues when a job stops, and sets its own terminal mode.
 const JOBS: &str = "set -m; \"$@\"; status=$?; stty sane; echo \"stopped with $status\"; read typed; fg; \
      echo \"ended with $?\"; sleep 300";
 
 #[test]
 fn suspending_restores_the_terminal() {
     let server = Server::start();
-    // The key, the signal, and the one that no program can see.
+    // The key, the signal, and the signal that no program can catch.
     for how in ["C-z", "TSTP", "STOP"] {
         let args = ["--interval", "0.5", &address(&server)];
         let Some(screen) = Screen::start_in(JOBS, "suspend", 24, &args) else { return };
@@ -63,7 +63,7 @@ fn suspending_restores_the_terminal() {
             let shown = screen.shows();
             (whole.iter().all(|text| shown.contains(text)) && !shown.contains("stopped with")).then_some(())
         });
-        // It reads keys again, one by one.
+        // It reads single keys again.
         screen.press(&["?"]);
         screen.until_shows(&["picture of who waits for whom"]);
         screen.press(&["x", "q"]);
@@ -75,7 +75,7 @@ fn suspending_restores_the_terminal() {
 #[test]
 fn it_is_not_suspended_where_nobody_could_wake_it() {
     let server = Server::start();
-    // The shell of this terminal has no job control.
+    // This terminal's shell has no job control.
     let Some(screen) = Screen::start("alone", 24, &["--interval", "0.5", &address(&server)]) else { return };
     screen.until_shows(&["nobody waits for a lock"]);
     screen.press(&["C-z"]);
@@ -113,7 +113,7 @@ fn a_foreign_value_is_deleted_only_while_it_is_one() {
     screen.until_shows(&["foreign", "another program"]);
     screen.press(&["r"]);
     screen.until_shows(&["DEL report"]);
-    // Before the answer, the other program's value goes, and the waiter has a lock that nobody may delete.
+    // Before the answer, the other program's value is deleted, and the waiter gets a lock that nobody may delete.
     assert_eq!(other.int(&["DEL", "report"]), 1);
     let token = waiter.read().int();
     screen.press(&["y"]);
@@ -186,13 +186,13 @@ fn a_busy_server_gets_few_requests_over_one_connection() {
         names.iter().map(|name| conn.calls(name)).sum::<usize>()
     };
     let (began, first) = (Instant::now(), calls(&mut conn));
-    // Held keys ask for more polls; they get few.
+    // Held keys ask for many polls, but get few.
     while began.elapsed() < Duration::from_secs(3) {
         screen.press(&["Down", "s"]);
     }
     let took = began.elapsed();
     let made = calls(&mut conn) - first;
-    // 13 commands in a poll, at most one poll in 0.3 s, one for the beginning; and what this test itself asks.
+    // 13 commands per poll, at most one poll per 0.3 s, one at the start; plus the commands of this test.
     let most = 14 * (usize::try_from(took.as_millis() / 300).unwrap() + 2);
     assert!((1..most).contains(&made), "{made} calls in {took:?}, at most {most}");
 }

@@ -1,4 +1,4 @@
-//! Servers that cannot be asked: each has one line that says why, and the others are shown.
+//! Servers that cannot be asked: one line each says why, and the others are shown.
 
 use crate::{address, complaint, json, server_of};
 use std::io::Write as _;

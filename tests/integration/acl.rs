@@ -1,5 +1,5 @@
-//! Users with fewer rights: which commands, keys and kinds of access each needs, that the rest is
-//! refused with NOPERM, and that a refusal changes nothing.
+//! Users with restricted rights: the commands, keys and kinds of access that each needs. The rest is refused with
+//! NOPERM, and a refusal changes nothing.
 
 mod documents;
 mod scan;
@@ -10,7 +10,7 @@ use testkit::{until, Conn, Reply, Server};
 
 const TOKEN: &str = "1763710031482913";
 
-/// Every command with a key, and the access that it needs to that key: read, write.
+/// Every command with a key, and the access to it that it needs: read, write.
 fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
     vec![
         (vec!["LOCK.ACQUIRE", key, "EX", "5"], true, true),
@@ -156,7 +156,7 @@ fn scripts_and_transactions_have_the_rights_of_their_user() {
     app.execute(&["EVAL", &call("app:a", "ACQUIRE','KEY','EX','60"), "0"]).int();
     for (key, args) in [("other:a", "ACQUIRE','KEY','EX','60"), ("app:a", "RELEASE','KEY','1")] {
         let reply = app.execute(&["EVAL", &call(key, args), "0"]);
-        // The text of a refusal in a script differs from version to version.
+        // The text of a refusal in a script differs between versions.
         let denies = ["ermission", "can't access", "can't run"].iter().any(|text| reply.error().contains(text));
         assert!(denies, "{key} {args}: {reply:?}");
     }

@@ -1,9 +1,9 @@
 //! `repl-diskless-load swapdb`: a replica keeps serving its data while it loads new data from its master. A module that
-//! does not declare support for that turns it off for the whole server.
+//! does not declare support for this disables it for the whole server.
 
 use testkit::{until, Conn, Reply, Server};
 
-/// Whether the server can serve while it loads: 7.0 and later.
+/// Whether the server can serve while loading: 7.0 and later.
 fn can_serve_while_loading(conn: &mut Conn) -> bool {
     let can = conn.info("persistence", "async_loading").is_some();
     if !can {
@@ -30,7 +30,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     replica.replicate(&master);
     master.wait_offset(&replica);
 
-    // It missed more than the backlog holds, so it needs a full resynchronization, of the same history.
+    // It missed more than the backlog holds, so it needs a full resynchronization with the same history.
     let fill = "for n = 1, 2000 do redis.call('SET', 'f' .. n, string.rep('x', 100)) end return 1";
     conn.send(&["MULTI"]);
     conn.send(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -75,7 +75,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     assert_eq!(conn.text(&["DEBUG", "DIGEST"]), read.text(&["DEBUG", "DIGEST"]));
     assert!(!replica.log().contains("not aware of async"), "{}", replica.log_tail(20));
 
-    // After its promotion it serves what it has loaded, waiters included.
+    // After its promotion it serves what it has loaded, with waiters.
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     let mut waiter = replica.waiter(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
     assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);

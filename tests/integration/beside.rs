@@ -1,8 +1,8 @@
-//! The models' fake server behaves like a real one. Both execute random steps of the simulator side by side, and give
+//! The models' fake server behaves like a real one. Both execute the simulator's random steps side by side, and give
 //! the same replies, keys and queues, to the microsecond.
 //!
-//! The server's clocks stand still during a step, and are then set to the next moment at which something is due, like
-//! the fake's clocks. So tokens, timestamps, expiries and waits are equal, not just similar.
+//! The server's clocks stop during a step, and are then set to the next moment at which something is due, like the
+//! fake's clocks. So tokens, timestamps, expiries and waits are equal, not just similar.
 //!
 //!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::fresh_seeds -- --nocapture
 //!
@@ -12,7 +12,7 @@
 //! Left out: `Evict`, for which a server has to be full; `Pause`, since the server then holds commands back and the
 //! simulator sends none; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT UNBLOCK
 //! on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
-//! (`holders::moved::`); OWNER; keys that the server expires by itself; servers whose clocks cannot be stopped.
+//! (`holders::moved::`); OWNER; keys that the server itself expires; servers whose clocks cannot be stopped.
 
 mod clocks;
 mod command;
@@ -46,11 +46,11 @@ use std::time::{Duration, Instant};
 use tally::Tally;
 use testkit::env_number;
 
-/// Steps executed on one server.
+/// The number of steps on one server.
 const STEPS: usize = 1_000;
-/// Grants that clients remember.
+/// How many grants the clients remember.
 const REMEMBERED: usize = 16;
-/// Steps printed when the servers differ.
+/// How many steps are printed when the servers differ.
 const PRINTED: usize = 25;
 
 /// A grant that a client remembers.
@@ -134,7 +134,7 @@ impl Run {
         })
     }
 
-    /// Executes a step, and one that arrives before its replies have left.
+    /// Executes a step, and the next one if it arrives before this step's replies have left.
     fn step(&mut self, step: &Step, next: Option<&Step>) {
         self.context.at = self.tally.steps;
         self.tally.steps += 1;
@@ -213,7 +213,7 @@ impl Run {
         }
         let text = format!("{command:?}");
         let mut commands = vec![command];
-        // The server may read the commands of two connections in two iterations.
+        // The server may read the two connections' commands in separate iterations.
         let loses = loses && commands[0].is_of_control();
         if let Some(conn) = self.pretended.is_answered_now().filter(|conn| loses && !killed.contains(conn)) {
             let lose = Command::Kill { conn };
@@ -248,7 +248,7 @@ impl Run {
         self.compare_answers(what, Answers::new());
     }
 
-    /// Both servers settle, and have sent the same replies.
+    /// Lets both servers settle, and compares the replies that they sent.
     fn compare_answers(&mut self, what: &str, at_once: Answers) {
         let iterations = self.pretended.settle();
         let expected = self.pretended.answers();
@@ -296,9 +296,8 @@ impl Run {
         }
     }
 
-    /// All keys hold the same, and the same wait for them in the same order. A read deletes a key whose native expiry
-    /// has passed, so keys are not compared after every step. Nor are holders and queues: that way the module's memory
-    /// of a key stays as it was.
+    /// Compares the keys and their queues, in order. A read deletes a key whose native expiry has passed, so keys are
+    /// not compared after every step; nor are holders and queues, which would change the module's memory of a key.
     fn inspect(&mut self) {
         for key in 0..KEYS {
             if self.pretended.is_past_expiry(key) && self.random.below(4) == 0 {
@@ -321,7 +320,7 @@ impl Run {
     }
 }
 
-/// Runs a seed; nothing if no server can run it.
+/// Runs a seed; `None` if no server can run it.
 fn run(mix: Mix, seed: u64) -> Option<Tally> {
     let mut run = Run::start(mix, seed)?;
     let steps = mix.steps(seed, STEPS);

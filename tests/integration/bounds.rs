@@ -1,5 +1,5 @@
-//! Bounds on time go through `testkit::bound`: no assertion compares a time with a limit of its own, and the list of
-//! the tests with a bound names tests that exist.
+//! Time bounds go through `testkit::bound`: no assertion compares a time with its own limit, and the list of tests with
+//! a bound names only tests that exist.
 
 use crate::documents::{has_test, sources_below};
 use proc_macro2::{TokenStream, TokenTree};
@@ -9,15 +9,15 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use testkit::{project_file, root};
 
-/// The folders of tests, each with its binary in the list.
+/// The test folders, each with its binary in the list.
 const TESTS: [(&str, &str); 3] =
     [("integration", "tests/integration"), ("program", "tools/lock-top/tests/program"), ("torture", "tests/torture")];
 
-/// Functions that measure a time which other work on the machine prolongs.
+/// Functions that measure a time which other work on the machine can lengthen.
 const MEASURES: [&str; 5] =
     ["elapsed", "duration_since", "saturating_duration_since", "used_cpu_user", "used_cpu_user_main_thread"];
 
-/// Asserts whose smaller side is a time: upper bounds.
+/// Comparisons whose smaller side is a time: upper bounds.
 #[derive(Default)]
 struct Bounds {
     /// The variables that hold a measured time.

@@ -1,6 +1,6 @@
-//! Every block of `examples/cli.md`, and `clients/shell/serverlock`, run by sh as they stand there.
+//! Runs every block of `examples/cli.md`, and `clients/shell/serverlock`, unchanged with sh.
 //!
-//! A `redis-cli` in front of the PATH leads to the server of the test.
+//! A `redis-cli` at the front of the PATH connects to the test's server.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// None, with a message, without a recent redis-cli.
+    /// `None`, with a message, without a recent redis-cli.
     fn on(port: u16) -> Option<Self> {
         let help = Command::new("redis-cli").arg("--help").output();
         let help = help.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
@@ -53,7 +53,7 @@ impl Shell {
         Some(shell)
     }
 
-    /// Changes `serverlock`, so that what it waits for comes sooner or what is rare happens.
+    /// Changes `serverlock`, so that a wait is shorter or a rare case happens.
     fn change(&self, changes: &[(&str, &str)]) {
         let mut text = SERVERLOCK.to_string();
         for (from, to) in changes {
@@ -86,14 +86,14 @@ impl Drop for Shell {
     }
 }
 
-/// A server, a shell for it and a connection to it; none without a redis-cli that is new enough.
+/// A server, a shell for it and a connection to it; `None` without a recent redis-cli.
 fn start() -> Option<(Server, Shell, Conn)> {
     let server = Server::start();
     let (shell, conn) = (Shell::on(server.port())?, server.conn());
     Some((server, shell, conn))
 }
 
-/// A running script, which gets a signal to end when it is dropped.
+/// A running script, which gets a termination signal when dropped.
 struct Script {
     child: Child,
 }
@@ -207,7 +207,7 @@ fn serverlock_explains_its_usage() {
         assert_eq!(output.status.code(), Some(64), "{arguments}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
     }
-    // The server from its environment, and no wait.
+    // The server comes from the environment, and there is no wait.
     let command = format!(
         "SERVERLOCK_CLI=\"{}/redis-cli -n 3\" serverlock -w 0 report redis-cli -n 3 EXISTS report",
         shell.dir.display()
@@ -221,7 +221,7 @@ fn serverlock_explains_its_usage() {
     assert_eq!(conn.waiters("report"), 0);
 }
 
-/// A shell misses a signal that arrives right after its start.
+/// A shell misses a signal that arrives right after it starts.
 #[test]
 fn a_renewal_that_misses_its_signal_ends_by_itself() {
     let Some((_server, shell, mut conn)) = start() else { return };
@@ -288,7 +288,7 @@ fn a_signal_ends_the_wait_of_a_command() {
 #[test]
 fn a_signal_ends_the_command_and_frees_its_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
-    // It leaves a child behind that ignores the signal.
+    // It leaves a child that ignores the signal.
     let deaf = "(trap \"\" TERM; exec sleep 60) &";
     let traps = "trap \"echo told; exit\" TERM; touch on; wait";
     let script = shell.start(&format!("exec serverlock report sh -c '{deaf} {traps}'"));
@@ -301,7 +301,7 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     assert_eq!(conn.state("report"), "free");
 }
 
-/// At the same time: the script takes half a minute to find out.
+/// In parallel: the script takes half a minute to find out.
 #[test]
 fn a_command_that_loses_its_lock_is_stopped_in_time() {
     std::thread::scope(|scope| {
@@ -334,7 +334,7 @@ fn the_server_stands_still() {
             return None;
         }
         server.signal("STOP");
-        // The script renews every ten seconds: it has not extended the lease yet.
+        // The script renews every ten seconds and has not extended the lease yet.
         if asked.elapsed() < Duration::from_secs(4) {
             return Some(asked + Duration::from_millis(left_ms.try_into().unwrap()));
         }

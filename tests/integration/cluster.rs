@@ -1,7 +1,7 @@
 //! Locks in a cluster: slots that move, a cluster that is down, masters that change. Waiters get their redirection or
 //! error in time, a server grants no lock in a slot that it does not own, and a move loses no lock.
 //!
-//! Clusters are those of `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its cluster intact,
+//! Clusters are started by `scripts/cluster.sh`. Two are shared, one test at a time: a test leaves its cluster intact,
 //! and a test that breaks one for good starts its own.
 
 mod down;

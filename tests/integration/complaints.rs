@@ -1,7 +1,7 @@
-//! Ten bug reports by users of other locks. Each test first sends the plain commands of those locks, and reproduces the
-//! complaint. Then it does the same with LOCK.*, where the complaint does not occur.
+//! Ten bug reports by users of other locks. Each test first sends those locks' plain commands and reproduces the
+//! complaint, then does the same with LOCK.*, where the complaint does not occur.
 //!
-//! A complaint is cited as `owner/name#number` of the project that it was filed with.
+//! A complaint is cited as `owner/name#number` of the project where it was filed.
 
 mod failover;
 mod holder;
@@ -9,14 +9,14 @@ mod queue;
 
 use testkit::{Conn, Reply};
 
-/// Compare and delete, as locks on SET NX PX release.
+/// Compare and delete: how SET NX PX locks release.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// Compare and prolong, as their renewals do.
+/// Compare and extend: how they renew.
 const RENEW: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
-/// The other way: whether the lock was taken with SET NX PX.
+/// Whether the lock was taken with SET NX PX.
 fn take(conn: &mut Conn, key: &str, value: &str, lease_ms: &str) -> bool {
     match conn.execute(&["SET", key, value, "NX", "PX", lease_ms]) {
         Reply::Status(_) => true,
@@ -25,7 +25,7 @@ fn take(conn: &mut Conn, key: &str, value: &str, lease_ms: &str) -> bool {
     }
 }
 
-/// A lock with LOCK.ACQUIRE and more options; its token.
+/// Takes a lock with LOCK.ACQUIRE and these options. Returns its token.
 fn acquire(conn: &mut Conn, key: &str, options: &[&str]) -> String {
     conn.int(&[&["LOCK.ACQUIRE", key], options].concat()).to_string()
 }

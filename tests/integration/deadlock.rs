@@ -1,5 +1,5 @@
-//! DEADLOCK: a wait that would close a cycle of clients, each behind the SESSION holder of what it
-//! waits for, is refused at once; no other wait is, and nothing has changed then.
+//! DEADLOCK: a wait that would close a cycle of clients, each waiting for the next one's SESSION lock, is refused at
+//! once and changes nothing; no other wait is refused.
 
 mod bounds;
 mod kinds;
@@ -11,7 +11,7 @@ use testkit::{until, Conn, Reply};
 const LEASE: [&str; 2] = ["PX", "600000"];
 const WAIT: [&str; 2] = ["WAIT", "600000"];
 
-/// Clients with a connection each; client `n` can take the lock `k<n>`.
+/// Clients with a connection each; client `n` can take lock `k<n>`.
 struct Clients {
     locks: Locks,
     all: Vec<Waiter>,
@@ -32,7 +32,7 @@ impl Clients {
         self.all[client].conn.send(&[&["LOCK.ACQUIRE", &format!("k{lock}")], &LEASE[..], &WAIT, options].concat());
     }
 
-    /// The client waits for a lock, at this place in its queue.
+    /// The client starts waiting for a lock, at this place in its queue.
     fn waits(&mut self, client: usize, lock: usize, place: i64) {
         self.send(client, lock, &[]);
         until("it waits", || (self.waiters(lock) == place).then_some(()));
@@ -70,10 +70,10 @@ fn assert_cycle(count: usize) {
     }
     let last = count - 1;
     clients.deadlocks(last, 0);
-    // Again, and behind another that waits ahead.
+    // Again, with another waiter ahead.
     let mut ahead = clients.locks.wait_with(&[&["LOCK.ACQUIRE", "k0"], &LEASE[..], &WAIT].concat());
     clients.deadlocks(last, 0);
-    // All are served one after the other.
+    // All are served in turn.
     for n in (0..last).rev() {
         clients.release(n + 1, tokens[n + 1]);
         clients.all[n].granted();
@@ -206,7 +206,7 @@ fn a_lock_that_lapsed_or_is_deleted_is_granted_instead() {
     assert!(clients.all[1].granted() > token);
 }
 
-/// How the first of two leaves the queue: its options, and the action.
+/// How the first of two clients leaves the queue: its options, and the action.
 type Opening = (&'static str, &'static [&'static str], fn(&mut Clients));
 
 #[test]

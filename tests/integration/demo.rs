@@ -1,8 +1,8 @@
-//! `make demo` runs to the end, and what it prints is true.
+//! `make demo` runs to the end, and its output is true.
 
 use std::process::Command;
 
-/// The example runs without an error, and says this in this order.
+/// Asserts that the example runs without an error, and prints these words in this order.
 pub fn shows(example: &str, in_this_order: &[&str]) {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--example", example])

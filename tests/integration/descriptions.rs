@@ -1,4 +1,4 @@
-//! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits the
+//! `docs/commands` describes each command as the server does (COMMAND DOCS and COMMAND INFO), and each reply fits its
 //! schema there.
 
 use serde_json::{json, Map, Value};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use testkit::{until, Reply, Server};
 
-/// The descriptions by their commands.
+/// The description of each command.
 pub fn descriptions() -> BTreeMap<String, Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -38,7 +38,7 @@ fn as_json(reply: &Reply) -> Value {
     }
 }
 
-/// The arguments of COMMAND DOCS as the files of the server have them: flags are fields there.
+/// The arguments of COMMAND DOCS in the format of the server's files: flags are fields there.
 fn arguments(docs: &Value) -> Value {
     let of = |argument: &Value| {
         let mut own = argument.as_object().unwrap().clone();
@@ -58,7 +58,7 @@ fn upper(words: &Value) -> Vec<String> {
     words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_uppercase()).collect()
 }
 
-/// The key specifications of COMMAND INFO in that form.
+/// The key specifications of COMMAND INFO in the same format.
 fn key_specs(info: &Value) -> Value {
     let of = |spec: &Value| {
         let (found, of) = (&spec["find_keys"]["spec"], spec["find_keys"]["type"].as_str().unwrap());
@@ -101,7 +101,7 @@ fn the_descriptions_are_those_of_the_server() {
         let info = as_json(&conn.execute(&["COMMAND", "INFO", &name]))[0].clone();
         assert_eq!(description["arity"], info[1], "arity of {name}");
         let mut flags = upper(&info[2]);
-        // The server adds these by itself.
+        // The server adds these itself.
         flags.retain(|flag| flag != "MODULE" && flag != "MOVABLEKEYS");
         assert_eq!(upper(&description["command_flags"]), flags, "flags of {name}");
         let specs = description.get("key_specs").cloned().unwrap_or(json!([]));

@@ -1,5 +1,5 @@
-//! Paths in backticks in the documents exist: each names a test, a module of tests (`stall::`) or a function of a type
-//! (`Value::read`). So do the source files that the documents name (`lock/grace.rs`).
+//! Paths in backticks in the documents exist: each names a test, a module of tests (`stall::`) or a method
+//! (`Value::read`). The source files that the documents name (`lock/grace.rs`) exist too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The words with `::` that a text has in backticks, outside of fenced blocks.
+/// The words with `::` in backticks in a text, outside fenced blocks.
 fn paths(text: &str) -> Vec<&str> {
     let mut is_fenced = false;
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ fn paths(text: &str) -> Vec<&str> {
     found
 }
 
-/// The source files that a text has in backticks.
+/// The source files in backticks in a text.
 fn source_files(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|code| {
         Path::new(code).extension().is_some_and(|kind| kind == "rs")
@@ -34,7 +34,7 @@ fn source_files(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The file of a module of tests, which can be one `tests` within another.
+/// The file of a test module, which can be one `tests` module within another.
 fn module(segments: &[&str]) -> Option<String> {
     let segments = segments.strip_suffix(&["tests"]).unwrap_or(segments);
     SOURCES.iter().find_map(|source| fs::read_to_string(root().join(source).join(segments.join("/") + ".rs")).ok())

@@ -1,5 +1,5 @@
 //! Keyspace events of each command, in order: those that tools already subscribe to (set, expire, del) and our own
-//! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which are of the class of modules, `d`. A
+//! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which belong to the class of modules, `d`. A
 //! command that changes nothing raises no event.
 
 mod several;
@@ -48,19 +48,19 @@ impl Subscriber {
         }
     }
 
-    /// Asserts which events of the key `k` came since the last call.
+    /// Asserts the events of the key `k` since the last call.
     #[track_caller]
     fn gets(&mut self, events: &[&str]) {
         let expected: Vec<_> = events.iter().map(|event| format!("k {event}")).collect();
         assert_eq!(self.received(), expected);
     }
 
-    /// Takes `k` for a minute; its token.
+    /// Takes `k` for a minute. Returns its token.
     fn hold(&mut self) -> String {
         self.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string()
     }
 
-    /// Takes `k` for a holder that is already overdue.
+    /// Takes `k` with a lease that is already overdue.
     fn let_expire(&mut self) -> String {
         let token = self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]).to_string();
         until("the lock is expired", || (self.conn.state("k") == "expired").then_some(()));

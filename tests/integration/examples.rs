@@ -1,6 +1,6 @@
-//! The example of the README, and what `examples/python` does with the package of `clients/python`.
+//! The README's example, and what `examples/python` does with the package of `clients/python`.
 //!
-//! Those of Node need the compiled package: `make test-clients` runs them.
+//! The Node examples need the compiled package: `make test-clients` runs them.
 
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use testkit::install;
 use testkit::{bound, skipped, until_within, Server, DEADLINE};
 
-/// The output of an example at that server, with one step of work; None, with a message, without redis-py.
+/// The output of an example on that server, with one step of work; `None`, with a message, without redis-py.
 fn run(text: &str, server: &Server) -> Option<Output> {
     let python = install::python().map_err(|why| skipped("examples/python", &why)).ok()?;
     let example = text.replace("Redis()", &format!("Redis(port={})", server.port()));

@@ -1,9 +1,9 @@
 //! Clients with their default settings: each waits 20 s for a lock that is held for 15 s, with its own time-outs and
 //! retries.
 //!
-//! With an ID each is granted the lock once, in its place, and leaves no grant behind. The tests also assert what
-//! happens without an ID; docs/CLIENTS.md describes it. All clients wait at the same time, on keys of their own; those
-//! whose language is not installed are skipped.
+//! With an ID each client is granted the lock once, in its place, and leaves no grant behind. The tests also assert
+//! what happens without an ID; docs/CLIENTS.md describes it. All clients wait at the same time, on their own keys;
+//! clients whose language is not installed are skipped.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ const RELEASED_AFTER: Duration = Duration::from_millis(14_300);
 /// Clients that send again do so until this time.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(17);
 const WAIT_MS: &str = "20000";
-/// A number that the client chose; the same when it sends again.
+/// A number chosen by the client; it stays the same when the client sends again.
 const ID: &str = "4711471147114711";
 
 /// How a client waits.
@@ -35,9 +35,9 @@ enum Client {
     RedisRs,
     /// Closes its connection after this time and sends again on a new one.
     Closes(Duration),
-    /// Leaves its connection open after this time, with the call in it, and sends again on a new one.
+    /// Leaves its connection open after this time, with the command pending, and sends again on a new one.
     Abandons(Duration),
-    /// Leaves its connection open after this time and wants the lock no longer: LOCK.CANCEL.
+    /// Leaves its connection open after this time and no longer wants the lock: LOCK.CANCEL.
     Cancels(Duration),
 }
 
@@ -49,10 +49,10 @@ impl Client {
     }
 }
 
-/// The result.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
-    /// One grant, in the place of the first call.
+    /// One grant, in the first command's place.
     InItsPlace,
     /// One grant, after a later client: each command started at the end of the queue.
     PlaceLost,
@@ -163,7 +163,7 @@ fn cases() -> Vec<Case> {
 #[test]
 fn default_clients_wait_fifteen_seconds_for_a_lock() {
     let cases = cases();
-    // A server that streams to its replicas waits for more of them before it begins.
+    // A server that streams to its replicas waits for more replicas before it starts.
     let server = Server::with().args(&["--repl-diskless-sync-delay", "0"]).start();
     let mut stream = server.replication_stream();
     let ends: Vec<_> = thread::scope(|scope| {
@@ -206,7 +206,7 @@ fn play(server: &Server, case: &Case) {
         let waiters = |conn: &mut Conn| conn.waiters(key);
         until("the client waits", || (waiters(&mut holder) == 1).then_some(()));
         let since = Instant::now();
-        // A client that comes right after it, and stays.
+        // A client that arrives right after it, and stays.
         let mut rival = server.sent(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
         until("the rival waits", || (waiters(&mut holder) == 2).then_some(()));
 
@@ -228,7 +228,7 @@ fn play(server: &Server, case: &Case) {
     });
 }
 
-/// Waits as the client does, and releases its grant.
+/// Waits like the client, and releases its grant.
 fn wait_for_it(server: &Server, case: &Case) -> End {
     match &case.client {
         Client::Program { program, args, node_path } => run(server, case, program, args, node_path.as_deref()),
@@ -288,7 +288,7 @@ fn redis_rs(server: &Server, case: &Case) -> End {
     })
 }
 
-/// The reply if it comes within `patience`.
+/// The reply, if it arrives within `patience`.
 fn read_within(conn: &mut Conn, patience: Duration) -> Option<Reply> {
     (!conn.no_reply_within(patience)).then(|| conn.read())
 }
@@ -298,7 +298,7 @@ fn release(conn: &mut Conn, case: &Case, token: &Reply) -> End {
     End::Released
 }
 
-/// Sends again on a new connection each time; the others stay open, if they are abandoned.
+/// Sends again on a new connection each time; abandoned connections stay open.
 fn sends_again(server: &Server, case: &Case, patience: Duration, abandons: bool) -> End {
     let mut abandoned: Vec<Conn> = Vec::new();
     let end = Instant::now() + GIVES_UP_AFTER;
@@ -328,13 +328,13 @@ fn cancels(server: &Server, case: &Case, patience: Duration) -> End {
     End::Empty
 }
 
-/// A grant as replicas see it.
+/// A grant, as seen by replicas.
 struct Grant {
     token: String,
     owner: String,
 }
 
-/// All grants of each key, in order, up to the key `end`.
+/// All grants of each key, in order, until the key `end` appears.
 fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
     let mut grants: HashMap<String, Vec<Grant>> = HashMap::new();
     loop {
@@ -352,7 +352,7 @@ fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
         if words[1] == "end" {
             return grants;
         }
-        // 17 characters of time, 16 of the token, and the owner behind a space.
+        // 17 characters of time, 16 of the token, then a space and the owner.
         let (token, owner) = (words[2][17..33].to_string(), words[2].rsplit(' ').next().unwrap().to_string());
         let of_key = grants.entry(words[1].clone()).or_default();
         // A holder that sends again extends its lease: the same grant.

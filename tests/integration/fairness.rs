@@ -1,6 +1,6 @@
-//! First come, first served, at any length of the queue: grants in the order of arrival, replicas and AOF equal to the
-//! master after ten thousand hand-offs, ten thousand waiters on one key and on as many keys, and all of their memory
-//! back when they have left.
+//! First come, first served, at any queue length: grants in the order of arrival, replicas and AOF equal to the master
+//! after ten thousand hand-offs, ten thousand waiters on one key and on as many keys, and all of their memory returned
+//! after they leave.
 
 use crate::kinds::acquire;
 use crate::sessions::many::raise_limit;
@@ -26,7 +26,7 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
         for (n, waiter) in queue.iter_mut().enumerate() {
             locks.release(token);
             token = waiter.granted();
-            // It goes to the end of the queue again.
+            // It goes back to the end of the queue.
             waiter.conn.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
             locks.until_waiters(64);
             assert!(no_reply_within(&mut waiter.conn, Duration::from_millis(1)), "round {round}, client {n}");
@@ -45,7 +45,7 @@ fn expired_locks_are_granted_in_order_too() {
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
 }
 
-/// Neighbours that allow each other get it together, up to the next exclusive one.
+/// Neighbours that allow each other get the lock together, up to the next exclusive waiter.
 #[test]
 fn writers_in_a_stream_of_readers_are_served_in_order() {
     let mut locks = Locks::start();
@@ -114,7 +114,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     }
     let mut conn = master.conn();
     assert_eq!(conn.int(&["DBSIZE"]), 0, "all were given back");
-    // Some are held in the end, so that the comparison is of more than nothing.
+    // Some stay held at the end, so that the comparison covers more than an empty server.
     for n in 0..KEYS / 2 {
         conn.int(&["LOCK.ACQUIRE", &format!("k{n}"), "EX", "100"]);
     }
@@ -125,7 +125,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     for n in 0..KEYS {
         values.push(conn.execute(&["GET", &format!("k{n}")]));
     }
-    // Killed too early, it loses what it has not written: it writes late while the disk is busy.
+    // If killed too early, it loses unwritten data: it writes late while the disk is busy.
     conn.send(&["SHUTDOWN"]);
     master.wait_end();
     drop((conn, master));
@@ -139,8 +139,8 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     let _ = fs::remove_dir_all(&dir);
 }
 
-/// A server for many clients whose iterations are counted, and the number of clients: fewer where the limit of open
-/// files forbids. Nothing where they cannot be counted.
+/// A server for many clients whose iterations are counted, and the number of clients: fewer if the limit of open files
+/// requires it. `None` if iterations cannot be counted.
 fn counted_server() -> Option<(Locks, Iterations, usize)> {
     let count = raise_limit();
     if count < WAITERS {
@@ -151,7 +151,7 @@ fn counted_server() -> Option<(Locks, Iterations, usize)> {
     Some((Locks::on(server), iterations, count))
 }
 
-/// Connections begin to wait, on one key or on a key each.
+/// Connections start waiting, on one key or on a key each.
 fn all_wait(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
     let key = |n: usize| if one_key { "k".to_string() } else { format!("k{n}") };
     let keys = if one_key { 1 } else { count };
@@ -170,17 +170,17 @@ fn all_wait(locks: &mut Locks, count: usize, one_key: bool) -> Vec<Conn> {
     waiting
 }
 
-/// Waits until nobody but the control connection is left.
+/// Waits until only the control connection is left.
 fn until_alone(locks: &mut Locks) {
     until("nobody is connected", || (locks.info("clients", "connected_clients") == 1).then_some(()));
     assert_eq!(locks.info("clients", "blocked_clients"), 0);
 }
 
-/// All of them come twice: the first time they hang up, the second time they are killed at once.
+/// All of them connect twice: the first time they hang up, the second time they are killed at once.
 fn come_and_go(one_key: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((mut locks, iterations, count)) = counted_server() else { return };
-    // Most of this is the server's own: it closes all that it finds closed, in one iteration.
+    // Most of this is the server's own time: it closes all closed connections in one iteration.
     bound::cpu("many clients that hang up", HANG_UP, || {
         let waiting = all_wait(&mut locks, count, one_key);
         iterations.reset();
@@ -197,7 +197,7 @@ fn come_and_go(one_key: bool) {
     until_alone(&mut locks);
     drop(waiting);
     // 10,000 clients leave the same amount of memory each time, mostly a pool of the server that shrinks by 500 a
-    // second; a leak of 200 bytes per waiter would be 2 MB. Their queues go in pieces.
+    // second; a leak of 200 bytes per waiter would be 2 MB. Their queues are freed in pieces.
     until("their memory is given back", || {
         let more = locks.info("memory", "used_memory") - after_first;
         (more < 2_000_000).then_some(())
@@ -224,7 +224,7 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
         until_alone(&mut locks);
         locks.conn.ok(&["FLUSHALL"]);
     };
-    // The first time tables grow, of the server and of the module, that stay.
+    // The first time, permanent tables of the server and the module grow.
     round(true);
     round(false);
     // The memory of a server with the module right after its start.
@@ -232,10 +232,9 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
     for n in 0..10 {
         round(n % 2 == 0);
     }
-    // Tables stay, of the module and of the server, with room for the 1,000 who came at a time: 660
-    // bytes for each. A leak of 28 bytes for each of 12,000 is more than this, and of the 35 KB that
-    // one takes while it waits nothing can hide here. It takes the server some seconds to give up
-    // its pool of clients.
+    // The tables of the module and of the server stay, sized for the 1,000 concurrent clients: 660 bytes for each. A
+    // leak of 28 bytes for each of 12,000 would exceed this, and none of the 35 KB that a waiting client takes can hide
+    // here. The server takes some seconds to free its pool of clients.
     until("the memory is given back", || (locks.info("memory", "used_memory") < least + 1_000_000).then_some(()));
 }
 
@@ -296,7 +295,7 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
     }
 }
 
-/// Waits end at their time, even if the server may not write and locks wait to be passed on: replying to all of them
+/// Waits end in time, even if the server may not write and locks are waiting to be handed off: replying to all of them
 /// takes less than a second of CPU.
 #[test]
 fn waits_that_end_in_a_pause_are_answered_within_a_second() {
@@ -307,7 +306,7 @@ fn waits_that_end_in_a_pause_are_answered_within_a_second() {
         locks.conn.int(&["LOCK.ACQUIRE", "k", "EX", "100"]);
         locks.conn.int(&["LOCK.ACQUIRE", "held", "EX", "100"]);
         let mut waiting: Vec<Conn> = (1..count).map(|_| locks.server.conn()).collect();
-        // All of them end at one time, five seconds from here or as soon as all have come.
+        // All of them end at the same time, five seconds from now or as soon as all have arrived.
         let end = begin + Duration::from_secs(5).max(3 * begin.elapsed());
         for conn in &mut waiting {
             let left = end.saturating_duration_since(Instant::now()).as_millis().max(1).to_string();

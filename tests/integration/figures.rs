@@ -1,9 +1,9 @@
-//! Figures in the documents that can be counted or measured. Each is read from the document, so that neither it nor its
-//! subject changes alone.
+//! Figures in the documents that can be counted or measured. Each is read from the document, so that the figure and its
+//! subject cannot diverge.
 
 use testkit::{project_file, until, Conn, Server};
 
-/// The text of a document as one line, without the signs of comments.
+/// A document's text as one line, without comment markers.
 fn text(name: &str) -> String {
     project_file(name).split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ")
 }
@@ -14,7 +14,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     rest.and_then(|rest| rest.split_once(after)).unwrap_or_else(|| panic!("'{before}…{after}' is not in the text")).0
 }
 
-/// The number in a text behind `before` and in front of `after`.
+/// The number between `before` and `after` in a text.
 fn number(text: &str, before: &str, after: &str) -> i64 {
     let found = text.match_indices(before).filter_map(|(at, _)| {
         let rest = &text[at + before.len()..];
@@ -46,7 +46,7 @@ fn assert_near(measured: i64, documented: i64, what: &str) {
     assert!((measured - documented).abs() * 20 <= documented, "{what}: measured {measured}, documented {documented}");
 }
 
-/// The readers of the first page learn which bounds were missed.
+/// The README tells its readers which bounds were missed.
 #[test]
 fn the_readme_names_each_bound_that_was_missed() {
     let (readme, benches) = (project_file("README.md"), project_file("benches/README.md"));
@@ -85,7 +85,7 @@ fn a_waiter_costs_what_the_documents_say() {
     let all = format!("lock_waiters:{WAITERS}\r\n");
     until("all wait", || conn.text(&["INFO", "lock"]).contains(&all).then_some(()));
     assert_near(each(&mut conn), arrives * 1000, "when it arrives");
-    // The server gives up the buffers of quiet clients a few at a time.
+    // The server frees the buffers of idle clients a few at a time.
     let (least, most) = (settles * 950, settles * 1050);
     let settled = until("the buffers have settled", || Some(each(&mut conn)).filter(|bytes| *bytes <= most));
     assert!(settled >= least, "settled: {settled}, documented {settles} KB");
@@ -104,11 +104,11 @@ fn a_holder_among_many_costs_what_the_documents_say() {
     let owner = "o".repeat(40);
     for n in 0..HOLDERS {
         let id = (1_000_000_000_000_000_000 + n).to_string();
-        // A lock has 4,096 at most.
+        // A lock has at most 4,096 holders.
         let key = ["k", "l", "m"][usize::try_from(n % 3).unwrap()];
         conn.int(&["LOCK.ACQUIRE", key, "EX", "600", "ID", &id, "OWNER", &owner, "SHARED"]);
     }
-    // Tables that grow exist twice for a while.
+    // Growing tables exist twice for a while.
     let most = documented + documented / 20;
     let each = || Some((used(&mut conn) - before) / HOLDERS).filter(|bytes| *bytes <= most);
     assert_near(until("a holder costs no more than that", each), documented, "a holder");

@@ -1,5 +1,5 @@
-//! A mixed fleet on the same keys: clients of the pattern documented for SETNX, clients of
-//! SET NX PX with a script, and LOCK.* clients never hold a lock at once, even when some die.
+//! A mixed fleet on the same keys: clients of the pattern documented for SETNX, clients of SET NX PX with a script, and
+//! LOCK.* clients never hold a lock at the same time, even if some die.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ enum Kind {
     ClassicSeconds,
     /// The documented pattern with fractions, as `float()` and the like read them.
     ClassicFloat,
-    /// SET NX PX, and a script that deletes the key if the value is its own.
+    /// SET NX PX, and a script that deletes the key if it still has the client's value.
     Script,
     /// LOCK.*.
     Lock,
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// A client that has no lock at the moment.
+/// A client that holds no lock at the moment.
 struct Client {
     kind: Kind,
     conn: Conn,
@@ -96,8 +96,8 @@ impl Client {
         }
     }
 
-    /// As the documentation of SETNX says: SETNX; if that fails GET; if the timestamp has passed
-    /// GETSET, and the lock is ours if what GETSET found has passed too.
+    /// As documented for SETNX: SETNX; if that fails GET; if the timestamp has passed GETSET, and the lock is ours if
+    /// the value that GETSET returned has passed too.
     fn acquire_classic(&mut self, key: &str) -> bool {
         if self.conn.int(&["SETNX", key, &self.kind.classic_timestamp()]) == 1 {
             return true;
@@ -116,7 +116,7 @@ impl Client {
 
     fn release(&mut self, key: &str, grant: &Grant, sent: Instant) {
         match grant {
-            // Checked before DEL: after the lease the lock may be somebody else's.
+            // Checked before DEL: after the lease another client may hold the lock.
             Grant::Classic => {
                 if sent.elapsed() < LEASE {
                     self.conn.int(&["DEL", key]);
@@ -127,7 +127,7 @@ impl Client {
                     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
                 self.conn.int(&["EVAL", script, "1", key, value]);
             }
-            // 0 when a classic client that lost the race wrote its own timestamp over ours.
+            // 0 when a classic client that lost the race overwrote our timestamp with its own.
             Grant::Token(token) => {
                 assert!((-1..=1).contains(&self.conn.int(&["LOCK.RELEASE", key, token])));
             }
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// From when a client knew about its grant until it sent the release, or its lease ended.
+/// From when a client knew about its grant until it sent the release, or until its lease ended.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kind: Kind,
@@ -146,7 +146,7 @@ struct Held {
     died: bool,
 }
 
-/// Two neighbours of one key that held it at once.
+/// Two consecutive holds of a key that overlap.
 fn overlap(held: &[Held]) -> Option<(Held, Held)> {
     KEYS.iter().find_map(|key| {
         let mut of_key: Vec<&Held> = held.iter().filter(|held| held.key == *key).collect();
@@ -202,7 +202,7 @@ impl Fleet {
                 client = self.client(kind, number);
             } else {
                 client.release(key, &grant, sent);
-                // So that the last holder is not always the one to find it free.
+                // So that the last holder is not always the first to find the lock free.
                 thread::sleep(Duration::from_millis(1 + turn as u64 % 3));
             }
         }

@@ -1,6 +1,6 @@
 //! While the server must not be written to outside a command (paused, failing over, loading, a replica, short of good
-//! replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in its order. No client
-//! is left hanging, none gets a lock that another holds, and the server lives.
+//! replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in order. No client
+//! hangs, none gets a lock that another holds, and the server survives.
 
 mod failover;
 mod grace;
@@ -17,7 +17,8 @@ fn with_aof() -> Locks {
     Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
-/// Ends a lease this soon, and returns the timestamp. Waiters have begun to wait before, however busy the machine is.
+/// Ends a lease this soon, and returns the timestamp. Waiters have begun to wait before that, however busy the machine
+/// is.
 fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
     assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
     locks.conn.lock("k", "timestamp").text().replace('.', "").parse().unwrap()
@@ -42,7 +43,8 @@ impl Queue {
         self.serve_after(locks, first);
     }
 
-    /// The first has been granted the lock. Each release grants it to the next, and to those that share it together.
+    /// The first has been granted the lock. Each release grants it to the next waiter, and to all that share it
+    /// together.
     fn serve_after(&mut self, locks: &mut Locks, first: i64) {
         let [_, id, limited, shared, all] = &mut self.0;
         locks.assert_holds(first);
@@ -76,11 +78,11 @@ fn nothing_is_granted_while_clients_are_paused() {
         let from = server_time_us(&mut locks.conn);
         locks.conn.ok(&["CLIENT", "PAUSE", "600", mode]);
         if from >= timestamp {
-            // A busy machine: it was over before.
+            // On a busy machine, the lease was over before.
             continue;
         }
         let first = queue.0[0].granted();
-        // The server counts the pause from its clock in whole milliseconds: up to one is missing.
+        // The server counts the pause by its clock in whole milliseconds: it may be up to one millisecond short.
         assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
         brief.refused();
         queue.serve_after(&mut locks, first);
@@ -189,7 +191,7 @@ fn a_replica_has_nothing_left_to_do() {
     for waiter in &mut waiters {
         let _ = waiter.conn.try_read();
     }
-    // It is refused as long as the module has a client, or a timer for what cannot be done here.
+    // Unloading is refused while the module has a blocked client, or a timer for work that cannot be done yet.
     until("the module is unloaded", || {
         matches!(locks.conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status(_)).then_some(())
     });
@@ -204,7 +206,7 @@ fn reports_settings(locks: &mut Locks) -> bool {
 #[test]
 fn short_of_good_replicas_timers_grant_nothing() {
     let mut locks = with_aof();
-    // Where the server raises no event, the module's copy of the setting may be a second old.
+    // If the server raises no event, the module's copy of the setting may be a second old.
     let (lease_ms, wait) = if reports_settings(&mut locks) { (300, "900") } else { (1500, "2200") };
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);
@@ -219,7 +221,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
     brief.refused();
     assert_eq!(locks.conn.state("k"), "expired");
     queue.assert_waits();
-    // With a replica it goes on.
+    // With a replica the queue moves on.
     let replica = Server::start();
     replica.replicate(&locks.server);
     queue.serve(&mut locks);
@@ -276,8 +278,7 @@ fn a_lease_that_ends_while_loading_is_granted_afterwards() {
     for key in &keys {
         locks.conn.ok(&["SET", key, "1"]);
     }
-    // Loading serves connections meanwhile, and takes 400 ms.
-    // (6.2 serves them less often, and knows no setting for it).
+    // Loading serves connections meanwhile, and takes 400 ms. (6.2 serves them less often, and has no setting for it.)
     let _ = locks.conn.execute(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);

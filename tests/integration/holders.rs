@@ -1,4 +1,4 @@
-//! Several holders of one lock: which callers are granted it together, and how long an expired holder stays in the set.
+//! Several holders of one lock: which clients are granted it together, and how long an expired holder stays in the set.
 //! `wire` compares the key and the replication stream byte for byte.
 
 mod foreign;
@@ -60,9 +60,9 @@ fn a_caller_that_needs_a_slot_replaces_the_first_expired() {
     let live = acquire(&mut conn, &["k", "EX", "60", "LIMIT", "3"]);
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert!(conn.execute(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
-    // An expired holder counts neither for nor against anybody.
+    // An expired holder does not count at all.
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
-    // A caller that shares needs nobody's slot.
+    // A client that shares needs nobody's slot.
     let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
     assert!(details.list()[1].is_nil());
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two live");
@@ -138,7 +138,7 @@ fn only_small_sets_keep_the_compact_form() {
     }
 }
 
-/// Adds holders whose timestamps passed that long ago, as the module writes them.
+/// Adds holders whose timestamps passed this long ago, as the module writes them.
 fn lapsed(conn: &mut Conn, count: i64, ms_ago: i64) -> Vec<String> {
     let end = server_time_us(conn) - ms_ago * 1_000;
     let score = format!("{}.{:06}", end / 1_000_000, end % 1_000_000);
@@ -154,7 +154,7 @@ const VOLATILE: &[&str] = &["--maxmemory-policy", "volatile-lru"];
 
 #[test]
 fn an_expired_holder_stays_for_its_retention() {
-    // Where locks stay for ever, an expired holder among others stays for a minute.
+    // If locks stay for ever, an expired holder among others stays for a minute.
     for (args, retention, stays_ms) in [(VOLATILE, "5000", 5_000), (&[], "-1", 60_000), (VOLATILE, "-1", 60_000)] {
         let _row = Row::of((args, retention));
         let server = Server::with().args(args).module_args(&["retention-ms", retention]).start();

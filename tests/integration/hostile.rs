@@ -1,12 +1,12 @@
-//! Clients send any bytes to any key: the server survives, and a refusal changes nothing, replicates nothing, raises no
-//! event and breaks no WATCH.
+//! Clients send arbitrary bytes to any key: the server survives, and a refusal changes nothing, replicates nothing,
+//! raises no event and breaks no WATCH.
 
 mod random;
 mod storm;
 
 use testkit::{show, Conn, Reply, Server};
 
-/// Every LOCK.* command with valid arguments, on a key with that name.
+/// Every LOCK.* command with valid arguments, on a key of that name.
 fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     [
         "LOCK.ACQUIRE {key} PX 5000 ID 42 OWNER alice DETAILS",
@@ -32,7 +32,7 @@ fn commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     .collect()
 }
 
-/// Arguments that every command has to refuse.
+/// Arguments that every command must refuse.
 fn hostile_arguments() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [
         &b""[..],
@@ -94,7 +94,7 @@ fn fill(conn: &mut Conn) -> Vec<&'static [u8]> {
     conn.execute(&["ZADD", "zset", "1763710031", "1763710031"]);
     conn.execute(&["HSET", "hash", "1763710031", "1763710031"]);
     conn.execute(&["XADD", "stream", "*", "1763710031", "1763710031"]);
-    // A hostile key is a key: with a foreign value on it, a well-formed command is refused too.
+    // A hostile key is still a key: with a foreign value on it, a well-formed command is refused too.
     for key in hostile_arguments() {
         conn.ok(&[&b"SET"[..], &key, b"not a timestamp"]);
     }
@@ -105,7 +105,7 @@ fn run_id(conn: &mut Conn) -> String {
     conn.info("server", "run_id").unwrap()
 }
 
-/// Panics unless the reply refuses: nil, zero, an error of one line, or a description.
+/// Panics unless the reply is a refusal: nil, zero, a one-line error, or a description.
 fn assert_refused(args: &[Vec<u8>], reply: &Reply) {
     let shown = || args.iter().map(|arg| show(&arg[..arg.len().min(40)])).collect::<Vec<_>>().join(" ");
     match reply {
@@ -129,7 +129,7 @@ fn hostile_arguments_in_every_position_are_refused_and_nothing_changes() {
     let (id, digest) = (run_id(&mut conn), conn.text(&["DEBUG", "DIGEST"]));
     for (index, key) in keys.into_iter().enumerate() {
         for args in hostile_commands(key) {
-            // The long ones once: what they cost is their transport.
+            // The long ones only once: their cost is the transport.
             if index > 0 && args.iter().any(|arg| arg.len() > 1000) {
                 continue;
             }
@@ -305,7 +305,7 @@ fn a_refusal_replicates_nothing() {
     server.wait_offset(&replica);
     let before = offset(&mut conn);
     refuse_all(&mut conn);
-    // A hostile key is free on this server: its lock may be taken.
+    // A hostile key is free on this server: it may be locked.
     let refused =
         hostile_commands(b"foreign").into_iter().filter(|args| args.get(1).is_some_and(|key| key == b"foreign"));
     for args in refused.filter(|args| args.iter().all(|arg| arg.len() < 1000)) {

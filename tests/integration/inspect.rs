@@ -10,7 +10,7 @@ mod scan;
 use crate::waiting::{Locks, Waiter, QUIET};
 use testkit::{until, Conn, Reply, Server};
 
-/// The address of a client, as the server lists it.
+/// A client's address, as the server lists it.
 pub fn address(conn: &mut Conn, id: &str) -> String {
     let list = conn.text(&["CLIENT", "LIST", "ID", id]);
     let address = list.split(' ').find_map(|field| field.strip_prefix("addr=")).map(String::from);
@@ -50,7 +50,7 @@ fn info_shows_the_number_and_age_of_waiters() {
     let oldest = info.field("oldest-wait-ms").int();
     let quiet = i64::try_from(QUIET.as_millis()).unwrap();
     assert!((quiet..quiet + 10_000).contains(&oldest), "{oldest}");
-    // The rows agree with it, and with the server's numbers of the clients.
+    // The rows agree with the reply, and with the server's numbers of the clients.
     let full = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     let queue = full.field("queue");
     let ids: Vec<String> = queue.list().iter().map(|row| row.field("client").int().to_string()).collect();
@@ -81,7 +81,7 @@ fn info_shows_waiters_of_a_foreign_value_only() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(info.field("queue").list()[0].field("client").int().to_string(), waiter.id);
-    // Becomes another type within one iteration, so that nobody is served in between.
+    // The key becomes another type within one iteration, so that nobody is served meanwhile.
     locks.in_one_turn(&[&["MULTI"], &["DEL", "k"], &["RPUSH", "k", "a"], &["EXEC"]]);
     for options in [&[][..], &["FULL"]] {
         let reply = locks.conn.execute(&[&["LOCK.INFO", "k"], options].concat());
@@ -123,7 +123,7 @@ fn at_most_a_thousand_rows_are_shown() {
     assert_eq!(rows(&locks.conn.execute(&["LOCK.TOP"])), [row(0, "k", 1_003)]);
 }
 
-/// A client can choose a name of megabytes.
+/// A client can choose a name of several megabytes.
 #[test]
 fn long_client_names_are_shown_in_the_first_rows_only() {
     let mut locks = Locks::start();
@@ -242,7 +242,7 @@ fn a_replica_shows_locks_but_no_waiters() {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
     assert_eq!(read.execute(&["LOCK.TOP"]), Reply::List(Vec::new()));
-    // A server that was a master until now knows no waiters either.
+    // A server that was a master until now has no waiters either.
     locks.conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_eq!(locks.conn.execute(&["LOCK.TOP"]), Reply::List(Vec::new()));
     let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);

@@ -1,4 +1,4 @@
-//! The history of a run: what each client did with each key, from when to when, and the result.
+//! The history of a run: each client's operations on each key, with their times and outcomes.
 
 use super::moment::Moment;
 use std::fmt::{self, Display, Formatter};
@@ -23,7 +23,7 @@ impl Share {
     }
 }
 
-/// What a client did.
+/// A client's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// LOCK.ACQUIRE, or LOCK.MACQUIRE; `sent_again`: its first replies were lost.
@@ -71,7 +71,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it writes regardless of what the key holds: GETSET and DEL of the classic pattern.
+    /// Whether it writes without regard to the key's value: GETSET and DEL of the classic pattern.
     pub fn is_blind(&self) -> bool {
         matches!(self, Self::ClassicTake { is_getset: true, .. } | Self::ClassicDrop { .. })
     }
@@ -79,11 +79,11 @@ impl Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The lock; the token of LOCK.*, else 0.
+    /// Granted, with the token of LOCK.*, else 0.
     Granted(i64),
-    /// nil: somebody else has it. LOCK.MEXTEND: at least one of the keys is not held, and none has changed.
+    /// nil: another client has it. LOCK.MEXTEND: at least one of the keys is not held, and none has changed.
     Refused,
-    /// LOCK.MRELEASE: the number of keys released; which ones is not known.
+    /// LOCK.MRELEASE: the number of keys released; which keys is not known.
     Part(i64),
     /// The integer of EXTEND, RELEASE, CHECK, or of a compare and delete.
     Answer(i64),
@@ -97,7 +97,7 @@ pub enum Outcome {
 pub struct Op {
     pub client: u32,
     pub action: Action,
-    /// How many keys it was for: the history of each has it, with the same client and the same `from`.
+    /// The number of its keys: each key's history has it, with the same client and the same `from`.
     pub of: usize,
     /// The ID that it was sent with, else 0.
     pub id: i64,
@@ -106,7 +106,7 @@ pub struct Op {
     pub from: Moment,
     /// When it was last sent.
     pub sent: Moment,
-    /// When the reply arrived, or from when on none could arrive.
+    /// When the reply arrived, or when none could arrive any longer.
     pub until: Moment,
 }
 
@@ -168,24 +168,24 @@ impl KeyHistory {
     }
 }
 
-/// Something that happened during the run and that the promises depend on.
+/// An event of the run that affects the promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The server, or its network, stalled, so that nothing could arrive.
     Stall,
-    /// The servers may have lost what they knew about locks, as their settings permit.
+    /// The servers may have lost their data about locks, as their settings permit.
     Loss,
-    /// The same for the keys that clients without LOCK.* use too.
+    /// As `Loss`, for the keys that clients without LOCK.* use too.
     LossOfOthers,
     /// The server was restarted.
     Restart,
-    /// The slot of a key moved to another server, without its waiters.
+    /// A key's slot moved to another server, without its waiters.
     Move,
-    /// Another server may have taken over, or the same one restarted without what it knew; a grace covers leases.
+    /// Another server may have taken over, or the same one restarted without its data; a grace covers leases.
     Change,
 }
 
-/// An effect, from when to when.
+/// An effect and its span.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub effect: Effect,
@@ -202,9 +202,9 @@ pub struct Terms {
     pub retention: Option<i64>,
     /// Whether a failover grace may keep a free lock from being granted.
     pub has_grace: bool,
-    /// Whether the locks are those of portable/lock.lua: the next holder has to claim a lock that is handed over.
+    /// Whether the locks are those of portable/lock.lua: the next holder has to claim a lock that is handed off.
     pub is_script: bool,
-    /// How long a command without a reply may still be under way.
+    /// How long a command without a reply may still be in flight.
     pub longest_stall: i64,
     /// How much longer a wait without a stall may take: more on a slower machine.
     pub overtime: i64,

@@ -1,9 +1,9 @@
-//! Clients work with locks on real servers while a seed injects random faults. The tests record and judge the
-//! operations of each client. docs/TESTING.md says what that proves and what it leaves out.
+//! Clients work with locks on real servers while a seed injects random faults. The tests record and judge each client's
+//! operations. docs/TESTING.md says what that proves and what it leaves out.
 //!
-//! `make torture SEED=1 SECONDS=60`, or
-//! `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: -- --nocapture`. `TORTURE_SETUPS=pair,cluster`
-//! runs only these setups of `plan.rs`. Without any of it, as part of `make test`, a short run with a fixed seed.
+//! `make torture SEED=1 SECONDS=60`, or `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: --
+//! --nocapture`. `TORTURE_SETUPS=pair,cluster` runs only these setups of `plan.rs`. By default, as part of `make test`,
+//! it is a short run with a fixed seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 

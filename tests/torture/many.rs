@@ -18,7 +18,7 @@ use testkit::{Server, SetAtEnd};
 
 const MARGIN_US: i64 = 50_000;
 
-/// Clients work on a server for that long. Returns what each did with each key, and what is known about the server.
+/// Clients work on a server for this long. Returns each key's history, and what is known about the server.
 fn work(
     server: &Server,
     seconds: u64,
@@ -103,10 +103,10 @@ fn small_histories_are_linearizable() {
 
 type Break = fn(&mut Vec<Op>) -> bool;
 
-/// A change to a history, and in how many of a hundred the search must find it. It cannot be found where commands
-/// without a reply may have done the same.
+/// A change to a history, and how many of a hundred the search must find. Some cannot be found, because a command
+/// without a reply may have had the same effect.
 const BREAKS: [(&str, usize, Break); 5] = [
-    // With a token of just then, as if nobody had held the lock.
+    // With a token of that moment, as if nobody had held the lock.
     ("granted instead of refused", 80, |ops| {
         let refused =
             |op: &&mut Op| matches!(op.action, Action::Acquire { wait: 0, .. }) && op.outcome == Outcome::Refused;
@@ -125,7 +125,7 @@ const BREAKS: [(&str, usize, Break); 5] = [
     ("a release in time said to be late", 100, |ops| answer(ops, 1, -1)),
     ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
     ("a grant without a reply", 80, |ops| {
-        // A client releases, in time, a grant that nobody got.
+        // A client releases, in time, a grant that was never made.
         let released = ops.iter().find_map(|op| match (op.action, op.outcome) {
             (Action::Release { token }, Outcome::Answer(1)) => Some(token),
             _ => None,
@@ -140,7 +140,7 @@ fn is_grant(op: &Op) -> bool {
     matches!(op.outcome, Outcome::Granted(_))
 }
 
-/// Another answer for the first RELEASE with that one.
+/// Changes the reply of the first RELEASE that has the given one.
 fn answer(ops: &mut [Op], before: i64, after: i64) -> bool {
     let mut releases = ops.iter_mut().filter(|op| matches!(op.action, Action::Release { .. }));
     let Some(op) = releases.find(|op| op.outcome == Outcome::Answer(before)) else { return false };
@@ -183,6 +183,6 @@ fn two_holders_without_a_grace_are_found() {
         println!("{}", report::text(std::slice::from_ref(&report)));
         report.violations.iter().any(|(violation, _)| violation.kind == Kind::TwoHolders)
     };
-    // On a busy machine the promotion of one run may find nobody at work.
+    // On a busy machine a promotion may find no client at work.
     assert!((1..=5).any(are_found), "this is what the grace is for");
 }

@@ -1,9 +1,9 @@
-//! Moments of a run, and what the clock of the server showed at each of them.
+//! Moments of a run, and the time that the server's clock showed at each of them.
 //!
-//! A [`Moment`] is microseconds since the run began, on the machine's monotonic clock, independent of any server. The
-//! wall clock of the machine, on which all servers run, differs from that by a constant, and that of a server whose
-//! clock is stepped by the value in its shim. So a token, which is the time of its grant on the server's wall clock, is
-//! a moment too.
+//! A [`Moment`] is in microseconds since the run began, on the machine's monotonic clock, independent of any server.
+//! The machine's wall clock, which all servers use, differs from it by a constant; the clock of a server with a stepped
+//! clock also differs by the value in its shim. So a token, which is its grant's time on the server's wall clock, is a
+//! moment too.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ pub type Moment = i64;
 /// Microseconds of the Unix time.
 pub type Unix = i64;
 
-/// What the two clocks may differ by from reading them one after the other, and more.
+/// More than the difference between the two clocks from reading them one after the other.
 pub const SLACK: i64 = 2_000;
 
 /// A duration in microseconds.
@@ -48,14 +48,14 @@ impl Watch {
         self.unix_at_begin + at
     }
 
-    /// By how much the machine's wall clock was set since the run began.
+    /// How far the machine's wall clock was set since the run began.
     pub fn was_set_by(&self) -> i64 {
         let now = Self::start();
         now.unix_at_begin - micros(now.begin - self.begin) - self.unix_at_begin
     }
 }
 
-/// The wall clock of a server is `offset` ahead of the machine's from some moment of that span on.
+/// A server's wall clock is `offset` ahead of the machine's from some moment in that span on.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub from: Moment,
@@ -72,7 +72,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// How far it was ahead of the machine's, at least and at most, between two moments.
+    /// How far it was ahead of the machine's between two moments: least and most.
     fn offsets(&self, from: Moment, until: Moment) -> (i64, i64) {
         let mut before = 0;
         let mut seen = Vec::new();
@@ -88,7 +88,7 @@ impl Clock {
         (*seen.iter().min().unwrap(), *seen.iter().max().unwrap())
     }
 
-    /// What it showed between two moments: the least.
+    /// The earliest time that it showed between two moments.
     pub fn least(&self, from: Moment, until: Moment) -> Unix {
         self.watch.unix(from) + self.offsets(from, until).0
     }
@@ -99,7 +99,7 @@ impl Clock {
         least != most
     }
 
-    /// Whether it had shown a later time before: tokens are ahead of it then.
+    /// Whether it has shown a later time before: tokens are then ahead of it.
     fn is_behind(&self, at: Moment) -> bool {
         let now = at + self.offsets(at, at).0;
         let mut ahead = 0;
@@ -112,7 +112,7 @@ impl Clock {
         false
     }
 
-    /// The moment at which it showed a time, for a grant that came within a span; nothing if that is not certain.
+    /// The moment at which it showed a time, for a grant within a span; `None` if that is not certain.
     pub fn moment_of(&self, time: Unix, from: Moment, until: Moment) -> Option<Moment> {
         if self.was_stepped(from, until) || self.is_behind(from) {
             return None;
@@ -130,7 +130,7 @@ impl Clock {
             if reached < step.from {
                 return reached;
             }
-            // While it is set it may be either.
+            // While the clock is being set, it may show either.
             offset = step.offset;
             if without - offset <= step.from {
                 return step.from.max(from);

@@ -18,7 +18,7 @@ pub enum Setup {
     Pair,
     /// Three masters and three replicas, with a failover grace.
     Cluster,
-    /// A pair without a grace, which promises nothing: to see that the checks notice.
+    /// A pair without a grace, which promises nothing: shows that the checks notice.
     Bare,
     /// One server with `appendfsync always` and without the module: clients call portable/lock.lua.
     Script,
@@ -44,7 +44,7 @@ impl Setup {
         matches!(self, Self::Pair | Self::Bare)
     }
 
-    /// The promises that hold under all faults of the plan; waits and tokens are judged in all of them.
+    /// The promises that hold under all faults of the plan; waits and tokens are always judged.
     pub fn promise(self) -> &'static str {
         match self {
             Self::Always => "one holder until the timestamp; no lock is lost; small histories have an order",
@@ -72,7 +72,7 @@ impl Setup {
     }
 }
 
-/// What goes wrong; each ends what it does before the next of its track.
+/// A fault; each is repaired before the next in its track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     /// kill -9, and a restart after a while.
@@ -93,9 +93,9 @@ pub enum Fault {
     Config { which: usize },
     /// FAILOVER of a pair, by agreement.
     Failover,
-    /// The replica is promoted while the network to its master is cut, and clients still reach that.
+    /// The replica is promoted while the network to its master is cut, and clients still reach the master.
     CutAndPromote { for_ms: u64 },
-    /// The replica is promoted while its master stalls, which then runs on.
+    /// The replica is promoted while its master stalls and then continues.
     StopAndPromote { for_ms: u64 },
     /// The master dies, the replica is promoted.
     KillAndPromote,
@@ -103,7 +103,7 @@ pub enum Fault {
     NodeFailover { key: usize, way: usize },
     /// The slot of a key moves to another master.
     MoveSlot { key: usize },
-    /// A master dies, its replica takes over by itself.
+    /// A master dies, and its replica takes over on its own.
     KillNode { key: usize },
     /// SIGSTOP of a master; long enough for a failover or not.
     StopNode { key: usize, for_ms: u64 },
@@ -144,7 +144,7 @@ pub enum Track {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Milliseconds since the run began; later if what was before it takes longer.
+    /// Milliseconds since the run began; later if the previous fault takes longer.
     pub at_ms: u64,
     pub track: Track,
     pub fault: Fault,
@@ -158,14 +158,14 @@ pub struct Plan {
     pub faults: Vec<Planned>,
 }
 
-/// Without faults, at the beginning and at the end.
+/// No faults at the beginning and at the end.
 const CALM_MS: u64 = 1_000;
 
 impl Plan {
     pub fn of(setup: Setup, seed: u64, for_ms: u64) -> Self {
         let mut faults = Vec::new();
         for track in [Track::Servers, Track::Rest] {
-            // Each track has dice of its own, so that one more fault in one does not change the other.
+            // Each track has its own dice, so that another fault in one does not change the other.
             let salt = setup as usize * 2 + usize::from(track == Track::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
@@ -180,7 +180,7 @@ impl Plan {
     }
 }
 
-/// Whether a stop of that length is a suspend of the machine: every second one, so that old seeds have the same plans.
+/// Whether a stop of this length is a suspend of the machine: every second one, so that old seeds keep their plans.
 pub const fn is_suspend(for_ms: u64) -> bool {
     for_ms.is_multiple_of(2)
 }
@@ -213,7 +213,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
         }
         (Track::Rest, _) => match (dice.below(6), setup) {
             (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
-            // A script has no settings, and without a clock that runs on its tokens can go back.
+            // A script has no settings, and its tokens can go back when the clock does.
             (2 | 3, _) | (_, Setup::Script) => Fault::KillClients,
             (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
                 let by_ms = i64::try_from(dice.between(300, 5_000)).unwrap();
@@ -227,7 +227,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
 
 /// About how long a fault and its repair take.
 fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
-    // A new master, or a new server with a grace, grants after that only.
+    // A new master, or a new server with a grace, grants only after the grace.
     let grace = if setup.has_grace() { 7_000 } else { 0 };
     match fault {
         Fault::Kill { down_ms } => down_ms + 300 + grace,
@@ -245,7 +245,7 @@ fn lasts_ms(setup: Setup, fault: Fault) -> u64 {
 }
 
 impl Plan {
-    /// What runs, and what is judged.
+    /// The setup and the promises.
     pub fn title(&self) -> String {
         let Self { setup, seed, for_ms, faults } = self;
         let (name, promise) = (setup.name(), setup.promise());

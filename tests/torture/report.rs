@@ -1,4 +1,4 @@
-//! A table of what a run did and what the checks found, and on a violation the piece of history that shows it.
+//! A table of a run's operations and findings; for a violation, the part of the history that shows it.
 
 use super::check::linear::Verdict;
 use super::check::{groups, linear, order, pass, Violation};
@@ -25,17 +25,17 @@ pub struct Report {
     pub pairs: usize,
     pub tokens_waived: usize,
     pub longest_overtime_ms: i64,
-    /// What LOCK.INFO showed of queues, pairs in them whose order was judged, and neighbours that share.
+    /// Queues seen in LOCK.INFO, pairs in them whose order was judged, and neighbours that share.
     pub inspections: usize,
     pub in_queue: usize,
     pub neighbours: usize,
-    /// Answers for several keys that were judged.
+    /// Replies about several keys that were judged.
     pub answers: usize,
-    /// Small histories: with an order, not judged because of a loss that is permitted, too much to try.
+    /// Small histories: with an order, not judged because of a permitted loss, too large to search.
     pub ordered: usize,
     pub voided: usize,
     pub undecided: usize,
-    /// Each with its piece of history.
+    /// Each with its part of the history.
     pub violations: Vec<(Violation, String)>,
 }
 
@@ -92,7 +92,7 @@ impl Report {
         let Some(from) = history.ops.iter().map(|op| op.from).min() else { return };
         let until = history.ops.iter().map(|op| op.until).max().unwrap_or(from);
         let lost = [Effect::Loss, Effect::Change].iter().any(|effect| terms.is_in(*effect, from, until));
-        // The search knows only a clock that runs evenly.
+        // The search assumes a clock that runs evenly.
         if lost || clock.was_stepped(from, until) {
             self.voided += 1;
             return;

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 use testkit::{env_number, watch, SetAtEnd};
 
-/// After this time, commands without a reply are either executed or lost: the longest stall of a plan, and more.
+/// After this time, a command without a reply is either executed or lost: more than the longest stall of a plan.
 const LONGEST_STALL: i64 = 11_000_000;
 
 /// Runs a plan and judges it.
@@ -49,7 +49,7 @@ fn assert_sound(plan: &Plan, site: &Site) {
     assert!(troubles.is_empty(), "{}, seed {}: {troubles:?}", plan.setup.name(), plan.seed);
 }
 
-/// Clients work while the faults of the plan come: what each did with each key.
+/// Clients work during the faults of the plan. Returns each client's log.
 fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     let budget = Budget::default();
     thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
         let left = i64::try_from(plan.for_ms * 1_000).unwrap() - world.now();
         world.sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
         if !world.is_over() {
-            // Without this, a crashed server would only be seen not to answer.
+            // Without this, a crashed server would only appear not to answer.
             assert_sound(plan, site);
             site.until_well();
             assert_work_goes_on(world, &keys(plan.setup));
@@ -90,7 +90,7 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     })
 }
 
-/// What was done with each key.
+/// The history of each key.
 pub fn histories(logs: Vec<Log>) -> Vec<KeyHistory> {
     let mut keys: BTreeMap<String, (Vec<Op>, Vec<Inspection>)> = BTreeMap::new();
     for log in logs {
@@ -121,9 +121,9 @@ fn keys(setup: Setup) -> Vec<String> {
     [keys, &SEVERAL, several].concat().iter().map(ToString::to_string).collect()
 }
 
-/// Keys of one slot that are taken alone, shared and together.
+/// Keys of one slot that are locked exclusively, shared and together.
 const SEVERAL: [&str; 4] = ["lock:{several}:a", "lock:{several}:b", "lock:{several}:c", "lock:{several}:d"];
-/// One of them, and two that clients without LOCK.* use too.
+/// One of them, and two keys that clients without LOCK.* use too.
 const BESIDE_OTHERS: [&str; 3] = ["lock:{several}:a", "mixed:{several}:e", "mixed:{several}:f"];
 
 /// What a client does, over and over.
@@ -168,7 +168,7 @@ fn crew(plan: &Plan) -> Vec<Role> {
     };
     crew.extend(keys.iter().flat_map(|key| longest.iter().map(|most| locks(key, (50, *most), true))));
     if plan.setup.is_single() {
-        // All who share a key with classic clients have one lease.
+        // All clients that share a key with classic clients have the same lease.
         let lease_ms = 300;
         let shared = |key| locks(key, (lease_ms, lease_ms), false);
         let classic = |key| -> Role {
@@ -193,9 +193,9 @@ fn crew(plan: &Plan) -> Vec<Role> {
 /// A run of this many seconds tries all setups.
 const LONG: u64 = 60;
 
-/// Runs setups side by side; ends with an error if anything was promised and not kept.
+/// Runs setups in parallel; fails if any promise was broken.
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
-    // Built once, before all want it.
+    // Built once, before all setups want it.
     testkit::module();
     watch::allow(Duration::from_secs(2 * seconds + 180));
     let plans: Vec<Plan> = setups.iter().map(|setup| Plan::of(*setup, seed, seconds * 1_000)).collect();
@@ -214,7 +214,7 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     for report in &reports {
         assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
     }
-    // One that a run does without: a server before 7.0.
+    // No attempt can wait without a connection before 7.0.
     if testkit::Server::start().conn().version() >= (false, 7, 0) {
         let claims: usize = reports.iter().map(|report| report.claims).sum();
         assert!(claims > 0, "nobody waited without a connection");

@@ -1,11 +1,11 @@
-//! Keys for small histories: one after the other, each for a while and for a limited number of operations, so that all
-//! their orders can be tried.
+//! Keys for small histories: one after the other, each for a limited time and number of operations, so that all their
+//! orders can be tried.
 
 use super::world::World;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// How long a key is used, and how many attempts may begin on it: each is some five operations at most.
+/// How long a key is used, and how many attempts may begin on it: each has about five operations at most.
 const FOR_US: i64 = 1_500_000;
 const ATTEMPTS: usize = 40;
 

@@ -1,4 +1,4 @@
-//! What the clients, faults and checks of one run share.
+//! The state that a run's clients, faults and checks share.
 
 use super::history::{Effect, Event};
 use super::moment::{Clock, Moment, Step, Unix, Watch};
@@ -13,7 +13,7 @@ pub struct World {
     pub watch: Watch,
     /// Without the module, clients call portable/lock.lua instead.
     pub has_module: bool,
-    /// Where clients find a server, the first is the best guess; and how often that changed.
+    /// The servers' ports for clients, best guess first; and how often they changed.
     servers: Mutex<(Vec<u16>, usize)>,
     pub stop: AtomicBool,
     steps: Mutex<Vec<Step>>,
@@ -21,7 +21,7 @@ pub struct World {
     faults: Mutex<BTreeMap<&'static str, usize>>,
     /// How many attempts that waited without a connection had to wait, and claimed their grant.
     pub claims: AtomicUsize,
-    /// How late this process got its turn at the worst, other than stalling, in microseconds.
+    /// The longest delay before this process was scheduled, apart from stalls, in microseconds.
     pub latest: AtomicI64,
 }
 
@@ -52,12 +52,12 @@ impl World {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// Where clients find a server, and how often that changed.
+    /// The servers' ports for clients, and how often they changed.
     pub fn servers(&self) -> (Vec<u16>, usize) {
         self.servers.lock().unwrap().clone()
     }
 
-    /// From now on clients find their servers there.
+    /// Announces new ports to clients.
     pub fn announce(&self, ports: Vec<u16>) {
         let mut servers = self.servers.lock().unwrap();
         if servers.0 != ports {
@@ -74,14 +74,14 @@ impl World {
         }
     }
 
-    /// The wall clock of the servers, for clients that read a clock.
+    /// The servers' wall clock, for clients that read a clock.
     pub fn unix(&self) -> (Moment, Unix) {
         let offset = self.steps.lock().unwrap().last().map_or(0, |step| step.offset);
         let now = self.now();
         (now, self.watch.unix(now) + offset)
     }
 
-    /// The clock of the servers is set by `set`.
+    /// Sets the servers' clock by calling `set`.
     pub fn set_clock(&self, offset: i64, set: impl FnOnce()) {
         let mut steps = self.steps.lock().unwrap();
         let from = self.now();
@@ -90,7 +90,7 @@ impl World {
         steps.push(Step { from, until, offset });
     }
 
-    /// Something has an effect as long as `during` runs.
+    /// Records that these effects last while `during` runs.
     pub fn with<T>(&self, effects: &[Effect], during: impl FnOnce() -> T) -> T {
         let from = self.now();
         let result = during();
@@ -98,7 +98,7 @@ impl World {
         result
     }
 
-    /// Something had an effect since `from`.
+    /// Records effects since `from`.
     pub fn note(&self, effects: &[Effect], from: Moment) {
         let until = self.now();
         let mut events = self.events.lock().unwrap();
@@ -121,7 +121,7 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// Notes when this very process could not run: then nobody can say how long a server took.
+    /// Records when this process itself could not run: then a server's time cannot be measured.
     pub fn watch_itself(&self) {
         while !self.is_over() {
             let from = self.now();
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// How much longer a wait may take: a second, and more where threads get their turn late.
+    /// How much longer a wait may take: a second, and more if threads are scheduled late.
     pub fn overtime(&self) -> i64 {
         bound::assert_is_listed();
         1_000_000 + 10 * self.latest.load(Ordering::SeqCst)

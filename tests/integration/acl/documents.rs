@@ -1,4 +1,4 @@
-//! The rules and the table of rights in docs/OPERATING.md: what each rule allows, and that all else is denied.
+//! The rules and the table of rights in docs/OPERATING.md: what each rule allows, and that everything else is denied.
 
 use super::{commands, distinguishes_reading_from_writing, is_denied, KEYLESS};
 use crate::metadata::has_category;
@@ -11,7 +11,7 @@ use testkit::{project_file, Conn, Reply, Server};
 /// `portable::` tests.)
 const PAGE: &str = "docs/OPERATING.md";
 
-/// The pages of the project, with their names.
+/// The project's pages, with their names.
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders =
@@ -26,9 +26,9 @@ fn pages() -> Vec<(String, String)> {
 /// What a rule must allow.
 struct Rule {
     text: &'static str,
-    /// Commands of LOCK.* on the keys of its prefix.
+    /// LOCK.* commands on keys with its prefix.
     own: &'static [&'static str],
-    /// On the keys of others.
+    /// LOCK.* commands on other keys.
     foreign: &'static [&'static str],
     keyless: &'static [&'static str],
     prefix: &'static str,
@@ -90,7 +90,7 @@ const RULES: [Rule; 5] = [
     },
 ];
 
-/// Recreates the user of a rule and connects as it; nothing if the server does not support the rule.
+/// Recreates the user of a rule and connects as it; `None` if the server does not support the rule.
 fn connect(server: &Server, rule: &str) -> Option<Conn> {
     let mut admin = server.conn();
     if rule.contains("@lock") && !has_category(&mut admin, rule) {

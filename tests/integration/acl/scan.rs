@@ -22,7 +22,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// A server with locks of three tenants; none where LOCK.SCAN cannot check read rights.
+/// A server with locks of three tenants; `None` if LOCK.SCAN cannot check read rights.
 fn with_tenants() -> Option<Server> {
     let server = Server::start();
     distinguishes_reading_from_writing(&server, "the keys of LOCK.SCAN").then(|| {
@@ -177,7 +177,7 @@ fn user_with(admin: &mut Conn, server: &Server, name: &str, rules: &[&str]) -> C
     conn
 }
 
-/// Commands that call LOCK.SCAN in every way that a stream of commands can.
+/// Commands that call LOCK.SCAN in every way possible in a stream of commands.
 fn stream() -> Vec<u8> {
     let script = "redis.call('LOCK.SCAN', '0') return redis.call('SET', 'scripted', '1')";
     let commands: [&[&str]; 8] = [
@@ -200,14 +200,14 @@ fn assert_read(conn: &mut Conn) {
     assert_eq!((conn.text(&["GET", "k"]), conn.text(&["GET", "scripted"])), ("1".into(), "1".into()));
 }
 
-/// Answers a replica like a master without data, and sends it `stream`.
+/// Replies to a replica like a master without data, and sends it `stream`.
 fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
     let (mut replica, _) = listener.accept().unwrap();
     replica.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut lines = BufReader::new(replica.try_clone().unwrap()).lines().map(Result::unwrap);
     loop {
         let count: usize = lines.next().unwrap().strip_prefix('*').expect("a command").parse().unwrap();
-        // Each word has its length on a line before it.
+        // Each word follows a line with its length.
         let words: Vec<_> = (0..count).map(|_| lines.by_ref().nth(1).unwrap()).collect();
         match words[0].as_str() {
             "PING" => replica.write_all(b"+PONG\r\n").unwrap(),

@@ -1,8 +1,8 @@
-//! The clocks of both servers: they stand still during a step, and are set in between.
+//! The clocks of both servers: they stop during a step, and are set between steps.
 
 /// The start of true time, in microseconds since 1970.
 const START: u64 = 1_763_710_000_000_000;
-/// What the monotonic clocks show at that moment.
+/// The reading of the monotonic clocks at that moment.
 const BEGIN: u64 = 1_000_000;
 
 /// The readings of all clocks.

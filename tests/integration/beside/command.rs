@@ -1,8 +1,8 @@
-//! Commands for both servers, with the numbers of connections, keys and tokens filled in, and their replies.
+//! Commands for both servers, with the numbers of connections, keys and tokens filled in, and the replies.
 
 use super::model::steps::{Acquire, Ms};
 
-/// A connection for commands that no client of a run sends.
+/// A connection for commands that none of a run's clients sends.
 pub const CONTROL: u64 = 0;
 
 /// A resolved step, for both servers.
@@ -43,7 +43,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it comes from outside the clients of the run.
+    /// Whether it comes from outside the run's clients.
     pub const fn is_of_control(&self) -> bool {
         !matches!(self, Self::Acquire { .. } | Self::Recover { .. })
     }
@@ -75,14 +75,14 @@ pub enum Content {
     Set(Vec<(String, u64)>),
 }
 
-/// An attempt in a queue: its connection, its ID, and how long it has waited and will wait, in milliseconds.
+/// A waiter in a queue: its connection, its ID, how long it has waited and will still wait, in milliseconds.
 pub type Waits = (u64, Option<u64>, u64, u64);
 
 /// The observable state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its content, and the milliseconds until it expires.
+    /// The key's content, and the milliseconds until it expires.
     pub stored: Option<(Content, Option<u64>)>,
-    /// The queue, and the tokens of several holders; nothing if they were not inspected.
+    /// The queue, and the tokens of several holders; `None` if they were not inspected.
     pub full: Option<(Vec<Waits>, Vec<u64>)>,
 }

@@ -1,4 +1,4 @@
-//! The mix of steps in a run: the simulator's, or one with more of the steps that its runs seldom reach.
+//! The mix of steps in a run: the simulator's, or one with more of the steps that its runs rarely reach.
 
 use super::model::steps::{Acquire, Plan, Random, Share, Step, Time, CLIENTS, IDS};
 
@@ -34,7 +34,7 @@ impl Mix {
         }
     }
 
-    /// The steps of a seed. Sometimes the next holder disconnects before the grant reaches it.
+    /// A seed's steps. Sometimes the next holder disconnects before the grant reaches it.
     pub fn steps(self, seed: u64, count: usize) -> Vec<Step> {
         let mut random = Random::new(seed);
         let mut steps = Vec::with_capacity(count + 1);

@@ -17,11 +17,11 @@ use redis_lock_core::lock::request::{self, Request};
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-/// Between two runs of a server's cron.
+/// The time between two runs of a server's cron.
 const TICK: u64 = 100_000;
 
-/// The timer of the module, as a server keeps it. The event loop checks it by a clock that is never set, and fires it
-/// if the wall clock has reached its time.
+/// The module's timer, as a server keeps it. The event loop checks it by a clock that is never set, and fires it if the
+/// wall clock has reached its time.
 #[derive(Clone, Copy, Debug)]
 struct Alarm {
     number: u64,
@@ -33,7 +33,7 @@ pub struct Pretended {
     pub node: Node,
     clocks: Clocks,
     alarm: Option<Alarm>,
-    /// When the cron runs, on the clock that stands still with the machine.
+    /// When the cron runs, on the clock that stops while the machine is suspended.
     tick: u64,
     /// Open connections.
     pub conns: Vec<u64>,
@@ -89,13 +89,13 @@ impl Pretended {
         world.suspended = Micros(clocks.asleep);
     }
 
-    /// When the event loop has something to do next, as [`Clocks::now`].
+    /// When the event loop next has something to do, as [`Clocks::now`].
     pub fn next_event(&self) -> u64 {
         let awake = self.alarm.map_or(self.tick, |alarm| alarm.awake.min(self.tick));
         self.clocks.now + awake.saturating_sub(self.clocks.awake())
     }
 
-    /// When the event loop checks the timer of the module next.
+    /// When the event loop next checks the module's timer.
     pub fn next_timer(&self) -> Option<u64> {
         self.alarm.map(|alarm| self.clocks.now + alarm.awake.saturating_sub(self.clocks.awake()))
     }
@@ -109,7 +109,7 @@ impl Pretended {
         self.node.world.borrow().letters.last().map(|(Blocked(conn), _)| *conn)
     }
 
-    /// The replies since the last time this was asked, in the order of connections.
+    /// The replies since the last call, ordered by connection.
     pub fn answers(&mut self) -> Answers {
         let mut answers = std::mem::take(&mut self.answers);
         answers.sort();
@@ -131,7 +131,7 @@ impl Pretended {
         }
     }
 
-    /// Notices a timer that was set since.
+    /// Notices a timer that was set meanwhile.
     fn see_alarm(&mut self) {
         let timer = self.node.world.borrow().timer;
         let Some((number, at_ms)) = timer else {
@@ -161,7 +161,7 @@ impl Pretended {
             has_run = true;
             self.see_alarm();
             if let Some(alarm) = self.alarm.as_mut() {
-                // No two timers of a server have the same time, and this one exists until its callback returns.
+                // No two timers of a server have the same time, and the fired one exists until its callback returns.
                 alarm.wall += u64::from(alarm.wall == fired.wall);
                 if alarm.wall > wall {
                     alarm.awake = awake + ((alarm.wall - wall) / 1_000).max(1) * 1_000;
@@ -257,7 +257,7 @@ impl Pretended {
         self.answers.push((who, answer));
     }
 
-    /// The immediate reply, if any.
+    /// Returns the immediate reply, if any.
     fn acquire(&mut self, conn: u64, command: &Acquire, several: bool) -> Option<Received> {
         let share = match command.share {
             Share::Alone => request::Share::Alone,
@@ -315,7 +315,7 @@ impl Pretended {
                 let content = fake::Content::String(value.clone());
                 self.node.put(&place(*key), Some(Stored { content, expire_at_ms }));
                 if expire_at_ms.is_some() {
-                    // A server raises an event for the expiry.
+                    // A server raises an event for the key's expiry.
                     self.node.report_key(&place(*key), KeyChange::Gone);
                 }
                 Received::Done
@@ -356,7 +356,7 @@ impl Pretended {
         }
     }
 
-    /// A key as another client reads it. The read may find that its native expiry has passed.
+    /// A key as another client reads it. The read may find that the native expiry has passed.
     fn stored(&self, key: u8) -> Option<Stored> {
         self.node.expire(&place(key));
         self.node.world.borrow().keys.get(&place(key)).cloned()
@@ -371,7 +371,7 @@ impl Pretended {
         world.keys.get(&place(key)).is_some_and(|stored| matches!(stored.content, fake::Content::Set(_)))
     }
 
-    /// The current content of a key.
+    /// A key's current content.
     pub fn inspect(&self, key: u8, full: bool) -> Seen {
         let world = self.node.world.borrow();
         let stored = world.keys.get(&place(key));

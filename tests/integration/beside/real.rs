@@ -1,4 +1,4 @@
-//! A server whose clocks stand still during a step, and are set in between.
+//! A server whose clocks stop during a step, and are set between steps.
 
 use super::clocks::Clocks;
 use super::command::{name, Answers, Command, Content, Received, Seen, CONTROL};
@@ -34,7 +34,7 @@ fn counted(keys: &[u8]) -> Words {
 }
 
 impl Real {
-    /// Starts a server; nothing, with a message, if its clocks cannot be stopped.
+    /// Starts a server; `None`, with a message, if its clocks cannot be stopped.
     pub fn start(settings: &Settings, clocks: Clocks) -> Option<Self> {
         let moved = clock::Clocks::new(&clocks.numbers())?;
         let retention = match settings.retention {
@@ -50,13 +50,13 @@ impl Real {
         let mut control = server.conn();
         let mut other = server.conn();
         other.ok(&["SELECT", "1"]);
-        // Then the same command finds a key expired on both servers.
+        // Makes the same command find a key expired on both servers.
         control.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let version @ (is_valkey, major, minor) = control.version();
-        // Before Redis 7.4 and Valkey 8.0 the module keeps away from it.
+        // Before Redis 7.4 and Valkey 8.0 the module does not touch it.
         let can_unblock = (major, minor) >= if is_valkey { (8, 0) } else { (7, 4) };
         let mut own = Self { moved, server, control, other, clients: Vec::new(), can_unblock };
-        // Valkey 8.1 and later load modules so that they read the clocks past a preloaded library.
+        // Valkey 8.1 and later load modules in such a way that they bypass a preloaded library when reading the clocks.
         let reads_past = version >= (true, 8, 1);
         let stands = u64::try_from(server_time_us(&mut own.control)).unwrap() == clocks.wall();
         if reads_past || !stands {
@@ -79,18 +79,18 @@ impl Real {
         self.clients.iter().map(|(conn, _)| *conn).collect()
     }
 
-    /// A client whose connection has ended comes back with another.
+    /// A client whose connection has ended returns with a new one.
     pub fn reconnect(&mut self, client: usize) -> u64 {
         self.clients[client] = self.connect();
         self.clients[client].0
     }
 
-    /// From now on the clocks show that.
+    /// Moves the clocks to these readings.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.moved.set(0, &clocks.numbers());
     }
 
-    /// This many iterations of the event loop have come to an end.
+    /// Waits until this many iterations of the event loop have ended.
     pub fn settle(&mut self, iterations: usize) {
         for _ in 0..iterations {
             assert_eq!(self.control.execute(&["PING"]), Reply::Status("PONG".into()));
@@ -142,7 +142,7 @@ impl Real {
         }
     }
 
-    /// The replies to clients since the last time this was asked.
+    /// The replies to clients since the last call.
     pub fn answers(&mut self) -> Answers {
         let mut answers = Vec::new();
         for (number, conn) in &mut self.clients {
@@ -153,7 +153,7 @@ impl Real {
         answers
     }
 
-    /// The current content of a key.
+    /// A key's current content.
     pub fn inspect(&mut self, key: u8, full: bool) -> Seen {
         let name = text(key);
         self.control.send(&["PTTL", &name]);
@@ -198,7 +198,7 @@ impl Real {
     }
 }
 
-/// A score, which is in seconds and a double.
+/// A score, which is a double, in seconds.
 fn micros(score: &str) -> u64 {
     let seconds: f64 = score.parse().unwrap();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -230,7 +230,7 @@ fn acquire(command: &Acquire, several: bool) -> Words {
     args
 }
 
-/// A command that is answered at once.
+/// A command that gets its reply at once.
 fn plain(command: &Command) -> Words {
     match command {
         Command::Extend { token, keys, lease, several: false } => {

@@ -1,17 +1,17 @@
-//! Counts what happened, so that a run that does nothing is noticed.
+//! Counts events, so that a run that does nothing is noticed.
 
-/// The counts of a run.
+/// A run's counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub steps: usize,
-    /// Steps that made sense at their point of the run.
+    /// Steps that made sense at their point in the run.
     pub done: usize,
     pub grants: usize,
     pub hand_offs: usize,
     /// Waits that ended.
     pub time_outs: usize,
     pub errors: usize,
-    /// Connections that ended with a reply on its way to them.
+    /// Connections that ended with an undelivered reply.
     pub lost: usize,
     /// Keys whose native expiry had passed.
     pub expired: usize,

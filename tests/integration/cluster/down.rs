@@ -1,6 +1,6 @@
-//! A cluster that is down, because a slot has no master or because most masters are gone: waits end within two seconds,
-//! even where the server itself does not end them; new ones are refused; nothing is granted; afterwards the lock still
-//! belongs to its holder.
+//! A cluster that is down because a slot has no master or most masters are gone: waits end within two seconds, even if
+//! the server itself does not end them; new ones are refused; nothing is granted; afterwards the lock still belongs to
+//! its holder.
 
 use super::nodes::{slot_of, Node};
 use super::waiters::{Waiters, MANY};
@@ -32,7 +32,7 @@ fn an_unassigned_slot_ends_all_waits() {
     let hand_offs = node.number(&["INFO", "lock"], "lock_hand_offs");
 
     let other = (0..16_384).find(|slot| *slot != slot_of(node, key) && owns(node, *slot)).unwrap().to_string();
-    // In one iteration: the lock is released when nothing may be granted.
+    // In one iteration: the lock is released while nothing may be granted.
     let mut conn = node.conn();
     conn.send(&["LOCK.EXTEND", brief, &brief_token, "PX", "300"]);
     conn.send(&["CLUSTER", "DELSLOTS", &other]);

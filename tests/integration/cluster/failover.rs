@@ -1,6 +1,6 @@
 //! A replica becomes master, by each of the three FAILOVER commands or because its master died. Waiters at the old
-//! master get an error and no lock; the lock is at the new one, and still its holder's; a timer that grants all the
-//! time does no harm; and work goes on. Without an AOF and with one.
+//! master get an error and no lock; the lock is on the new master, and still belongs to its holder; a timer that grants
+//! constantly does no harm; and work goes on. Without an AOF and with one.
 
 use super::follower::{take_turns, Work};
 use super::nodes::Node;
@@ -9,7 +9,7 @@ use super::{in_memory, with_aof, Cluster, Turn};
 use testkit::cluster::WAYS;
 use testkit::{until, Conn, Reply};
 
-/// Waits until the replica has all writes of its master.
+/// Waits until the replica has all of its master's writes.
 pub fn until_replicated(master: &Node) {
     let question = ["INFO", "replication"];
     until("the replica has everything", || {
@@ -45,7 +45,7 @@ fn a_failover_ends_waits_and_holders_go_on_with_an_aof() {
     failover_with_waiters(&with_aof());
 }
 
-/// Leases of 1 to 20 ms that nobody releases, so that a timer grants at every moment of a failover.
+/// Leases of 1 to 20 ms that nobody releases, so that a timer grants throughout a failover.
 fn failover_with_busy_timers(cluster: &Turn) {
     for way in WAYS {
         let old = cluster.master_of("{busy-timers}");
@@ -136,8 +136,7 @@ fn a_replica_takes_over_expired_leases() {
 
 #[test]
 fn a_dead_masters_locks_are_on_its_replica() {
-    // A cluster of its own: Redis 8.10 can count the votes of an earlier failover, and promotes a node that did not
-    // win.
+    // Its own cluster: Redis 8.10 can count the votes of an earlier failover, and promotes a node that did not win.
     let cluster = Cluster::start("appendonly yes", "margin-ms 0");
     let key = "{dies}lock";
     let (old, new) = (cluster.master_of(key), cluster.replica_of(cluster.master_of(key)));

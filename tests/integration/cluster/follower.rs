@@ -1,5 +1,5 @@
-//! A client that follows its slot: it asks the node that MOVED or ASK names, and asks again when its wait was ended.
-//! Many of them share one lock, and each checks that it is the only holder.
+//! A client that follows its slot: it asks the node named by MOVED or ASK, and asks again when its wait was ended. Many
+//! of them share one lock, and each checks that it is the only holder.
 
 use super::Cluster;
 use std::collections::hash_map::Entry;
@@ -11,7 +11,7 @@ use testkit::{until, Conn, Reply, SetAtEnd};
 
 pub struct Follower {
     conns: HashMap<u16, Conn>,
-    /// All nodes; the first is the one that it asks.
+    /// All nodes; it asks the first.
     ports: VecDeque<u16>,
 }
 
@@ -20,7 +20,7 @@ impl Follower {
         Self { conns: HashMap::new(), ports: cluster.nodes.iter().map(|node| node.port).collect() }
     }
 
-    /// Sends a command to the right node; nothing if it must be sent again.
+    /// Sends a command to the right node; `None` if it must be sent again.
     pub fn execute(&mut self, command: &[&str]) -> Option<Reply> {
         let mut port = self.ports[0];
         let mut asking = false;
@@ -84,7 +84,7 @@ impl Work {
         until("work goes on", || (self.done.load(Ordering::SeqCst) > before + 20).then_some(()));
     }
 
-    /// Each was the only holder until its release.
+    /// Asserts that each was the only holder until its release.
     pub fn assert_exclusive(self) {
         assert_eq!((self.not_alone.into_inner(), self.lost.into_inner()), (0, 0));
     }
@@ -93,7 +93,7 @@ impl Work {
 /// The number of clients that take turns.
 const CLIENTS: u64 = 8;
 
-/// Clients take a lock for `lease_ms` in turn, waiting for it, while `meanwhile` runs.
+/// Clients wait for a lock and take it for `lease_ms` in turn, while `meanwhile` runs.
 pub fn take_turns(cluster: &Cluster, key: &str, lease_ms: u64, meanwhile: impl FnOnce(&Work)) -> Work {
     let work = Work::default();
     thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! `lock.failover-grace-ms` in a cluster, the same on all nodes, with `min-replicas-to-write` equal to the number of
 //! replicas: no lock has two holders at once, however a replica becomes master. Without it, two clients hold.
 //!
-//! `LOCK_FAILOVERS=n` has the masters change n times in the long test, once by default.
+//! `LOCK_FAILOVERS=n` makes the masters change n times in the long test; the default is once.
 
 use super::failover::until_replicated;
 use super::follower::Follower;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use testkit::relay::Relay;
 use testkit::{env_number, until, watch, Reply, SetAtEnd};
 
-/// The longest lease for the grace: that, the margin, the lag of a replica and two seconds.
+/// The longest lease for the grace, which covers it, the margin, the replica's lag and two seconds.
 const LEASE: Duration = Duration::from_secs(2);
 const LEASE_MS: &str = "2000";
 const WITH_GRACE: &str = "margin-ms 500 failover-grace-ms 5500";
 const WITHOUT_GRACE: &str = "margin-ms 500";
 
-/// A cluster whose masters write only with their replica, and grant.
+/// A cluster whose masters write, and grant, only while they have their replica.
 fn start(module_args: &str) -> Cluster {
     let cluster = Cluster::start("appendonly no\nmin-replicas-to-write 1\nmin-replicas-max-lag 1", module_args);
     for key in cluster.a_key_for_each_master("start") {
@@ -29,7 +29,7 @@ fn start(module_args: &str) -> Cluster {
     cluster
 }
 
-/// Has the replica of a master read from it through a relay.
+/// Makes a master's replica read from it through a relay.
 fn relay_replication(master: &Node, replica: &Node) -> Relay {
     let relay = Relay::to(master.port);
     master.conn().ok(&["CONFIG", "SET", "cluster-announce-port", &relay.port().to_string()]);
@@ -39,8 +39,8 @@ fn relay_replication(master: &Node, replica: &Node) -> Relay {
     relay
 }
 
-/// Grants twenty locks that never reach the replica, which then takes over. Returns how many of them it grants again
-/// while their holders still work.
+/// Grants twenty locks that never reach the replica, which then takes over. Returns how many of them the replica grants
+/// again while their holders still work.
 fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     let lease_ms = lease.as_millis().to_string();
     let cluster = start(module_args);
@@ -62,7 +62,7 @@ fn locks_with_two_holders(module_args: &str, lease: Duration) -> usize {
     }
     new.conn().ok(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
     until("the replica is master", || new.is_master().then_some(()));
-    // The old master has to follow the new one before that may write.
+    // The old master has to follow the new one before the new one may write.
     let mut conn = new.conn();
     let mut doubles = 0;
     for key in &keys {
@@ -96,7 +96,7 @@ struct Hold {
 struct Work {
     key: String,
     holds: Mutex<Vec<Hold>>,
-    /// Nobody takes it now.
+    /// Nobody takes it while this is set.
     rest: AtomicBool,
     /// The next holder keeps it for its lease.
     keep: AtomicBool,
@@ -151,7 +151,7 @@ impl Work {
     }
 }
 
-/// The token, and the latest moment from which its lease counts.
+/// The token, and the latest possible start of its lease.
 fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instant)> {
     let mut sent = Instant::now();
     let wait = if waits { "700" } else { "0" };
@@ -160,7 +160,7 @@ fn take(client: &mut Follower, key: &str, waits: bool) -> Option<(String, Instan
         _ => return None,
     };
     if waits {
-        // The lease runs from the grant, some time during the wait.
+        // The lease runs from the grant, which came some time during the wait.
         sent = Instant::now();
         let reply = client.execute(&["LOCK.EXTEND", key, &token, "PX", LEASE_MS]);
         if reply != Some(Reply::Int(1)) {
@@ -195,7 +195,7 @@ fn a_grace_keeps_locks_exclusive_across_failovers() {
     cluster.nodes.iter().for_each(Node::assert_sound);
 }
 
-/// One master is killed, one is replaced by FORCE, one by TAKEOVER while its replica cannot hear it.
+/// One master is killed, one is replaced by FORCE, one by TAKEOVER while its replica is cut off from it.
 fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     let killed = cluster.master_of(&works[0].key);
     let next = cluster.replica_of(killed);
@@ -205,7 +205,7 @@ fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     cluster.fail_over(&works[1].key, &["FORCE"]);
     killed.signal("KILL");
     works[2].until_taken();
-    // The replica's last news is that the lock is free; then a client takes it for its whole lease.
+    // The last thing the replica hears is that the lock is free; then a client takes it for its whole lease.
     works[2].rest.store(true, Ordering::SeqCst);
     let mut conn = cut_off.conn();
     until("it is free", || (conn.state(&works[2].key) == "free").then_some(()));

@@ -1,5 +1,5 @@
-//! Slots that a server moves by itself, all keys at once (Valkey 9, Redis 8.4): waiters get UNBLOCKED or MOVED soon
-//! after it, the lock moves whole, and it never has two holders.
+//! Slots that a server moves itself, all keys at once (Valkey 9, Redis 8.4): waiters get UNBLOCKED or MOVED soon
+//! afterwards, the lock moves intact, and it never has two holders.
 
 use super::follower::take_turns;
 use super::in_memory;
@@ -7,7 +7,7 @@ use super::nodes::{slot_of, Node};
 use super::waiters::{assert_is_intact, Waiters, MANY};
 use testkit::{until, Reply};
 
-/// Whether the server can move slots by itself. If not, prints a message.
+/// Whether the server can move slots itself. If not, prints a message.
 fn moves_slots(node: &Node) -> bool {
     let (valkey, major, minor) = node.version();
     let can = if valkey { major >= 9 } else { (major, minor) >= (8, 4) };
@@ -17,7 +17,7 @@ fn moves_slots(node: &Node) -> bool {
     can
 }
 
-/// Moves a slot, and waits until the nodes report that it is done.
+/// Moves a slot, and waits until the nodes report that the move is done.
 fn migrate(from: &Node, to: &Node, slot: i64) {
     let slot = slot.to_string();
     let (valkey, ..) = from.version();

@@ -1,6 +1,6 @@
-//! Waiting without a connection in a cluster: sharded channels have to hash to the slot of the key, others reach every
-//! node over the bus. When the slot moves or its master is replaced, attempts are notified, and are sent again to the
-//! new owner.
+//! Waiting without a connection in a cluster: sharded channels have to hash to the key's slot; others reach every node
+//! over the bus. When the slot moves or its master is replaced, attempts are notified, and are sent again to the new
+//! owner.
 
 use super::nodes::{slot_of, Move, Node};
 use super::{in_memory, Cluster};
@@ -9,7 +9,7 @@ use crate::waiting::no_reply_within;
 use std::time::Duration;
 use testkit::{until, Conn, Reply};
 
-/// A cluster for a test, if modules can publish there.
+/// A cluster for a test, if modules can publish on it.
 fn cluster() -> Option<super::Turn> {
     let cluster = in_memory();
     can_publish(&mut cluster.nodes[0].conn()).then_some(cluster)
@@ -82,12 +82,12 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
     let node = cluster.master_of(key);
     let replica = cluster.replica_of(node);
     let mut there = subscribe(replica, "SSUBSCRIBE", "shard");
-    // The bus loses messages while a link between two nodes is being set up.
+    // The bus loses messages while a link between two nodes is being established.
     until("the bus carries messages to the replica", || {
         node.conn().int(&["SPUBLISH", "shard", "probe"]);
         (!no_reply_within(&mut there.conn, Duration::from_millis(200))).then_some(())
     });
-    // Otherwise the channel has no subscriber on the master; the attempt is served because it was sent a moment ago.
+    // Without this, the channel has no subscriber on the master; the attempt is served because it was sent just now.
     let token = hold(node, key);
     let mut conn = node.conn();
     assert_eq!(ask(&mut conn, key, "7", "SNOTIFY", "shard"), waiting());
@@ -120,7 +120,7 @@ fn a_plain_channel_in_a_cluster_counts_as_subscribed() {
         subscriber.gets(&format!("granted 7 {key}"));
     }
     let claim = ["LOCK.ACQUIRE", key, "PX", "60000", "ID", "7"];
-    // On a busy machine it may come too late for its first grant.
+    // On a busy machine the claim may be too late for the first grant.
     let token = until("the claim", || match conn.execute(&claim) {
         Reply::Int(token) => Some(token),
         _ => None,
@@ -130,7 +130,7 @@ fn a_plain_channel_in_a_cluster_counts_as_subscribed() {
     conn.ok(&["CONFIG", "SET", "lock.claim-ms", "2000"]);
 }
 
-/// Waiting attempts, and one that was notified and has not claimed, are sent again to the new master of their slot.
+/// Waiting attempts, and a notified but unclaimed one, are sent again to their slot's new master.
 fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let (key, unclaimed) = (format!("{{{tag}}}lock"), format!("{{{tag}}}unclaimed"));
     let old = cluster.master_of(&key);
@@ -158,14 +158,14 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let mut conn = new.conn();
     let reply = ask(&mut old.conn(), &key, "1", "NOTIFY", tag);
     assert!(reply.error().starts_with("MOVED "), "{reply:?}");
-    // On a channel of their own: the bus may still carry messages of the old master.
+    // On a separate channel: the bus may still carry the old master's messages.
     let again = &format!("{{{tag}}}again");
     let mut subscriber = subscribe(new, "SUBSCRIBE", again);
     let mut sharded = subscribe(new, "SSUBSCRIBE", again);
     for (id, option) in [("2", "SNOTIFY"), ("1", "NOTIFY")] {
         assert_eq!(ask(&mut conn, &key, id, option, again), waiting());
     }
-    // Nobody can claim the other one: it ends like a predecessor that never released.
+    // Nobody can claim the other grant: it ends like a predecessor that never released.
     let mut grant = ask(&mut conn, &unclaimed, "4", "NOTIFY", again);
     if grant == waiting() {
         subscriber.gets(&format!("granted 4 {unclaimed}"));

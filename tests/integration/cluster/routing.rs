@@ -1,5 +1,5 @@
-//! Clients that know clusters find the right node for LOCK.* by themselves: they ask the server where
-//! the key is in a command, and follow MOVED.
+//! Cluster clients find the right node for LOCK.* on their own: they ask the server for the key's position in a
+//! command, and follow MOVED.
 
 use super::in_memory;
 use super::nodes::Move;
@@ -21,7 +21,7 @@ fn the_redis_crate_finds_the_node_of_a_lock() {
         assert_eq!(refused, None, "{key}");
         tokens.push(token);
     }
-    // A slot that has moved since the client looked.
+    // A slot that has moved since the client read the slot map.
     Move::all(cluster.master_of(&keys[0]), cluster.other_master(&keys[0]), &keys[0]);
     for (key, token) in keys.iter().zip(tokens) {
         for (command, reply) in [("LOCK.RELEASE", 1), ("LOCK.CHECK", 0)] {

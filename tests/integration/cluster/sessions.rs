@@ -1,6 +1,6 @@
-//! SESSION in a cluster: a connection that ends before its master is replaced ends its lock at the
-//! new master too; one that ends later ends nothing there, and the lease bounds the lock. The same
-//! for a slot that moves, and for a server that is started again.
+//! SESSION in a cluster: a connection that ends before its master is replaced ends its lock on the new master too; a
+//! connection that ends later ends nothing there, and the lease bounds the lock. The same applies to a slot that moves,
+//! and to a server that is restarted.
 
 use super::failover::until_replicated;
 use super::nodes::Move;
@@ -8,13 +8,12 @@ use super::{in_memory, Cluster};
 use std::fs;
 use testkit::{temp_dir, until, Conn, Reply, Server};
 
-/// Takes a lock for a minute that ends with the connection.
+/// Takes a lock with SESSION for a minute.
 fn session(conn: &mut Conn, key: &str) -> String {
     conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "SESSION"]).to_string()
 }
 
-/// Two connections took a lock each; one ended and the other did not when `change` gave the locks to
-/// another master.
+/// Two connections took a lock each; one ended and the other did not before `change` gave the locks to another master.
 fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let (early, late) = (format!("{{{tag}}}early"), format!("{{{tag}}}late"));
     let old = cluster.master_of(&early);
@@ -86,7 +85,7 @@ fn a_restart_ends_a_session_and_keeps_its_lock() {
         let mut server = start();
         let mut holder = server.conn();
         let token = session(&mut holder, "k");
-        // Connections that a SHUTDOWN closes end no lock: their holders may be at work.
+        // Connections that a SHUTDOWN closes end no lock: their holders may still be working.
         server.conn().send(&["SHUTDOWN", "SAVE"]);
         server.wait_end();
         assert!(matches!(holder.try_read(), Err(_) | Ok(Reply::Error(_))));

@@ -1,5 +1,5 @@
 //! Several holders and several keys in a cluster: a slot that moves while clients of all kinds wait in it, and a
-//! replica that becomes master, whose tokens, leases and limits are those of the old one.
+//! replica that becomes master and keeps the old master's tokens, leases and limits.
 
 use super::failover::until_replicated;
 use super::nodes::{Move, Node};
@@ -38,7 +38,7 @@ impl Held {
         conn.execute(&["ZRANGE", &self.k, "0", "-1", "WITHSCORES"])
     }
 
-    /// Every grant of the old master holds here, and nothing more is granted.
+    /// Asserts that every grant of the old master is valid here, and that nothing more is granted.
     fn assert_good(&self, conn: &mut Conn) {
         let info = conn.execute(&["LOCK.INFO", &self.k, "FULL"]);
         let holders = info.field("holders");
@@ -78,7 +78,7 @@ fn wait_many(node: &Node, held: &Held, tag: &str) -> Waiters {
             let mut conn = node.conn();
             let id = (1_000 + n).to_string();
             let mut command = match n % 5 {
-                // The first of them keeps out those that share.
+                // The first of them excludes sharing clients.
                 0 => vec!["LOCK.ACQUIRE", &held.k],
                 1 => vec!["LOCK.ACQUIRE", &held.k, "SHARED"],
                 2 => vec!["LOCK.ACQUIRE", &held.k, "LIMIT", "3"],
@@ -116,7 +116,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_all_holders() {
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     let moving = Move::begin(from, to, &held.k);
-    // MIGRATE deletes the keys here, one by one: to the waiters all of them look free.
+    // MIGRATE deletes the keys here, one by one: all of them look free to the waiters.
     moving.migrate();
     let ends = waiters.end();
     moving.end();
@@ -152,7 +152,7 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     // One key has left: nobody holds it here.
     let port = to.port.to_string();
     here.ok(&["MIGRATE", "127.0.0.1", &port, &b, "0", "10000"]);
-    // It waits for the keys here, and learns about the others once these are free.
+    // It waits for the keys here, and learns about the others once these keys are free.
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     assert_eq!(here.int(&["LOCK.RELEASE", &a, &own_a]), 1);
@@ -161,7 +161,7 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     assert_eq!(counters(), counted, "not even one of its keys was granted");
     assert!(here.execute(&["EXISTS", &a]).error().starts_with("ASK "), "it is nobody's");
     let reply = here.execute(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000"]);
-    // Before 7.0 the server says ASK.
+    // Before 7.0 the server replies ASK.
     let is_sent_on = ["TRYAGAIN ", "ASK "].iter().any(|code| reply.error().starts_with(code));
     assert!(is_sent_on, "{reply:?}");
     moving.migrate();

@@ -63,7 +63,7 @@ fn a_migrating_slot_serves_the_queue_of_a_lock_that_is_still_here() {
     let second = holder.read().int();
     assert!(here.int(&["LOCK.CHECK", key, &second.to_string()]) > 0);
     assert!(asking(&mut there, &["LOCK.INFO", key]).field("token").is_nil());
-    // A key that is not here belongs to the new owner, which serves it only after ASKING.
+    // A key that is missing here belongs to the new owner, which serves it only after ASKING.
     let absent = "{migrating}other";
     let reply = here.execute(&["LOCK.ACQUIRE", absent, "PX", "60000", "WAIT", "60000"]);
     assert_eq!(reply.error(), format!("ASK {} 127.0.0.1:{}", moving.slot, to.port));

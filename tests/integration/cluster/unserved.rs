@@ -4,17 +4,17 @@
 use super::waiters::Waiters;
 use testkit::{until, Conn, Server};
 
-/// A cluster of one server: ten clients wait, it may no longer grant, and then it loses the slot.
+/// A cluster of one server: ten clients wait, granting becomes forbidden, and then the server loses the slot.
 fn ends_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
     let (server, mut conn) = Server::with()
         .args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
         .module_args(module_args)
         .connected();
     let slot = conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
-    // With another one the cluster stays up.
+    // With another slot the cluster stays up.
     conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
     until("the cluster is up", || conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
-    // So that no waiter gets it before.
+    // So that no waiter gets the lock first.
     conn.ok(&["SET", "k", "taken"]);
     let wishes: [&[&str]; 4] = [
         &["LOCK.ACQUIRE", "k"],

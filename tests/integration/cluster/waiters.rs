@@ -1,4 +1,4 @@
-//! Many clients that wait for a lock of a node, and how their waits end.
+//! Many clients that wait for a lock on a node, and how their waits end.
 
 use super::nodes::Node;
 use super::Cluster;
@@ -51,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// Asserts that all waits end without the lock, long before their time: a connection waits for a reply for 20 s.
+    /// Asserts that all waits end without the lock, long before their time: a connection waits 20 s for a reply.
     pub fn end(self) -> Ends {
         let mut ends = Ends::default();
         for mut conn in self.0 {
@@ -67,7 +67,7 @@ impl Waiters {
     }
 }
 
-/// A failover ends all waits at the old master, none of them with the lock: the old one and the new one.
+/// A failover ends all waits on the old master, none with the lock. Returns the old and the new master.
 pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
     let count = waiters.0.len();
     let (old, new) = cluster.fail_over(key, way);
@@ -77,7 +77,7 @@ pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&
     (old, new)
 }
 
-/// The holder's lock is intact; it can be extended, and its release serves the next client that queues again.
+/// The holder's lock is intact: it can be extended, and its release serves the next client that queues again.
 pub fn assert_is_intact(node: &Node, key: &str, (token, value): (&str, &str)) {
     let mut conn = node.conn();
     assert_eq!(conn.text(&["GET", key]), value);

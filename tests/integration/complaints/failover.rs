@@ -5,12 +5,12 @@ use crate::stall::{pair, GRACE_MS};
 use std::time::{Duration, Instant};
 use testkit::{until, Reply, Server, DEADLINE};
 
-/// The longest that the grace covers.
+/// The longest lease that the grace covers.
 const LEASE: [&str; 2] = ["PX", "500"];
 const LEASE_TIME: Duration = Duration::from_millis(500);
 
-/// A master that does not know yet that its replica is cut off, and a grant of it: when it was requested, and the
-/// token. Nothing if the machine was busy for a second.
+/// A master that does not know yet that its replica is cut off, and one of its grants: when it was requested, and the
+/// token. `None` if the machine was busy for a second.
 fn cut_off() -> Option<(Server, Server, Instant, String)> {
     let (master, replica, relay) = pair(GRACE_MS);
     let mut conn = master.conn();
@@ -32,7 +32,7 @@ fn no_two_owners_after_a_failover() {
     assert_eq!(second.int(&["EXISTS", "theirs", "ours"]), 0);
 
     second.ok(&["REPLICAOF", "NO", "ONE"]);
-    // There is no second replica, without which this one would not write.
+    // There is no second replica, and without one it would not write.
     second.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     assert!(take(&mut second, "theirs", "second", "30000"));
     assert!(first.int(&["PTTL", "theirs"]) > 0, "the complaint: both have it");
@@ -48,7 +48,7 @@ fn no_two_owners_after_a_failover() {
         }
         match second.execute(&["LOCK.ACQUIRE", "ours", LEASE[0], LEASE[1]]) {
             Reply::Int(_) => break,
-            // On a busy machine it can also have stalled.
+            // On a busy machine the client can also have stalled.
             reply => {
                 assert!(reply.error().starts_with("GRACE ") || reply.error().starts_with("NOREPLICAS "), "{reply:?}");
             }

@@ -4,7 +4,7 @@ use super::{acquire, take, RELEASE, RENEW};
 use crate::waiting::Locks;
 use testkit::{until, Reply, Server};
 
-/// A write that is made only while the lock is held.
+/// A write that happens only while the lock is held.
 const GUARDED: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOST') end \
                        return redis.call('SET', KEYS[2], ARGV[2])";
 
@@ -32,17 +32,17 @@ fn no_lease_is_lost_without_notice() {
     assert_eq!(next.text(&["GET", "data"]), "of next");
     assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
     assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release tells");
-    // The successor learns about it too, and another store can tell the two apart.
+    // The successor learns about it too, and another store can distinguish the two.
     assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
     assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
 }
 
-/// redisson/redisson#7272: a renewal that was under way at the unlock keeps the lock alive for ever.
+/// redisson/redisson#7272: a renewal that is in flight at the unlock keeps the lock alive for ever.
 #[test]
 fn no_renewal_outlives_its_unlock() {
     let (_server, mut conn) = Server::connected();
 
-    // The value stands for the client and its thread, which take the lock twice.
+    // The value identifies the client and its thread, which takes the lock twice.
     assert!(take(&mut conn, "theirs", "client:1", "30000"));
     assert_eq!(conn.int(&["EVAL", RELEASE, "1", "theirs", "client:1"]), 1);
     assert!(take(&mut conn, "theirs", "client:1", "300"));
@@ -91,7 +91,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
     drop(crashes);
     assert_eq!(conn.int(&["PTTL", "theirs"]), -1, "the complaint");
 
-    // A crash anywhere in what is sent: there is no lock, or one that ends.
+    // If the client crashes anywhere in its request, there is either no lock or one that ends.
     let sent = b"*4\r\n$12\r\nLOCK.ACQUIRE\r\n$4\r\nours\r\n$2\r\nPX\r\n$2\r\n80\r\n";
     let client = |conn: &mut testkit::Conn| conn.int(&["CLIENT", "ID"]).to_string();
     for length in 0..=sent.len() {
@@ -105,7 +105,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
         assert!(length == sent.len() || left == -2, "after {length} bytes");
     }
     conn.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]);
-    // Nor is there another way to ask for one.
+    // Nor can a lock be requested without a lease.
     let reply = conn.execute(&["LOCK.ACQUIRE", "another"]);
     assert!(reply.error().starts_with("ERR "), "{reply:?}");
     let reply = conn.execute(&["LOCK.ACQUIRE", "another", "ID", "7"]);
@@ -139,9 +139,9 @@ fn nobody_holds_unseen() {
     assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
     let top = locks.conn.execute(&["LOCK.TOP"]);
     assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
-    // Clients that only have GET see it too.
+    // Clients that only know GET see it too.
     assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));
-    // And an operator can take it from the holder, which gets an error.
+    // And an operator can take the lock from its holder, which gets an error.
     locks.release(&token);
     assert!(waiter.granted() > 0);
     assert_eq!(holder.int(&["LOCK.CHECK", "k", &token]), 0);

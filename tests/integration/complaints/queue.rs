@@ -1,4 +1,4 @@
-//! Complaints about waiters, and about a lock that nobody gets although nobody uses it.
+//! Complaints about waiters, and about a lock that nobody gets although it is free.
 
 use super::{acquire, take};
 use crate::waiting::Locks;
@@ -34,9 +34,9 @@ fn no_herd_wakes_on_unlock() {
     let (asked, processed) = (locks.conn.calls("lock.acquire"), locks.info("stats", "total_commands_processed"));
     locks.release(token);
     let after = locks.info("stats", "total_commands_processed");
-    // Later servers count a waiter's command when its wait ends.
+    // Later servers count a waiter's command only when its wait ends.
     assert!(after - processed <= 3, "besides RELEASE and INFO {} commands", after - processed - 2);
-    // It was served in the iteration of the release; the others sleep on.
+    // It was served in the iteration of the release; the others keep waiting.
     let token = waiters[0].conn.read().int();
     for waiter in &mut waiters[1..] {
         assert!(waiter.conn.no_reply_within(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
@@ -82,7 +82,7 @@ fn no_newcomer_barges_past_the_queue() {
     assert!(granted > token);
 }
 
-/// The queue of fair locks: a list of names, of which only the first may take the lock.
+/// A fair lock's queue: a list of names, of which only the first may take the lock.
 const FAIR: &str = "local first = redis.call('LINDEX', KEYS[2], 0) \
      if not redis.call('LPOS', KEYS[2], ARGV[1]) then redis.call('RPUSH', KEYS[2], ARGV[1]) end \
      if first and first ~= ARGV[1] then return 0 end \
@@ -130,8 +130,8 @@ fn no_dead_waiter_blocks_a_free_lock() {
     }
 }
 
-/// leandromoreira/redlock-rb#76: the lock was taken but the reply came too late: nobody holds it, and
-/// the client that took it is locked out too.
+/// leandromoreira/redlock-rb#76: the lock was taken but the reply came too late: nobody holds it, and the client that
+/// took it is locked out too.
 #[test]
 fn no_lost_reply_leaves_an_orphan() {
     let mut locks = Locks::start();
@@ -149,14 +149,14 @@ fn no_lost_reply_leaves_an_orphan() {
     let token = acquire(&mut locks.conn, "k", &["PX", "30000", "ID", "42"]);
     assert_eq!(token, held);
 
-    // A client that waited and does not come back gives up what it may have been granted.
+    // A client that waited and does not return gives up a possible grant.
     let cut_off = locks.wait(&["ID", "43"]);
     locks.release(&token);
     drop(cut_off);
     assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "43"]), 1);
     let token = acquire(&mut locks.conn, "k", &["PX", "30000"]);
 
-    // And with SESSION it ends with the connection.
+    // And with SESSION the grant ends with the connection.
     locks.release(&token);
     let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));

@@ -1,4 +1,4 @@
-//! A search for a deadlock takes less than 3 ms of server time, whatever the clients wait for. It ends at the default
+//! A deadlock search takes less than 3 ms of server time, whatever the clients wait for. It ends at the default
 //! `lock.deadlock-edges`, and the wait then begins unchecked.
 
 use super::{LEASE, WAIT};
@@ -8,7 +8,7 @@ use testkit::{bound, until, Conn, Iterations, Server};
 const SESSIONS: usize = 2_400;
 const BOUND: Duration = Duration::from_millis(3);
 
-/// Connections that hold and wait, and the command that the last of them sends.
+/// Connections that hold and wait, and the command that the last one sends.
 struct Graph {
     conns: Vec<Conn>,
     asks: Vec<String>,
@@ -22,7 +22,7 @@ fn begin(conn: &mut Conn, call: &[String]) {
     conn.send(&call.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Sends the waiting command of each connection, and waits until all of them wait.
+/// Sends each connection's waiting command, and waits until all of them wait.
 fn all_wait(server: &Server, waits: Vec<(&mut Conn, Vec<String>)>) {
     let count = waits.len();
     for (conn, call) in waits {
@@ -49,7 +49,7 @@ fn ring(server: &Server, size: usize, is_closed: bool) -> Graph {
 }
 
 /// Three locks with 3,300 holders each, most of them without a session, none of them in memory; a cycle goes through
-/// all.
+/// all three.
 fn sets(server: &Server, _: usize, _: bool) -> Graph {
     let others = "for n = 1, 3300 do redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 600000, 'SHARED', 'OWNER', 'owner-of-a-usual-length') end";
     let mut conns: Vec<Conn> = (0..4).map(|_| server.conn()).collect();

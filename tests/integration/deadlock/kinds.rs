@@ -1,4 +1,4 @@
-//! DEADLOCK if a lock has several holders, or several locks are wanted: refused where no client could go on, and only
+//! DEADLOCK with several holders of a lock, or several wanted locks: refused where no client could continue, and only
 //! there.
 
 use super::{LEASE, WAIT};
@@ -51,7 +51,7 @@ fn a_writer_behind_readers_closes_a_cycle_with_any() {
     let mut first = clients.holds("k", &["SHARED"]);
     let mut second = clients.holds("k", &["SHARED"]);
     second.int(&["LOCK.ACQUIRE", "other", "PX", "600000", "SESSION"]);
-    // The first wants to hold alone: behind the second, and behind itself.
+    // The first wants to hold exclusively: it would wait for the second, and for itself.
     assert!(is_deadlock(&first.execute(&wants("k", &[]))));
     let mut writer = clients.holds("writers", &[]);
     clients.waits(&mut writer, &wants("k", &[]));
@@ -68,7 +68,7 @@ fn one_place_that_can_come_free_is_enough() {
     let free = clients.holds("k", &["LIMIT", "2"]);
     let mut caller = clients.holds("callers", &[]);
     clients.waits(&mut stuck, &wants("callers", &[]));
-    // Either of two holders may end, and one of them can.
+    // Either of the two holders may release, and one of them can.
     clients.waits(&mut caller, &wants("k", &["LIMIT", "2"]));
     drop(free);
     assert!(matches!(caller.read(), Reply::Int(_)), "the session of the other has ended");
@@ -128,7 +128,7 @@ fn one_chain_through_every_kind_of_wait_closes() {
     for wish in [wants("firsts", &[]), wants_all(&["other", "firsts"])] {
         assert!(is_deadlock(&caller.execute(&wish)), "{wish:?}");
     }
-    // Behind the writer it would be behind the second too, whatever it allows.
+    // Behind the writer it would also wait for the second, whatever it allows.
     assert!(is_deadlock(&caller.execute(&wants("shared", &["SHARED"]))));
     assert_eq!(clients.waiters(), 3, "nobody else is hurt");
     assert_eq!(clients.0.conn.int(&["EXISTS", "free", "x", "other"]), 0);
@@ -160,7 +160,7 @@ fn a_waiter_for_several_locks_blocks_none_of_them() {
     let _holder = clients.holds("taken", &[]);
     let mut first = clients.holds("firsts", &[]);
     let mut second = clients.holds("b", &[]);
-    // It is in the queue of b, and reserves nothing there.
+    // It is in b's queue, and reserves nothing there.
     clients.waits(&mut first, &wants_all(&["taken", "b"]));
     let mut stranger = clients.0.server.conn();
     clients.waits(&mut stranger, &wants("b", &[]));
@@ -184,13 +184,13 @@ fn a_sharing_caller_waits_for_an_exclusive_holder() {
     }
 }
 
-/// A search inspects at most this many edges; beyond them the wait begins unchecked, and is counted.
+/// A search inspects at most this many edges; then the wait begins unchecked, and is counted.
 #[test]
 fn a_long_deadlock_search_is_given_up_and_counted() {
     let start = |edges: &str| Clients(Locks::with(&["deadlock-edges", edges]));
     let unchecked = |clients: &mut Clients| number(&mut clients.0.conn, "deadlocks_unchecked");
-    // Each waits for what the next holds: two edges for each of them, inspected once to see whether they lead back, and
-    // once with what the keys say. To open a key counts as five more.
+    // Each waits for the next one's lock: two edges per client, inspected once to see whether they lead back, and once
+    // with the keys' values. Opening a key counts as five more.
     let chain = |clients: &mut Clients| {
         let mut conns: Vec<Conn> = (0..10).map(|n| clients.holds(&format!("k{n}"), &[])).collect();
         for (n, conn) in conns.iter_mut().take(9).enumerate() {
@@ -220,7 +220,8 @@ fn every_holder_counts_in_a_deadlock_search() {
         assert!(clients.0.conn.execute(&["EVAL", others, "1", "y"]).is_nil());
         clients.waits(&mut second, &wants("x", &[]));
         if is_found {
-            // The others have no session: they end by themselves, and the one that has one would still have to.
+            // The others have no session: they end on their own, but the one with a session would still have to
+            // release.
             assert!(is_deadlock(&first.execute(&wants("y", &[]))));
         } else {
             clients.waits(&mut first, &wants("y", &[]));

@@ -1,5 +1,5 @@
-//! Events of several holders and several keys: zadd, zrem, del and expire as the server's own commands raise them, and
-//! after them our own.
+//! Events of several holders and several keys: zadd, zrem, del and expire like those of the server's own commands,
+//! followed by our own.
 
 use super::Subscriber;
 use crate::metrics::number;
@@ -52,7 +52,7 @@ fn the_place_of_an_overdue_holder() {
 #[test]
 fn a_shared_hand_off_is_never_seen_without_a_holder() {
     let mut all = Subscriber::to("KA");
-    // Not the lease of the waiters: within one millisecond the native expiry would stay as it is.
+    // A different lease from the waiters': within one millisecond the native expiry would not change.
     let token = share(&mut all, &["EX", "30", "SHARED"]);
     let mut waiter = all.waiter(&["LIMIT", "1"]);
     all.received();

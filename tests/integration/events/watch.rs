@@ -1,11 +1,11 @@
-//! WATCH and client-side caching: every change of a lock is noticed, of whatever kind, and waiting or inspecting
-//! changes nothing (`hostile` checks that for refusals).
+//! WATCH and client-side caching: every kind of change to a lock is noticed, and waiting or inspecting changes nothing
+//! (`hostile` checks that for refusals).
 
 use crate::kinds::{acquire, Kind, Row, KINDS};
 use crate::waiting::Locks;
 use testkit::{until, Conn, Reply};
 
-/// A client that watches keys for a transaction, and one that caches what it reads.
+/// A client that watches keys for a transaction, and a client that caches its reads.
 struct Watchers {
     watch: Conn,
     cache: Conn,

@@ -1,4 +1,4 @@
-//! FAILOVER: nothing is granted while it lasts. Afterwards the queue moves on, or the waits end and the lock is at the
+//! FAILOVER: nothing is granted while it lasts. Afterwards the queue moves on, or the waits end and the lock is on the
 //! new master.
 
 use super::{shorten, with_aof, Queue};
@@ -6,7 +6,7 @@ use crate::kinds::Kind;
 use crate::waiting::{Locks, Waiter};
 use testkit::{server_time_us, until, Reply, Server};
 
-/// The replica, as soon as it is a master.
+/// The replica, once it is a master.
 fn promoted(replica: Server) -> Locks {
     let mut new = Locks::on(replica);
     until("the replica is master", || (new.conn.execute(&["ROLE"]).list()[0].text() == "master").then_some(()));
@@ -73,7 +73,7 @@ fn a_lease_that_ends_in_a_failover_is_granted_once() {
     locks.conn.ok(&["SET", "more", "1"]);
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    // Past the lease; the reply to WAIT of the server itself would be as good a clock.
+    // Past the lease; the reply to the server's own WAIT would be as good a clock.
     let mut ask = locks.server.conn();
     let end = server_time_us(&mut ask) + 500_000;
     until("the lease is over", || (server_time_us(&mut ask) > end).then_some(()));

@@ -68,7 +68,7 @@ fn waits_ended_by_one_command_are_answered_once() {
     assert_eq!(locks.info("clients", "blocked_clients"), 0);
 }
 
-/// The same if the lock is handed over before the module has inspected all of them.
+/// The same if the lock is handed off before the module has inspected all of them.
 #[test]
 fn no_hand_off_exceeds_the_grace() {
     let mut locks = Locks::start();
@@ -77,7 +77,7 @@ fn no_hand_off_exceeds_the_grace() {
     }
     let token = locks.hold();
     locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-    // One ahead may have its lease, but not the other lock that it wants.
+    // The waiter ahead may have its lease, but not the other lock that it wants.
     let all = ["LOCK.MACQUIRE", "2", "k", "other", "PX", "1000", "WAIT", "60000"];
     let mut first = locks.wait_with(&all);
     let mut second = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"]);

@@ -1,5 +1,5 @@
-//! Sets that other commands write or change: a set that does not hold holders is of the wrong type, waited for and left
-//! alone; a set of holders is read again after every change.
+//! Sets that other commands write or change: a set without holders is of the wrong type, waited for and left alone; a
+//! set of holders is read again after every change.
 
 use super::members;
 use crate::kinds::{acquire, acquire_all, Row};
@@ -102,7 +102,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
         assert_eq!(conn.int(&["ZREM", "k", gone]), 1);
         assert_eq!(conn.int(&["LOCK.CHECK", "k", gone]), 0, "fewer are seen");
     }
-    // The same number and the same first member: the module's memory would call it a set of holders.
+    // The same count and the same first member: by its memory, the module would take it for a set of holders.
     assert_eq!(conn.int(&["ZADD", "k", "9999999999", "player"]), 1);
     assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "another last is seen");
     assert_eq!(conn.int(&["ZREM", "k", "player"]), 1);
@@ -117,7 +117,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     let restore: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &dump, b"REPLACE"];
     assert_eq!(conn.execute(&restore), Reply::Status("OK".into()));
     assert!(conn.int(&["LOCK.CHECK", "k", first]) > 0);
-    // One of the same length takes its place.
+    // A set of the same length replaces it.
     let others: Vec<String> = (0..500).map(|_| acquire(&mut conn, &["other", "EX", "600", "SHARED"])).collect();
     conn.ok(&["RENAME", "other", "k"]);
     for (gone, there) in [(first, &others[0]), (middle, &others[250]), (last, &others[499])] {

@@ -1,5 +1,5 @@
-//! As many holders as a lock can have: no command takes 5 ms, whether the set is in memory or not, and one more holder
-//! is refused. Larger sets are not locks.
+//! The maximum number of holders of a lock: no command takes 5 ms, whether the set is in memory or not, and one more
+//! holder is refused. Larger sets are not locks.
 
 use crate::kinds::acquire;
 use crate::waiting::Locks;
@@ -10,13 +10,13 @@ const MOST: usize = 4_096;
 const BOUND: Duration = Duration::from_millis(5);
 
 /// Fills a key with holders as the module writes them, each with an ID and an owner of 40 characters, whose leases end
-/// between `from_ms` and `to_ms` from now. Their tokens.
+/// between `from_ms` and `to_ms` from now. Returns their tokens.
 fn fill(conn: &mut Conn, key: &str, count: usize, (from_ms, to_ms): (i64, i64)) -> Vec<String> {
     let now = server_time_us(conn);
     let range = (to_ms - from_ms).max(1);
     let holders: Vec<(String, String)> = (0..count)
         .map(|n| {
-            // Neighbours by their tokens are far apart by their ends, and so in the memory of the server.
+            // Tokens that are close have ends that are far apart, and so are far apart in the server's memory.
             let spread = i64::try_from(n * 7_919 % count).unwrap() * range / i64::try_from(count).unwrap();
             let end = now + (from_ms + spread) * 1_000;
             let member = format!(
@@ -35,14 +35,14 @@ fn fill(conn: &mut Conn, key: &str, count: usize, (from_ms, to_ms): (i64, i64)) 
     holders.into_iter().map(|(_, member)| member[..16].to_string()).collect()
 }
 
-/// Flushing any database drops the module's memory of sets.
+/// Flushing any database makes the module forget its sets.
 fn forget(conn: &mut Conn) {
     conn.ok(&["SELECT", "9"]);
     conn.ok(&["FLUSHDB"]);
     conn.ok(&["SELECT", "0"]);
 }
 
-/// The CPU time of the iteration of the event loop that executes a command, and the reply.
+/// The CPU time of the event-loop iteration that executes a command, and the reply.
 pub fn cost(iterations: &Iterations, conn: &mut Conn, call: &[impl AsRef<str>]) -> (Reply, Duration) {
     iterations.reset();
     let reply = conn.execute(&call.iter().map(AsRef::as_ref).collect::<Vec<_>>());
@@ -189,7 +189,7 @@ fn a_set_of_others_with_more_members_is_no_lock() {
     waiter.granted();
 }
 
-/// Sets of a few holders, read one after the other: what is kept of them grows in small steps.
+/// Sets of a few holders, read one after the other: the memory for them grows in small steps.
 #[test]
 fn many_sets_come_into_memory_without_a_pause() {
     for padding in [0, 4_000] {

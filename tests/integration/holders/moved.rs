@@ -8,7 +8,7 @@ use testkit::{server_time_us, Conn, Reply, Server};
 
 type Steps = &'static [&'static [&'static str]];
 
-/// How a key gets another name, and its own again.
+/// How a key gets another name, and back.
 const WAYS: [(&str, Steps, Steps); 4] = [
     ("RENAME", &[&["RENAME", "k", "x"]], &[&["RENAME", "x", "k"]]),
     ("COPY", &[&["COPY", "k", "x"], &["DEL", "k"]], &[&["COPY", "x", "k"], &["DEL", "x"]]),
@@ -57,7 +57,7 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
 
 const KEYS: [&str; 2] = ["a", "b"];
 
-/// Compares what the module reports for each grant with the key.
+/// Compares the module's report for each grant with the key.
 struct Account {
     conn: Conn,
     dice: Dice,
@@ -76,7 +76,7 @@ impl Account {
         of.get(at).cloned()
     }
 
-    /// The holders that the key's members describe, and the ends of their leases.
+    /// The holders described by the key's members, and the ends of their leases.
     fn holders(&mut self, key: &str) -> BTreeMap<String, i64> {
         let members = self.conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
         #[allow(clippy::cast_possible_truncation)] // A time in microseconds.
@@ -84,7 +84,7 @@ impl Account {
         members.list().chunks(2).map(|pair| (pair[0].text()[..16].to_string(), us(&pair[1]))).collect()
     }
 
-    /// A grant is held if the key says so; if the key says so, it is held, where `exactly`.
+    /// Compares: a grant is held only if the key says so; with `exactly`, also whenever the key says so.
     fn compare(&mut self, exactly: bool, what: &str) {
         for key in KEYS {
             let holders = self.holders(key);
@@ -92,7 +92,7 @@ impl Account {
                 let left_ms = self.conn.int(&["LOCK.CHECK", key, &token]);
                 let now = server_time_us(&mut self.conn);
                 let end = holders.get(&token).map_or(0, |end| end - now);
-                // Leases are of seconds: within 500 ms of an end neither is wrong.
+                // Leases are in seconds: within 500 ms of an end both answers are right.
                 assert!(
                     left_ms == 0 || (left_ms * 1_000 - end).abs() < 500_000,
                     "{what}: {key} {token} {left_ms} {end}"
@@ -118,7 +118,7 @@ impl Account {
             (4, _) => words(&["LOCK.ACQUIRE", key, "EX", &lease, "LIMIT", "4"]),
             _ => words(&["LOCK.ACQUIRE", key, "EX", &lease, "SHARED"]),
         };
-        // More than some would hide what is wrong with their number.
+        // More than a few would hide an error in their number.
         let call = if known.len() > 5 { words(&["LOCK.RELEASE", key, &self.any(&known).unwrap()]) } else { call };
         if let Reply::Int(token @ 1_000_000..) = self.conn.execute(&call) {
             self.tokens.insert(token.to_string());
@@ -126,7 +126,7 @@ impl Account {
         call
     }
 
-    /// A whole key moves elsewhere, and may come back changed.
+    /// A whole key moves elsewhere, and may return changed.
     fn move_one(&mut self) -> Vec<String> {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         if self.below(2) == 0 {
@@ -216,7 +216,7 @@ fn foreign_writes_to_a_set_are_noticed() {
     };
     play(100, step, |account, what| {
         account.compare(false, what);
-        // Every fourth of these asks the key for one more of its holders.
+        // Every fourth of these asks for one more of the key's holders.
         for key in KEYS {
             for _ in 0..4 * account.holders(key).len() {
                 account.conn.int(&["LOCK.CHECK", key, "1"]);

@@ -1,4 +1,4 @@
-//! The parts of random commands: keys, numbers and values that some command understands.
+//! The parts of random commands: keys, numbers and values that at least one command understands.
 
 pub const KEYS: &[&str] = &["a", "b", "c", "d", "\0", "名", "", "list", "hash"];
 pub const NUMBERS: &[&str] = &[

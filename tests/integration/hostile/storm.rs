@@ -1,12 +1,12 @@
 //! Random commands of all kinds at once, on many connections: every command of LOCK.* with good and hostile arguments,
 //! alone, pipelined, in transactions and in scripts, in RESP2 and RESP3, among plain commands on the same keys, and
-//! among commands of operators (pauses, kills, flushes, reloads, settings). Afterwards the server has not restarted,
-//! each command had one reply of a known kind, no client waits, and memory is as before.
+//! among operators' commands (pauses, kills, flushes, reloads, settings). Afterwards the server has not restarted, each
+//! command had one reply of a known kind, no client waits, and memory is back to its previous level.
 //!
-//! One connection alone, without commands that move or forge tokens, sees the tokens of each key grow.
+//! A single connection, without commands that move or forge tokens, sees each key's tokens grow.
 //!
-//! `LOCK_COMMANDS` sets how many (20,000 by default; a million takes some minutes), `LOCK_SEED` the seed. With
-//! `--nocapture` it prints the results.
+//! `LOCK_COMMANDS` sets the number of commands (20,000 by default; a million takes some minutes), `LOCK_SEED` the seed.
+//! With `--nocapture` it prints the results.
 
 mod commands;
 
@@ -26,16 +26,16 @@ type Command = Vec<Vec<u8>>;
 
 struct Storm {
     server: Server,
-    /// How many connections. Of one alone the tokens of each key have to grow.
+    /// The number of connections. With a single one, each key's tokens have to grow.
     width: usize,
     clients: Vec<Conn>,
     dice: Dice,
     hostile: Vec<Vec<u8>>,
-    /// The last grants in replies: keys and token.
+    /// The most recent grants in replies: keys and token.
     grants: Vec<(Vec<Vec<u8>>, i64)>,
-    /// All tokens that were given, by key.
+    /// All granted tokens, by key.
     given: BTreeMap<Vec<u8>, BTreeSet<i64>>,
-    /// Connections may have been killed in this round or the one before.
+    /// Connections may have been killed in this round or the previous one.
     kills: [bool; 2],
     sent: usize,
     replies: BTreeMap<String, usize>,
@@ -112,7 +112,7 @@ impl Storm {
         }
         for (client, batch) in batches.into_iter().enumerate() {
             if self.dice.one_in(100) {
-                // It leaves without its replies.
+                // It disconnects without reading its replies.
                 self.clients[client] = self.server.conn();
                 continue;
             }
@@ -157,7 +157,7 @@ impl Storm {
                 let code = text.split(' ').next().unwrap_or_default();
                 assert!(!text.contains("internal"), "{}: {text}", shown());
                 let known = ["ERR", "WRONGTYPE", "BUSYLOCKS", "DEADLOCK", "UNBLOCKED", "NOREPLICAS"];
-                // A single client is refused for its own command, not for those of others.
+                // A single client is refused because of its own command, not because of others'.
                 let known = if self.width == 1 { &known[..2] } else { &known[..] };
                 assert!(!name.starts_with("LOCK.") || known.contains(&code), "{}: {text}", shown());
                 code.to_string()
@@ -188,7 +188,7 @@ impl Storm {
         if let Some((keys, token)) = granted(&name, command, reply) {
             for key in keys.iter().filter(|_| self.width == 1) {
                 let tokens = self.given.entry(key.clone()).or_default();
-                // The same ID gets the same token again, even that of an earlier one of several holders.
+                // The same ID gets the same token again, even an earlier one if there are several holders.
                 let is_new = tokens.insert(token);
                 assert!(!is_new || tokens.last() == Some(&token), "{}: {token} in {tokens:?}", show(key));
             }
@@ -223,7 +223,7 @@ impl Storm {
             until(field, || (conn.info(section, field)? == count).then_some(()));
         }
         conn.execute(&["MEMORY", "PURGE"]);
-        // Buffers of the server shrink some time later.
+        // The server's buffers shrink some time later.
         let mut used = i64::MAX;
         for _ in 0..15 {
             used = used.min(conn.info("memory", "used_memory").unwrap().parse().unwrap());
@@ -289,7 +289,7 @@ const RARE_WAYS: &[&str] =
     &["LOCK.MEXTEND 1", "LOCK.MRELEASE value", "LOCK.MACQUIRE DEADLOCK", "LOCK.MACQUIRE UNBLOCKED"];
 
 impl Storm {
-    /// The server has not restarted, the run saw these events, and locks still work.
+    /// Asserts that the server has not restarted, the run saw these events, and locks still work.
     fn assert_over(&self, id: &str, ways: &[&[&str]]) {
         let mut conn = self.server.conn();
         assert_eq!(run_id(&mut conn), id);

@@ -6,7 +6,7 @@ use crate::waiting::{Locks, Waiter};
 use crate::wire::fixture::{Case, Fixture};
 use testkit::{until, Conn, Reply, Server};
 
-/// A connection in the protocol asked for.
+/// A connection with the given protocol.
 fn connect(server: &Server, resp3: bool) -> Conn {
     let mut conn = server.conn();
     if resp3 {
@@ -15,7 +15,7 @@ fn connect(server: &Server, resp3: bool) -> Conn {
     conn
 }
 
-/// The scene of part five; its waiters live as long as they are kept.
+/// The scene of part five; its waiters live until they are dropped.
 fn scene(locks: &mut Locks, resp3: bool) -> (Case, Vec<Waiter>, Conn) {
     let mut holder = locks.server.conn();
     let holder_id = holder.int(&["CLIENT", "ID"]).to_string();
@@ -165,7 +165,7 @@ fn a_lost_slot_ends_waits_as_in_the_fixture() {
     let server = Server::with().args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).start();
     let mut locks = Locks::on(server);
     let slot = locks.conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
-    // With another one the cluster stays up.
+    // With another slot the cluster stays up.
     locks.conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
     until("the cluster is up", || locks.conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
     locks.hold();

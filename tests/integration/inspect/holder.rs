@@ -22,7 +22,7 @@ fn shown(conn: &mut Conn, key: &str) -> (Reply, Reply) {
 
 const NOBODY: (Reply, Reply) = (Reply::Nil, Reply::Nil);
 
-/// The keys that LOCK.SCAN finds of a client.
+/// The keys that LOCK.SCAN finds for a client.
 fn locks_of(conn: &mut Conn, id: &str) -> BTreeSet<String> {
     let (mut cursor, mut found) = ("0".to_string(), BTreeSet::new());
     loop {
@@ -122,7 +122,7 @@ fn each_of_several_holders_has_its_own_client() {
     let holders = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("holders");
     let ids: Vec<String> = holders.list().iter().map(|holder| holder.field("client").int().to_string()).collect();
     assert_eq!(ids, [one.clone(), two]);
-    // A row shows the grant of that client, not the one that ends last.
+    // A row shows that client's grant, not the one that ends last.
     let row = locks.conn.execute(&["LOCK.SCAN", "0", "CLIENT", &one]).list()[1].list()[0].clone();
     assert_eq!((row.field("token").int(), row.field("owner").text()), (token, "first".into()));
     assert_eq!(row.field("holders").int(), 2);

@@ -1,4 +1,4 @@
-//! Replies for several keys at once: possible with the state of each key.
+//! Replies about several keys at once: each must be possible given the state of every key.
 
 use super::holds::{self, Fate};
 use super::{Kind, Violation};
@@ -12,16 +12,16 @@ type Asked = (u32, Moment);
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub violations: Vec<Violation>,
-    /// Answers for several keys that were checked.
+    /// Replies about several keys that were checked.
     pub answers: usize,
 }
 
 /// The known state of the keys of a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// This many were certainly held all the time.
+    /// This many were certainly held throughout.
     stood: usize,
-    /// At least this many did not: released, or never granted.
+    /// At least this many were not: released, or never granted.
     gone: usize,
 }
 
@@ -33,7 +33,7 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
         let mut fates: HashMap<Asked, Fate> = HashMap::new();
         for hold in &holds {
             for (from, fate) in &hold.fates {
-                // A classic client may have written over it, and a loss may have ended it.
+                // A classic client may have overwritten it, and a loss may have ended it.
                 let is_certain = history.company != Company::Mixed && !hold.is_waived;
                 fates.insert((hold.client, *from), if is_certain { *fate } else { Fate::Open });
             }
@@ -63,10 +63,10 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
     found
 }
 
-/// `None` if the answer shows nothing.
+/// `None` if the reply shows nothing.
 fn is_possible(op: &Op, known: Known) -> Option<bool> {
     match (op.action, op.outcome) {
-        // At least one of them is not held, or all are.
+        // At least one key is not held, or all are.
         (Action::Extend { .. }, Outcome::Refused) => Some(known.stood < op.of),
         (Action::Release { .. }, Outcome::Answer(0)) => Some(known.stood == 0),
         (Action::Extend { .. } | Action::Release { .. }, Outcome::Answer(_)) => Some(known.gone == 0),

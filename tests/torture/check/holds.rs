@@ -1,9 +1,8 @@
-//! Which client certainly held a lock, from when to when: less than was really held, never more.
+//! Which client certainly held a lock, from when to when: never more than was really held, possibly less.
 //!
-//! A hold begins at the latest moment at which the grant can have been, and ends at the earliest at which it can have
-//! ended: when its timestamp passed on the server's clock, or its holder sent the command that releases it. Then two
-//! overlapping holds are a violation, whatever happened in between. Where a permitted loss can have ended a lock, the
-//! hold ends.
+//! A hold begins at the latest possible moment of the grant. It ends at the earliest possible moment: when its
+//! timestamp passed on the server's clock, or when its holder sent the command that releases it. Two overlapping holds
+//! are therefore a violation, whatever happened between. Where a permitted loss can have ended a lock, the hold ends.
 
 use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
@@ -12,11 +11,11 @@ use std::collections::HashMap;
 /// The state of a hold when its holder asked for several keys at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was held from before until after.
+    /// Held throughout the command.
     Stood,
     /// It had been released.
     Gone,
-    /// It is not known.
+    /// Unknown.
     Open,
 }
 
@@ -32,25 +31,25 @@ pub struct Hold {
     pub earliest: Moment,
     /// The latest time of the grant.
     pub start: Moment,
-    /// Its timestamp did not pass before; others had to wait until then.
+    /// The timestamp did not pass before this; others had to wait until then.
     pub end: Moment,
-    /// The same for its lease, by the clock of the server and by the holder's own.
+    /// The same for the lease, by the server's clock and by the holder's own.
     pub lease_end: Moment,
-    /// The latest moment at which its lease can have ended, and when a reply claimed more.
+    /// The latest possible end of the lease, and when a reply claimed more.
     pub most: Moment,
     pub too_long: Option<(Moment, Moment)>,
-    /// It was held at that moment, according to a later reply.
+    /// It was held at this moment, according to a later reply.
     pub proof: Moment,
-    /// A reply, received at the first moment, reported it as over; it had to last until the second.
+    /// A reply, received at the first moment, reported the hold as over; it had to last until the second.
     pub denied: Option<(Moment, Moment)>,
-    /// The server confirmed its release, and later reported it as held.
+    /// The server confirmed its release, but later reported it as held.
     pub given_back: Option<Moment>,
     pub revived: Option<Moment>,
     /// It ends with its connection.
     pub is_session: bool,
-    /// A loss that was permitted may have ended it.
+    /// A permitted loss may have ended it.
     pub is_waived: bool,
-    /// Its states during commands on it and other keys, by the moments at which these were sent.
+    /// Its states during commands for it and other keys, by the moments at which these were sent.
     pub fates: Vec<(Moment, Fate)>,
 }
 
@@ -61,7 +60,7 @@ impl Hold {
         }
     }
 
-    /// A permitted loss may have ended it then.
+    /// A permitted loss may have ended it at that moment.
     fn end_by(&mut self, at: Moment) {
         self.end = self.end.min(at);
         self.lease_end = self.lease_end.min(at);
@@ -84,7 +83,7 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
     let mut ops: Vec<&Op> = history.ops.iter().collect();
     ops.sort_by_key(|op| op.from);
     let mut holds: Vec<Hold> = Vec::new();
-    // A token can come twice, from a new server that lost what it knew and whose clock is behind.
+    // A token can occur twice, from a new server that lost its data and whose clock is behind.
     let mut by_token: HashMap<(u32, i64), usize> = HashMap::new();
     for op in ops {
         if let Some(hold) = granted(op, terms, clock) {
@@ -100,7 +99,7 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
         let Some(at) = by_token.get(&(op.client, token)).copied() else { continue };
         let is_twin = |other: &Hold| token > 0 && other.token == token && other.asked < op.until;
         if holds.iter().enumerate().any(|(other, hold)| other != at && is_twin(hold)) {
-            // It is not known which hold it was, and which client was right about it.
+            // It is not known which hold is meant, or which client was right about it.
             holds.iter_mut().filter(|hold| is_twin(hold)).for_each(|hold| hold.end_by(op.from));
         } else {
             learn(&mut holds[at], op, terms, clock);
@@ -137,7 +136,7 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
             hold
         }
         Action::Recover { lease } => leased(op, token, lease, terms, clock, hold),
-        // The classic client counts from when it read the clock.
+        // The classic client counts from the moment when it read the clock.
         Action::ClassicTake { lease, read_at, .. } => {
             let end = clock.first_at(clock.least(read_at, read_at + 1) + lease, op.until).min(read_at + lease);
             hold(op.until, end, end)
@@ -150,7 +149,7 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
     })
 }
 
-/// The connection may break at any time from here on, which the server can learn before the client.
+/// The connection may break at any time from here on; the server can notice before the client.
 fn bind(hold: &mut Hold, op: &Op, terms: &Terms) {
     hold.end = hold.end.min(op.sent.max(hold.start) + terms.margin.0);
     hold.lease_end = hold.lease_end.min(hold.end);
@@ -170,17 +169,17 @@ fn leased(
     let granted_at = clock.least(earliest, latest.max(earliest + 1));
     let end = clock.first_at(granted_at + lease + terms.margin.0, latest);
     let lease_end = clock.first_at(granted_at + lease, latest).min(earliest + lease);
-    // One that was sent again was prolonged.
+    // An attempt that was sent again was extended.
     Hold { earliest, most: op.until + lease, ..hold(latest, end, lease_end) }
 }
 
-/// Applies a later operation of the holder to its hold.
+/// Applies the holder's later operation to its hold.
 fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
     let shorten = |hold: &mut Hold, to: Moment| {
         hold.end = hold.end.min(to);
         hold.lease_end = hold.lease_end.min(to);
     };
-    // A loss can bring back an ended grant; its holder then sees it as held, which proves nothing against others.
+    // A loss can bring back an ended grant. Its holder then sees it as held, which proves nothing about others.
     let loses = [Effect::Loss, Effect::LossOfOthers, Effect::Change];
     if op.from > hold.end && loses.iter().any(|effect| terms.is_in(*effect, hold.end, op.until)) {
         return;
@@ -208,7 +207,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.too_long.get_or_insert((op.until, least));
             }
         }
-        // With its connection the lease ends at once, and the margin is left; the server can learn about that first.
+        // When its connection ends, the lease ends at once and the margin remains; the server can notice first.
         (Action::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
         (Action::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Action::Extend { .. } | Action::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
@@ -259,8 +258,8 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
             cut(hold, event.from, event.until);
         }
     }
-    // A classic client that writes late, because it or its server stalled, or that deletes a lock which it does not
-    // know to be lost, harms the current holder, which can then harm the next.
+    // A classic client that writes late, because it or its server stalled, or that deletes a lock without knowing that
+    // it lost it, harms the current holder, which can then harm the next.
     let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.action.is_blind()).collect();
     writes.sort_by_key(|op| op.from);
     let mut latest: HashMap<u32, usize> = HashMap::new();
@@ -273,7 +272,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         let own = latest.get(&op.client).copied();
         let until = if op.outcome == Outcome::Unknown { op.until + terms.longest_stall } else { op.until };
         let (promised, has_lost) = match op.action {
-            // Even one whose lock was ended by a step of the server's clock.
+            // Even a client whose lock was ended by a step of the server's clock.
             Action::ClassicDrop { end } => {
                 (end, own.is_some_and(|own| holds[own].is_waived || holds[own].end < op.from))
             }

@@ -1,17 +1,17 @@
-//! Searches for an order of all operations on a key in which each comes between its sending and its reply and has the
-//! outcome that a mutex with leases would give; after Wing and Gong, remembering what was tried.
+//! Searches for an order of all operations on a key in which each comes between its request and its reply and has the
+//! outcome that a mutex with leases would give; after Wing and Gong, with memoization.
 //!
-//! The mutex is free, or held by a token until a timestamp. A grant happens at the time of its token. The times of the
-//! other operations are left open, and so is each timestamp that depends on them: a state has the earliest time that it
-//! may be and the span in which the timestamp lies, and each outcome narrows that span. Operations without a reply may
-//! have happened, at any time, or not.
+//! The mutex is free, or held by a token until a timestamp. A grant happens at its token's time. The times of the other
+//! operations stay open, and so do the timestamps that depend on them: a state has its earliest possible time and the
+//! span in which the timestamp lies, and each outcome narrows that span. An operation without a reply may have happened
+//! at any time, or not at all.
 
 use super::{Kind, Violation};
 use crate::history::{Action, KeyHistory, Op, Outcome, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 use std::collections::HashSet;
 
-/// More operations than this are not searched.
+/// A longer history is not searched.
 pub const MOST: usize = 256;
 /// The search gives up after this many steps: undecided.
 const MOST_STEPS: usize = 2_000_000;
@@ -22,7 +22,7 @@ pub enum Verdict {
     Holds,
     /// There is no order.
     Broken(Box<Violation>),
-    /// Too much to try.
+    /// Too many possibilities to try.
     Undecided,
 }
 
@@ -46,9 +46,9 @@ struct Step<'a> {
     until: Moment,
     /// It has a reply, so it has happened.
     is_certain: bool,
-    /// While somebody waits, a newcomer gets nil even when nobody holds the lock.
+    /// While others wait, a newcomer gets nil even if the lock is free.
     others_wait: bool,
-    /// When the grant was, as far as known.
+    /// The span of the grant, as far as known.
     granted: (Moment, Moment),
 }
 
@@ -60,7 +60,7 @@ struct Search<'a> {
     retention: Option<i64>,
     seen: HashSet<(Done, State)>,
     tried: usize,
-    /// The most operations that could be put in order, and where that ended.
+    /// The longest sequence of operations that could be put in order, and its final state.
     best: (usize, State),
 }
 
@@ -99,7 +99,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
             continue;
         }
         let overlaps = |(other, until): &&(&Op, Moment)| other.from <= op.until && *until >= op.from;
-        // Under a grace nobody is granted a free lock; a command without WAIT gets an error.
+        // During a grace no free lock is granted; a command without WAIT gets an error.
         let is_muted = terms.has_grace && matches!(op.action, Action::Acquire { wait: 1.., .. });
         let others_wait = is_muted || waiting.iter().filter(overlaps).any(|(other, _)| !std::ptr::eq(*other, op));
         let granted = match op.outcome {
@@ -122,7 +122,7 @@ fn steps<'a>(ops: &'a [Op], terms: &Terms, clock: &Clock) -> Vec<Step<'a>> {
 impl Search<'_> {
     fn go(&mut self, done: &mut Done, state: State, count: usize) -> bool {
         let is_done = |done: &Done, at: usize| done[at / 64] & (1 << (at % 64)) != 0;
-        // Everything certain that is left comes later, and the first of it has to have come by then.
+        // All remaining certain operations come later, and the first of them has to happen by then.
         let Some(limit) = (0..self.steps.len()).find(|at| self.steps[*at].is_certain && !is_done(done, *at)) else {
             return true;
         };
@@ -148,7 +148,7 @@ impl Search<'_> {
         false
     }
 
-    /// The state after an operation; nothing if it cannot have come next with its outcome.
+    /// The state after an operation; `None` if the operation cannot come next with its outcome.
     fn apply(&self, step: &Step<'_>, state: State, limit: Moment) -> Option<State> {
         let limit = limit.min(step.until);
         let now = state.now.max(step.from);
@@ -160,7 +160,7 @@ impl Search<'_> {
             (Action::Acquire { lease, .. } | Action::Recover { lease }, Outcome::Granted(token)) => {
                 self.grant(step, state, limit, token, lease)
             }
-            // Nobody knows its token.
+            // Its token is unknown.
             (Action::Acquire { lease, .. } | Action::Recover { lease }, Outcome::Unknown) => {
                 self.grant(step, state, limit, -step.op.from, lease)
             }
@@ -196,7 +196,7 @@ impl Search<'_> {
         if now > latest {
             return None;
         }
-        // One that was sent again after its grant was prolonged.
+        // An attempt that was sent again after its grant was extended.
         let prolonged = matches!(step.op.action, Action::Acquire { sent_again: true, .. });
         let counted_from = if prolonged { step.until } else { latest };
         let stamp = (now + lease + self.margin.0, counted_from + lease + self.margin.1);
@@ -238,7 +238,7 @@ impl Search<'_> {
         }
     }
 
-    /// A lost reply may have been a grant, which is over then; a queued attempt is not known.
+    /// A lost reply may have been a grant, which is now over; a queued attempt is unknown here.
     fn cancel(&self, state: State, limit: Moment, token: i64, outcome: Outcome) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else {
             return matches!(outcome, Outcome::Answer(_)).then_some(state);
@@ -254,7 +254,7 @@ impl Search<'_> {
             return (left == 0).then_some(state);
         };
         if left == 0 {
-            // Within the margin it still holds, and has no lease left, or less than a millisecond.
+            // Within the margin it is still held, and less than a millisecond of its lease is left.
             let now = state.now.max(mine.stamp.0 - self.margin.1 - 1_000);
             return (now <= limit).then_some(State { now, ..state });
         }
@@ -265,7 +265,7 @@ impl Search<'_> {
         (stamp.0 <= stamp.1).then_some(State { now: state.now, holder: Some(Holder { token, stamp }) })
     }
 
-    /// EXTEND replied 0: the lock is held by another or free, or its timestamp has passed.
+    /// EXTEND replied 0: the lock is free or held by another client, or its timestamp has passed.
     fn refuse(state: State, limit: Moment, token: i64) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else { return Some(state) };
         let now = state.now.max(mine.stamp.0);
@@ -281,7 +281,7 @@ impl Search<'_> {
 }
 
 impl Holder {
-    /// Its timestamp has not passed at that time, which may show that it is later than was known.
+    /// The timestamp has not passed at that time, which may show that it is later than previously known.
     fn may_hold_at(self, now: Moment) -> Option<Self> {
         let stamp = (self.stamp.0.max(now), self.stamp.1);
         (now < self.stamp.1).then_some(Self { stamp, ..self })

@@ -1,4 +1,4 @@
-//! Judges histories: by a search for an order of small ones, and by one pass over long ones.
+//! Judges histories: small ones by searching for an order, long ones in one pass.
 
 pub mod groups;
 pub mod holds;
@@ -19,7 +19,7 @@ use std::fmt::{self, Display, Formatter};
 pub enum Kind {
     /// A client was granted a lock that another client certainly held.
     TwoHolders,
-    /// A client was granted a lock while it had more holders than the client allows.
+    /// A client was granted a lock that had more holders than the client allows.
     TooManyHolders,
     /// A lock was gone although it was certainly held.
     LostLock,
@@ -27,21 +27,21 @@ pub enum Kind {
     RevivedLock,
     /// A lease was extended without a reply that confirms it.
     LeaseTooLong,
-    /// The token of a later grant is not larger.
+    /// The token of a later grant is not larger than an earlier one.
     TokenNotLarger,
-    /// A wait took longer than it may.
+    /// A wait took longer than allowed.
     WaitTooLong,
-    /// A wait ended without the lock before its time.
+    /// A wait ended too early and without the lock.
     WaitTooShort,
-    /// A client was granted a lock before another that was ahead of it in the queue.
+    /// A client was granted a lock before a client that was ahead of it in the queue.
     Overtaken,
-    /// Of two neighbours in the queue that share the lock, one got it without the other.
+    /// Of two neighbours in the queue that share the lock, only one got it.
     LeftBehind,
     /// A client holds the lock although it was refused.
     HeldByRefused,
     /// The keys could not have given this combined reply.
     WrongAnswer,
-    /// No order of the operations is one of a mutex with leases.
+    /// No order of the operations is possible for a mutex with leases.
     NoOrder,
 }
 
@@ -49,7 +49,7 @@ pub enum Kind {
 pub struct Violation {
     pub kind: Kind,
     pub key: String,
-    /// The moments that it is about.
+    /// The moments it concerns.
     pub from: Moment,
     pub until: Moment,
     pub text: String,

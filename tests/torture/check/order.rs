@@ -1,16 +1,15 @@
-//! The order in which the waiters of a key are served, compared with the queue that LOCK.INFO showed.
+//! Compares the order in which a key's waiters are served with the queue that LOCK.INFO showed.
 //!
-//! Tokens of one server are in the order of its grants. A client that was seen waiting for this key alone, and waited
-//! on until its grant, has a smaller token than all clients behind it and all that came afterwards: nothing has to be
-//! measured. Where another server may have taken over, nothing is concluded.
+//! One server's tokens are in the order of its grants. A client that was seen waiting for this key alone, and kept
+//! waiting until its grant, has a smaller token than all clients behind it and all that arrived later: nothing has to
+//! be measured. Where another server may have taken over, nothing is concluded.
 
 use super::{Kind, Violation};
 use crate::history::{Action, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
-/// Neighbours in the queue get the lock in the same iteration, which takes far less than this unless something stands
-/// still.
+/// Neighbours in the queue get the lock in the same iteration, which takes far less than this unless something stalls.
 const TOGETHER: i64 = 400_000;
 
 #[derive(Clone, Debug, Default)]
@@ -45,7 +44,7 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
             if !is_calm(terms, inspection.from, first.until) {
                 continue;
             }
-            // By script, neighbours that share are notified together, and claim in any order.
+            // By script, neighbours that share are notified together, but claim in any order.
             let may_be_later = |later: &Op| terms.is_script && shares(first) && shares(later);
             let behind = queue[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
             let begin = grants.partition_point(|(op, _)| op.from <= inspection.until);
@@ -82,7 +81,7 @@ fn token(op: &Op) -> Option<i64> {
     }
 }
 
-/// It was in the queue all the time, and attempts that also want other locks do not hold it up.
+/// It was in the queue throughout, and attempts that also want other locks do not delay it.
 fn waits_for_this_alone(op: &Op) -> bool {
     op.of == 1 && matches!(op.action, Action::Acquire { sent_again: false, wait: 1.., .. })
 }
@@ -93,12 +92,12 @@ fn shares(op: &Op) -> bool {
 
 fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
     let unrest = [Effect::Restart, Effect::Change, Effect::Loss, Effect::Move];
-    // By script, a notified attempt that does not ask for two seconds leaves, and the queue can be evicted.
+    // By script, a notified attempt that does not ask within two seconds leaves, and the queue can be evicted.
     let by_script = [Effect::Stall, Effect::LossOfOthers].into_iter().filter(|_| terms.is_script);
     !unrest.into_iter().chain(by_script).any(|effect| terms.is_in(effect, from, until))
 }
 
-/// An attempt that got nil, and was not sent twice, was never granted anything.
+/// An attempt that got nil, and was not sent twice, was never granted the lock.
 fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>, report: &mut dyn FnMut(&'a Op)) {
     for id in &inspection.holders {
         let Some(op) = attempts.get(id) else { continue };
@@ -109,8 +108,8 @@ fn held_by_refused<'a>(inspection: &Inspection, attempts: &HashMap<i64, &'a Op>,
     }
 }
 
-/// The least time that a client which shares waited on after the one right ahead of it, which shares too, had got the
-/// lock; `None` if another can have come between, or the server stalled.
+/// The least time that a sharing client waited after the sharing client directly ahead of it got the lock; `None` if
+/// another client may be between them, or the server stalled.
 fn delay(
     history: &KeyHistory,
     inspection: &Inspection,
@@ -131,12 +130,12 @@ fn delay(
     let begin = clock.moment_of(token(first)?, first.from, first.until)?;
     let end = match second.outcome {
         Outcome::Granted(token) => clock.moment_of(token, second.from, second.until)?,
-        // It ended with its time, or later.
+        // It ended when its time was over, or later.
         Outcome::Refused => second.sent + wait,
         _ => return None,
     };
     let until = first.until.max(second.until);
-    // A client with a reserved place may have come back to it.
+    // A client with a reserved place may have returned to it.
     let comes_back = |op: &Op| {
         matches!(op.action, Action::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
     };

@@ -1,25 +1,25 @@
 //! The plain pass over a history of any length: no client is granted a lock that another certainly holds, no lock is
-//! lost, tokens grow, and no wait is too long or too short. A caller that shares a lock has no more holders with it
-//! than it allows.
+//! lost, tokens grow, and no wait is too long or too short. A client that shares a lock never has more holders beside
+//! it than it allows.
 
 use super::holds::{self, Hold};
 use super::{Kind, Violation};
 use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
-/// By how much a wait may be too short: timers have a resolution of a millisecond.
+/// How much too short a wait may be: timers have a resolution of a millisecond.
 const SHORTER: i64 = 5_000;
 
 /// The findings, and how much was checked.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub violations: Vec<Violation>,
-    /// The holds that were checked, and how many of these a permitted loss may have ended.
+    /// The holds that were checked, and how many of them a permitted loss may have ended.
     pub holds: usize,
     pub waived: usize,
     /// Neighbours, and pairs that overlap, whose order was checked.
     pub pairs: usize,
-    /// The most by which a wait exceeded its time, apart from stalls.
+    /// The longest excess of a wait over its time, apart from stalls.
     pub longest_overtime: i64,
     /// Tokens that went backwards, as they may if the clock of a new server is behind.
     pub tokens_waived: usize,
@@ -41,9 +41,9 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
 
 type Report<'a> = dyn FnMut(Kind, (Moment, Moment), String) + 'a;
 
-/// When a hold is over for one that begins later, if it does not become overdue.
+/// The end of a hold for one that begins later, if it does not become overdue.
 fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
-    // The margin allows for clocks and for holders that notice late. A lost classic takeover, or a failover, may take
+    // The margin allows for clocks and for holders that notice late. A lost classic takeover, or a failover, may use up
     // the margin, but not the lease.
     let is_short = history.company == Company::Mixed || terms.is_in(Effect::Change, hold.asked, later);
     if is_short {
@@ -53,7 +53,7 @@ fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) 
     }
 }
 
-/// Whether the two exclude each other.
+/// Whether two holds exclude each other.
 fn excludes(one: &Hold, other: &Hold) -> bool {
     one.share == Share::Alone || other.share == Share::Alone
 }
@@ -63,11 +63,11 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // If a hold is not certain at any moment, it is only known that it was granted after its request.
+        // If a hold is not certain at any moment, only its grant after its request is known.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
         for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;
-            // An overdue hold lasts until somebody takes its place.
+            // An overdue hold lasts until another takes its place.
             let end = end_in_time(earlier, hold.start, history, terms).max(earlier.proof);
             if hold.start + SLACK < end {
                 let early = end - hold.start;
@@ -140,7 +140,7 @@ fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Repor
         if token > most {
             continue;
         }
-        // A new server whose clock is behind, and that no longer has the key, cannot know the largest token.
+        // A new server without the key, and whose clock is behind, cannot know the largest token.
         let new = [Effect::Restart, Effect::Change, Effect::Loss];
         let is_new = new.iter().any(|effect| terms.is_in(*effect, earlier.from, op.until));
         if is_new && clock.least(op.from, op.until) < most {

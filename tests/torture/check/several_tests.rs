@@ -1,4 +1,4 @@
-//! Histories of several holders and several keys, written by hand, good ones and broken ones.
+//! Hand-written histories of several holders and several keys, good and broken.
 
 use super::tests::{terms, Script, LEASE};
 use super::{groups, order, Kind};
@@ -15,10 +15,10 @@ fn action(share: Share, wait_ms: i64) -> Action {
     Action::Acquire { share, lease: LEASE, wait: wait_ms * 1_000, session: false, sent_again: false }
 }
 
-/// Changes a script that grants the lock to a client that shares it.
+/// Turns a script into one that grants the lock to clients that share it.
 trait Several {
     fn share(self, client: u32, ms: i64, share: Share) -> Self;
-    /// A client that waits from one moment on and is granted the lock at another; its ID is the client's.
+    /// A client that waits from one moment and is granted the lock at another; its ID is the client's number.
     fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self;
     /// The last operation was for this many keys at once.
     fn of(self, count: usize) -> Self;
@@ -76,9 +76,9 @@ fn more_holders_than_a_caller_bears_are_found() {
     assert_eq!(kinds(&two().share(3, 30, limit(3))), []);
     assert_eq!(kinds(&two().share(3, 30, limit(2))), [Kind::TooManyHolders]);
     assert_eq!(kinds(&two().share(3, 30, limit(1))), [Kind::TooManyHolders]);
-    // A client that allows more joins one that allows few.
+    // A client that allows more holders joins one that allows few.
     assert_eq!(kinds(&two().share(3, 30, SHARED)), []);
-    // A place comes free by a release, and by the time.
+    // A place becomes free by a release, or when a timestamp passes.
     assert_eq!(kinds(&two().release(1, 25, 10, 1).share(3, 30, limit(2))), []);
     assert_eq!(kinds(&two().share(3, 1_200, limit(2))), [Kind::TooManyHolders]);
     assert_eq!(kinds(&two().share(3, 1_215, limit(2))), []);
@@ -86,12 +86,12 @@ fn more_holders_than_a_caller_bears_are_found() {
         kinds(&two().extend(1, 900, 10, 1).extend(2, 900, 20, 1).share(3, 1_215, limit(2))),
         [Kind::TooManyHolders]
     );
-    // An overdue one stays with the others, and does not count.
+    // An overdue holder stays beside the others, but does not count.
     assert_eq!(kinds(&two().share(3, 1_240, limit(2)).release(2, 1_300, 20, -1)), []);
-    // Lost as it may be.
+    // A permitted loss.
     let lost = [(Effect::Loss, 24_000, 26_000)];
     assert_eq!(two().share(3, 30, limit(2)).pass(Company::Alone, &lost), []);
-    // When the grant was is not known for certain: one of the others can have come after it.
+    // The time of the grant is not certain: it may have come before one of the others.
     assert_eq!(kinds(&two().step(12, 5_000_000).granted(3, (11, 40), action(limit(2), 0), 15)), []);
 }
 
@@ -99,7 +99,7 @@ fn more_holders_than_a_caller_bears_are_found() {
 fn tokens_grow_for_every_kind_of_holder() {
     let earlier = Script::new().share(1, 10, SHARED).granted(2, (30, 32), action(SHARED, 0), 9);
     assert_eq!(kinds(&earlier), [Kind::TokenNotLarger]);
-    // One token for several keys is larger than that of each.
+    // A token for several keys is larger than every key's earlier tokens.
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1);
     let all = script.granted(2, (30, 32), action(Share::Alone, 0), 9).of(3);
     assert_eq!(kinds(&all), [Kind::TokenNotLarger]);
@@ -110,7 +110,7 @@ fn a_lost_holder_among_several_is_found() {
     let script = || Script::new().share(1, 10, SHARED).share(2, 20, SHARED);
     assert_eq!(kinds(&script().release(1, 500, 10, 0)), [Kind::LostLock]);
     assert_eq!(kinds(&script().release(1, 500, 10, 1).extend(1, 550, 10, 1)), [Kind::RevivedLock]);
-    // LOCK.MEXTEND to a shorter lease of several keys: if its reply is that not all are held, this one is as it was.
+    // LOCK.MEXTEND of several keys to a shorter lease: if it replies that not all are held, this one is unchanged.
     let extended = |script: Script, outcome| {
         let token = script.token(10);
         let action = Action::Extend { token, lease: LEASE / 1_000 };
@@ -153,7 +153,7 @@ fn an_extension_of_keys_not_held_is_found() {
     assert_eq!(left(Outcome::Unknown, 900), []);
 }
 
-/// The keys of one client with the same grant, and what was answered for them at once.
+/// One client's keys with the same grant, and the combined reply about them.
 fn answered(scripts: &[Script], (action, outcome): (Action, Outcome), events: &[(Effect, Moment, Moment)]) -> bool {
     answered_beside(scripts, (action, outcome), events, Company::Alone)
 }
@@ -181,7 +181,7 @@ fn answered_beside(
 fn answers_for_several_keys_that_cannot_be_are_found() {
     let held = || Script::new().grant(1, 10);
     let token = held().token(10);
-    // All scripts have one clock, so that the token is that of each.
+    // All scripts share a clock, so that the token is valid for each.
     let clock = held().clock;
     let on_clock = |mut script: Script| {
         for op in &mut script.ops {
@@ -220,7 +220,7 @@ fn answers_for_several_keys_that_cannot_be_are_found() {
     assert!(answered_beside(&[held(), held()], extended(Outcome::Refused), &[], Company::Mixed));
 }
 
-/// The violations that a reading of the queue between two moments finds.
+/// The violations found when the queue is read between two moments.
 fn in_queue(script: &Script, (from_ms, until_ms): (i64, i64), queue: &[i64], holders: &[i64]) -> Vec<Kind> {
     in_queue_beside(script, (from_ms, until_ms), queue, holders, &[])
 }
@@ -246,21 +246,21 @@ fn overtaking_is_found() {
         let script = |first, second| Script::new().wait(1, 10, first, share).wait(2, 20, second, share);
         assert_eq!(in_queue(&script(200, 201), at, &[1, 2], &[]), []);
         assert_eq!(in_queue(&script(201, 200), at, &[1, 2], &[]), [Kind::Overtaken]);
-        // Others may be in between, and a client without an ID is not known.
+        // Others may be between them, and a client without an ID is unknown.
         assert_eq!(in_queue(&script(201, 200), at, &[1, 0, 2], &[]), [Kind::Overtaken]);
         assert_eq!(in_queue(&script(201, 200), at, &[0, 2], &[]), []);
         // A newcomer.
         let newcomer = |ms| script(200, 300).share(3, ms, share);
         assert_eq!(in_queue(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
         assert_eq!(in_queue(&newcomer(250), at, &[1], &[]), []);
-        // It was there before the queue was read.
+        // It arrived before the queue was read.
         assert_eq!(in_queue(&newcomer(100), at, &[1], &[]), []);
     }
     let script = || Script::new().wait(1, 10, 201, SHARED);
     // A client that wants several keys is overtaken while it cannot have all; it overtakes nobody itself.
     assert_eq!(in_queue(&script().of(2).wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script().wait(2, 20, 200, Share::Alone).of(2), at, &[1, 2], &[]), [Kind::Overtaken]);
-    // One whose connection broke is passed over meanwhile.
+    // A client whose connection broke is skipped meanwhile.
     assert_eq!(in_queue(&script().sent_again().wait(2, 20, 200, SHARED), at, &[1, 2], &[]), []);
     // Another server does not know the queue.
     for effect in [Effect::Restart, Effect::Change, Effect::Move] {
@@ -276,7 +276,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
     let script = |share, second| Script::new().wait(1, 10, 200, SHARED).wait(2, 20, second, share);
     assert_eq!(in_queue(&script(SHARED, 200), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 2], &[]), [Kind::LeftBehind]);
-    // It waits for others to end.
+    // It waits for others to release.
     assert_eq!(in_queue(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
     // Another is in between.
@@ -284,7 +284,7 @@ fn a_sharing_neighbour_left_behind_is_found() {
     // The server stalled.
     let stall = [(Effect::Stall, 300_000, 310_000)];
     assert_eq!(in_queue_beside(&script(SHARED, 900), at, &[1, 2], &[], &stall), []);
-    // Its time was over long after the other had the lock.
+    // Its time ended long after the other got the lock.
     let refused = |wait_ms| {
         let script = Script::new().wait(1, 10, 200, SHARED);
         let mut script = script.op(2, (20, 21 + wait_ms), action(SHARED, wait_ms), Outcome::Refused);
@@ -304,7 +304,7 @@ fn a_partial_grant_is_found() {
     };
     assert_eq!(in_queue(&refused(), (20, 21), &[], &[7]), [Kind::HeldByRefused]);
     assert_eq!(in_queue(&refused(), (20, 21), &[7], &[9]), []);
-    // Before that reply it can have been in any state.
+    // Before that reply it may have been in any state.
     assert_eq!(in_queue(&refused(), (5, 11), &[], &[7]), []);
     // An earlier command without a reply may have been granted.
     assert_eq!(in_queue(&refused().sent_again(), (20, 21), &[], &[7]), []);

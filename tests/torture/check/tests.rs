@@ -1,5 +1,4 @@
-//! Histories written by hand, good ones and broken ones: each check finds its own kind of violation, and nothing in the
-//! good ones.
+//! Hand-written histories, good and broken: each check finds its own kind of violation, and nothing in the good ones.
 
 use super::linear::Verdict;
 use super::{linear, pass, Kind};
@@ -27,7 +26,7 @@ pub(super) fn terms(events: &[(Effect, Moment, Moment)]) -> Terms {
     }
 }
 
-/// Milliseconds of the run: from, until; whole operations take one.
+/// Milliseconds of the run: from, until; complete operations take one.
 pub(super) struct Script {
     pub(super) clock: Clock,
     pub(super) ops: Vec<Op>,
@@ -49,7 +48,7 @@ impl Script {
         self
     }
 
-    /// A grant at that millisecond of the wall clock of the machine.
+    /// A grant at that millisecond of the machine's wall clock.
     pub(super) fn granted(self, client: u32, span: (i64, i64), action: Action, ms: i64) -> Self {
         let token = self.token(ms);
         self.op(client, span, action, Outcome::Granted(token))
@@ -75,7 +74,7 @@ impl Script {
         self.answer(client, ms, Action::Check { token }, left)
     }
 
-    /// The wall clock is set at that millisecond, so far ahead of the machine's.
+    /// The wall clock is set at that millisecond, this far ahead of the machine's.
     pub(super) fn step(mut self, ms: i64, offset: i64) -> Self {
         self.clock.steps.push(Step { from: ms * 1_000, until: (ms + 1) * 1_000, offset });
         self
@@ -123,7 +122,7 @@ fn acquire(wait_ms: i64) -> Action {
 #[test]
 fn release_expiry_and_hand_off_are_accepted() {
     Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).assert_good();
-    // Lease and margin are 1.2 s: refused until then, taken over afterwards, and too late for the first.
+    // Lease and margin are 1.2 s: refused until then, granted to others afterwards, and too late for the first.
     Script::new()
         .grant(1, 10)
         .op(2, (1_190, 1_205), acquire(0), Outcome::Refused)
@@ -134,7 +133,7 @@ fn release_expiry_and_hand_off_are_accepted() {
         .release(2, 3_300, 1_215, -1)
         .grant(3, 3_400)
         .assert_good();
-    // A hand-off inside RELEASE: both at once.
+    // A hand-off inside RELEASE: both happen at once.
     Script::new().grant(1, 10).granted(2, (20, 53), acquire(500), 51).release(1, 51, 10, 1).assert_good();
 }
 
@@ -144,7 +143,7 @@ fn two_holders_are_found() {
     // Within the margin too.
     Script::new().grant(1, 10).grant(2, 1_100).assert_broken(Kind::TwoHolders);
     Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
-    // The first got a reply that it held the lock when the second had it.
+    // The first got a reply that it held the lock while the second had it.
     Script::new().grant(1, 10).grant(2, 1_250).release(1, 1_300, 10, 1).assert_broken(Kind::TwoHolders);
     // The reply of the second came late; its token shows the time of the grant.
     Script::new().grant(1, 10).granted(2, (890, 2_000), acquire(0), 900).assert_broken(Kind::TwoHolders);
@@ -175,7 +174,7 @@ fn a_released_lock_that_reappears_is_found() {
 fn a_token_that_goes_back_is_found() {
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1).granted(2, (30, 32), acquire(0), 9);
     assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
-    // A new server whose clock is behind may: not this one, whose clock is not.
+    // A new server whose clock is behind may: this one's clock is not.
     let restart = [(Effect::Restart, 21_000, 29_000)];
     assert_eq!(script.pass(Company::Alone, &restart), [Kind::TokenNotLarger]);
 }
@@ -199,7 +198,7 @@ fn a_lock_ends_by_its_servers_clock() {
     };
     assert_eq!(granted_ahead(5_000), []);
     assert_eq!(granted_ahead(0), [Kind::TwoHolders]);
-    // Set back, the lock is held for longer, and the next token is ahead of the clock.
+    // If the clock is set back, the lock is held for longer, and the next token is ahead of the clock.
     let back = |ms: i64| {
         let script = set(-500_000);
         let token = script.token(10) + 1;
@@ -221,7 +220,7 @@ fn tokens_fall_only_on_a_new_server_with_a_late_clock() {
 
 #[test]
 fn a_token_that_comes_twice_is_two_grants() {
-    // The server lost what it knew, and its clock is behind: another had the lock between the two.
+    // The server lost its data, and its clock is behind: another client had the lock between the two grants.
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).release(2, 40, 30, 1);
     let script = script.step(300, -5_000_000).granted(1, (399, 401), acquire(0), 10).release(1, 460, 10, 1);
     let lost = [(Effect::Loss, 310_000, 320_000), (Effect::Restart, 310_000, 320_000)];
@@ -232,7 +231,7 @@ fn a_token_that_comes_twice_is_two_grants() {
 
 #[test]
 fn a_duplicate_token_may_answer_for_either_grant() {
-    // The server restarted, and its clock is behind. The first client mistakes the grant of the second for its own.
+    // The server restarted, and its clock is behind. The first client mistakes the second's grant for its own.
     let script = |client| {
         let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
         let script = script.granted(2, (399, 401), acquire(0), 10);
@@ -241,7 +240,7 @@ fn a_duplicate_token_may_answer_for_either_grant() {
     let restart = [(Effect::Restart, 310_000, 320_000)];
     assert_eq!(script(1).pass(Company::Alone, &restart), []);
     assert_eq!(script(1).pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
-    // The second did not get the reply to its grant.
+    // The second did not get the reply with its grant.
     let mut script = script(1);
     script.ops.retain(|op| op.client != 2);
     assert_eq!(script.pass(Company::Alone, &restart), []);
@@ -275,7 +274,7 @@ fn classic_clients_hold_by_their_own_clock() {
     let held = || Script::new().op(1, (10, 11), take(10, false), Outcome::Granted(0));
     assert_eq!(held().grant(2, 900).pass(Company::Mixed, &[]), [Kind::TwoHolders]);
     assert_eq!(held().grant(2, 1_011).pass(Company::Mixed, &[]), []);
-    // A client deletes in time, and its DEL arrives late because the server stalled.
+    // A client deletes in time, but its DEL arrives late because the server stalled.
     let late = |until_ms| {
         let drop = Action::ClassicDrop { end: 1_010_000 };
         held()
@@ -297,16 +296,16 @@ fn a_classic_client_that_deletes_a_lost_lock_is_excused() {
     let drop = |client, ms: i64, script: Script| {
         script.op(client, (ms, ms + 1), Action::ClassicDrop { end: 900_000 }, Outcome::Answer(1))
     };
-    // It is lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
+    // The lock is lost, taken by 2, deleted by 1, taken by 3, deleted by 2, taken by 4.
     let script = take(2, 100, take(1, 10, Script::new()));
     let script = take(3, 300, drop(1, 200, script));
     let script = take(4, 500, drop(2, 400, script));
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), []);
     assert!(!script.pass(Company::Mixed, &[]).is_empty());
-    // A client that nobody harmed still holds the lock.
+    // A client that was not harmed still holds the lock.
     let script = take(5, 600, script);
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), [Kind::TwoHolders]);
-    // The same where the server's clock was set ahead: the first lock is over by that, and its client does not know.
+    // The same if the server's clock was set ahead: that ends the first lock without its client's knowledge.
     let script = |is_set: bool| {
         let script = take(1, 10, Script::new());
         let script = if is_set { script.step(50, 5_000_000) } else { script };
@@ -325,13 +324,13 @@ fn an_unanswered_operation_may_have_happened() {
     };
     script(Outcome::Unknown).grant(2, 500).assert_good();
     script(Outcome::Unknown).op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
-    // With a reply it was done.
+    // The reply shows that it was carried out.
     assert!(!script(Outcome::Answer(1)).op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
-    // Nobody else can have got it, unless somebody whose reply was lost.
+    // Nobody else can have got the lock, except a client whose reply was lost.
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     somebody.op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
     assert!(!Script::new().op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
-    // But its lease is over some time.
+    // But its lease ends some time.
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     assert!(!somebody.op(2, (2_499, 2_501), acquire(0), Outcome::Refused).has_order());
 }
@@ -344,7 +343,7 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
     assert!(refused(lost(), 150).has_order());
     assert!(!refused(cancelled(1), 150).has_order());
     assert!(cancelled(1).grant(2, 150).has_order());
-    // It held, so it was there to be cancelled.
+    // It held the lock, so there was a grant to cancel.
     assert!(!cancelled(0).has_order());
 }
 
@@ -371,18 +370,18 @@ fn a_grant_with_a_known_span_can_precede_another() {
 
 #[test]
 fn impossible_histories_have_no_order() {
-    // Refused although it is free, or expired, and nobody waits.
+    // Refused although the lock is free, or expired, and nobody waits.
     let refused = |script: Script, ms| script.op(9, (ms, ms + 1), acquire(0), Outcome::Refused);
     assert!(!refused(Script::new().grant(1, 10).release(1, 20, 10, 1), 50).has_order());
     assert!(!refused(Script::new().grant(1, 10), 1_300).has_order());
     assert!(refused(Script::new().grant(1, 10), 1_100).has_order());
-    // Released twice, in time though late, late though in time.
+    // Released twice, in time but reported as late, and the reverse.
     assert!(!Script::new().grant(1, 10).release(1, 20, 10, 1).release(1, 30, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 1_300, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 500, 10, -1).has_order());
-    // Extended when it was over.
+    // Extended after it was over.
     assert!(!Script::new().grant(1, 10).extend(1, 1_300, 10, 1).has_order());
-    // Recovered though it is free, or held.
+    // Recovered although the lock is free, or held.
     let recovered =
         |script: Script, ms: i64| script.granted(2, (ms - 1, ms + 1), Action::Recover { lease: LEASE }, ms).has_order();
     assert!(!recovered(Script::new(), 500));

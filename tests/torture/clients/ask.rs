@@ -1,4 +1,4 @@
-//! One attempt at a lock, or at several at once: asked for, lost, asked for again, given up.
+//! One attempt at a lock, or at several at once: sent, lost, sent again, given up.
 
 use super::notified::{self, Notified};
 use super::{outcome, Client};
@@ -11,16 +11,16 @@ pub struct Attempt<'a> {
     pub keys: &'a [&'a str],
     pub share: Share,
     pub lease_ms: u64,
-    /// 0: it does not wait.
+    /// 0: no wait.
     pub wait_ms: u64,
     pub with_id: bool,
     pub session: bool,
-    /// Whether it waits without a connection and is notified; it waits, and has an ID.
+    /// Whether it waits without a connection and is notified; it then waits, and has an ID.
     pub notified: bool,
 }
 
 impl Attempt<'_> {
-    /// The token, if it is granted.
+    /// Returns the token, if granted.
     pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
         if client.world.has_module {
             self.ask_as_it_is(client)
@@ -30,7 +30,7 @@ impl Attempt<'_> {
     }
 
     /// The same by script, which cannot block: it waits for one lock only, and is notified. A small history has an
-    /// order only if nobody waits, because a lock that was handed over is free until its next holder claims it.
+    /// order only if nobody waits, because a lock that was handed off is free until its next holder claims it.
     fn by_script(&self) -> Self {
         let waits = self.wait_ms > 0 && self.keys.len() == 1 && !self.keys[0].starts_with("small:");
         let wait_ms = if waits { self.wait_ms } else { 0 };
@@ -59,10 +59,10 @@ impl Attempt<'_> {
             client.note_all(keys, action(false), known, Outcome::Unknown, (from, from));
             return None;
         }
-        // A lost reply is asked for again with the same ID; a few times.
+        // After a lost reply, it asks again with the same ID, a few times.
         let mut sent_again = false;
         loop {
-            // Finding a server may take long, and is not part of the command.
+            // Finding a server may take a while, and is not part of the command.
             client.link.server()?;
             let sent = client.world.now();
             if !sent_again {
@@ -76,7 +76,7 @@ impl Attempt<'_> {
                 client.sleep_up_to(20);
                 continue;
             }
-            // An error says that this one was not done, not that the earlier ones were not.
+            // An error shows that this command was not carried out, not that the earlier ones were not.
             let outcome = if may_be_lost { Outcome::Unknown } else { outcome };
             client.note_all(keys, action(sent_again), known, outcome, (from, sent));
             if may_be_lost && self.with_id && client.dice.percent(50) {
@@ -91,7 +91,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// LOCK.CANCEL of an attempt that began then.
+    /// LOCK.CANCEL of an attempt that began at `from`.
     pub fn cancel(&self, client: &mut Client<'_>, key: &str, id: i64, from: Moment) {
         let mut command: Vec<String> = ["LOCK.CANCEL", key, &id.to_string()].map(String::from).to_vec();
         if !client.world.has_module {

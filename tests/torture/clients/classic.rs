@@ -1,12 +1,12 @@
-//! Clients of the classic pattern: SETNX of a timestamp, GET of an expired one, GETSET to take it over, and DEL while
-//! it is not expired. Some do it wrong, with DEL and then SETNX, to show that the checks find them.
+//! Clients of the classic pattern: SETNX of a timestamp, GET of an expired one, GETSET to take it over, and DEL before
+//! it expires. Some do it wrong, with DEL and then SETNX, to show that the checks find them.
 
 use super::Client;
 use crate::history::{Action, Outcome};
 use crate::moment::Unix;
 use testkit::Reply;
 
-/// How long their leases are, and how much longer contenders wait, as LOCK.* on the same key does.
+/// How long their leases are, and how much longer contenders wait, like LOCK.* on the same key.
 #[derive(Clone, Copy)]
 pub struct Pattern {
     pub lease_ms: u64,
@@ -70,7 +70,7 @@ fn text(stamp: Unix) -> String {
     format!("{}.{:06}", stamp / 1_000_000, stamp % 1_000_000)
 }
 
-/// A value that is not a number counts as held; clients that read a float are off by less than a microsecond.
+/// A value that is not a number counts as held; clients that read a float are off by under a microsecond.
 fn is_expired(value: &[u8], now: Unix) -> bool {
     let stamp = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
     let now = std::time::Duration::from_micros(u64::try_from(now).unwrap()).as_secs_f64();

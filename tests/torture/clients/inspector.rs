@@ -1,4 +1,4 @@
-//! Inspects keys all the time: their holders and their queues.
+//! Inspects keys continuously: their holders and their queues.
 
 use super::script::queue_of;
 use super::Client;
@@ -26,7 +26,7 @@ pub fn work(client: &mut Client<'_>, keys: &[&str]) {
 
 /// The IDs of the holders, and those in the queue.
 fn by_command(client: &mut Client<'_>, key: &str) -> Option<(Vec<i64>, Vec<i64>)> {
-    // A replica knows no queue, and errors come and go.
+    // A replica has no queue, and errors come and go.
     let info = client.link.execute(&["LOCK.INFO", key, "FULL"]).filter(|reply| matches!(reply, Reply::List(_)))?;
     let Reply::List(queue) = info.field("queue") else { return None };
     Some((holders(&info), queue.iter().map(id).collect()))
@@ -45,7 +45,7 @@ fn by_script(client: &mut Client<'_>, key: &str) -> Option<(Vec<i64>, Vec<i64>)>
     Some((ids(&lists[0], id_of_holder), ids(&lists[1], id_in_queue)))
 }
 
-/// The ID follows the token, and ends in front of the owner. A lock of one holder has its timestamp before the token.
+/// The ID follows the token, and ends before the owner. A lock with one holder has its timestamp before the token.
 fn id_of_holder(text: &str) -> Option<i64> {
     let digits = text.split(' ').next()?.rsplit('.').next()?;
     let at = [6 + 16, 16].into_iter().find(|at| at + 19 == digits.len())?;

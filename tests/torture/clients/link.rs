@@ -1,5 +1,5 @@
-//! A client's connection to its server: it reconnects when the connection breaks, goes on to the next server when one
-//! is dead or a replica, and follows MOVED and ASK. Every second client learns about a new master, the others stay with
+//! A client's connection to its server: it reconnects when the connection breaks, goes on to the next server if one is
+//! dead or a replica, and follows MOVED and ASK. Every second client is informed of a new master; the others stay with
 //! the old one as long as it answers. A command is never resent automatically.
 
 use super::script::{self, Script};
@@ -19,9 +19,9 @@ pub struct Link<'a> {
     port: Option<u16>,
     /// How often it had to find another server.
     moves: usize,
-    /// The last announced master that it knows; nothing if it gets no announcements.
+    /// The last announced master that it knows; `None` if it gets no announcements.
     news: Option<usize>,
-    /// How it calls locks where the module is not loaded.
+    /// How it calls locks if the module is not loaded.
     script: Option<Script>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Link<'a> {
         Self { world, conns: HashMap::new(), port: None, moves: 0, news, script }
     }
 
-    /// Sends a command and returns the reply; nothing if the connection ended without one.
+    /// Sends a command and returns the reply; `None` if the connection ended without one.
     pub fn execute(&mut self, command: &[&str]) -> Option<Reply> {
         let Some(mut words) = self.script.as_ref().and_then(|script| script.words(command)) else {
             return self.send(command);
@@ -75,7 +75,7 @@ impl<'a> Link<'a> {
         Some(Reply::Error("TRYAGAIN sent from one to the other".into()))
     }
 
-    /// Sends a command and ends the connection without waiting for a reply, like a client that is killed.
+    /// Sends a command and closes the connection without waiting for a reply, like a client that is killed.
     pub fn send_and_die(&mut self, command: &[&str], after: Duration) {
         let words = self.script.as_ref().and_then(|script| script.words(command));
         let words = words.unwrap_or_else(|| command.iter().map(ToString::to_string).collect());
@@ -86,7 +86,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Connects to the next server to ask. Nothing if there is none; then nothing was sent.
+    /// Connects to the next server to ask. `None` if there is none; then nothing was sent.
     pub fn server(&mut self) -> Option<u16> {
         while !self.world.is_over() {
             let (ports, news) = self.world.servers();

@@ -1,5 +1,5 @@
-//! Clients of LOCK.*: they wait or do not, send again with an ID, hold, extend, check, release in time and too late,
-//! never release, and die at any moment.
+//! Clients of LOCK.*: they wait or not, send again with an ID, hold, extend, check, release in time and too late, never
+//! release, and die at any moment.
 
 use super::ask::Attempt;
 use super::{Client, Habits};
@@ -56,9 +56,9 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
         client.sleep_up_to(habits.hold_ms);
     }
     match client.dice.below(20) {
-        // It dies, or forgets.
+        // It dies, or forgets its release.
         0 => return,
-        // It stalls past its lease, sometimes past its timestamp, and does not know.
+        // It stalls past its lease, sometimes past its timestamp, and does not notice.
         1 => {
             client.sleep_up_to(lease_ms * 3);
             extend(client, key, token, habits);

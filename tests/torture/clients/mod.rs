@@ -1,4 +1,4 @@
-//! The clients of a run: each repeats what its kind does, and records it.
+//! The clients of a run: each repeats and records the operations of its kind.
 
 pub mod ask;
 pub mod classic;
@@ -17,26 +17,26 @@ use link::Link;
 use testkit::dice::Dice;
 use testkit::Reply;
 
-/// How a client of LOCK.* takes and holds.
+/// How a client of LOCK.* acquires and holds.
 #[derive(Clone, Copy)]
 pub struct Habits {
-    /// The longest lease; the margin comes on top for others.
+    /// The longest lease; others wait for the margin too.
     pub lease_ms: (u64, u64),
-    /// How long it holds and how long it thinks, at most.
+    /// The longest hold and the longest pause.
     pub hold_ms: u64,
     pub think_ms: u64,
     /// Whether it uses SESSION now and then.
     pub sessions: bool,
 }
 
-/// What a client did and saw, with the key of each.
+/// A client's operations and observations, each with its key.
 #[derive(Default)]
 pub struct Log {
     pub ops: Vec<(String, Op)>,
     pub inspections: Vec<(String, Inspection)>,
 }
 
-/// A client, and what it did.
+/// A client and its log.
 pub struct Client<'a> {
     pub world: &'a World,
     pub number: u32,
@@ -65,7 +65,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Records an operation that was first and last sent at those moments.
+    /// Records an operation, with the moments when it was first and last sent.
     pub fn note(&mut self, key: &str, action: Action, outcome: Outcome, (from, sent): (Moment, Moment)) {
         self.note_all(&[key], action, 0, outcome, (from, sent));
     }
@@ -83,7 +83,7 @@ impl<'a> Client<'a> {
         self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
     }
 
-    /// A lease of these habits, in microseconds and as a command has it.
+    /// A lease by these habits, in microseconds and as a command's argument.
     pub fn lease(&mut self, habits: Habits) -> (i64, String) {
         let ms = self.dice.between(habits.lease_ms.0, habits.lease_ms.1);
         (i64::try_from(ms * 1_000).unwrap(), ms.to_string())
@@ -95,7 +95,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a reply means.
+/// The outcome that a reply shows.
 pub fn outcome(action: Action, reply: Option<&Reply>) -> Outcome {
     match (action, reply) {
         (_, None) => Outcome::Unknown,
@@ -124,7 +124,7 @@ pub fn outcome_of_all(action: Action, reply: Option<&Reply>, of: usize) -> Outco
     }
 }
 
-/// The code words that a server may reply with during faults; any other is a violation.
+/// The code words that a server may reply with during faults; any other code is a violation.
 fn code(text: &str) -> &'static str {
     const CODES: [&str; 20] = [
         "GRACE",

@@ -1,5 +1,5 @@
-//! An attempt that waits without a connection: it asks, subscribes to its channel or does not, claims, is late, asks
-//! again, gives up, or disappears.
+//! An attempt that waits without a connection: it asks, subscribes to its channel or not, claims, is late, asks again,
+//! gives up, or disappears.
 
 use super::ask::{micros, Attempt};
 use super::{outcome, Client};
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use testkit::{Conn, Reply};
 
-/// A subscriber to the channel of a client, for as long as the connection lasts.
+/// A subscriber to a client's channel, until the connection ends.
 struct Subscriber(Option<Conn>);
 
 impl Subscriber {
@@ -18,17 +18,17 @@ impl Subscriber {
         Self(conn)
     }
 
-    /// Waits for news of any attempt of the client, at most this long.
+    /// Waits for a message for any of the client's attempts, at most this long.
     fn wait(&mut self, client: &Client<'_>, time: Duration) {
         let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
-        // A message of an earlier attempt will do: asking too early does no harm.
+        // A message for an earlier attempt will do: asking too early does no harm.
         if !conn.no_reply_within(time) && conn.try_read().is_err() {
             self.0 = None;
         }
     }
 }
 
-/// The outcome; nothing if the server cannot publish.
+/// The outcome; `Unable` if the server cannot publish.
 pub enum Notified {
     Granted(i64),
     Nothing,
@@ -54,12 +54,12 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let Some(port) = client.link.server() else { return Notified::Nothing };
     // A client without a subscription asks again from time to time.
     let mut subscriber = if client.dice.percent(75) { Subscriber::of(port, &channel) } else { Subscriber(None) };
-    // By script, an attempt that stays behind can cost the others two seconds.
+    // By script, an attempt that is left behind can cost the others two seconds.
     let (cancels, disappears) = if client.world.has_module { (70, 5) } else { (95, 1) };
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
-    // A script grants only in a call. So an attempt that got a reply to each of its calls knows how it ended; and if it
-    // could be notified all the time, it kept its place.
+    // A script grants only in a call. So an attempt that got a reply to each of its calls knows how it ended; if it
+    // could be notified throughout, it kept its place.
     let mut is_steady = !client.world.has_module && subscriber.0.is_some();
     let is_over = loop {
         let left = from + micros(wait_ms) - client.world.now();
@@ -84,7 +84,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 let time = Duration::from_millis(client.dice.between(5, 300));
                 subscriber.wait(client, time);
                 if client.dice.percent(10) {
-                    // It claims late, or its time is over.
+                    // It claims late, or after its time is over.
                     client.sleep_up_to(400);
                 }
             }

@@ -3,13 +3,13 @@
 
 use testkit::{project_file, Reply};
 
-/// What the calls have before their arguments: the margin of the setup, and locks without an expiry, which
-/// `volatile-lru` does not evict.
+/// The arguments that all calls begin with: the setup's margin, and locks without an expiry, which `volatile-lru` does
+/// not evict.
 const TERMS: [&str; 2] = ["200", "-1"];
 
 pub struct Script {
     library: String,
-    /// The name of the script at the server, once it is loaded.
+    /// The script's name on the server, once loaded.
     sha: String,
     uses_functions: bool,
 }
@@ -20,7 +20,7 @@ impl Script {
         Self { library, sha: "0".repeat(40), uses_functions: number.is_multiple_of(2) }
     }
 
-    /// The words of the call; nothing for a command of the server.
+    /// The words of the call; `None` for a plain server command.
     pub fn words(&self, command: &[&str]) -> Option<Vec<String>> {
         let name = command[0].strip_prefix("LOCK.")?;
         let (function, locks, args) = match command {
@@ -44,7 +44,7 @@ impl Script {
         Some(words.into_iter().map(String::from).collect())
     }
 
-    /// The command that loads what this reply says is missing.
+    /// The command that loads what this reply reports as missing.
     pub fn load(&mut self, reply: &Reply) -> Option<Vec<String>> {
         let Reply::Error(text) = reply else { return None };
         if text.starts_with("ERR unknown command") && self.uses_functions {
@@ -58,7 +58,7 @@ impl Script {
         Some(vec!["SCRIPT".into(), "LOAD".into(), script.into()])
     }
 
-    /// Notes the name under which the server has the script now.
+    /// Records the script's current name on the server.
     pub fn loaded(&mut self, reply: &Reply) {
         if let (Reply::Text(sha), false) = (reply, self.uses_functions) {
             self.sha = String::from_utf8(sha.clone()).unwrap();
@@ -79,7 +79,7 @@ pub fn queue_of(lock: &str) -> String {
     }
 }
 
-/// The reply that the command gives.
+/// The reply that the command would give.
 pub fn reply(reply: Reply) -> Reply {
     match &reply {
         Reply::List(items) if items.first() == Some(&Reply::Text(b"WAITING".to_vec())) => {

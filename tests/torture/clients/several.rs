@@ -1,11 +1,12 @@
-//! Clients of LOCK.* on some keys that all of them use: alone, shared, with a limit, or several at once in any order.
-//! Some wait without a connection. They extend and release one, some, or all of them, even locks that they do not hold.
+//! Clients of LOCK.* on a few keys that all of them use: exclusively, shared, with a limit, or several at once in any
+//! order. Some wait without a connection. They extend and release one, some, or all of the locks, even some they do not
+//! hold.
 
 use super::ask::Attempt;
 use super::{Client, Habits};
 use crate::history::{Action, Outcome, Share};
 
-/// What it holds, or held.
+/// A current or past grant.
 #[derive(Clone)]
 struct Grant<'a> {
     keys: Vec<&'a str>,
@@ -82,9 +83,9 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     }
     client.sleep_up_to(habits.hold_ms);
     match client.dice.below(20) {
-        // It dies, or forgets.
+        // It dies, or forgets its release.
         0 => return,
-        // It stalls past its lease, sometimes past its timestamp, and does not know.
+        // It stalls past its lease, sometimes past its timestamp, and does not notice.
         1 => {
             client.sleep_up_to(lease_ms * 3);
             extend_all(client, grant, habits);
@@ -94,7 +95,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     match client.dice.below(8) {
         // One by one.
         0 => keys.iter().for_each(|key| release(client, key, *token)),
-        // One of them, then all: one of those is over.
+        // One of them, then all: one of these is over.
         1 => {
             let key = keys[client.dice.index(keys.len())];
             release(client, key, *token);

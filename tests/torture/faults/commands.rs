@@ -6,12 +6,12 @@ use crate::site::{execute, Site};
 use crate::world::World;
 use testkit::Reply;
 
-/// Pauses writes or everything: waits that begin or get the lock in the meantime come later.
+/// Pauses writes or everything: waits that begin or are granted during the pause are late.
 pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
     world.with(&[Effect::Stall], || {
         site.send_all(&["CLIENT", "PAUSE", &for_ms.to_string(), if all { "ALL" } else { "WRITE" }]);
         world.sleep(ms(for_ms));
-        // A server that stalled may have begun later; a dead one has no pause.
+        // A stalled server may start its pause later; a dead one has no pause.
         for port in site.ports() {
             let _ = (0..3).find(|_| execute(port, &["CLIENT", "UNPAUSE"]).is_some());
         }
@@ -20,7 +20,7 @@ pub fn pause(world: &World, site: &Site, for_ms: u64, all: bool) {
 
 const COMMANDS: [&str; 8] = ["lock.", "setnx", "get", "getset", "set ", "del", "eval", "NULL"];
 
-/// Kills the clients that work with locks, and spares the faults of the other track.
+/// Kills the clients that work with locks, but spares the other track's faults.
 pub fn kill_clients(site: &Site) {
     for port in site.ports() {
         let list = match execute(port, &["CLIENT", "LIST"]) {
@@ -46,7 +46,7 @@ const SETTINGS: [(&str, &str, &str); 4] = [
     ("hz", "200", "10"),
 ];
 
-/// To another value, and back after a while.
+/// Sets another value, and restores it after a while.
 pub fn configure(world: &World, site: &Site, which: usize) {
     let (name, value, usual) = SETTINGS[which];
     site.send_all(&["CONFIG", "SET", name, value]);

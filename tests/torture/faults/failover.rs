@@ -1,6 +1,6 @@
-//! The replica of a pair becomes master: by agreement, which loses nothing; or by promotion while its master is cut
-//! off, stalls or is dead, which loses what was not replicated. The new master has no replica then and needs none
-//! to write, so its grace alone keeps it from granting; the old master follows it when the grace may be over.
+//! A pair's replica becomes the master: by agreement, which loses nothing; or by promotion while its master is cut off,
+//! stalls or is dead, which loses what was not replicated. The new master then has no replica and needs none to write,
+//! so its grace alone keeps it from granting. The old master follows it when the grace may be over.
 
 use super::ms;
 use crate::history::Effect;

@@ -1,4 +1,4 @@
-//! The faults of a run: each does its damage, repairs it, and notes which promises do not hold meanwhile.
+//! The faults of a run: each does its damage, repairs it, and records which promises do not hold meanwhile.
 
 mod commands;
 mod failover;
@@ -14,7 +14,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Does what a plan has for a track, in its order.
+/// Carries out a track of the plan, in order.
 pub fn carry_out(world: &World, site: &Site, plan: &Plan, track: Track) {
     for planned in plan.faults.iter().filter(|planned| planned.track == track) {
         let at = i64::try_from(planned.at_ms * 1_000).unwrap();

@@ -1,4 +1,4 @@
-//! Masters of a cluster change, asked to in three ways, or because one dies or stalls; slots move.
+//! A cluster's masters change, on request in three ways, or because one dies or stalls; slots move.
 
 use super::ms;
 use crate::history::Effect;
@@ -7,7 +7,7 @@ use crate::site::cluster::{Cluster, WAYS};
 use crate::world::World;
 use testkit::until;
 
-/// The keys that all work with in a cluster, of four slots.
+/// The keys that all clients of a cluster use, in four slots.
 fn key(number: usize) -> &'static str {
     ["lock:a", "lock:b", "lock:c", "lock:{several}:a"][number]
 }
@@ -43,7 +43,7 @@ pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) {
     });
 }
 
-/// The slot of a key moves to another master, with its keys, while clients work with them. Nothing is lost by that.
+/// A key's slot moves to another master, with its keys, while clients work with them. Nothing is lost by that.
 pub fn move_slot(world: &World, cluster: &Cluster, number: usize) {
     let key = key(number);
     world.with(&[Effect::Move], || {

@@ -1,4 +1,4 @@
-//! Faults of one server, the only one or the master of a pair.
+//! Faults of a single server: the only one, or the master of a pair.
 
 use super::ms;
 use crate::history::Effect;
@@ -8,14 +8,14 @@ use crate::site::{execute, field};
 use crate::world::World;
 use testkit::skipped;
 
-/// kill -9 of the only server, and a restart with what it has on disk. What is promised across it depends on that.
+/// kill -9 of the only server, and a restart with what is on disk. What is promised across it depends on that.
 pub fn kill(world: &World, group: &Group, down_ms: u64) {
     let effects: &[Effect] = match group.setup() {
-        // What was replied to is on the disk.
+        // Everything that was replied to is on disk.
         Setup::Always | Setup::Script => &[Effect::Stall, Effect::Restart],
-        // The last second may not be.
+        // The last second may not be on disk.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
-        // Nothing is on the disk, but the grace grants no lease before the earlier ones are over.
+        // Nothing is on disk, but the grace keeps the server from granting before the earlier leases are over.
         _ => &[Effect::Stall, Effect::Restart, Effect::Change, Effect::LossOfOthers],
     };
     world.with(effects, || {
@@ -25,17 +25,17 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
     });
 }
 
-/// SIGSTOP and SIGCONT: it stalls, and runs on as if nothing had happened. Every second time its clocks show a
-/// suspended machine.
+/// SIGSTOP and SIGCONT: the server stalls, then continues as if nothing had happened. Every second time its clocks show
+/// a suspended machine.
 pub fn stop(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Stall], || {
         group.master().stop_while(is_suspend(for_ms), || world.sleep(ms(for_ms)));
-        // Until it has read what came meanwhile.
+        // Until it has read its backlog of input.
         world.sleep(ms(50));
     });
 }
 
-/// The network between clients and the server falls silent, and comes back with all connections broken.
+/// The network between clients and the server goes silent, and returns with all connections broken.
 pub fn cut_off(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Stall], || {
         group.master().clients.cut();
@@ -46,8 +46,8 @@ pub fn cut_off(world: &World, group: &Group, for_ms: u64) {
 
 const JUNK: &str = "for n = 1, 1000 do redis.call('SET', 'junk' .. n, string.rep('x', 300), 'PX', 3000) end";
 
-/// Memory is short for a moment. Under `volatile-lru` locks stay, what other clients hold with a native expiry may
-/// go; under `allkeys-lru` anything may.
+/// Memory is short for a moment. Under `volatile-lru` locks stay, but what other clients hold with a native expiry may
+/// be evicted; under `allkeys-lru` anything may.
 pub fn evict(world: &World, group: &Group, all_keys: bool) {
     let port = group.master().port();
     let set = |name, value: &str| execute(port, &["CONFIG", "SET", name, value]);
@@ -68,13 +68,13 @@ pub fn evict(world: &World, group: &Group, all_keys: bool) {
     });
 }
 
-/// Sets the wall clock of the server ahead or back, and corrects it after a while. Returns whether that can be done.
+/// Sets the server's wall clock ahead or back, and corrects it after a while. Returns whether that is possible.
 pub fn set_clock(world: &World, group: &Group, by_ms: i64, for_ms: u64) -> bool {
     let set = |ahead| {
         let mut done = false;
         world.set_clock(ahead, || {
             done = group.set_clock(ahead);
-            // Until every clock that is read now and then only has been read.
+            // Until even the clocks that are read only now and then have been read.
             std::thread::sleep(ms(20));
         });
         done

@@ -1,5 +1,5 @@
-//! Everything that a server holds, to compare it with another: every key with its value and its end, and the server's
-//! own digest.
+//! A server's complete content, to compare it with another server: every key with its value and its expiry, and the
+//! server's own digest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use testkit::{until, Conn, Reply, Server};
 /// The databases that the clients use.
 const DATABASES: [&str; 2] = ["0", "1"];
 
-/// What a server holds.
+/// A server's content.
 #[derive(Debug, PartialEq)]
 pub struct Content {
-    /// By database and key: the value, and when it ends.
+    /// By database and key: the value, and its expiry.
     keys: BTreeMap<(String, String), (Reply, i64)>,
     digest: String,
 }
@@ -36,7 +36,7 @@ impl Content {
         Self { keys, digest: conn.text(&["DEBUG", "DIGEST"]) }
     }
 
-    /// As soon as nothing changes: waits that are still there end, and so do sessions.
+    /// Read once nothing changes: remaining waits and sessions end first.
     pub fn at_rest(server: &Server) -> Self {
         let mut last = Self::of(server);
         until("the server is at rest", || {
@@ -53,7 +53,7 @@ impl Content {
         self.keys.len()
     }
 
-    /// Where another one differs: some lines, or nothing.
+    /// The differences from another server: a few lines, or none.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let all: std::collections::BTreeSet<_> = self.keys.keys().chain(other.keys.keys()).collect();
         let mut found: Vec<String> = all
@@ -68,7 +68,7 @@ impl Content {
     }
 }
 
-/// Everything that a server held must also be on the server that it feeds, and no LOCK.* command may have reached that
+/// Everything on a server must also be on the one that it replicates to, and no LOCK.* command may have reached that
 /// one.
 pub fn assert_same(what: &str, master: &Content, other: &Server) {
     let differences = master.differences(&Content::of(other));
@@ -78,7 +78,7 @@ pub fn assert_same(what: &str, master: &Content, other: &Server) {
     assert_eq!(refused, "0", "{what}: LOCK.* commands were replicated\n{}", other.log_tail(10));
 }
 
-/// A server that has loaded a copy of the AOF of another.
+/// A server that has loaded a copy of another server's AOF.
 pub fn reloaded(aof: &Path) -> Server {
     let dir = testkit::temp_dir();
     fs::create_dir(dir.join("appendonlydir")).unwrap();
@@ -91,7 +91,7 @@ pub fn reloaded(aof: &Path) -> Server {
     }
     let server = super::server(&[]).args(&["--appendonly", "yes"]).dir(&dir).start();
     server.conn().ok(&["CONFIG", "SET", "appendonly", "no"]);
-    // The files are read; what is open stays until the server ends.
+    // The files have been read; what is open stays until the server ends.
     fs::remove_dir_all(&dir).unwrap();
     server
 }

@@ -1,5 +1,5 @@
 //! Clients that send every LOCK.* command that writes, plain, in transactions and in scripts, as fast as the server
-//! answers. Nothing is judged by the replies: the data of the servers is compared afterwards.
+//! answers. Replies are not judged: the servers' data is compared afterwards.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use testkit::dice::Dice;
 use testkit::{encoded, Conn, Reply};
 
-/// Commands that are sent at once.
+/// How many commands are sent at once.
 const BATCH: usize = 24;
-/// The tokens that a client remembers.
+/// How many tokens a client remembers.
 const TOKENS: usize = 200;
 
 /// Where the clients work, and until when.
 pub struct Load {
-    /// The port of the master; another one after a failover.
+    /// The master's port, which a failover changes.
     pub port: AtomicU16,
     pub stop: AtomicBool,
 }
@@ -25,7 +25,7 @@ struct Client {
     granted: VecDeque<(Vec<String>, String)>,
 }
 
-/// Works until it has to stop; with a new connection when the server is gone.
+/// Works until it has to stop; reconnects when the server is gone.
 pub fn work(load: &Load, seed: u64) {
     let mut client = Client { dice: Dice::new(seed), granted: VecDeque::new() };
     while !load.stop.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ impl Client {
 
     /// A LOCK.* command that writes.
     fn lock(&mut self) -> Vec<String> {
-        // Many leases are over at once, so that locks are taken over and recovered.
+        // Many leases end at once, so that locks are taken over and recovered.
         let lease = if self.dice.percent(40) { self.dice.between(1, 20) } else { self.dice.between(1_000, 60_000) };
         let lease = lease.to_string();
         let (key, several, id) = (self.key(), self.several(), self.dice.below(30).to_string());
@@ -146,7 +146,7 @@ impl Client {
         command
     }
 
-    /// A command for a grant that there was.
+    /// A command for an earlier grant.
     fn after(&mut self, kind: u64, lease: &str) -> Vec<String> {
         let (keys, token) = match self.granted.len() {
             0 => (vec![self.key()], "1".to_string()),

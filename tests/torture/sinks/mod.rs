@@ -2,8 +2,8 @@
 //! or replica the module replicates nothing. After each round a replica and a server that has loaded the AOF hold
 //! exactly what the master holds, and no LOCK.* command has reached them.
 //!
-//! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture sinks:: -- --nocapture`. Without any of it, as part of
-//! `make test`, each way once.
+//! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture sinks:: -- --nocapture`. By default, as part of `make
+//! test`, each way once.
 
 mod content;
 mod load;
@@ -18,12 +18,12 @@ use testkit::dice::Dice;
 use testkit::{env_number, skipped, until, watch, Conn, Options, Server, SetAtEnd};
 use way::{set, Scene, Way};
 
-/// Clients at a time.
+/// The number of concurrent clients.
 const CLIENTS: u64 = 2;
-/// A round is over after this, or something hangs.
+/// A round that takes longer hangs.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// A server of this run. Nothing expires natively while it is compared.
+/// A server for this run. Nothing expires natively during the comparison.
 fn server(args: &[&str]) -> Options {
     let always = ["--repl-backlog-ttl", "1", "--appendfsync", "always", "--repl-diskless-load", "disabled"];
     Server::with().args(&always).args(args).module_args(&["margin-ms", "0", "retention-ms", "3600000"])
@@ -34,13 +34,13 @@ fn unreplicated(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").unwrap().parse().unwrap()
 }
 
-/// What a round had.
+/// The counts of a round.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
     /// Writes that were not replicated.
     unreplicated: u64,
-    /// Those since the new sink began to attach; a replica that has yet to start gets none.
+    /// Unreplicated writes since the new sink began to attach; a replica that has yet to start gets none.
     late: u64,
     /// Keys that were compared.
     keys: usize,
@@ -89,7 +89,7 @@ fn round(way: Way, mut dice: Dice) -> Tally {
 }
 
 impl Scene<'_> {
-    /// After a failover the roles are others.
+    /// A failover swaps the roles.
     fn until_in_sync_unless(&self, way: Way) {
         if way != Way::Failover {
             self.until_in_sync();
@@ -97,7 +97,7 @@ impl Scene<'_> {
     }
 }
 
-/// Compares all that the servers of a round hold. Returns the number of keys.
+/// Compares everything on the servers of a round. Returns the number of keys.
 fn compare(scene: &Scene<'_>, way: Way) -> usize {
     let (master, followers): (&Server, Vec<&Server>) = if way == Way::Failover {
         (&scene.replicas[0], vec![scene.master])

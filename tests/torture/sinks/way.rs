@@ -15,21 +15,21 @@ pub enum Way {
     Disk,
     /// A replica that is sent the data over its connection.
     Diskless,
-    /// The same, after a delay in which the backlog exists and nobody reads it.
+    /// As `Diskless`, after a delay in which the backlog exists and nobody reads it.
     Delayed,
     /// A replica with two connections (Valkey 8, Redis 8).
     TwoChannels,
     /// A replica while a BGSAVE runs.
     DuringSave,
-    /// A replica while the AOF is rewritten, which is turned off again.
+    /// A replica during an AOF rewrite, after which the AOF is turned off again.
     DuringRewrite,
-    /// Two replicas; the first leaves while it is sent the data.
+    /// Two replicas; the first leaves during its data transfer.
     OneLeaves,
-    /// A replica that is cut off, and continues.
+    /// A replica that is cut off, and resumes.
     Continues,
     /// A replica that becomes the master by FAILOVER.
     Failover,
-    /// A replica that is promoted, and follows again.
+    /// A replica that is promoted, and then follows again.
     Promoted,
     Aof,
     /// The AOF while a BGSAVE runs: it is rewritten later.
@@ -128,7 +128,7 @@ impl Scene<'_> {
                 self.until_in_sync();
                 let mut replica = self.replicas[0].conn();
                 replica.ok(&["REPLICAOF", "NO", "ONE"]);
-                // It has writes of its own, which are lost when it follows again.
+                // It has its own writes, which are lost when it follows again.
                 replica.execute(&["LOCK.ACQUIRE", "own", "PX", "60000"]);
                 self.wait_a_little();
                 self.follow(&self.replicas[0]);
@@ -152,7 +152,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Turns the two connections on or off, where there are any.
+    /// Turns dual-channel replication on or off, if the server has it.
     fn two_channels(&self, conn: &mut Conn, are_on: bool) {
         let value = if are_on { "yes" } else { "no" };
         for name in TWO_CHANNELS {
@@ -193,7 +193,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The way was really gone, by the log of the master.
+    /// Asserts, from the master's log, that the way was really taken.
     pub fn assert_it_was(&self, way: Way) {
         let mut conn = self.master.conn();
         let has_two = TWO_CHANNELS.iter().any(|name| !conn.execute(&["CONFIG", "GET", name]).list().is_empty());
@@ -221,7 +221,7 @@ impl Scene<'_> {
     }
 
     /// A replica waits for its data, the backlog exists, and a transaction turns the AOF on between two locks. All of
-    /// it comes in one iteration, so no tick is in between.
+    /// it happens in one iteration, so no tick comes between.
     fn turn_aof_on_within(&mut self, conn: &mut Conn) {
         let mut bare = self.master.conn();
         bare.send_bytes(

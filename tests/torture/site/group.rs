@@ -11,7 +11,7 @@ use testkit::clock::Clocks;
 use testkit::relay::Relay;
 use testkit::{temp_dir, until, Options, Reply, Server};
 
-/// The same on all servers, and long enough for the leases to cover.
+/// The same on all servers, and long enough to cover the leases.
 pub const GRACE_MS: &str = "6000";
 /// The longest lease under it: less margin, lag of a replica and two seconds.
 pub const LEASE_UNDER_GRACE_MS: u64 = 2_000;
@@ -20,9 +20,9 @@ pub struct Member {
     server: Mutex<Option<Server>>,
     options: Options,
     dir: PathBuf,
-    /// Nothing where clocks cannot be moved.
+    /// `None` if clocks cannot be moved.
     clocks: Option<Clocks>,
-    /// How long its machine was suspended, in microseconds.
+    /// How long the machine was suspended, in microseconds.
     suspended_us: AtomicI64,
     pub clients: Relay,
     pub replica: Relay,
@@ -31,7 +31,7 @@ pub struct Member {
 pub struct Group {
     setup: Setup,
     pub members: Vec<Member>,
-    /// Which is the master.
+    /// The index of the master.
     pub master: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Sets the clock of all servers this far ahead of the machine's. Returns whether that can be done.
+    /// Sets all servers' clocks this far ahead of the machine's. Returns whether that is possible.
     pub fn set_clock(&self, ahead_us: i64) -> bool {
         let set = |clocks: &Clocks| clocks.set(0, &[ahead_us]);
         self.members.iter().all(|member| member.clocks.as_ref().map(set).is_some())
@@ -140,8 +140,8 @@ impl Member {
         }
     }
 
-    /// Stands still while `meanwhile` runs; `is_suspend`: its `CLOCK_MONOTONIC` too, where it can be moved, as on a
-    /// machine that was suspended.
+    /// Stops the server while `meanwhile` runs. With `is_suspend` its `CLOCK_MONOTONIC` stops too, if it can be moved,
+    /// as on a suspended machine.
     pub fn stop_while(&self, is_suspend: bool, meanwhile: impl FnOnce()) {
         self.signal("STOP");
         let begin = Instant::now();
@@ -156,11 +156,11 @@ impl Member {
 
     /// kill -9
     pub fn kill(&self) {
-        // Dropped, it is killed by its process id; its directory stays.
+        // Dropping it kills the server by its process id; its directory stays.
         drop(self.server.lock().unwrap().take());
     }
 
-    /// Starts it again with what it has on disk.
+    /// Restarts it with what is on disk.
     pub fn start_again(&self) {
         let server = self.options.clone().start();
         for relay in [&self.clients, &self.replica] {
@@ -169,7 +169,7 @@ impl Member {
         *self.server.lock().unwrap() = Some(server);
     }
 
-    /// The logs of all servers that it was.
+    /// The logs of all its servers so far.
     pub fn logs(&self) -> String {
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
         let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));

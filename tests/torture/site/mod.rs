@@ -25,7 +25,7 @@ impl Site {
         }
     }
 
-    /// Where clients find them.
+    /// The servers' ports as clients see them.
     pub fn client_ports(&self) -> Vec<u16> {
         match self {
             Self::Group(group) => group.client_ports(),
@@ -33,7 +33,7 @@ impl Site {
         }
     }
 
-    /// The ports of all servers, past any gate.
+    /// The ports of all servers, bypassing the relays.
     pub fn ports(&self) -> Vec<u16> {
         match self {
             Self::Group(group) => group.members.iter().map(group::Member::port).collect(),
@@ -41,7 +41,7 @@ impl Site {
         }
     }
 
-    /// A command to all servers that answer soon.
+    /// Sends a command to all servers that answer soon.
     pub fn send_all(&self, command: &[&str]) {
         for port in self.ports() {
             execute(port, command);
@@ -67,10 +67,10 @@ impl Site {
     }
 }
 
-/// Marks in the log of a server that crashed, or whose module met an unexpected state.
+/// Log marks of a server that crashed, or whose module met an unexpected state.
 const TROUBLES: [&str; 5] = ["crashed by signal", "ASSERTION FAILED", "internal error", "panicked", "Guru Meditation"];
 
-/// Sends a command to a server; nothing if it does not answer soon.
+/// Sends a command to a server; `None` if it does not answer soon.
 pub fn execute(port: u16, command: &[&str]) -> Option<Reply> {
     let mut conn = Conn::to(port).ok()?;
     conn.set_patience(Duration::from_millis(2_500));
@@ -82,7 +82,7 @@ pub fn field(port: u16, section: &str, field: &str) -> Option<String> {
     execute(port, &["INFO", section])?.line(field)
 }
 
-/// After the last fault: each key can be had again, by a client that waits among the others.
+/// After the last fault, each key can be locked again by a client that waits among the others.
 pub fn assert_work_goes_on(world: &World, keys: &[String]) {
     let begin = world.now();
     for key in keys {

@@ -1,4 +1,4 @@
-//! What the clients of the storm send.
+//! The commands of the storm's clients.
 
 use super::{Command, Storm};
 use crate::hostile::random::{KEYS, NUMBERS, VALUES};
@@ -8,7 +8,7 @@ impl Storm {
         self.dice.pick(from).into()
     }
 
-    /// Mostly a key that is used much; now and then anything.
+    /// Mostly a key that is used often; now and then anything.
     pub fn key(&mut self) -> Vec<u8> {
         match self.dice.below(60) {
             0 => self.anything(),
@@ -26,7 +26,7 @@ impl Storm {
             return self.bytes();
         }
         let at = self.dice.index(self.hostile.len());
-        // The long ones cost mostly their transport.
+        // The cost of the long ones is mostly their transport.
         let long = self.hostile[at].len() > 1_000 && !self.dice.one_in(200);
         self.hostile[if long { 0 } else { at }].clone()
     }
@@ -47,7 +47,7 @@ impl Storm {
         match self.dice.below(10) {
             0 => (vec![self.key()], self.number()),
             1 => (vec![self.key()], token),
-            // That of the expired values.
+            // The token of the expired values.
             3 => (vec![self.key()], b"1763710000482913".to_vec()),
             2 => (keys.into_iter().chain([self.key()]).collect(), token),
             _ => (keys, token),
@@ -116,7 +116,7 @@ impl Storm {
                     }
                 }
                 self.options(&mut args);
-                // The tokens of a single connection must grow, but a claim returns an earlier one.
+                // A single connection's tokens must grow, but a claim returns an earlier one.
                 if self.width > 1 && name != b"LOCK.RECOVER" && self.dice.one_in(4) {
                     self.notified(&mut args);
                 }
@@ -222,11 +222,11 @@ impl Storm {
         }
     }
 
-    /// A command after which the tokens of each key still grow: it gives a key neither the tokens of another key nor
-    /// forged ones. It does not wait, as no other client would release the lock.
+    /// A command after which each key's tokens still grow: it gives a key neither another key's tokens nor forged ones.
+    /// It does not wait, as no other client would release the lock.
     pub fn lone_command(&mut self) -> Command {
         const MOVES: [&[u8]; 7] = [b"RENAME", b"COPY", b"RENAMENX", b"MOVE", b"SELECT", b"SETRANGE", b"APPEND"];
-        // A token that leaves room for no other, and holders that have an ID.
+        // A token that leaves no room for a larger one, and holders that have an ID.
         const MADE_UP: [&[u8]; 3] = [b"9007199254740990", b"17637100004829150000", b"17637100004829160000"];
         loop {
             let command = if self.dice.one_in(4) { self.plain_command() } else { self.lock_command() };
@@ -283,7 +283,7 @@ impl Storm {
         line.split(' ').map(Into::into).collect()
     }
 
-    /// A timestamp of a lock, past or far ahead, or something else.
+    /// A lock's timestamp, past or far in the future, or something else.
     fn score(&mut self) -> Vec<u8> {
         self.word(&[
             "1763710031.482913",
@@ -298,7 +298,7 @@ impl Storm {
         ])
     }
 
-    /// A member as the module writes it, of a recent grant, or something else.
+    /// A recent grant's member as the module writes it, or something else.
     fn member(&mut self) -> Vec<u8> {
         match self.dice.below(8) {
             0 => self.word(&["player", "", "9007199254740991", "1763710000482913 ", "17637100004829137"]),

@@ -63,7 +63,7 @@ fn a_user_without_permissions_sees_notes_and_no_locks() {
     }
 }
 
-/// The rules that a page documents for a user, without the rest of the command.
+/// The rules in the page's ACL SETUSER line for this user.
 fn documented_rules(page: &str, user: &str) -> Vec<String> {
     let page = project_file(page);
     let line =

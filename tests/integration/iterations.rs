@@ -5,11 +5,11 @@ use std::time::Duration;
 use testkit::clock::Clocks;
 use testkit::{allocates_with_libc, bound, until, Conn, Iterations, Reply, Server};
 
-/// How many locks.
+/// The number of locks.
 const LOCKS: usize = 200_000;
-/// The longest iteration that may be seen. One that does all of the work takes 80 ms and more, one that does a piece 2.
+/// The longest permitted iteration. One that does all of the work takes 80 ms and more, one that does a piece 2 ms.
 const LONGEST: Duration = Duration::from_millis(5);
-/// The same if the server uses libc's allocator, which returns memory in large pieces: up to 45.
+/// The limit for servers with libc's allocator, which returns memory in large pieces: up to 45 ms.
 const LONGEST_OF_LIBC: Duration = Duration::from_millis(60);
 
 fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {
@@ -57,7 +57,7 @@ fn the_end_of_a_connection_with_many_locks_delays_nobody() {
     });
 }
 
-/// A replica drops the server's own state of the locks that it granted.
+/// A replica drops the server's own data about the locks that it granted.
 #[test]
 fn a_demotion_forgets_many_sessions_in_pieces() {
     assert_short("a demotion with many sessions", || {

@@ -25,7 +25,7 @@ fn several_locks_are_taken_extended_and_released_together() {
         let call = [&["LOCK.MACQUIRE", &count], others, &["EX", "10", "ID", "6"]].concat();
         assert!(conn.execute(&call).is_nil(), "{others:?}");
     }
-    // The ID holds only some of these.
+    // The ID holds only some of the keys.
     assert!(conn.execute(&["LOCK.MACQUIRE", "2", "a", "d", "EX", "10", "ID", "5"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "d", "e"]), 0);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "3", "a", "b", "c", &token, "EX", "20"]), 1);
@@ -87,7 +87,7 @@ fn several_locks_are_granted_when_all_are_free() {
     let mut locks = Locks::start();
     let [a, b] = ["a", "b"].map(|key| acquire(&mut locks.conn, &[key, "EX", "60"]));
     let mut all = locks.wait_with(&["LOCK.MACQUIRE", "3", "a", "b", "c", "EX", "60", "WAIT", "60000"]);
-    // c is free, and others can still take it.
+    // c is free, and other clients can still take it.
     let c = acquire(&mut locks.conn, &["c", "EX", "60"]);
     let mut behind = locks.wait_with(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "60000"]);
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
@@ -199,7 +199,7 @@ fn each_key_needs_permission_for_its_access() {
         let mut other = call.to_vec();
         other[3] = "app:c";
         assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
-        // Even if the number of keys is written differently, and in a transaction.
+        // Even if the number of keys is spelled differently, and in a transaction.
         other[1] = "02";
         assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
         conn.ok(&["MULTI"]);

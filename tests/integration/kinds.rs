@@ -1,9 +1,9 @@
-//! The kinds of locks. A promise that holds for all of them is one test, with a row for each kind.
+//! The kinds of locks. A promise that holds for all kinds is one test, with a row for each kind.
 
 use std::fmt::Debug;
 use testkit::Conn;
 
-/// How a lock is taken: alone, shared by any number, by two at most, or as one of two keys.
+/// How a lock is taken: exclusively, shared by any number, by two at most, or as one of two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Alone,
@@ -15,7 +15,7 @@ pub enum Kind {
 pub const KINDS: [Kind; 4] = [Kind::Alone, Kind::Shared, Kind::Limit, Kind::Several];
 
 impl Kind {
-    /// `k`, and for several keys `l` besides.
+    /// `k`, and for several keys also `l`.
     pub const fn keys(self) -> &'static [&'static str] {
         if matches!(self, Self::Several) {
             &["k", "l"]
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// A command on its keys: `LOCK.` and the name, for several keys with an M and their number.
+    /// A command on its keys: `LOCK.` and the name; for several keys with an M and their number.
     pub fn command<'a>(self, name: &'a str, args: &[&'a str]) -> Vec<&'a str> {
         let plain: &[&str] = match (self, name) {
             (Self::Several, "ACQUIRE") => &["LOCK.MACQUIRE", "2"],
@@ -38,7 +38,7 @@ impl Kind {
         [plain, self.keys(), args].concat()
     }
 
-    /// The command that takes the lock, with these options: a lease is one of them.
+    /// The command that takes the lock, with these options, which include a lease.
     pub fn acquire<'a>(self, options: &[&'a str]) -> Vec<&'a str> {
         let share: &[&str] = match self {
             Self::Alone | Self::Several => &[],
@@ -48,7 +48,7 @@ impl Kind {
         self.command("ACQUIRE", &[options, share].concat())
     }
 
-    /// Takes the lock; the token.
+    /// Takes the lock. Returns the token.
     pub fn take(self, conn: &mut Conn, options: &[&str]) -> String {
         conn.int(&self.acquire(options)).to_string()
     }
@@ -66,12 +66,12 @@ impl Kind {
     }
 }
 
-/// LOCK.ACQUIRE; the token.
+/// LOCK.ACQUIRE. Returns the token.
 pub fn acquire(conn: &mut Conn, args: &[&str]) -> String {
     conn.int(&[&["LOCK.ACQUIRE"], args].concat()).to_string()
 }
 
-/// LOCK.MACQUIRE; the token.
+/// LOCK.MACQUIRE. Returns the token.
 pub fn acquire_all(conn: &mut Conn, keys: &[&str], args: &[&str]) -> String {
     conn.int(&[&["LOCK.MACQUIRE", &keys.len().to_string()], keys, args].concat()).to_string()
 }

@@ -1,9 +1,9 @@
-//! The lines that the module writes into the server's log: each with its name, and when a grace begins
-//! and ends, and what it refused.
+//! The lines that the module writes to the server's log: each with its name, when a grace begins and ends, and what the
+//! grace refused.
 
 use testkit::{until, Server};
 
-/// The lines of the module, without its name.
+/// The module's lines, without its name.
 fn lines(server: &Server) -> Vec<String> {
     server.log().lines().filter_map(|line| line.split_once("<lock> ")).map(|(_, text)| text.to_string()).collect()
 }
@@ -24,7 +24,7 @@ fn every_line_has_the_name_of_the_module() {
         (lines(&server).iter().any(|line| line.contains("failover-grace-ms"))).then_some(())
     });
     assert!(!server.log().contains("<module>"), "{}", server.log());
-    // Unloaded and loaded again, it has its name again.
+    // Unloaded and reloaded, the module has its name again.
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
     let file = testkit::module().to_str().unwrap();
     conn.ok(&["MODULE", "LOAD", file]);
@@ -56,7 +56,7 @@ fn a_grace_is_logged_when_it_begins_and_ends() {
     assert_eq!((count(&master, BEGUN), count(&master, ENDED)), (0, 0), "{}", master.log());
 }
 
-/// A grace that covers leases of up to a second.
+/// A server in a grace that covers leases of up to a second.
 fn in_grace() -> Server {
     let args = ["failover-grace-ms", "4500", "margin-ms", "500"];
     Server::with().args(&["--min-replicas-max-lag", "1"]).module_args(&args).start()

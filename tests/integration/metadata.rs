@@ -1,8 +1,8 @@
-//! What the server knows about each command: arity, flags, keys, ACL categories. `descriptions.rs` checks its
+//! The server's metadata for each command: arity, flags, keys, ACL categories. `descriptions.rs` checks its
 //! documentation and key specifications against docs/commands.
 //!
-//! A server that lacks one of these says so when asked, and that part is skipped. `metadata/hints.rs` checks what the
-//! command-line client makes of it.
+//! If a server lacks one of these, that part is skipped with a message. `metadata/hints.rs` checks how the command-line
+//! client uses the metadata.
 
 mod hints;
 
@@ -18,7 +18,7 @@ struct Known {
     flags: &'static [&'static str],
     /// The flags of its one key.
     key: Option<&'static [&'static str]>,
-    /// Arguments that it takes.
+    /// Its arguments.
     example: &'static [&'static str],
 }
 
@@ -28,7 +28,7 @@ impl Known {
         self.name.starts_with("lock.m")
     }
 
-    /// The categories that a command of the server's own with these flags would have, and `@lock`.
+    /// The categories of the server's own commands with these flags, and `@lock`.
     fn categories(&self) -> Vec<String> {
         let has = |flag: &str| self.flags.contains(&flag);
         let all = [
@@ -109,12 +109,12 @@ static KNOWN: [Known; 13] = [
     Known { name: "lock.help", arity: 1, flags: &["loading", "stale"], key: None, example: &[] },
 ];
 
-/// The reply of COMMAND INFO for one command: six or seven parts before 7.0, ten since.
+/// The reply of COMMAND INFO for one command: six or seven parts before 7.0, ten from 7.0 on.
 fn info(conn: &mut Conn, name: &str) -> Vec<Reply> {
     conn.execute(&["COMMAND", "INFO", name]).list()[0].list().to_vec()
 }
 
-/// Whether the server describes commands in full (7.0); if not, says that `what` is skipped.
+/// Whether the server describes commands in full (7.0); if not, prints that `what` is skipped.
 fn describes(conn: &mut Conn, what: &str) -> bool {
     let describes = info(conn, "lock.help").len() >= 10;
     if !describes {
@@ -123,8 +123,7 @@ fn describes(conn: &mut Conn, what: &str) -> bool {
     describes
 }
 
-/// Whether the server lets a module add an ACL category (Redis 7.4, Valkey 8); if not, says that
-/// `what` is skipped.
+/// Whether the server lets a module add an ACL category (Redis 7.4, Valkey 8); if not, prints that `what` is skipped.
 pub fn has_category(conn: &mut Conn, what: &str) -> bool {
     let has = matches!(conn.execute(&["ACL", "CAT", "lock"]), Reply::List(_));
     if !has {
@@ -206,7 +205,7 @@ fn every_command_of_the_module_is_known_here() {
     assert_eq!(ours, sorted(KNOWN.iter().map(|known| known.name)));
 }
 
-/// The words of its arguments that are typed as they are.
+/// The keywords among its arguments.
 fn options(arguments: &Value) -> Vec<String> {
     let of = |argument: &Value| {
         let inner = options(&argument["arguments"]);

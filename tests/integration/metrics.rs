@@ -1,7 +1,7 @@
-//! INFO lock: every counter moves by exactly what has happened, and by nothing else.
+//! INFO lock: every counter changes by exactly the number of its events.
 //!
-//! `metrics/clock.rs` sets the server's wall clock; `metrics/overruns.rs` has overruns,
-//! `metrics/oldest.rs` the oldest wait and hold, `metrics/waits.rs` the histograms.
+//! `metrics/clock.rs` sets the server's wall clock; `metrics/overruns.rs` has overruns, `metrics/oldest.rs` the oldest
+//! wait and hold, `metrics/waits.rs` the histograms.
 
 pub mod clock;
 mod oldest;
@@ -26,7 +26,7 @@ pub fn number(conn: &mut Conn, name: &str) -> i64 {
     *numbers(conn).get(name).unwrap_or_else(|| panic!("INFO lock has no {name}"))
 }
 
-/// A percentile from INFO lock in microseconds; `None` if there is none yet.
+/// A percentile from INFO lock in microseconds; `None` if it has no value yet.
 fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
     let text = conn.text(&["INFO", "lock"]);
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("lock_{name}_percentiles_usec:")))?;
@@ -34,7 +34,7 @@ fn percentile(conn: &mut Conn, name: &str, percent: &str) -> Option<i64> {
     Some(value.unwrap_or_else(|| panic!("no {percent}: {line}")).parse().unwrap())
 }
 
-/// What moved in INFO lock since `before`; what moves with time is left out.
+/// The changes in INFO lock since `before`, except for values that depend on time.
 pub fn moved(conn: &mut Conn, before: &BTreeMap<String, i64>) -> Vec<(String, i64)> {
     let after = numbers(conn);
     assert!(before.keys().eq(after.keys()), "{before:?} {after:?}");
@@ -56,11 +56,11 @@ impl Scene {
         Self { conn, before, server }
     }
 
-    /// Asserts which counters moved since the last read, `expected` in alphabetical order, and rereads them.
+    /// Asserts which counters changed since the last read, `expected` in alphabetical order, and rereads them.
     #[track_caller]
     fn moves(&mut self, expected: &[(&str, i64)]) {
         let moved = moved(&mut self.conn, &self.before);
-        // Where keyspace events are off, each DEL is a missed wake-up.
+        // If keyspace events are off, each DEL is a missed wake-up.
         let has_events = self.conn.has_key_events();
         let counts = |name: &str| has_events || name != "missed_wakeups";
         let moved: Vec<_> =
@@ -69,12 +69,12 @@ impl Scene {
         self.before = numbers(&mut self.conn);
     }
 
-    /// Reads the counters again, whatever moved.
+    /// Rereads the counters, whatever changed.
     fn inspect(&mut self) {
         self.before = numbers(&mut self.conn);
     }
 
-    /// Takes a lock for a minute; its token.
+    /// Takes a lock for a minute. Returns its token.
     fn hold(&mut self, key: &str) -> String {
         self.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]).to_string()
     }
@@ -267,7 +267,7 @@ fn cancels_an_attempt_in_every_state() {
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);
     scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
     scene.inspect();
-    // Each ID is barred for a while, which counts as a place.
+    // Each ID is barred for a while, and counts as a place.
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "99"]), 0);
     scene.moves(&[("places", 1)]);
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "2"]), 1);
@@ -323,7 +323,7 @@ fn percentiles_of_wait_and_hold_times() {
         }
     }
 
-    // Many short ones bring the median down and leave the longest where it is.
+    // Many short waits lower the median but not the maximum.
     scene.conn.int(&["LOCK.RELEASE", "k", &token]);
     for _ in 0..20 {
         let token = scene.hold("k");
@@ -407,7 +407,7 @@ fn info_shows_the_grace_and_its_misconfiguration() {
     let left = number(&mut conn, "grace_left_ms");
     assert!((1..=5000).contains(&left), "{left}");
     until("it shrinks", || (number(&mut conn, "grace_left_ms") < left).then_some(()));
-    // Without min-replicas-to-write, the grace does not stop two masters from granting the same lock.
+    // Without min-replicas-to-write, the grace does not prevent two masters from granting the same lock.
     until("it is found", || (number(&mut conn, "grace_misconfigured") == 1).then_some(()));
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "500"]).error().starts_with("GRACE "));
     assert_eq!(number(&mut conn, "grants"), 0);

@@ -1,4 +1,4 @@
-//! Fleets that come from other locks: each library behaves as docs/MIGRATING.md says.
+//! Fleets that migrate from other locks: each library behaves as docs/MIGRATING.md says.
 //!
 //! The real libraries are installed on demand; one that cannot be installed is skipped with a message.
 
@@ -17,7 +17,7 @@ use testkit::{skipped, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/MIGRATING.md");
 
-/// The rows of the document's table of libraries that were run.
+/// The rows of the document's table of libraries that are run.
 fn documented() -> BTreeMap<String, Row> {
     let opening = "| library | writes |";
     let table = DOCUMENT.lines().skip_while(|line| !line.starts_with(opening)).skip(2);

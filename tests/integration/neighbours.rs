@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{bound, expire_at_ms, server_time_us, until, Conn, Reply, Server};
 
-/// The time of a client, in nanoseconds.
+/// A client's clock, in nanoseconds.
 fn now_ns() -> u128 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos()
 }
 
-/// Tokens that clients of SET NX PX use and that look like a time that has passed, or will.
+/// Tokens of SET NX PX clients that look like a past or future time.
 fn tokens_like_times() -> Vec<(&'static str, String)> {
     let passed_ns = now_ns() - 100_000_000_000;
     let snowflake = ((passed_ns / 1_000_000 - 1_420_070_400_000) << 22) | 4095;
@@ -52,12 +52,12 @@ fn a_numeric_token_with_an_expiry_is_never_stolen() {
 
 #[test]
 fn a_past_timestamp_without_expiry_is_taken_over() {
-    // The other half of the test above: it is the expiry that tells the two apart.
+    // The counterpart of the test above: the expiry distinguishes the two.
     let (_server, mut conn) = Server::connected();
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
         let granted = !conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
-        // A counter of 1000000007 looks the same as a second of 2001: the contract says so.
+        // A counter of 1000000007 looks like a second in 2001: the contract says so.
         let has_passed = !matches!(what, "a counter" | "random letters" | "seconds to come");
         assert_eq!(granted, has_passed, "{what}: {token}");
     }
@@ -87,7 +87,7 @@ fn a_classic_client_in_milliseconds_steals_as_documented() {
     let (mut holder, mut thief) = (server.conn(), server.conn());
     let token = holder.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
 
-    // Its now is a thousand times larger than any timestamp in seconds.
+    // Its current time is a thousand times larger than any timestamp in seconds.
     let now_ms = now_ns() / 1_000_000;
     let timestamp = (now_ms + 501).to_string();
     #[allow(clippy::cast_precision_loss)]
@@ -103,7 +103,7 @@ fn a_classic_client_in_milliseconds_steals_as_documented() {
     ends_at(&mut holder, now_ms * 1000 + 501_000);
 }
 
-/// Asserts that the lock `a` that another wrote is granted when its timestamp has passed, not before.
+/// Asserts that another program's lock `a` is granted when its timestamp has passed, not before.
 fn ends_at(conn: &mut Conn, timestamp_us: u128) {
     let timestamp_us = i64::try_from(timestamp_us).unwrap();
     let details = until("the lock ends at its timestamp", || {

@@ -23,7 +23,7 @@ mod unclaimed;
 use crate::waiting::{no_reply_within, Locks, QUIET};
 use testkit::{skipped, until, Conn, Reply, Server};
 
-/// The channel of the attempts.
+/// The attempts' channel.
 pub const CHANNEL: &str = "c";
 
 /// A subscriber to a channel.
@@ -68,7 +68,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Without a margin. Nothing if a module cannot publish.
+    /// Without a margin. `None` if a module cannot publish.
     pub fn start() -> Option<Self> {
         Self::with(&[])
     }
@@ -91,13 +91,13 @@ impl Queue {
         self.locks.conn.execute(args)
     }
 
-    /// An attempt asks for `k` for 30 s, and waits as long.
+    /// An attempt asks for `k` for 30 s, and waits for as long.
     #[track_caller]
     pub fn ask(&mut self, id: &str) {
         self.ask_with(&["LOCK.ACQUIRE", "k"], id, &[]);
     }
 
-    /// The same with another command and more options. It queues.
+    /// As `ask`, with another command and more options. It queues.
     #[track_caller]
     pub fn ask_with(&mut self, command: &[&str], id: &str, more: &[&str]) {
         let channel: &[&str] =
@@ -106,7 +106,7 @@ impl Queue {
         assert_eq!(reply, waiting(), "{command:?} {id} {more:?}");
     }
 
-    /// The attempt claims `k`; the token.
+    /// The attempt claims `k`. Returns the token.
     #[track_caller]
     pub fn claim(&mut self, id: &str) -> i64 {
         self.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id])
@@ -128,7 +128,7 @@ impl Queue {
         token
     }
 
-    /// What `k` holds.
+    /// The value of `k`.
     pub fn value(&mut self) -> String {
         self.locks.conn.text(&["GET", "k"])
     }

@@ -1,8 +1,8 @@
 //! What an operator uses: the settings and the files that keep them, the slow log, latency, MONITOR, CLIENT LIST,
 //! memory, the version, and the message of a server that is too old.
 //!
-//! `settings.rs` tests the effects of the settings; `operator/tools.rs` the tools of the server; `operator/watching.rs`
-//! the consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard;
+//! `settings.rs` tests the effects of the settings; `operator/tools.rs` the server's tools; `operator/watching.rs` the
+//! consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard;
 //! `operator/prometheus.rs` both in a Prometheus that scrapes a server; `operator/packages.rs` what the page says about
 //! applications with a package.
 
@@ -27,8 +27,8 @@ fn all(conn: &mut Conn) -> Vec<String> {
     settings().iter().map(|[name, ..]| setting(conn, name)).collect()
 }
 
-/// A server where a module can have settings of its own (7.0), and a connection to it; if it cannot, says that `what`
-/// is skipped.
+/// A server where a module can have its own settings (7.0), and a connection to it; otherwise prints that `what` is
+/// skipped.
 fn with_settings(what: &str) -> Option<(Server, Conn)> {
     let (server, mut conn) = Server::connected();
     if conn.is_before_7() {
@@ -63,7 +63,7 @@ fn config_set_accepts_exactly_the_bounds() {
     // Two at once, one of them invalid: neither is set.
     assert!(matches!(conn.execute(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.place-ms", "-1"]), Reply::Error(_)));
     assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
-    // And twice the same.
+    // And the same setting twice.
     let reply = conn.execute(&["CONFIG", "SET", "lock.margin-ms", "5", "lock.margin-ms", "6"]);
     assert!(reply.error().contains("lock.margin-ms"), "{reply:?}");
     assert_eq!(setting(&mut conn, "lock.margin-ms"), "1000");
@@ -114,7 +114,7 @@ fn module_arguments_of_every_setting_are_what_config_shows() {
     assert_eq!(all(&mut server.conn()), ["1", "2", "3", "4", "5", "6", "7", "8"]);
 }
 
-/// A configuration file in a directory of its own.
+/// A configuration file in its own directory.
 fn with_file(text: &str) -> (PathBuf, PathBuf) {
     let dir = temp_dir();
     let file = dir.join("server.conf");
@@ -147,7 +147,7 @@ fn config_rewrite_keeps_what_was_set_for_the_next_start() {
         let server = options().without_module().start();
         let mut conn = server.conn();
         assert_eq!(all(&mut conn), values);
-        // Written again without a change, the file stays as it is.
+        // Rewritten without a change, the file stays the same.
         conn.ok(&["CONFIG", "REWRITE"]);
         let again = fs::read_to_string(&file).unwrap();
         let ours = |text: &str| -> Vec<String> {

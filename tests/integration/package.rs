@@ -1,7 +1,7 @@
-//! Installations and packages work: `make install`, `make package`, the life of the Debian package, and the files for
-//! containers.
+//! Installations and packages work: `make install`, `make package`, the life cycle of the Debian package, and the files
+//! for containers.
 //!
-//! All of it happens in temporary folders; nothing of this machine's own servers is touched.
+//! Everything happens in temporary folders; this machine's own servers are not touched.
 
 mod containers;
 mod debian;
@@ -15,10 +15,10 @@ use testkit::{module, temp_dir, write_program, Reply, Server};
 
 const MODULE: &str = "usr/lib/redis/modules/libredis_lock.so";
 const CONF: &str = "etc/redis/redis.conf";
-/// As Debian's: a configuration that not everybody may read.
+/// Like Debian's: a configuration that is not readable by everybody.
 const CONF_TEXT: &str = "# A server.\nport 6379\nmaxmemory 1gb\n";
 
-/// A folder that stands for the root of a system, with a server's configuration; removed when dropped.
+/// A folder that acts as the root of a system, with a server's configuration; removed when dropped.
 struct Root(PathBuf);
 
 impl Root {
@@ -42,7 +42,7 @@ impl Root {
         self.path(&format!("{CONF}.before-redis-lock"))
     }
 
-    /// `make TARGET` into this root, with the module that the tests test.
+    /// `make TARGET` into this root, with the module under test.
     fn make(&self, target: &str) -> Output {
         self.make_with(target, &[])
     }
@@ -55,7 +55,7 @@ impl Root {
             .env("MODULE", module()))
     }
 
-    /// `redis-lock-module`, the one of the source tree, on the configurations of this root.
+    /// `redis-lock-module` from the source tree, on this root's configurations.
     fn line(&self, args: &[&str]) -> Output {
         run(command("packaging/redis-lock-module").arg(args[0]).arg("--root").arg(&self.0).args(&args[1..]))
     }
@@ -67,9 +67,9 @@ impl Drop for Root {
     }
 }
 
-/// A command in the top folder of the project, apart from what the tests' own make has set.
+/// A command in the project's root folder, without the variables set by the tests' own make.
 ///
-/// As a last guard it has a DESTDIR: a test that forgets its own must not install into this machine.
+/// As a safeguard it has a DESTDIR: a test that forgets its own must not install into this machine.
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "MODULEDIR", "CONF"] {
@@ -83,7 +83,7 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Its output; panics if it failed.
+/// The command's output; panics if it failed.
 fn said(output: &Output) -> String {
     let text = [&*output.stdout, &*output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -91,7 +91,7 @@ fn said(output: &Output) -> String {
     text
 }
 
-/// The error that it gave up with; panics if it succeeded.
+/// The command's error; panics if it succeeded.
 fn refused(output: &Output) -> String {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -140,7 +140,7 @@ fn install_goes_where_moduledir_and_conf_say() {
     assert!(root.path("opt/modules/libredis_lock.so").is_file());
     assert_eq!(root.conf(), CONF_TEXT, "not named, not touched");
     let conf = fs::read_to_string(root.path("srv/one.conf")).unwrap();
-    // The last line had no end: the new one must not be glued to it.
+    // The last line had no newline: the new line must not be appended to it.
     assert!(conf.starts_with("port 7001\n"), "{conf}");
     assert_eq!(load_lines(&conf), ["loadmodule /opt/modules/libredis_lock.so"]);
     said(&make("uninstall"));
@@ -170,7 +170,7 @@ fn documented_paths_work_with_debians_unit() {
 
 #[test]
 fn make_passes_its_port_to_the_cluster() {
-    // Nothing is built: it is refused before a server is started.
+    // Nothing is built: the command is refused before a server starts.
     let make = |args: &[&str], port: Option<&str>| {
         let mut make = command("make");
         make.args(["--silent", "--no-print-directory", "--old-file=build", "cluster"]).args(args);
@@ -272,7 +272,7 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
     said(&line("enable"));
     let (server, mut conn) = start();
     conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
-    // Redis 6 has no CONFIG of modules.
+    // Redis 6 has no module settings in CONFIG.
     let settings = conn.execute(&margin) != Reply::List(vec![]);
     if settings {
         conn.ok(&["CONFIG", "SET", "lock.margin-ms", "250"]);
@@ -284,7 +284,7 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
     assert_eq!(load_lines(&text).len(), 1, "{text}");
     start().1.int(&["LOCK.ACQUIRE", "k2", "EX", "60"]);
 
-    // A server does not start with settings of a module that it does not load.
+    // A server does not start with settings of a module that is not loaded.
     said(&line("disable"));
     assert!(matches!(start().1.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]), Reply::Error(_)));
 

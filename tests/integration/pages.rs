@@ -1,4 +1,4 @@
-//! The pages for users show what a server does: their settings, commands and errors; `pages/sessions.rs` tests their
+//! The user pages show what a server does: their settings, commands and errors; `pages/sessions.rs` tests their
 //! sessions. Links lead somewhere, and the README stays short.
 
 mod codes;
@@ -15,7 +15,7 @@ const CLIENTS: &str = include_str!("../../docs/CLIENTS.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
 const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
-/// The cells of the rows of a table that open with this.
+/// The cells of a table's rows, for the table that opens with this.
 fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
     let rows = text.lines().filter(|line| line.starts_with(opening));
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
@@ -50,7 +50,7 @@ fn the_commands_are_those_of_the_server() {
         .iter()
         .map(|row| row[0].split('`').nth(1).expect("a command").to_string())
         .collect();
-    // `    LOCK.INFO key [FULL]`, below the heading of the command; one line for each form.
+    // `    LOCK.INFO key [FULL]`, below the command's heading; one line for each form.
     let syntax: BTreeSet<String> = COMMANDS
         .split("\n### ")
         .filter(|section| section.starts_with("LOCK."))
@@ -66,7 +66,7 @@ fn the_commands_are_those_of_the_server() {
         })
         .collect();
     let help = conn.execute(&["LOCK.HELP"]);
-    // The first line has what they have in common.
+    // The first line has their common part.
     let said: BTreeSet<String> = help.list()[1..]
         .iter()
         .map(Reply::text)
@@ -85,7 +85,7 @@ fn the_commands_are_those_of_the_server() {
     }
 }
 
-/// The texts of the errors in the source, cut at what is filled in.
+/// The error texts in the source, cut at the placeholders.
 fn error_texts() -> Vec<Vec<&'static str>> {
     let (product, _) = ERRORS.split_once("#[cfg(test)]").unwrap();
     let literals = product.lines().filter_map(|line| line.split_once('"')?.1.rsplit_once('"').map(|(text, _)| text));
@@ -94,7 +94,7 @@ fn error_texts() -> Vec<Vec<&'static str>> {
     texts
 }
 
-/// Whether a text opens with a code word, as errors do.
+/// Whether a text begins with a code word, as errors do.
 fn has_code(text: &str) -> bool {
     const CODES: &str = "ERR WRONGTYPE DEADLOCK UNBLOCKED BUSYLOCKS GRACE CLOCK NOREPLICAS READONLY NOPERM";
     text.split_once(' ').is_some_and(|(code, _)| CODES.split(' ').any(|known| known == code))
@@ -145,7 +145,7 @@ fn pages() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// The anchor that a heading gets.
+/// A heading's anchor.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")

@@ -1,5 +1,4 @@
-//! What outlives the server: the lock, its token and its end, in AOF, RDB and DUMP, readable
-//! without the module.
+//! What outlives the server: the lock, its token and its timestamp, in AOF, RDB and DUMP, readable without the module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use testkit::{expire_at_ms, server_time_us, temp_dir, timestamp_us, until, Conn,
 
 const RETENTION_MS: i64 = 60_000;
 
-/// A directory that several servers use one after the other.
+/// A directory that several servers use in turn.
 struct Data(PathBuf);
 
 impl Data {
@@ -36,7 +35,7 @@ impl Drop for Data {
     }
 }
 
-/// The commands in the AOF files whose name has `part` in it, on 6.2 in its only one.
+/// The commands in the AOF files with `part` in their names; on 6.2 in its only file.
 fn aof(dir: &Path, part: &str) -> Vec<Vec<String>> {
     let files = fs::read_dir(dir.join("appendonlydir")).map_or_else(
         |_| vec![dir.join("appendonly.aof")],
@@ -47,21 +46,21 @@ fn aof(dir: &Path, part: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     while let Some(head) = lines.next().filter(|head| !head.is_empty()) {
         let count: usize = head.strip_prefix('*').expect("a command").parse().unwrap();
-        // Each word has its length on a line before it.
+        // Each word follows a line with its length.
         let words = (0..count).map(|_| lines.by_ref().nth(1).unwrap().to_string()).collect();
         commands.push(words);
     }
     unwrapped(commands)
 }
 
-/// The SET that must be in the AOF for what `key` holds now.
+/// The SET that must be in the AOF for `key`'s current value.
 fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
     let value = conn.text(&["GET", key]);
     let pxat = (timestamp_us(&value) + 999).div_euclid(1000) + RETENTION_MS;
     words(&["SET", key, &value, "PXAT", &pxat.to_string()])
 }
 
-/// Waits until the lease and the margin of what `key` holds are over.
+/// Waits until the lease and the margin of `key` are over.
 fn until_expired(conn: &mut Conn, key: &str) {
     until("the lock has expired", || (conn.state(key) == "expired").then_some(()));
 }
@@ -120,7 +119,7 @@ fn a_rewritten_aof_has_the_lock_as_a_string() {
     assert!(rewritten.contains(&words(&["PEXPIREAT", "a", &pxat])), "{rewritten:?}");
 }
 
-/// What a key holds, and its native expiry.
+/// A key's value, and its native expiry.
 fn content(conn: &mut Conn, key: &str) -> (Reply, i64) {
     let is_set = conn.text(&["TYPE", key]) == "zset";
     let content =
@@ -128,7 +127,7 @@ fn content(conn: &mut Conn, key: &str) -> (Reply, i64) {
     (content, expire_at_ms(conn, key))
 }
 
-/// What the keys of all kinds hold; each kind has a database of its own.
+/// The values of the keys of all kinds; each kind has its own database.
 fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     let mut all = Vec::new();
     for (db, kind) in KINDS.iter().enumerate() {
@@ -138,8 +137,8 @@ fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     all
 }
 
-/// Takes locks of all kinds, and ones that are over soon; ends the server as a crash would, and checks the locks on
-/// the next server.
+/// Takes locks of all kinds, and some that end soon; ends the server like a crash, and checks the locks on the next
+/// server.
 fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
     let options = options.clone().module_args(&["margin-ms", "0"]);
     let server = options.clone().start();
@@ -182,7 +181,7 @@ fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Co
         kind.release(&mut conn, &token);
         let next = kind.take(&mut conn, &["EX", "300"]);
         assert!(next > token, "{next} after {token}");
-        // What expired while no server ran is recovered afterwards.
+        // A lock that expired while no server was running is recovered afterwards.
         until_expired(&mut conn, "brief");
         let details = conn.execute(&["LOCK.RECOVER", "brief", "EX", "30"]);
         let end = brief.parse::<i64>().unwrap() + 300_000;
@@ -232,7 +231,7 @@ fn a_retention_can_end_while_the_server_is_down() {
             conn.ok(&["SAVE"]);
         }
         drop(server);
-        // The time that has to pass is the whole point, and no server is there to be asked.
+        // The time that has to pass is the point of the test, and there is no server to ask.
         sleep(Duration::from_millis(1100));
 
         let server = options.start();
@@ -292,14 +291,14 @@ fn the_data_is_readable_without_the_module() {
         assert_eq!(locks(&mut conn), before);
         assert_eq!(conn.int(&["DBSIZE"]), 3);
         assert!(conn.execute(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
-        // One decimal number for any reader, as long as there is no owner.
+        // One decimal number for any reader, if there is no owner.
         let value = before[1].0.text();
         let until_s: f64 = value.parse().unwrap();
         #[allow(clippy::cast_precision_loss)]
         let now_s = server_time_us(&mut conn) as f64 / 1e6;
         assert!((290.0..=301.0).contains(&(until_s - now_s)), "{value}");
         drop(plain);
-        // The state that it kept is used once the module is loaded again.
+        // Its kept state is used once the module is loaded again.
         let server = options.start();
         let mut conn = server.conn();
         assert_eq!(locks(&mut conn), before);
@@ -313,7 +312,7 @@ fn tokens_grow_past_the_key_after_a_restart() {
     let options = data.with_aof().module_args(&["margin-ms", "0"]);
     let server = options.clone().start();
     let mut conn = server.conn();
-    // The grant of a server whose clock was an hour ahead.
+    // A grant from a server whose clock was an hour ahead.
     let ahead = server_time_us(&mut conn) + 3_600_000_000;
     conn.ok(&["SET", "a", &format!("1700000000.000000{ahead}")]);
     let first = acquire(&mut conn, &["a", "PX", "1"]);
@@ -326,7 +325,7 @@ fn tokens_grow_past_the_key_after_a_restart() {
     let mut conn = server.conn();
     until_expired(&mut conn, "a");
     assert_eq!(acquire(&mut conn, &["a", "EX", "30"]), (ahead + 2).to_string());
-    // So does one that was given back before another is taken.
+    // The same for a lock that was released before another is taken.
     let later = ahead + 3_600_000_000;
     conn.ok(&["SET", "c", &format!("{}.000000{later}", later / 1_000_000)]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "c", &later.to_string()]), 1);
@@ -339,7 +338,7 @@ fn a_lock_vanishes_exactly_when_its_retention_ends() {
     let mut conn = server.conn();
     acquire(&mut conn, &["a", "PX", "100"]);
     let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
-    // Each state ends at its time: a later observation must be the next state.
+    // Each state ends in time: a later observation must be the next state.
     let mut seen = Vec::new();
     until("the lock is gone", || {
         let before = server_time_us(&mut conn);

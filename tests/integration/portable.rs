@@ -1,7 +1,7 @@
-//! `portable/lock.lua`: the lock where the module is not loaded, as functions and as a script. Its rules are those of
-//! the wire fixture and of the module itself; beyond its limits happens what docs/PORTABLE.md says.
+//! `portable/lock.lua`: the lock without the module, as functions and as a script. Its rules are those of the wire
+//! fixture and of the module itself; beyond its limits it does what docs/PORTABLE.md says.
 //!
-//! The tests in `alone` need no module and run on servers that are too old for it, too.
+//! The tests in `alone` need no module, and also run on servers that are too old for it.
 
 pub mod alone;
 mod client;

@@ -1,5 +1,4 @@
-//! LOCK.TOP BY waiters, wait and held: the order, unknown values, and the time that the server needs for very many
-//! queues.
+//! LOCK.TOP BY waiters, wait and held: the order, unknown values, and the server's time for very many queues.
 
 use super::wait;
 use crate::holders::most::cost;
@@ -7,7 +6,7 @@ use crate::waiting::Locks;
 use std::time::Duration;
 use testkit::{bound, until, Iterations, Reply, Server};
 
-/// The keys of LOCK.TOP in their order.
+/// LOCK.TOP's keys in order.
 fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
     let top = locks.conn.execute(&[&["LOCK.TOP"], options].concat());
     top.list().iter().map(|row| row.field("key").text()).collect()
@@ -16,7 +15,7 @@ fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
 #[test]
 fn top_comes_in_the_order_that_was_asked_for() {
     let mut locks = Locks::start();
-    // Taken in this order, waited for in another.
+    // Taken in this order, waited for in another order.
     for key in ["old", "middle", "new"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);
     }
@@ -47,7 +46,7 @@ fn a_hand_off_resets_how_long_a_lock_is_held() {
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     first.granted();
     assert_eq!(keys(&mut locks, &["BY", "held"]), ["b", "a"]);
-    // The wait of the second has lasted longer than that for b.
+    // The second client has waited longer than the one for b.
     assert_eq!(keys(&mut locks, &["BY", "wait"]), ["a", "b"]);
 }
 

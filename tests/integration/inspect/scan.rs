@@ -15,7 +15,7 @@ fn keys(reply: &Reply) -> Vec<Vec<u8>> {
     reply.list()[1].list().iter().map(bytes).collect()
 }
 
-/// All keys that a whole scan returns; between its steps something happens.
+/// All keys that a full scan returns; `between` runs between its steps.
 fn scan(conn: &mut Conn, options: &[&str], mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
     let (mut cursor, mut found) = ("0".to_string(), Vec::new());
     for step in 0.. {
@@ -123,7 +123,7 @@ fn state_and_match_filter_the_locks() {
     }
 }
 
-/// This many locks with this many holders each, which were granted to nobody that is known.
+/// Writes this many locks with this many holders each, whose clients are unknown.
 fn fill(conn: &mut Conn, locks: usize, holders: usize) {
     let script = "local t = redis.call('TIME') for k = 1, tonumber(ARGV[1]) do for n = 1, tonumber(ARGV[2]) do \
                   redis.call('ZADD', KEYS[1] .. k, string.format('%d.000001', t[1] + 600 + n % 60), \
@@ -134,7 +134,7 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
     }
 }
 
-/// The names that MATCH filters out count as well: long ones take the server long.
+/// The names that MATCH filters out count too: long names cost the server time.
 #[test]
 fn long_names_that_do_not_match_shorten_the_page() {
     const BOUND: Duration = Duration::from_millis(5);
@@ -156,7 +156,7 @@ fn long_names_that_do_not_match_shorten_the_page() {
     }
 }
 
-/// A lock with several holders takes LOCK.TOP as long as four others.
+/// A lock with several holders costs LOCK.TOP as much time as four others.
 #[test]
 fn top_lists_at_most_400_shared_locks() {
     let server = Server::start();
@@ -182,7 +182,7 @@ fn top_lists_at_most_400_shared_locks() {
     assert_eq!(conn.execute(&["LOCK.TOP", "COUNT", "900"]).list().len(), 900);
 }
 
-/// COUNT bounds the holders that are read, too, and all locks are still found.
+/// COUNT also bounds the holders that are read, and all locks are still found.
 #[test]
 fn a_page_of_large_locks_is_a_short_one() {
     const BOUND: Duration = Duration::from_millis(5);
@@ -198,7 +198,7 @@ fn a_page_of_large_locks_is_a_short_one() {
                         return None;
                     }
                     fill(&mut conn, locks, holders);
-                    // Each lock is held by a session too, and awaited.
+                    // Each lock is held by a session and waited for.
                     let mut holder = started.conn();
                     for part in 0..locks / 20 {
                         for n in 1..=20 {

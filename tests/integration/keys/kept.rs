@@ -1,5 +1,5 @@
-//! The names that the server keeps for disconnected clients are bounded, however they came to be kept. Without memory
-//! it keeps no new ones.
+//! The names that the server keeps for disconnected clients are bounded, whatever the reason for keeping them. Without
+//! memory the server keeps no new ones.
 
 use crate::kinds::{acquire, Row};
 use crate::notify::can_publish;
@@ -8,7 +8,7 @@ use testkit::{encoded, until, Conn, Reply, Server};
 /// How many names, and how long each of them is: together 120 MB.
 const NAMES: usize = 30_000;
 const LENGTH: usize = 4_000;
-/// Their memory: 64 MB of names, the allocator's rounding, and queues, places and indexes.
+/// The names' memory: 64 MB of names, the allocator's rounding, and queues, places and indexes.
 const MOST: i64 = 100_000_000;
 
 fn used(conn: &mut Conn) -> i64 {
@@ -151,7 +151,7 @@ fn cancel_without_memory_keeps_only_known_attempts() {
     assert_eq!(places(&mut conn), 2);
 }
 
-/// Evicting keys frees none of the memory of a module.
+/// Evicting keys frees none of a module's memory.
 #[test]
 fn cancelling_absent_attempts_evicts_no_keys() {
     let args = ["--maxmemory-policy", "allkeys-lru"];
@@ -173,7 +173,7 @@ fn cancelling_absent_attempts_evicts_no_keys() {
     }
     let gone = evicted(&mut conn) - before;
     println!("{gone} of {keys} keys were evicted, {} places", places(&mut conn));
-    // The server evicts some for its own buffers.
+    // The server evicts some keys for its own buffers.
     assert!(gone < 1_000, "{gone} of {keys} keys were evicted");
     // Once there is room, the cancellation is remembered.
     conn.ok(&["CONFIG", "SET", "maxmemory", &(2 * full).to_string()]);

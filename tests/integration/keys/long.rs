@@ -1,5 +1,5 @@
-//! The most and longest names that one attempt can have: what is done for all of them in one iteration of the event
-//! loop takes less than 5 ms. One more byte is refused.
+//! The most and longest names that one attempt can have: the work for all of them in one iteration of the event loop
+//! takes less than 5 ms. One more byte is refused.
 
 use std::time::Duration;
 use testkit::{bound, until, Conn, Iterations, Reply, Server};
@@ -45,7 +45,7 @@ fn names_that_are_too_long_together_are_refused() {
     longer[KEYS + 1].push('x');
     assert_eq!(conn.execute(&longer).error(), "ERR keys 1 to 1024 have more than 262144 bytes together");
     assert_eq!(conn.int(&["DBSIZE"]), 0);
-    // A release may name whatever keys there are.
+    // A release may name any keys.
     let token = take(&mut conn);
     longer[0] = "LOCK.MRELEASE".into();
     longer.truncate(KEYS + 2);

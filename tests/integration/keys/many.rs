@@ -1,5 +1,5 @@
-//! Many clients that wait for many locks at once: they hold up no other client, cost what their names cost, and an idle
-//! server does no work for them.
+//! Many clients that wait for many locks at once: they do not delay other clients, their cost is bounded by their
+//! names, and an idle server does no work for them.
 
 use crate::holders::most::cost;
 use crate::kinds::acquire;
@@ -7,7 +7,7 @@ use crate::waiting::{no_reply_within, Locks};
 use std::time::Duration;
 use testkit::{bound, until, Conn, Iterations, Reply, Server};
 
-/// The names of this many keys, all of one length.
+/// The names of this many keys, all of the same length.
 fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}{number:05}")).collect()
 }
@@ -26,7 +26,7 @@ fn take_all(locks: &mut Locks, names: &[String]) -> String {
     locks.conn.int(&acquire_all(names, &["EX", "600"])).to_string()
 }
 
-/// Clients begin to wait for all of these keys.
+/// Clients start waiting for all of these keys.
 fn wait_for_all(locks: &mut Locks, count: usize, names: &[String]) -> Vec<Conn> {
     let before = locks.info("lock", "lock_waiters");
     let call = acquire_all(names, &["EX", "600", "WAIT", "600000"]);
@@ -63,7 +63,7 @@ fn a_free_key_of_blocked_wide_waits_goes_to_a_newcomer() {
         assert!(no_reply_within(&mut waiting[0], Duration::from_secs(2)));
         Some(iterations.sum())
     });
-    // They get all of them, one after the other, each inside the release of the one before.
+    // They get all keys in turn, each inside the previous one's release.
     let mut token = held;
     for (at, conn) in waiting.iter_mut().enumerate() {
         let release: Vec<String> = if at == 0 {
@@ -94,7 +94,7 @@ fn waiters_behind_many_parked_ones_are_served() {
     let mut locks = Locks::start();
     let x = acquire(&mut locks.conn, &["x", "EX", "600"]);
     acquire(&mut locks.conn, &["y", "EX", "600"]);
-    // Each can have x, but none can have y.
+    // Each could have x, but none can have y.
     let both = ["x", "y"].map(String::from);
     let _waiting = wait_for_all(&mut locks, 300, &both);
     let mut behind = locks.wait_with(&["LOCK.ACQUIRE", "x", "EX", "600", "WAIT", "600000"]);
@@ -132,7 +132,7 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["k00500", "EX", "600"]);
     let keys = names("k", 1_024);
-    // The first time, tables of the server grow and stay that large.
+    // The first time, the server's tables grow and stay that large.
     drop(wait_for_all(&mut locks, WAITERS, &keys));
     let alone = |locks: &mut Locks| {
         until("all have left", || (locks.info("clients", "connected_clients") == 1).then_some(()));
@@ -142,8 +142,8 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     let waiting = wait_for_all(&mut locks, WAITERS, &keys);
     let each = (locks.info("memory", "used_memory") - empty) / i64::try_from(WAITERS).unwrap();
     println!("{each} bytes for each");
-    // The server keeps a blocked client (74 kB) and the arguments of its command, 40 bytes each; the module
-    // keeps 10 bytes for each name. When the waiter was in every queue, that was 700 bytes.
+    // The server keeps a blocked client (74 kB) and its command's arguments, 40 bytes each; the module keeps 10 bytes
+    // for each name. When the waiter was in every queue, that was 700 bytes.
     assert!(each < 200_000, "{each} bytes for each");
     drop(waiting);
     alone(&mut locks);
@@ -174,7 +174,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
     for number in 0..70 {
         let own = format!("own{number}");
         let all = [own.as_str(), "held"];
-        // An attempt with the same ID that shares a key with an earlier one takes its place.
+        // An attempt with the same ID replaces an earlier one with which it shares a key.
         assert!(locks.conn.execute(&[&["LOCK.MACQUIRE", "2"], &all[..], &["EX", "9", "ID", "7"]].concat()).is_nil());
     }
     assert_eq!(locks.info("lock", "lock_places"), 1);
@@ -205,7 +205,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
     }
 }
 
-/// Many attempts have the same ID, each for as many keys as are allowed: the cost of one more is bounded.
+/// Many attempts with the same ID, each for the maximum number of keys: the cost of one more is bounded.
 #[test]
 fn one_id_for_many_attempts_costs_no_5_ms() {
     const KEYS: usize = 1_024;
@@ -247,7 +247,7 @@ fn the_most_keys_of_a_command_are_one_grant() {
     assert_eq!(locks.conn.int(&take).to_string(), token);
     let extend = command_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
-    // One more is one too many; a last key that occurs twice is found.
+    // One more is one too many; a duplicate of the last key is found.
     let reply = locks.conn.execute(&acquire_all(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
     let mut twice = command_of("LOCK.MRELEASE", keys, &[&token]);

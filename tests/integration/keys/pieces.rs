@@ -1,5 +1,5 @@
-//! Attempts for many keys, or for keys with long names, leave in pieces if there are many. The work of one command for
-//! an attempt grows with the keys of the attempt, and not with what else is left behind.
+//! Attempts for many keys, or for keys with long names, leave in pieces if there are many. A command's work for an
+//! attempt grows with the attempt's keys, not with whatever else is left behind.
 
 use crate::notify::can_publish;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::{bound, encoded, skipped, until, Conn, Iterations, Options, Reply, 
 /// The longest iteration. Before these clients left in pieces it took 20 ms and more in each case.
 const LONGEST: Duration = Duration::from_millis(5);
 const KEYS: usize = 1_024;
-/// Names of this length and a few digits more: together they are as long as the names of one attempt can be.
+/// Names of this length plus a few digits: together they are as long as one attempt's names can be.
 const LONG: usize = 246;
 
 fn names(attempt: usize, padding: usize) -> Vec<String> {
@@ -127,7 +127,7 @@ fn wide_grants_that_expire_together_pass_on_in_pieces() {
     });
 }
 
-/// Clients wait for keys of 256 bytes and for a held one, until all of their waits end at one moment.
+/// Clients wait for keys of 256 bytes and for a held one, until all of their waits end at the same moment.
 fn time_out(what: &str, wait: impl Fn(&Server, &[String]) -> Option<Conn>) {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     bound::cpu(what, LONGEST, || {
@@ -167,7 +167,7 @@ fn long_blocked_waits_that_time_out_together_end_in_pieces() {
     });
 }
 
-/// A connection with locks of its session.
+/// A connection that holds locks with SESSION.
 fn session(server: &Server, locks: usize) -> Conn {
     let mut holder = server.conn();
     for from in (0..locks).step_by(1_000) {
@@ -185,7 +185,7 @@ fn a_demotion_forgets_a_big_ended_session_in_pieces() {
         let holder = session(&server, LOCKS);
         iterations.reset();
         drop(holder);
-        // All of them have ended, and about half of that is written.
+        // All of them have ended, and about half of these ends are written.
         until_it(&mut conn, "lock_sessions", 0);
         let before = used(&mut conn);
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -209,7 +209,7 @@ fn unclaimed_grants_of_an_ended_connection_pass_on_in_pieces() {
     });
 }
 
-/// The server has given up 256 grants of 1,024 keys, and may not write that while its clients are paused.
+/// The server has dropped 256 grants of 1,024 keys, and may not write that while its clients are paused.
 fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
     let mut by = server.conn();
     grant_with(conn, &mut by, 256, 0, &["SESSION"]);
@@ -228,7 +228,7 @@ fn a_check_costs_the_same_while_many_grants_pass_on() {
         let (server, iterations, mut conn) = start("3600000")?;
         let (keys, token) = give_up_and_pause(&server, &mut conn);
         let mut caller = server.conn();
-        // The other token is not from a grant, like those of most holders here.
+        // The other token does not belong to a grant, like those of most holders here.
         let calls: Vec<u8> = (0..100)
             .flat_map(|number| {
                 let unclaimed = names(number, 0).swap_remove(7);
@@ -299,7 +299,7 @@ fn claims_and_releases_of_long_keys_cost_no_extra() {
         let claim = command_of("LOCK.MACQUIRE", &names(0, LONG), &["EX", "600", "ID", "0"]);
         assert!(caller.int(&claim) > 0);
         assert_eq!(caller.int(&command_of("LOCK.MRELEASE", &names(1, LONG), &[&token])), 1_024);
-        // 133 ms when each name was compared with each.
+        // 133 ms when each name was compared with every other.
         Some(iterations.sum())
     });
 }

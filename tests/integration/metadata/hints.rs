@@ -1,12 +1,11 @@
-//! The hints that the command-line client shows while a command is typed, made from COMMAND DOCS.
+//! The hints that the command-line client shows while a command is typed, built from COMMAND DOCS.
 
 use super::describes;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testkit::{server_binary, Server};
 
-/// A command-line client that can print the hint for a line: of those beside the server, in the
-/// PATH, and fetched for the tests.
+/// A command-line client that can print the hint for a line: beside the server, in the PATH, or fetched for the tests.
 fn client_with_hints(port: u16) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let server = PathBuf::from(server_binary());

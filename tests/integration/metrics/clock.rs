@@ -1,5 +1,5 @@
 //! A wall clock that is set while the server runs: what is counted and logged, how long waits last, and what is refused
-//! when there is no clock.
+//! without a clock.
 
 use super::{moved, number, numbers};
 use std::thread::sleep;
@@ -21,20 +21,20 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts the server; nothing, with a message, if its clock cannot be moved.
+    /// Starts the server; `None`, with a message, if its clock cannot be moved.
     pub fn start(module_args: &[&str]) -> Option<Self> {
         let clocks = Clocks::new(&[0])?;
         let server = clocks.of(Server::with().module_args(module_args)).start();
-        // Long enough that the module, which reads the clock ten times a second, knows it.
+        // Long enough for the module, which reads the clock ten times a second, to have read it.
         sleep(Duration::from_millis(500));
         Some(Self { clocks, server })
     }
 
-    /// How far the server's clock is ahead of the machine's, from now on.
+    /// Sets how far the server's clock is ahead of the machine's.
     pub fn set_ms(&mut self, ahead: i64) {
         self.clocks.set(0, &[ahead * 1000]);
         let mut conn = self.server.conn();
-        // Valkey 9.1 reads the clock of the system only now and then.
+        // Valkey 9.1 reads the system clock only now and then.
         until("the clock of the server moves", || {
             let off = server_time_us(&mut conn) / 1000 - machine_ms() - ahead;
             (off.abs() < 10_000).then_some(())
@@ -61,13 +61,13 @@ fn waiter(clock: &Clock, args: &[&str]) -> (Conn, Instant) {
     (clock.server.waiter(&[&["LOCK.ACQUIRE"], args].concat()), start)
 }
 
-/// Asserts that a wait of this many milliseconds is over in time and without the lock.
+/// Asserts that a wait of this many milliseconds ends in time and without the lock.
 fn assert_times_out((mut conn, start): (Conn, Instant), wait_ms: u64) {
     assert!(conn.read().is_nil());
     let waited = start.elapsed();
     let asked = Duration::from_millis(wait_ms);
     assert!(waited >= asked, "{waited:?} instead of {asked:?}");
-    // Before Redis 7.0 a timer can be 100 ms late, as it can when it had to be set again.
+    // A timer can be 100 ms late before Redis 7.0, or if it had to be set again.
     bound::wall("a wait beyond its time", Duration::from_secs(10), waited.saturating_sub(asked));
 }
 
@@ -132,7 +132,7 @@ fn waits_and_locks_survive_a_clock_step_back() {
     let brief = waiter(&clock, &["k", "EX", "60", "WAIT", "700"]);
     clock.set_ms(-HOUR_MS);
     assert_times_out(brief, 700);
-    // One that comes afterwards, too.
+    // A later wait, too.
     assert_times_out(waiter(&clock, &["k", "EX", "60", "WAIT", "300"]), 300);
     clock.wait_for_steps(1);
     assert!(clock.logged()[0] < -HOUR_MS + 1000, "{:?}", clock.logged());
@@ -149,7 +149,7 @@ fn waits_and_locks_survive_a_clock_step_back() {
 
 #[test]
 fn set_ahead_an_hour_leases_end_and_waits_do_not() {
-    // Else the lock would be gone with the hour, and its successor could learn nothing of it.
+    // Otherwise the lock would disappear with the hour, and its successor could learn nothing about it.
     let Some(mut clock) = Clock::start(&["retention-ms", "-1"]) else { return };
     let mut conn = clock.server.conn();
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60", "OWNER", "late"]);
@@ -157,7 +157,7 @@ fn set_ahead_an_hour_leases_end_and_waits_do_not() {
     let (mut successor, _) = waiter(&clock, &["short", "EX", "60", "WAIT", "60000", "DETAILS"]);
     let brief = waiter(&clock, &["long", "EX", "60", "WAIT", "1500"]);
     clock.set_ms(HOUR_MS);
-    // The lease of a minute has ended an hour ago, less a minute and the margin.
+    // The lease of a minute ended an hour ago, less a minute and the margin.
     let details = successor.read();
     let overdue = details.list()[1].int();
     assert!((HOUR_MS - 63_000..HOUR_MS).contains(&overdue), "{details:?}");

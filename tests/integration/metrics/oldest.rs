@@ -1,5 +1,5 @@
-//! The oldest wait and the oldest hold of INFO lock: an attempt counts from its first call, and only locks that
-//! somebody waits for count.
+//! The oldest wait and the oldest hold of INFO lock: an attempt counts from its first command, and only locks with
+//! waiters count.
 
 use super::{number, Scene};
 use crate::waiting::QUIET;
@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testkit::{until, Conn};
 
-/// Waits until a number is at least that, and asserts that it is not more than what has passed since `start`.
+/// Waits until a number reaches this value, and asserts that it does not exceed the time since `start`.
 #[track_caller]
 fn grows(conn: &mut Conn, name: &str, least: i64, start: Instant) {
     until(name, || (number(conn, name) >= least).then_some(()));
@@ -22,7 +22,7 @@ fn both_are_zero_while_nobody_waits() {
     let token = scene.hold("k");
     sleep(QUIET);
     assert_eq!((number(&mut scene.conn, "oldest_wait_ms"), number(&mut scene.conn, "oldest_hold_ms")), (0, 0));
-    // The lock has been held since before somebody waited.
+    // The lock has been held for longer than anybody has waited.
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
     let least = i64::try_from(QUIET.as_millis()).unwrap();
     assert!(number(&mut scene.conn, "oldest_hold_ms") >= least);
@@ -73,7 +73,7 @@ fn waits_in_pieces_count_from_the_first() {
 
 #[test]
 fn a_lock_whose_holder_has_expired_is_not_held() {
-    // In a grace nothing passes on.
+    // During a grace nothing is handed off.
     let mut conn = testkit::Server::with().module_args(&["margin-ms", "0"]).connected();
     conn.1.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
     let _waiter = conn.0.waiter(&["LOCK.ACQUIRE", "k", "EX", "60", "WAIT", "60000"]);

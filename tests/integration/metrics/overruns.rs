@@ -9,14 +9,14 @@ fn server() -> (Server, Conn) {
     Server::with().module_args(&["margin-ms", "600000"]).connected()
 }
 
-/// Takes a lock whose lease of a millisecond is over then; its token.
+/// Takes a lock with a lease of a millisecond, which is over on return. Returns its token.
 pub fn overrun(conn: &mut Conn, take: &[&str]) -> String {
     let token = conn.int(take);
     lease_is_over(conn);
     token.to_string()
 }
 
-/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would say 0 too early: it
+/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would reply 0 too early: it
 /// rounds down.
 fn lease_is_over(conn: &mut Conn) {
     let end = server_time_us(conn) + 1_000;
@@ -60,7 +60,7 @@ fn each_of_several_locks_counts() {
     let take = ["LOCK.MACQUIRE", "3", "k", "a", "b", "PX", "1"];
     let token = overrun(&mut conn, &take);
     counts(&mut conn, &["LOCK.MEXTEND", "2", "k", "a", &token, "EX", "60"], 1, 2);
-    // Two of them have a lease again, the third has not.
+    // Two of them have a lease again, the third does not.
     counts(&mut conn, &["LOCK.MRELEASE", "3", "k", "a", "b", &token], 3, 1);
 }
 
@@ -79,7 +79,7 @@ fn only_late_holder_actions_are_overruns() {
     let token = overrun(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "ID", "7"]);
     counts(&mut conn, &["LOCK.RELEASE", "k", "1"], 0, 0);
     counts(&mut conn, &["LOCK.EXTEND", "k", "1", "EX", "60"], 0, 0);
-    // Its call, sent again after a lost reply: it did not know that it held the lock.
+    // The same command, sent again after a lost reply: the client did not know that it held the lock.
     counts(&mut conn, &["LOCK.ACQUIRE", "k", "PX", "1", "ID", "7"], token.parse().unwrap(), 0);
     lease_is_over(&mut conn);
     counts(&mut conn, &["LOCK.CANCEL", "k", "7"], 1, 0);
@@ -91,7 +91,7 @@ fn only_late_holder_actions_are_overruns() {
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], -1, 0);
 }
 
-/// Takes a lock with SESSION, and ends its connection: the lease is over, and the margin is left. The token.
+/// Takes a lock with SESSION, and closes its connection: the lease is over, but not the margin. Returns the token.
 fn ended_session(server: &Server, conn: &mut Conn) -> String {
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "600", "SESSION"]).to_string();
@@ -107,12 +107,12 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 0);
     let token = ended_session(&server, &mut conn);
     counts(&mut conn, &["LOCK.EXTEND", "k", &token, "PX", "1"], 1, 0);
-    // With the extension it has a lease again, and this one it overruns.
+    // The extension gives it a new lease, which it overruns.
     lease_is_over(&mut conn);
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
 }
 
-/// The key does not show it, and this server did not see it. docs/OPERATING.md says so.
+/// The key does not show it, and this server has no record of it. docs/OPERATING.md says so.
 #[test]
 fn a_session_end_after_a_failover_is_an_overrun() {
     let ((master, mut conn), (replica, mut promoted)) = (server(), server());

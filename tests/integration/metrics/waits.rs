@@ -1,5 +1,5 @@
-//! The histograms of waits in INFO lock: each attempt counts once, with its total wait, under the way it ended; and
-//! CONFIG RESETSTAT resets them.
+//! The histograms of waits in INFO lock: each attempt counts once, with its total wait, by how it ended; CONFIG
+//! RESETSTAT resets them.
 
 use super::{number, percentile, Scene};
 use crate::notify::Queue;
@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testkit::{until, Conn};
 
-/// The buckets of a histogram and its sum.
+/// A histogram's buckets and its sum.
 fn histogram(conn: &mut Conn, name: &str) -> BTreeMap<String, i64> {
     let text = conn.text(&["INFO", "lock"]);
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("lock_{name}_histogram_ms:")));
@@ -76,7 +76,7 @@ fn an_attempt_in_pieces_counts_once() {
         assert!(piece.read().is_nil());
         assert_eq!(counts(&mut scene.conn), [0, 0], "it may go on");
     }
-    // A newer command takes the place of the previous one.
+    // A newer command replaces the previous one.
     let mut earlier = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "7"]);
     scene.server.conn().send(&["PING"]);
     let mut last = scene.server.conn();
@@ -130,7 +130,7 @@ fn config_resetstat_resets_what_was_measured_and_no_counter() {
     scene.conn.int(&["LOCK.RELEASE", "k", &token]);
     let token = waiter.read().int().to_string();
     assert_eq!(counts(&mut scene.conn), [1, 1]);
-    // The module has seen large numbers before: it reads them once a second.
+    // The module has seen large numbers: it reads them once a second.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1_500) {
         scene.conn.text(&["PING", &"x".repeat(10_000)]);

@@ -1,5 +1,5 @@
-//! While a fleet moves, its middle generation takes both locks: then no generation works at the same time as its
-//! neighbour.
+//! During a migration, the fleet's middle generation takes both locks: then no generation works at the same time as the
+//! next.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
     both.say("end");
     until("it releases both", || (conn.int(&["EXISTS", "report", "report:old"]) == 0).then_some(()));
 
-    // The third works: the second waits, and holds the first up meanwhile.
+    // The third works: the second waits, and blocks the first meanwhile.
     let token = conn.int(&acquire).to_string();
     let both = worker();
     conn.until_waiters("report", 1);

@@ -20,7 +20,7 @@ fn redisson_and_lock_commands_refuse_each_others_keys() {
     assert_eq!(conn.text(&["HGET", "theirs", "2fd93dbd:42"]), "1");
 
     let token = conn.int(&["LOCK.ACQUIRE", "ours", "EX", "60"]).to_string();
-    // The key exists, so Redisson's lock and unlock both check next whether the caller holds it.
+    // The key exists, so Redisson's lock and unlock both check next whether the client holds it.
     assert!(conn.execute(&["HEXISTS", "ours", "2fd93dbd:42"]).error().starts_with("WRONGTYPE "));
     assert!(conn.int(&["LOCK.CHECK", "ours", &token]) > 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &token]), 1);
@@ -91,7 +91,7 @@ fn a_late_getset_creates_a_lock_without_a_holder() {
     until("the key expires", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     let end_us = server_time_us(&mut conn) + 1_000_000;
     let end = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
-    // It is not what the client saw, so it believes that another was faster.
+    // It is not the value that the client saw, so it believes that another client was faster.
     assert_ne!(conn.execute(&["GETSET", "k", &end]), Reply::Text(seen.into_bytes()));
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);

@@ -1,4 +1,4 @@
-//! A lock of a library that a fleet may come from: the real one, driven step by step.
+//! A lock of a library that a fleet may migrate from: the real one, driven step by step.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const RSLOCK_TOML: &str = include_str!("../../clients/migrating/rslock/Cargo.tom
 const RSLOCK: &str = include_str!("../../clients/migrating/rslock/locks.rs");
 const NODE: &str = include_str!("../../clients/migrating/package.json");
 
-/// What has to be installed for a library.
+/// What a library needs to be installed.
 #[derive(Clone, Copy)]
 pub enum From {
     Python(&'static str),
@@ -29,9 +29,9 @@ pub struct Library {
     /// In the first column of the document's table.
     pub name: &'static str,
     from: From,
-    /// What locks.py or locks.js calls it.
+    /// Its name in locks.py or locks.js.
     adapter: &'static str,
-    /// What it puts before the name of a lock.
+    /// The prefix that it adds to a lock's name.
     pub prefix: &'static str,
 }
 
@@ -65,7 +65,7 @@ pub const LIBRARIES: &[Library] = &[
     Library { name: "rslock 0.10.0 (crates.io)", from: From::Rust, adapter: "rslock-0.10.0", prefix: "" },
 ];
 
-/// The library of that adapter and beginning of its name.
+/// The library with this beginning of its name.
 pub fn library(name: &str) -> &'static Library {
     LIBRARIES.iter().find(|library| library.name.starts_with(name)).expect("a library of that name")
 }
@@ -99,7 +99,7 @@ impl Library {
 pub struct Client(Program);
 
 impl Client {
-    /// One step, with the name of the lock as the library is given it; see locks.py for verbs and answers.
+    /// One step, with the lock's name as given to the library; see locks.py for verbs and answers.
     pub fn ask(&mut self, verb: &str, name: &str, lease_s: u64) -> String {
         self.start(verb, name, lease_s);
         self.answer()
@@ -110,7 +110,7 @@ impl Client {
         self.0.say(format!("{verb} {name} {lease_s}"));
     }
 
-    /// The answer to the step that was begun.
+    /// The answer to the begun step.
     pub fn answer(&self) -> String {
         self.0.hear()
     }

@@ -1,16 +1,16 @@
-//! What happens to a key that a library and LOCK.* share, in the words of the document's table.
+//! Observes a key that a library and LOCK.* share, in the words of the document's table.
 
 use super::library::{Client, Library};
 use testkit::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
 
 /// Longer than anything here takes.
 const LONG_S: u64 = 60;
-/// Longer than what follows a grant, and much shorter than a deadline.
+/// Longer than the work after a grant, and much shorter than a deadline.
 const SOME_S: u64 = 5;
-/// Libraries that count in whole seconds have no shorter lease than this: it would end at once.
+/// Libraries that count in whole seconds need at least this lease: a shorter one would end at once.
 const SHORT_S: u64 = 2;
 
-/// A row of the table: what was seen.
+/// An observed row of the table.
 #[derive(Debug, PartialEq)]
 pub struct Row {
     pub writes: String,
@@ -21,7 +21,7 @@ pub struct Row {
     pub late_release: String,
 }
 
-/// One library with one key for each case, on a server that keeps expired locks and one that does not.
+/// One library with one key for each case, on a server that keeps expired locks and on one that does not.
 pub struct Case<'a> {
     pub library: &'a Library,
     pub keeps: &'a Server,
@@ -75,7 +75,7 @@ impl Case<'_> {
         seen
     }
 
-    /// LOCK.* gets the lock when the library's lease is over, not before; then the library comes back.
+    /// LOCK.* gets the lock when the library's lease is over, not before; then the library returns.
     fn the_library_holds_and_dies(&self, client: &mut Client) -> String {
         let (name, key) = &self.names("dies");
         let what = self.fails("the library dies");
@@ -87,7 +87,7 @@ impl Case<'_> {
         let details = waiter.read();
         assert!(server_time_us(&mut conn) >= end_us, "{what}: granted too early");
         let token = granted(&details);
-        // A key that expired natively says nothing about its holder.
+        // A key that expired natively does not identify its holder.
         assert_eq!(details.list()[1].is_nil(), expiry_ms > 0, "{what}: {details:?}");
 
         let extended = client.ask("extend", name, LONG_S);
@@ -102,7 +102,7 @@ impl Case<'_> {
         "**deletes the lock**".into()
     }
 
-    /// How the library sees a lock of LOCK.*; a refused client waits, and gets the lock on its release.
+    /// How the library sees a lock of LOCK.*; a refused client waits, and gets the lock when it is released.
     fn a_lock_is_held(&self, client: &mut Client, case: &str, options: &[&str]) -> String {
         let (name, key) = &self.names(case);
         let what = self.fails(case);
@@ -162,14 +162,14 @@ impl Case<'_> {
         }
     }
 
-    /// With `retention-ms 0` every library has a lock whose holder died when its timestamp has passed.
+    /// With `retention-ms 0` every library gets a dead holder's lock once its timestamp has passed.
     fn a_lock_has_ended(&self, client: &mut Client, steals: bool) {
         let (name, key) = &self.names("ended");
         let what = self.fails("ended");
         let mut conn = self.ends.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
         let end_us = timestamp_us(&conn.text(&["GET", key]));
-        // A library that takes over by GETSET can do so at the very moment when the key expires, and not know it: see
+        // A library that takes over by GETSET can do so at the very moment when the key expires, and not notice: see
         // by_hand.
         until("the library has it", || (client.ask("try", name, SOME_S) == "held").then_some(()));
         if !steals {
@@ -180,7 +180,7 @@ impl Case<'_> {
         assert_eq!(conn.text(&["GET", key]), theirs, "{what}");
     }
 
-    /// A client in the queue of the key.
+    /// A client in the key's queue.
     fn waiter(&self, key: &str) -> Conn {
         self.keeps.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000", "DETAILS"])
     }
@@ -191,7 +191,7 @@ fn granted(details: &Reply) -> String {
     details.list()[0].int().to_string()
 }
 
-/// The kind of a value, in the table's words.
+/// The kind of value, in the table's words.
 fn shape(value: &str, expires: bool) -> String {
     let whole = value.split('.').next().unwrap();
     let number = value.parse::<f64>().is_ok_and(f64::is_finite);
@@ -204,7 +204,7 @@ fn shape(value: &str, expires: bool) -> String {
     format!("{shape}{}", if expires { ", expiry" } else { "" })
 }
 
-/// The end of a lock that has no expiry of its own.
+/// The timestamp of a lock that has no native expiry.
 #[allow(clippy::cast_possible_truncation)]
 fn their_timestamp_us(value: &str) -> i64 {
     let number: f64 = value.parse().expect("a timestamp");

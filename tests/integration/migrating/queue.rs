@@ -18,7 +18,7 @@ fn two(server: &Server, name: &str) -> Option<(Client, Client)> {
     both.map_err(|why| skipped(name, &why)).ok()
 }
 
-/// Whether the module gets an event as soon as a key is deleted; on Valkey 8.1.0 to 9.1.1 keyspace events are off, and
+/// Whether the module gets an event as soon as a key is deleted. On Valkey 8.1.0 to 9.1.1 keyspace events are off, and
 /// it scans ten times a second.
 fn reports_deletions(conn: &mut Conn) -> bool {
     let Some(version) = conn.info("server", "valkey_version") else { return true };
@@ -30,7 +30,7 @@ fn reports_deletions(conn: &mut Conn) -> bool {
     reports
 }
 
-/// A client in the queue of the key.
+/// A client in the key's queue.
 fn waiter(server: &Server, key: &str) -> Conn {
     server.waiter(&["LOCK.ACQUIRE", key, "EX", "60", "WAIT", "20000"])
 }
@@ -51,7 +51,7 @@ fn a_polling_library_starves_beside_a_full_queue() {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = queue.pop_front().unwrap();
         token = next.read().int();
-        // It goes to the end of the queue again, in which others now wait.
+        // It goes back to the end of the queue, in which others now wait.
         next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
         conn.until_waiters("a", 3);
         queue.push_back(next);
@@ -92,7 +92,7 @@ fn python_redis_lock_waiters_need_their_signal() {
     let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
     until("it blocks", || blocked(&mut conn).then_some(()));
     let mut waits = waiter(server, "lock:a");
-    // It wakes its own waiter, and the queue has the lock before that one asks again.
+    // It wakes its own waiter, but the queue has the lock before that waiter asks again.
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
     until("it blocks again", || blocked(&mut conn).then_some(()));

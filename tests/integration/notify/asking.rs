@@ -30,7 +30,7 @@ fn a_waiting_attempt_is_answered_at_once() {
         assert_eq!(conn.raw(&ask), b"+WAITING\r\n");
         assert_eq!(conn.text(&["PING"]), "PONG", "the connection is free");
     }
-    // It stays in the queue whatever happens to its connection.
+    // The attempt stays in the queue whatever happens to its connection.
     let token = queue.locks.conn.lock("k", "token").int();
     until("both connections are closed", || {
         (queue.locks.conn.info("clients", "connected_clients")? == "2").then_some(())
@@ -48,7 +48,7 @@ fn a_wait_of_zero_never_queues() {
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0", "ID", "7", "NOTIFY", "c"];
     assert_eq!(queue.execute(&ask), Reply::Nil);
     assert_eq!(queue.locks.waiters(), 0);
-    // Nor does an attempt that was in the queue.
+    // Nor does an attempt that was already in the queue.
     queue.ask("8");
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0", "ID", "8", "NOTIFY", "c"];
     assert_eq!(queue.execute(&ask), Reply::Nil);

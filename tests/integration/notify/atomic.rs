@@ -1,4 +1,4 @@
-//! Transactions, scripts, functions and pipelines: nothing blocks, and a message comes after, never inside.
+//! Transactions, scripts, functions and pipelines: nothing blocks, and a message follows afterwards, never inside.
 
 use super::{waiting, Queue, CHANNEL};
 use testkit::{encoded, Reply};
@@ -8,7 +8,7 @@ const SCRIPT: &str = "return redis.call(unpack(ARGV))";
 const LIBRARY: &str =
     "#!lua name=probe\nredis.register_function('probe', function(keys, args) return redis.call(unpack(args)) end)";
 
-/// Ways to run a command within something else.
+/// Ways to run a command inside something else.
 fn wrapped(queue: &mut Queue, command: &[&str]) -> Vec<Reply> {
     let transaction = {
         let replies = queue.locks.in_one_turn(&[&["MULTI"], command, &["EXEC"]]);
@@ -69,7 +69,7 @@ fn a_grant_made_within_is_announced_after_it() {
             } else if let Some(expected) = expected {
                 assert_eq!(conn.raw_reply(), expected.as_bytes(), "{what}");
             } else {
-                // Of two that come from one command the order is the server's.
+                // The server chooses the order of two messages from one command.
                 let first = conn.read();
                 assert!(first == Reply::Int(1) || resp3, "{what}: {first:?}");
                 if first != Reply::Int(1) {

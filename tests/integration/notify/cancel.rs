@@ -1,10 +1,10 @@
-//! LOCK.CANCEL: of one attempt, of all attempts of a channel; and late copies of a cancelled command.
+//! LOCK.CANCEL: of one attempt, of all attempts of a channel, and with late copies of a cancelled command.
 
 use super::{pass, waiting, Queue, Subscriber};
 use crate::kinds::{Kind, Row, KINDS};
 use testkit::{Reply, Server};
 
-/// A late command of attempt 7 gets nil, in the shape of a grant.
+/// A late command of attempt 7 gets nil, in the form of a grant's reply.
 fn assert_barred(queue: &mut Queue) {
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     let wait = ["WAIT", "30000"];
@@ -119,7 +119,7 @@ fn each_cancel_bars_its_id_anew() {
     assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);
     pass(&mut queue.locks.conn, 200);
     let reply = queue.execute(&ask);
-    // A machine that was busy for longer shows nothing.
+    // If the machine was busy for longer, this shows nothing.
     if testkit::server_time_us(&mut queue.locks.conn) < begun + 300_000 {
         assert_eq!(reply, Reply::Nil);
     }
@@ -144,7 +144,7 @@ fn cancel_channel_ends_and_counts_its_attempts() {
     queue.subscriber.gets("granted 1 k");
     assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "nobody"]).int(), 0);
     assert_eq!(queue.execute(&["LOCK.CANCEL", "absent", "channel", "c"]).int(), 0);
-    // The unclaimed grant, two waiting attempts, and the one for several keys in this queue.
+    // The unclaimed grant, two waiting attempts, and the attempt for several keys in this queue.
     assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "CHANNEL", "c"]).int(), 4);
     let mut received = [queue.subscriber.next(), queue.subscriber.next(), queue.subscriber.next()];
     received.sort_unstable();

@@ -1,4 +1,4 @@
-//! Claiming: until then the grant has no holder, and only this server knows its attempt.
+//! Claiming: until then the grant has no holder in the key, and only this server knows its attempt.
 
 use super::{waiting, Queue};
 use crate::wire::fixture::value;
@@ -34,7 +34,7 @@ fn a_lease_counts_from_the_claim() {
     // Sending it again gets the same reply.
     assert_eq!(queue.execute(&ask).int(), token);
     assert_eq!((queue.info("lock_claims"), queue.info("lock_unclaimed"), queue.locks.waiters()), (1, 0, 0));
-    // Its time to claim is over, and the lock is still its own.
+    // The time to claim is over, and the lock is still its own.
     queue.subscriber.gets_nothing();
     queue.locks.release(token);
 }
@@ -87,7 +87,7 @@ fn before_the_claim_nobody_holds_anything() {
     assert_eq!([info.field("id"), info.field("owner"), info.field("session")], [Reply::Nil, Reply::Nil, Reply::Nil]);
     assert_eq!(info.field("lease-ms").int(), 0);
     assert!((10_000..=20_000).contains(&info.field("free-in-ms").int()), "{info:?}");
-    // A stranger, and a forged ID that no attempt has.
+    // A stranger, and a forged ID without an attempt.
     assert!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
     assert!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "8"]).is_nil());
     assert!(queue.execute(&["LOCK.RECOVER", "k", "PX", "30000", "ID", "7"]).is_nil());
@@ -110,7 +110,7 @@ fn an_unclaimed_grant_can_be_released_by_its_token() {
     }
 }
 
-/// How the value changes before the claim.
+/// Changes to the value before the claim.
 const CHANGES: [&[&str]; 5] = [
     &["DEL", "k"],
     &["SET", "k", "foreign"],
@@ -125,7 +125,7 @@ fn a_changed_grant_is_over_and_its_attempt_keeps_its_place() {
         let Some(mut queue) = Queue::start() else { return };
         queue.locks.server.allow_silent_changes();
         granted(&mut queue, &[]);
-        // In one iteration, so that nobody is served in between; then another client has it.
+        // In one iteration, so that nobody is served meanwhile; then another client has it.
         let taken = ["SET", "k", "foreign"];
         let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
         let replies = queue.locks.in_one_turn(&[change, &taken, &ask]);
@@ -145,7 +145,7 @@ fn a_changed_unclaimed_grant_does_not_pass_on() {
     queue.locks.server.allow_silent_changes();
     granted(&mut queue, &[]);
     let mut value = queue.value();
-    // The same token, until another moment.
+    // The same token with another timestamp.
     let end = timestamp_us(&value) + 60_000_000;
     value.replace_range(..17, &format!("{}.{:06}", end / 1_000_000, end % 1_000_000));
     queue.locks.conn.ok(&["SET", "k", &value]);

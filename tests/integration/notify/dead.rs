@@ -1,11 +1,11 @@
-//! The dead do not stall the queue: attempts of processes that are gone cost a publish each, those of a host that
-//! vanished without a word one `lock.claim-ms` for each channel.
+//! Disconnected clients do not stall the queue: an attempt of a process that is gone costs a publish, those of a host
+//! that vanished silently cost one `lock.claim-ms` per channel.
 
 use super::{pass, waiting, Queue, Subscriber};
 use std::time::Duration;
 use testkit::{bound, encoded, server_time_us, until, Conn, Iterations, Server};
 
-/// Many ask for `k`, each attempt on its own channel, which has no subscriber.
+/// Many attempts ask for `k`, each on its own channel, which has no subscriber.
 fn queue_many(conn: &mut Conn, count: usize, channel: impl Fn(usize) -> String) {
     let numbers: Vec<usize> = (0..count).collect();
     for some in numbers.chunks(500) {
@@ -40,7 +40,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
         let mut queue = Queue::on(server)?;
         let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
         queue_many(&mut queue.locks.conn, 10_000, |n| format!("dead-{n}"));
-        // Attempts that were sent a moment ago may not be subscribed yet.
+        // A client that sent its attempt just now may not have subscribed yet.
         pass(&mut queue.locks.conn, 320);
         queue.ask("7");
         iterations.reset();
@@ -59,7 +59,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
 #[test]
 fn a_vanished_host_costs_one_claim_per_channel() {
     let Some(mut queue) = Queue::with(&["claim-ms", "200"]) else { return };
-    // Connections of processes that are gone: they stay open and subscribed.
+    // Connections of dead processes: they stay open and subscribed.
     let _gone = ["gone-0", "gone-1"].map(|channel| Subscriber::of(&queue.locks.server, channel));
     let token = queue.locks.hold();
     queue_many(&mut queue.locks.conn, 200, |n| format!("gone-{}", n % 2));
@@ -73,7 +73,7 @@ fn a_vanished_host_costs_one_claim_per_channel() {
     assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (2, 198));
 }
 
-/// A server that ticks rarely does not stall between two ticks.
+/// A server that rarely ticks does not stall between two ticks.
 #[test]
 fn a_slow_tick_changes_nothing() {
     let rare = Server::with().args(&["--hz", "1", "--dynamic-hz", "no"]);
@@ -112,7 +112,7 @@ fn an_attempt_without_subscriber_keeps_its_turn() {
     queue.subscriber.gets("granted 8 k");
     let token = queue.claim("8");
     assert_eq!((queue.info("lock_unheard"), queue.info("lock_places")), (1, 1));
-    // It is back, ahead of the one that came after it.
+    // It is back, ahead of the attempt that arrived after it.
     queue.ask("7");
     queue.locks.release(token);
     queue.takes_its_turn("7");

@@ -1,5 +1,5 @@
-//! Restart, demotion and promotion: nobody can claim a grant at another server or after a restart. It ends at its
-//! timestamp, like a predecessor that never released.
+//! Restart, demotion and promotion: nobody can claim a grant on another server or after a restart. The grant ends at
+//! its timestamp, like that of a predecessor that never released.
 
 use super::{waiting, Queue, Subscriber};
 use crate::kinds::{Kind, Row};
@@ -7,7 +7,7 @@ use crate::waiting::Locks;
 use crate::wire::fixture::Snapshot;
 use testkit::{until, Reply, Server};
 
-/// A caller that shares the lock could get it in addition to the unclaimed grant.
+/// A client that shares the lock could get it in addition to the unclaimed grant.
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 
 /// Attempt 7 asks another server for the lock that it was notified of: it is granted the lock once the earlier grant is
@@ -29,7 +29,7 @@ fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     assert_eq!(details.list()[2], Reply::Int(token), "a predecessor that never released: {details:?}");
 }
 
-/// An attempt that was notified, and did not claim its grant.
+/// An attempt that was notified, but did not claim its grant.
 fn unclaimed(queue: &mut Queue, kind: Kind) -> i64 {
     let token = queue.locks.hold();
     queue.ask_with(&kind.acquire(&[]), "7", &[]);
@@ -101,7 +101,7 @@ fn a_demotion_ends_all_waits_and_says_so() {
     assert!(reply.error().starts_with("READONLY "), "{reply:?}");
     let info = queue.execute(&["LOCK.INFO", "k", "FULL"]);
     assert_eq!([info.field("waiters"), info.field("queue")], [Reply::Nil, Reply::Nil]);
-    // It is master again, and knows none of them.
+    // The server is master again, and knows none of them.
     queue.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
     queue.subscriber.gets_nothing();
     assert_eq!(queue.info("lock_queued"), 0);

@@ -1,5 +1,5 @@
 //! The grace and IDs: an ID sent again to a new master during its grace gets GRACE, and its lease is not extended,
-//! unless this server granted it. And a grant whose reply was lost passes on only if the key still has its whole value.
+//! unless this server granted it. A grant whose reply was lost is handed off only if the key's value is unchanged.
 
 use crate::kinds::{Kind, Row, KINDS};
 use crate::waiting::Locks;
@@ -53,13 +53,13 @@ fn a_grace_repeats_the_grants_of_this_server() {
     }
     until("the grace is over", || (locks.info("lock", "lock_grace_left_ms") == 0).then_some(()));
     let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1000", "ID", "7"]);
-    // A longer one: the server is in it again.
+    // A longer grace: the server is in it again.
     locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "60000"]);
     assert!(locks.info("lock", "lock_grace_left_ms") > 10_000);
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
     let before = timestamp_us(&locks.conn.text(&["GET", "k"]));
     let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
-    // A busy machine may be too late for it.
+    // A busy machine may be too late.
     if before > server_time_us(&mut locks.conn) {
         assert_eq!(reply, Reply::Int(token));
         assert!(timestamp_us(&locks.conn.text(&["GET", "k"])) > before);
@@ -74,7 +74,7 @@ fn an_undelivered_grant_passes_on_only_if_unchanged() {
         let token = locks.hold();
         let mut dead = locks.wait_as(kind, &["ID", "7", "OWNER", "alice"]);
         let id = dead.id.clone();
-        // In one iteration: granted, and the same token gets another end before the loss is detected.
+        // In one iteration: granted, and the same token gets another timestamp before the loss is detected.
         let script = "local set = redis.call('TYPE', KEYS[1]).ok == 'zset' \
             if set then \
                 local all = redis.call('ZRANGE', KEYS[1], 0, -1) \

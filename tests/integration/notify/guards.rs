@@ -59,7 +59,7 @@ fn without_memory_the_queue_does_not_move() {
         assert_eq!((queue.locks.waiters(), queue.execute(&["EXISTS", "k"]).int()), (1, 0));
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
         queue.subscriber.gets("granted 7 k");
-        // A claim is refused by the server itself, and can be sent again.
+        // The server itself refuses a claim, which can be sent again.
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
         let claim = kind.acquire(&["PX", "30000", "ID", "7"]);
         assert!(queue.execute(&claim).error().starts_with("OOM "));
@@ -98,7 +98,7 @@ fn short_of_good_replicas_nothing_is_granted_or_claimed() {
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let Reply::Int(token) = queue.execute(&claim) else { panic!("no claim") };
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    // Its lease runs out: nobody is granted it.
+    // The lease runs out: nobody gets the lock.
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     assert_eq!(queue.execute(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]).int(), 1);
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -110,7 +110,7 @@ fn short_of_good_replicas_nothing_is_granted_or_claimed() {
 
 #[test]
 fn the_grace_applies_to_claims_too() {
-    // A lease of 2 s at most: 5 s less the margin, the lag and 2.
+    // A lease of at most 2 s: 5 s less the margin, the lag and 2 s.
     let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
     let token = queue.locks.hold();
     let ask = |lease: &'static str| ["LOCK.ACQUIRE", "k", "PX", lease, "WAIT", "60000", "ID", "7", "NOTIFY", "c"];

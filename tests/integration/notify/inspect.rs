@@ -1,4 +1,4 @@
-//! What INFO, LOCK.INFO FULL and LOCK.TOP show of attempts that wait without a connection.
+//! Attempts that wait without a connection, in INFO, LOCK.INFO FULL and LOCK.TOP.
 
 use super::{Queue, Subscriber};
 use testkit::{until, Reply};
@@ -50,7 +50,7 @@ fn the_section_of_info_counts_what_happens() {
     assert_eq!(numbers(&mut queue), [5, 0, 0, 0, 5, 0], "a wait for two keys counts twice");
     assert_eq!(queue.info("lock_blocked"), 1, "what lock.max-waiters bounds");
     super::pass(&mut queue.locks.conn, 5);
-    // Only the grant of this release has a short time to be claimed. That of the next attempt has a long one.
+    // Only this release's grant has a short time to be claimed. The next attempt's grant has a long one.
     let replies = queue.locks.in_one_turn(&[
         &["CONFIG", "SET", "lock.claim-ms", "1"],
         &["LOCK.RELEASE", "k", &token],
@@ -63,7 +63,7 @@ fn the_section_of_info_counts_what_happens() {
     assert_eq!(numbers(&mut queue), [2, 1, 1, 1, 2, 2]);
     drop(blocked);
     until("it has left", || (queue.info("lock_waiters") == 1).then_some(()));
-    // The wait of a claim counts from the first command.
+    // A claim's wait counts from the first command.
     let spans = queue.locks.conn.info("lock", "lock_wait_percentiles_usec");
     assert!(spans.is_some_and(|spans| spans.starts_with("p50=")), "a wait was recorded");
 }

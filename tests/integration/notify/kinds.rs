@@ -57,7 +57,7 @@ fn sharing_neighbours_are_granted_together() {
         let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", id, "OWNER", "alice"];
         queue.locks.conn.int(&[&ask[..], share].concat())
     };
-    // Before a claim neither ID nor owner is in the member.
+    // Before a claim the member contains neither ID nor owner.
     let members = queue.execute(&["ZRANGE", "k", "0", "-1"]);
     assert!(members.list().iter().all(|member| member.text().len() == 16), "{members:?}");
     let first = claim(&mut queue, "1", &["SHARED"]);
@@ -148,7 +148,7 @@ fn a_claim_for_other_keys_gives_the_grant_back() {
     queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "7", &[]);
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
-    // Nobody else waits: it has the one key at once.
+    // Nobody else waits: it gets the single key at once.
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
     assert!(queue.execute(&ask).int() > 0);
     assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0, "the other key is free");

@@ -20,18 +20,18 @@ fn only_a_new_waiter_beyond_the_limit_is_refused() {
     for command in [ask("4"), vec!["LOCK.MACQUIRE", "2", "m", "k", "PX", "9", "WAIT", "9", "ID", "4", "NOTIFY", "c"]] {
         assert_eq!(queue.execute(&command).error(), BUSY);
     }
-    // A blocked client counts against a limit of its own.
+    // A blocked client counts against a separate limit.
     let mut blocked = queue.locks.wait(&[]);
     let mut second = queue.locks.server.conn();
     let reply = second.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
     assert!(reply.error().starts_with("BUSYLOCKS lock.max-waiters would be exceeded"), "{reply:?}");
-    // Sent again, and one that does not wait.
+    // An attempt sent again, and one that does not wait.
     assert_eq!(queue.execute(&ask("1")), waiting());
     assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]), Reply::Nil);
     let free = ["LOCK.ACQUIRE", "free", "PX", "30000", "WAIT", "30000", "ID", "6", "NOTIFY", "c"];
     assert!(queue.execute(&free).int() > 0);
     assert_eq!(queue.info("lock_queued"), 4);
-    // Attempts that leave make room, and so do notified ones; a claim needs none.
+    // Attempts that leave make room, and so do notified ones; a claim needs no room.
     queue.locks.release(token);
     queue.subscriber.gets("granted 1 k");
     assert_eq!(queue.execute(&ask("7")), waiting());

@@ -5,7 +5,7 @@ use crate::kinds::Row;
 use crate::waiting::QUIET;
 use testkit::{encoded, Server};
 
-/// A message as a subscriber gets it.
+/// A message as received by a subscriber.
 fn message(kind: &str, text: &[u8]) -> Vec<u8> {
     let words: [&[u8]; 3] = [b"message", b"c", text];
     let mut bytes = encoded(&words);
@@ -36,7 +36,7 @@ fn messages_end_with_the_key_in_both_protocols() {
     }
 }
 
-/// The ways a lock is freed.
+/// The ways to free a lock.
 type Free = (&'static str, fn(&mut Queue, &str));
 
 const WAYS: [Free; 10] = [

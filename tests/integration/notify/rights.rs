@@ -1,4 +1,4 @@
-//! ACL: the caller needs the right to the channel when it asks.
+//! ACL: the caller needs the right to use the channel when it asks.
 
 use super::{waiting, Queue};
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ fn a_refused_channel_is_in_the_acl_log() {
         let field = |name: &str| entry.field(name).text();
         assert_eq!(["reason", "object", "username"].map(field), ["channel", &channel, "some"], "{call:?}");
     }
-    // The log has no entry for what is allowed.
+    // Allowed commands leave no entry in the log.
     queue.locks.conn.ok(&["ACL", "LOG", "RESET"]);
     some.int(&ask(&["LOCK.ACQUIRE", "k"], "7", "NOTIFY", "jobs:1"));
     assert_eq!(queue.locks.conn.execute(&["ACL", "LOG"]).list().len(), 0);

@@ -1,11 +1,10 @@
-//! SESSION: the end of the connection that asked ends the wait, passes an unclaimed grant on, and ends a lock that was
-//! claimed.
+//! SESSION: the end of the asking connection ends the wait, passes an unclaimed grant on, and ends a claimed lock.
 
 use super::{waiting, Queue};
 use crate::kinds::{Row, KINDS};
 use testkit::{until, Conn, Reply};
 
-/// A connection on which the attempt 7 asks with SESSION.
+/// A connection on which attempt 7 asks with SESSION.
 fn ask(queue: &mut Queue, command: &[&str]) -> Conn {
     let mut conn = queue.locks.server.conn();
     let more = ["PX", "30000", "WAIT", "30000", "ID", "7", "SESSION", "NOTIFY", "c"];

@@ -1,5 +1,5 @@
-//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile counts, and whoever
-//! could not be read in time is not passed over afterwards.
+//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile counts, and an attempt
+//! whose claim could not be read in time is not skipped afterwards.
 
 use super::{Queue, Subscriber};
 use std::thread::sleep;
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use testkit::clock::Clocks;
 use testkit::{until, Conn, Options, Reply, Server};
 
-/// Longer than the time for a claim; there is no margin.
+/// Longer than the time to claim; there is no margin.
 const STANDSTILL: Duration = Duration::from_millis(1_500);
 const SETTINGS: [&str; 2] = ["claim-ms", "1000"];
 const CLAIM: [&str; 6] = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
 
-/// A script that takes as long as its argument says. It cannot see a clock on every server.
+/// A script that takes as long as its argument says. Scripts cannot read a clock on every server.
 const SLOW_SCRIPT: &str = "for n = 1, tonumber(ARGV[1]) do end";
-/// This many turns take a few milliseconds.
+/// This many iterations take a few milliseconds.
 const FEW_TURNS: u32 = 5_000_000;
 
-/// A server that stalls, and does not answer that it is busy.
+/// A server that stalls without replying that it is busy.
 fn patient(retention_ms: &str) -> Options {
     let settings = [&SETTINGS[..], &["margin-ms", "0", "retention-ms", retention_ms]].concat();
     Server::with().args(&["--lua-time-limit", "600000"]).module_args(&settings)
 }
 
-/// Keeps the server from everything else for that long, and does something meanwhile.
+/// Keeps the server busy for that long, and does something meanwhile.
 type Stall = fn(&Queue, &mut dyn FnMut());
 
-/// Stops the server for longer than a claim may take, and does something meanwhile.
+/// Stops the server for longer than the time to claim, and does something meanwhile.
 fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     queue.locks.server.signal("STOP");
     meanwhile();
@@ -34,7 +34,7 @@ fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     queue.locks.server.signal("CONT");
 }
 
-/// A slow script keeps the server as long.
+/// A slow script blocks the server for as long.
 fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     let mut conn = queue.locks.server.conn();
     let begun = Instant::now();
@@ -45,8 +45,7 @@ fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     assert_eq!(conn.read(), Reply::Nil);
 }
 
-/// An attempt that was just notified of its grant, with one more behind it on the same channel, and one that is
-/// blocked.
+/// An attempt that was just notified of its grant, with another one behind it on the same channel, and a blocked one.
 fn notified(retention_ms: &str) -> Option<Queue> {
     let mut queue = Queue::on(patient(retention_ms).start())?;
     let token = queue.locks.hold();
@@ -59,14 +58,14 @@ fn notified(retention_ms: &str) -> Option<Queue> {
 
 #[test]
 fn a_claim_that_waits_in_the_socket_counts() {
-    // Even where a lock is gone with its timestamp.
+    // Even if a lock disappears at its timestamp.
     for (stall, retention_ms) in [(stand_still as Stall, "60000"), (run_slow_script, "60000"), (stand_still, "0")] {
         let Some(mut queue) = notified(retention_ms) else { return };
         let mut blocked = queue.locks.wait(&[]);
         let (mut newcomer, mut claim): (Conn, Conn) = (queue.locks.server.conn(), queue.locks.server.conn());
         let granted = queue.locks.conn.lock("k", "token").int();
         stall(&queue, &mut || {
-            // One who asks before it finds a lock whose timestamp has passed.
+            // A client that asks first finds a lock whose timestamp has passed.
             newcomer.send(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
             claim.send(&CLAIM);
         });
@@ -90,7 +89,7 @@ fn a_channel_without_subscriber_is_not_skipped() {
     queue.claim("8");
 }
 
-/// So it is where the clock was set forward: the timestamp has passed, and the time for the claim has not.
+/// The same if the clock was set forward: the timestamp has passed, but the time to claim has not.
 #[test]
 fn a_claim_counts_after_its_timestamp() {
     let Some(clocks) = Clocks::new(&[0]) else { return };

@@ -1,4 +1,4 @@
-//! The replication stream and the AOF of every step: effects only, byte for byte, and nothing where nothing changed.
+//! The replication stream and the AOF of every step: effects only, byte for byte, and nothing if nothing changed.
 
 use super::{waiting, Queue, Subscriber};
 use crate::kinds::Kind;
@@ -8,14 +8,14 @@ use testkit::{timestamp_us, until, Conn, Server};
 
 const RETENTION_MS: i64 = 60_000;
 
-/// The SET for what a key holds.
+/// The SET that would write a key's value.
 fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
     let value = conn.text(&["GET", key]);
     let pxat = (timestamp_us(&value) + 999).div_euclid(1000) + RETENTION_MS;
     words(&["SET", key, &value, "PXAT", &pxat.to_string()])
 }
 
-/// The only member of a set, with its score.
+/// A set's only member, with its score.
 fn member_of(conn: &mut Conn, key: &str) -> (String, String) {
     let reply = conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
     (reply.list()[1].text(), reply.list()[0].text())
@@ -79,14 +79,14 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
     queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("8"));
     queue.subscriber.gets("granted 7 k");
     queue.subscriber.gets("granted 8 k");
-    // Not its state: a grant that has run out is expired too, until it passes on.
+    // Not its state: a grant that has run out is expired too, until it is passed on.
     let restored =
         until("it is restored", || Some(set_of(&mut queue.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
     let commands = stream.take();
     let [held, extended, granted, last] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((&restored, &extended[2]), (last, &last[2]), "as the predecessor left it");
     assert_eq!((held[2].len(), granted[2].len()), (37, 33), "{commands:?}");
-    // And the grant to the next in the queue, in one change.
+    // And the grant to the next waiter, in one change.
     let mut other = Subscriber::of(&queue.locks.server, "d");
     assert_eq!(queue.execute(&["DEL", "k"]).int(), 1);
     let token = queue.locks.hold();

@@ -1,4 +1,4 @@
-//! A grant that is not claimed in time passes on as if it had never been given; its attempt keeps its place, and its
+//! A grant that is not claimed in time is passed on as if it had never been given; its attempt keeps its place, and its
 //! channel is skipped until one of its attempts is sent again.
 
 use super::{pass, waiting, Queue, Subscriber};
@@ -59,7 +59,7 @@ fn the_predecessor_that_never_released_is_there_again() {
         queue.subscriber.gets("granted 7 k");
         until("its time is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
         until("the predecessor is back", || (queue.locks.conn.state("k") == "expired").then_some(()));
-        // Where others could join, they may have held the lock since: it comes back without its own token.
+        // If others could join, they may have held the lock since: it returns without its own token.
         let could_join = matches!(kind, Kind::Shared | Kind::Limit);
         let token = queue.value()[17..33].parse::<i64>().unwrap();
         assert_eq!(token == dead, !could_join, "{kind:?}");
@@ -126,7 +126,7 @@ fn its_channel_is_skipped_until_an_attempt_is_repeated() {
     queue.subscriber.gets_nothing();
     assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (1, 2));
     assert_eq!(queue.locks.waiters(), 0);
-    // Its attempt for another key is skipped too.
+    // The channel's attempt for another key is skipped too.
     assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &elsewhere]).int(), 1);
     queue.subscriber.gets_nothing();
     assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0);
@@ -155,8 +155,8 @@ fn a_last_moment_claim_wins_or_finds_the_next() {
         });
         match queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id]) {
             Reply::Int(token) => {
-                // It is the grant that it was notified of; or that grant has ended, the lock was free, and this is a
-                // new one.
+                // It is either the grant that it was notified of, or a new one: that grant has ended, and the lock was
+                // free.
                 won += i32::from(token == granted);
                 let earlier = if token == granted { 1 } else { granted };
                 assert_eq!(queue.execute(&["LOCK.CHECK", "k", &earlier.to_string()]).int(), 0);
@@ -166,7 +166,7 @@ fn a_last_moment_claim_wins_or_finds_the_next() {
                 queue.execute(&["LOCK.CANCEL", "k", &next]);
             }
             reply => {
-                // Channel d has no subscriber: its attempt was sent a moment ago, or is skipped.
+                // Channel d has no subscriber: its attempt was sent just now, or is skipped.
                 assert_eq!(reply, Reply::Nil);
                 until("the lock is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
                 assert_eq!(queue.execute(&["LOCK.CHECK", "k", &granted.to_string()]).int(), 0);
@@ -189,7 +189,7 @@ fn waiters_behind_are_served_without_a_restart() {
     queue.ask("7");
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
-    // A newcomer waits for the unclaimed grant as for any other.
+    // A newcomer waits for the unclaimed grant as for any other grant.
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "8", "NOTIFY", "d"];
     assert_eq!(queue.execute(&ask), waiting());
     let mut blocked = queue.locks.wait(&[]);

@@ -11,7 +11,7 @@ use testkit::{project_file, skipped};
 pub const ALERTS: &str = "packaging/grafana/alerts.yml";
 const CASES: &str = "tests/fixtures/alerts.yml";
 
-/// What stands behind `name` on the lines of a file that begin with it.
+/// The text after `name` on each line that begins with it.
 pub fn lines_of(text: &str, name: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(name)).map(str::to_string).collect()
 }

@@ -1,5 +1,4 @@
-//! Every expression of `packaging/grafana/dashboard.json` has a result in Prometheus, given the series that a server
-//! exports.
+//! Every expression of `packaging/grafana/dashboard.json` has a result in Prometheus, given a server's exported series.
 
 use super::alerts::promtool;
 use super::watching::{exported, server_with_percentiles, values_of};
@@ -8,7 +7,7 @@ use std::fs;
 use testkit::install;
 use testkit::{project_file, skipped, temp_dir};
 
-/// The expressions, with what Grafana puts in for its variables.
+/// The expressions, with Grafana's values for its variables.
 pub fn expressions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&project_file("packaging/grafana/dashboard.json")).expect("JSON");
     let texts = values_of(&dashboard, "expr").into_iter();
@@ -30,7 +29,7 @@ fn every_expression_of_the_dashboard_has_a_result() {
     let series: Vec<Value> = series.collect();
     let expressions = expressions();
     assert!(expressions.len() > 40, "{expressions:?}");
-    // JSON is YAML. Each expression is recorded under a name of its own.
+    // JSON is YAML. Each expression is recorded under its own name.
     let recorded = |(number, text): (usize, &String)| json!({"record": format!("shown:{number}"), "expr": text});
     let rules: Vec<Value> = expressions.iter().enumerate().map(recorded).collect();
     let has_result = |number: usize| {

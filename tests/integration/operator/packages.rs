@@ -1,4 +1,4 @@
-//! Checks docs/OPERATING.md on applications with the package serverlock, using the one for Python: the rights that they
+//! Checks docs/OPERATING.md on applications with the package serverlock, using the Python package: the rights that they
 //! need, how the runbook shows their locks, and how to find leaked locks.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use crate::recipes::machine::{machines, python, start_with};
 use testkit::program::Program;
 use testkit::{project_file, skipped, until, Conn, Server};
 
-/// Executes one step per input line; `app` logs in as the user of the page.
+/// Executes one step per input line; `app` logs in as the page's user.
 const APPLICATION: &str = r"
 import threading, time
 from serverlock import LockError
@@ -51,7 +51,7 @@ while line := hear():
     say(globals()[words[0]](*words[1:]) or 'done')
 ";
 
-/// A server with an application's user, and one application; nothing if they cannot run.
+/// A server with an application's user, and one application; `None` if they cannot run.
 fn with_user() -> Option<(Server, Conn, Program)> {
     let (server, mut conn, [program]) = machines(APPLICATION)?;
     if conn.is_before_7() {
@@ -62,19 +62,19 @@ fn with_user() -> Option<(Server, Conn, Program)> {
         return None;
     }
     conn.ok(&page_user("app").iter().map(String::as_str).collect::<Vec<_>>());
-    // Where the server knows it, redis-py reports its name and version: a row of the page has this right.
+    // If the server supports it, redis-py reports its name and version: a row of the page has this right.
     if !conn.execute(&["COMMAND", "INFO", "CLIENT|SETINFO"]).list()[0].is_nil() {
         conn.ok(&["ACL", "SETUSER", "app", "+client|setinfo"]);
     }
     Some((server, conn, program))
 }
 
-/// What ACL LOG has: commands, keys and channels that were denied.
+/// The commands, keys and channels that ACL LOG shows as denied.
 fn denied(conn: &mut Conn) -> Vec<String> {
     conn.execute(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
 }
 
-/// The commands that were used since CONFIG RESETSTAT.
+/// The commands used since CONFIG RESETSTAT.
 fn used_commands(conn: &mut Conn) -> BTreeSet<String> {
     let stats = conn.text(&["INFO", "commandstats"]);
     let name = |line: &str| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.replace('|', " "));
@@ -96,7 +96,7 @@ fn the_application_user_has_minimal_rights() {
     assert_eq!(denied(&mut conn), [""; 0]);
 }
 
-/// The number of connections of an application.
+/// The number of an application's connections.
 fn connections(conn: &mut Conn) -> usize {
     conn.text(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" user=app ")).count()
 }
@@ -162,7 +162,7 @@ fn notify_waits_find_and_show_no_cycle() {
         Some((wait("left")?, wait("right")?))
     };
     let (left, right) = until("both wait", &mut waits);
-    // A waiter may use another connection than the holder, or none at all: only the owner links the two.
+    // A waiter may use a different connection from the holder, or none: only the owner links the two.
     let mut holder = |key: &str| conn.execute(&["LOCK.INFO", key]).field("client");
     assert_ne!(holder("left"), right.field("client"));
     assert_ne!(holder("right"), left.field("client"));

@@ -1,9 +1,8 @@
-//! The recipe of docs/OPERATING.md as a whole: a server with the module, its exporter with the script and the rights of
-//! that page, and a Prometheus that scrapes it and has the alerts.
+//! The complete recipe of docs/OPERATING.md: a server with the module, its exporter with that page's script and rights,
+//! and a Prometheus that scrapes it and has the alerts.
 //!
-//! On a server on which locks are held, waited for, refused, overrun and recovered, every expression of the dashboard
-//! has a value, and exactly the alerts whose cause exists are active. Next to it is a server without the
-//! module.
+//! On a server where locks are held, waited for, refused, overrun and recovered, every expression of the dashboard has
+//! a value, and exactly the alerts whose cause exists are active. A server without the module runs beside it.
 
 use super::alerts::{lines_of, ALERTS};
 use super::dashboard::expressions;
@@ -23,11 +22,11 @@ use testkit::install;
 use testkit::program::Program;
 use testkit::{free_port, project_file, root, skipped, temp_dir, until, Conn, Server, DEADLINE};
 
-/// The body of a successful response, or of a request error.
+/// The body of a successful response; the text of a failed request.
 fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(DEADLINE))?;
-    // With HTTP/1.0 an answer is in one piece, and the connection ends with it.
+    // With HTTP/1.0 a response is in one piece, and the connection ends with it.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -40,7 +39,7 @@ fn get(port: u16, path: &str) -> Result<String> {
     }
 }
 
-/// A program that answers HTTP on a port of its own.
+/// A program that serves HTTP on its own port.
 struct Service {
     port: u16,
     _program: Program,
@@ -66,7 +65,7 @@ impl Service {
         }
     }
 
-    /// The exporter of a server, called as the page says, by the user of the page if there is one.
+    /// A server's exporter, called as the page says, with the page's user if there is one.
     fn exporter(program: &Path, server: &Server, is_user: bool) -> Self {
         let page = project_file("docs/OPERATING.md");
         let line = page.lines().find(|line| line.starts_with("redis_exporter ")).expect("a command");
@@ -95,7 +94,7 @@ impl Drop for Folder {
     }
 }
 
-/// A Prometheus with the alerts of the project.
+/// A Prometheus with the project's alerts.
 struct Prometheus {
     service: Service,
     _folder: Folder,
@@ -123,7 +122,7 @@ impl Prometheus {
         Self { service, _folder: folder }
     }
 
-    /// The API's response; the text of a request error.
+    /// The API's response; the text of a failed request.
     fn ask(&self, path: &str, parameter: (&str, &str)) -> std::result::Result<Value, String> {
         let mut url = format!("/api/v1/{path}?{}=", parameter.0);
         for byte in parameter.1.bytes() {
@@ -138,7 +137,7 @@ impl Prometheus {
         }
     }
 
-    /// The values of an expression now, each with its instance.
+    /// An expression's current values, each with its instance.
     fn values(&self, expression: &str) -> Vec<(String, String)> {
         let data = self.ask("query", ("query", expression)).unwrap_or_else(|error| panic!("{expression}: {error}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -156,7 +155,7 @@ impl Prometheus {
         data["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
     }
 
-    /// The alerts whose condition holds, including those that have to hold for longer, each with its instance.
+    /// The alerts whose condition holds, including pending ones, each with its instance.
     fn active(&self) -> BTreeSet<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let alerts = self.rules().into_iter().flat_map(|rule| rule["alerts"].as_array().cloned().unwrap_or_default());
@@ -164,7 +163,7 @@ impl Prometheus {
     }
 }
 
-/// Asserts that two things become the same, and shows how they differ if they do not.
+/// Waits until two values are equal, and shows the differences if they do not become equal.
 #[track_caller]
 fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut now: impl FnMut() -> T) {
     let end = Instant::now() + DEADLINE;
@@ -192,14 +191,14 @@ const CAUSED: [&str; 12] = [
     "LockGraceMisconfigured",
 ];
 
-/// The server of [`work`]. Two clients that are blocked come near its limit, and so do 101 attempts with NOTIFY.
+/// The server for [`work`]. Two blocked clients come near its limit, and so do 101 attempts with NOTIFY.
 fn server() -> Server {
     Server::with().module_args(&["max-waiters", "2", "max-queued", "120"]).start()
 }
 
 /// A day on which everything goes wrong. The waiters wait until the returned value is dropped.
 fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
-    // Refused, not served in time, handed over, extended, released.
+    // Refused, not served in time, handed off, extended, released.
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     for _ in 0..20 {
         assert!(conn.execute(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
@@ -209,7 +208,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     let token = next.read().int().to_string();
     assert_eq!(conn.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
 
-    // Too late: within the margin, after it, and after somebody else took the lock.
+    // Too late: within the margin, after it, and after another client took the lock.
     conn.ok(&["CONFIG", "SET", "lock.margin-ms", "600000"]);
     let token = overrun(conn, &["LOCK.ACQUIRE", "slow", "PX", "1"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "slow", &token]), 1);
@@ -225,7 +224,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     conn.int(&["LOCK.ACQUIRE", "dead", "EX", "60"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "dead", &token]), 0);
 
-    // A cycle of two clients; one of them goes on waiting.
+    // A cycle of two clients; one of them keeps waiting.
     let (mut one, mut other) = (server.conn(), server.conn());
     one.int(&["LOCK.ACQUIRE", "left", "EX", "600", "SESSION"]);
     other.int(&["LOCK.ACQUIRE", "right", "EX", "600", "SESSION"]);
@@ -280,7 +279,7 @@ fn prometheus_shows_events_and_no_false_alerts() {
     let prometheus = Prometheus::scraping(&prometheus, &[&bad, &missing]);
     let here = bad.instance();
 
-    // A rate begins with a value before anything happens.
+    // A rate needs a value before anything happens.
     let grants = "redis_script_values{key=\"lock_grants\"}";
     until("the first scrape", || prometheus.value(grants, &here));
     let _waiting = work(&server, &mut conn);

@@ -4,10 +4,10 @@ use crate::metrics::number;
 use std::time::Duration;
 use testkit::{bound, until, Conn, Reply, Server};
 
-/// Longer than twice the time of any command on any machine.
+/// More than twice the time of any command on any machine.
 const WAIT_MS: u64 = 2_000;
 
-/// A client with that name that waits for `k`, and its number.
+/// A client of that name that waits for `k`, and its number.
 fn waiter(server: &Server, name: &str, wait_ms: u64) -> (Conn, i64) {
     let (mut conn, mut looks) = (server.conn(), server.conn());
     let id = conn.int(&["CLIENT", "ID"]);
@@ -18,7 +18,7 @@ fn waiter(server: &Server, name: &str, wait_ms: u64) -> (Conn, i64) {
     (conn, id)
 }
 
-/// The entries of the slow log of a command: duration in microseconds, arguments.
+/// A command's entries in the slow log: duration in microseconds, arguments.
 fn slow(conn: &mut Conn, command: &str) -> Vec<(i64, Vec<String>)> {
     let log = conn.execute(&["SLOWLOG", "GET", "128"]);
     let entries = log.list().iter().map(|entry| {

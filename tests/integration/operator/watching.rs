@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testkit::{project_file, skipped, Conn, Reply, Server};
 
-/// Every word of a text that begins with `lock_`, as a metric does.
+/// Every word of a text that begins with `lock_`, like a metric.
 pub fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !['_', '.'].contains(&c));
     words.filter(|word| word.starts_with("lock_")).map(|word| word.trim_end_matches('.').to_string()).collect()
 }
 
-/// A server that has something in every field of INFO lock.
+/// A server with a value in every field of INFO lock.
 pub fn server_with_percentiles() -> (Server, Conn) {
     let (server, mut conn) = Server::connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
@@ -27,12 +27,12 @@ fn fields(conn: &mut Conn) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_string()).collect()
 }
 
-/// A metric, without the bound if it is a bucket of a histogram: an expression names all buckets at once.
+/// A metric, for a histogram's bucket without the bound: an expression names all buckets at once.
 fn pattern(name: &str) -> String {
     name.split_once("_le_").map_or(name.to_string(), |(histogram, _)| format!("{histogram}_le_"))
 }
 
-/// The metrics that the exporter gets from the script: names and values.
+/// The names and values that the exporter gets from the script.
 pub fn exported(conn: &mut Conn) -> Vec<(String, String)> {
     let reply = conn.execute(&["EVAL", &project_file("packaging/grafana/redis_exporter.lua"), "0"]);
     reply.list().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
@@ -103,7 +103,7 @@ fn the_documentation_explains_every_field_and_no_other() {
     }
 }
 
-/// The words of the line in docs/OPERATING.md that makes a user, on servers without categories too.
+/// The words of the line in docs/OPERATING.md that creates a user, adapted to servers without categories.
 pub fn page_user(name: &str) -> Vec<String> {
     let text = project_file("docs/OPERATING.md");
     let begin = format!("ACL SETUSER {name} ");
@@ -111,7 +111,7 @@ pub fn page_user(name: &str) -> Vec<String> {
     line.split(' ').map(str::to_string).collect()
 }
 
-/// The users of the page that this server can make.
+/// The page's users that this server can create.
 fn users(server: &Server) {
     let mut conn = server.conn();
     let text = project_file("docs/OPERATING.md");
@@ -137,7 +137,7 @@ fn documented_users_work_and_the_exporter_reads() {
     assert!(exporter.execute(&["LOCK.ACQUIRE", "k", "EX", "5"]).error().starts_with("NOPERM "));
 }
 
-/// The commands in backticks in a text of the runbook, with real values for K, T and C.
+/// The commands in backticks in a part of the runbook, with real values for K, T and C.
 fn commands(text: &str, token: &str) -> Vec<Vec<String>> {
     let is_command = |text: &&str| {
         let name = text.split(' ').next().unwrap();
@@ -148,7 +148,7 @@ fn commands(text: &str, token: &str) -> Vec<Vec<String>> {
     let word = |word: &str| match word {
         "T" => token.to_string(),
         "C" | "id" => "4711".to_string(),
-        // The page leaves the number to its reader.
+        // The page leaves the number to the reader.
         other => other.to_string(),
     };
     text.split('`').skip(1).step_by(2).filter(is_command).map(|text| text.split(' ').map(word).collect()).collect()
@@ -171,7 +171,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
     let looks: Vec<_> = rows.flat_map(|look| commands(look, &token)).collect();
     let steps = commands(steps, &token);
     assert!(looks.len() > 20 && steps.len() >= 4, "{looks:?} {steps:?}");
-    // Both begin as the page says.
+    // Both begin as on the page.
     let begin = commands(tables.split("What users report").next().unwrap(), &token);
     assert!(begin.len() >= 3, "{begin:?}");
     let (looks, steps) = ([&begin[..], &looks].concat(), [&begin[..], &steps].concat());
@@ -190,7 +190,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
             );
         }
     }
-    // It only inspects: CONFIG GET shows passwords.
+    // This user only inspects: CONFIG GET shows passwords.
     let mut watcher = server.conn();
     watcher.ok(&["AUTH", "watcher", "secret"]);
     for command in

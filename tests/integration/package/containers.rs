@@ -1,5 +1,5 @@
-//! The files for containers, as far as that shows without a registry: the Dockerfile copies what the build makes to
-//! where the server loads it from, and servers start with the configurations for Kubernetes and pass the probe.
+//! The files for containers, as far as they can be tested without a registry: the Dockerfile copies the build's output
+//! to where the server loads it, and servers start with the Kubernetes configurations and pass the probe.
 //!
 //! `tests/repository.rs` compares the files for Kubernetes with each other.
 
@@ -12,7 +12,7 @@ const DOCKERFILE: &str = "packaging/container/Dockerfile";
 const STATEFUL_SET: &str = "packaging/kubernetes/statefulset.yaml";
 const VALUES: &str = "packaging/kubernetes/values.yaml";
 
-/// The instructions of the Dockerfile, each in one line, by the names of their stages; the last has none.
+/// The Dockerfile's instructions, each in one line, by stage name; the last stage has no name.
 fn stages() -> Vec<(String, Vec<String>)> {
     let text = project_file(DOCKERFILE).replace("\\\n", " ");
     let mut stages = Vec::new();
@@ -26,7 +26,7 @@ fn stages() -> Vec<(String, Vec<String>)> {
     stages
 }
 
-/// The source and the target of the COPY in a stage that takes the module from `build`.
+/// The source and the target of a stage's COPY from `build`.
 fn copied(stage: &[String]) -> (String, String) {
     let line = stage.iter().find(|line| line.starts_with("COPY --from=build ")).expect("a COPY");
     assert!(line.contains(" --chmod=755 "), "servers refuse a module that is not executable: {line}");
@@ -55,10 +55,10 @@ fn the_dockerfile_copies_the_module_where_it_is_loaded() {
     assert_eq!(from, built);
     assert!(copying.contains(&format!("ENTRYPOINT [\"cp\", \"{to}\"]")), "{copying:?}");
     assert_eq!(Path::new(&to).file_name(), Path::new(MODULE).file_name());
-    // What others name: the target, with the version that they pull.
+    // What other files name: the target, with the version that they pull.
     let image = format!("--target {init} -t redis-lock-module:{} .", env!("CARGO_PKG_VERSION"));
     assert!(project_file(DOCKERFILE).contains(&image), "{image}");
-    // The build context has everything that the build needs.
+    // The build context contains everything that the build needs.
     let ignored = project_file("packaging/container/Dockerfile.dockerignore");
     assert_eq!(ignored.lines().collect::<Vec<_>>(), ["target", ".git", ".servers", ".data"]);
 }
@@ -72,7 +72,7 @@ fn block(file: &str, key: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The client beside the server that the tests use: what `valkey-cli` or `redis-cli` is in its image.
+/// The client beside the tests' server: what `valkey-cli` or `redis-cli` is in its image.
 fn client() -> Option<PathBuf> {
     let server = PathBuf::from(server_binary());
     let name = server.file_name()?.to_str()?.replace("server", "cli");

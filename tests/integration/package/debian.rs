@@ -1,6 +1,6 @@
 //! The archive and the Debian package: their contents load, and dpkg can install, upgrade, remove and purge.
 //!
-//! dpkg works on an empty root with a database of its own, and runs the package's scripts with `DPKG_ROOT`.
+//! dpkg works on an empty root with its own database, and runs the package's scripts with `DPKG_ROOT`.
 
 use super::{
     command, load_lines, loads, module, refused, run, said, temp_dir, write_program, Root, CONF, CONF_TEXT, MODULE,
@@ -166,7 +166,7 @@ impl Root {
         if !admin.join("status").exists() {
             fs::write(admin.join("status"), "").unwrap();
         }
-        // The servers are not in this root; dpkg need not be root's there.
+        // The servers are not in this root, where dpkg does not have to run as root.
         let force = "--force-script-chrootless,not-root,depends,bad-path";
         let output = run(command("dpkg")
             .arg(format!("--root={}", self.0.display()))
@@ -202,7 +202,7 @@ fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     let (deb, later) = (deb.to_str().unwrap(), later.to_str().unwrap());
     let root = Root::new();
 
-    // A configuration is another package's: nothing happens to it until the administrator says so.
+    // The configuration belongs to another package: it is untouched until the administrator says so.
     let text = root.dpkg(&["-i", deb]);
     assert!(text.contains("redis-lock-module enable"), "{text}");
     assert_eq!(root.conf(), CONF_TEXT);
@@ -220,7 +220,7 @@ fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     assert_eq!(root.conf(), enabled);
     assert!(root.path(MODULE).is_file());
 
-    // A server is not left with a line that keeps it from starting, nor with settings that do.
+    // A server must not be left with a line that keeps it from starting, nor with settings that do.
     fs::write(root.path(CONF), format!("{enabled}lock.margin-ms 250\n")).unwrap();
     root.dpkg(&["-r", "redis-lock"]);
     assert!(load_lines(&root.conf()).is_empty(), "{}", root.conf());

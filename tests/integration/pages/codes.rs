@@ -1,5 +1,5 @@
-//! The error codes of docs/COMMANDS.md: commands of the module get the server's own codes and then change nothing;
-//! where the page says so, the same command succeeds later.
+//! The error codes of docs/COMMANDS.md: the module's commands get the server's own codes and then change nothing; if
+//! the page says so, the same command succeeds later.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn codes() -> BTreeMap<String, bool> {
     codes.collect()
 }
 
-/// The code of an error.
+/// An error's code.
 #[track_caller]
 fn code(reply: &Reply) -> String {
     reply.error().split(' ').next().unwrap_or_default().to_string()

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testkit::{until, Conn, Reply, Server};
 
-/// The pages that show sessions.
+/// The pages with sessions.
 const PAGES: [(&str, &str); 4] = [
     ("README.md", README),
     ("docs/COMMANDS.md", COMMANDS),
@@ -26,13 +26,13 @@ const PAGES: [(&str, &str); 4] = [
 const TOLERANCE_MS: u64 = 3_000;
 const TOKEN_DIGITS: usize = 16;
 
-/// A line of a session and the reply that follows it.
+/// A line of a session and the reply after it.
 struct Step<'a> {
     line: &'a str,
     reply: Vec<&'a str>,
 }
 
-/// The sessions of a page, each with the number of its first line.
+/// A page's sessions, each with the number of its first line.
 fn sessions(page: &'static str) -> Vec<(usize, Vec<Step<'static>>)> {
     let mut sessions = Vec::new();
     let mut open: Option<(usize, Vec<Step>)> = None;
@@ -76,7 +76,7 @@ fn named<'a>(line: &'a str, separator: &str) -> Option<(char, &'a str)> {
     }
 }
 
-/// How long redis-cli says that a reply took.
+/// The time that redis-cli prints for a reply.
 fn is_duration(line: &str) -> bool {
     let seconds = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
     seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok())
@@ -129,7 +129,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// A command of the session with the tokens of this run.
+    /// A command of the session with this run's tokens.
     fn in_this_run(&self, command: &str) -> String {
         self.tokens.iter().fold(command.to_string(), |command, (shown, real)| command.replace(shown, real))
     }
@@ -171,7 +171,7 @@ impl Numbers {
     }
 }
 
-/// Whether a shown number stands for the same real one each time, no two for the same.
+/// Whether a shown number always stands for the same real one, and no two for the same.
 fn stands_for(known: &mut BTreeMap<String, String>, shown: &str, real: &str) -> bool {
     match known.get(shown) {
         Some(before) => before == real,
@@ -183,7 +183,7 @@ fn stands_for(known: &mut BTreeMap<String, String>, shown: &str, real: &str) -> 
     }
 }
 
-/// A line in runs of digits and what is between them.
+/// Splits a line into runs of digits and the text between them.
 fn pieces(line: &str) -> Vec<&str> {
     line.as_bytes()
         .chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())

@@ -13,12 +13,12 @@ pub fn script() -> String {
     library.split_once('\n').expect("more than one line").1.to_string()
 }
 
-/// The function that stands for a command.
+/// The library function that implements a command.
 fn function(command: &str) -> String {
     command.to_lowercase().replace('.', "_")
 }
 
-/// The second key of a lock, which has its slot.
+/// A lock's second key, in the same slot.
 fn queue_of(lock: &str) -> String {
     if lock.contains('{') {
         format!("{lock}:queue")
@@ -27,7 +27,7 @@ fn queue_of(lock: &str) -> String {
     }
 }
 
-/// A way to call it.
+/// A way to call the lock.
 #[derive(Clone, Debug)]
 pub enum Way {
     /// FCALL.
@@ -36,7 +36,7 @@ pub enum Way {
     Script(String),
 }
 
-/// Loads it in all ways that the server has.
+/// Loads it in all ways that the server supports.
 pub fn load(conn: &mut Conn) -> Vec<Way> {
     let mut ways = vec![Way::Script(conn.text(&["SCRIPT", "LOAD", &script()]))];
     match conn.execute(&["FUNCTION", "LOAD", "REPLACE", &library()]) {
@@ -51,7 +51,7 @@ pub fn load(conn: &mut Conn) -> Vec<Way> {
 }
 
 impl Way {
-    /// A call of a function with these keys, and arguments behind them.
+    /// A call of a function with these keys, followed by arguments.
     fn with_keys(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
         let count = keys.len().to_string();
         let head = match self {
@@ -62,26 +62,26 @@ impl Way {
         [&head, keys, named, args].concat().into_iter().map(String::from).collect()
     }
 
-    /// The same with the usual margin and retention before the arguments.
+    /// As `with_keys`, with the usual margin and retention before the arguments.
     pub fn raw(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
         self.with_keys(name, keys, &[&["1000", "60000"], args].concat())
     }
 
-    /// `LOCK.ACQUIRE key PX 30000` as it is sent in this way, with this margin and retention.
+    /// `LOCK.ACQUIRE key PX 30000` as sent in this way, with this margin and retention.
     pub fn args<T: AsRef<str>>(&self, command: &[T], margin: &str, retention: &str) -> Vec<String> {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let (keys, rest) = if words.len() > 1 { (&words[1..2], &words[2..]) } else { (&words[1..], &words[1..]) };
         self.with_keys(&function(words[0]), keys, &[&[margin, retention], rest].concat())
     }
 
-    /// The same with the queue of the lock as the second key.
+    /// As `args`, with the lock's queue as the second key.
     pub fn queued_args<T: AsRef<str>>(&self, command: &[T], margin: &str, retention: &str) -> Vec<String> {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let keys = [words[1], &queue_of(words[1])];
         self.with_keys(&function(words[0]), &keys, &[&[margin, retention], &words[2..]].concat())
     }
 
-    /// A command, cut at single spaces, with the queue of its lock as the second key.
+    /// A command, split at single spaces, with its lock's queue as the second key.
     pub fn queued(&self, command: &str) -> Vec<String> {
         self.queued_args(&command.split(' ').collect::<Vec<_>>(), "1000", "60000")
     }
@@ -98,7 +98,7 @@ impl Way {
         self.args(command, "1000", "60000")
     }
 
-    /// Sends a command, cut at single spaces, with the usual margin and retention.
+    /// Sends a command, split at single spaces, with the usual margin and retention.
     pub fn execute(&self, conn: &mut Conn, command: &str) -> Reply {
         conn.execute(&self.usual(&command.split(' ').collect::<Vec<_>>()))
     }

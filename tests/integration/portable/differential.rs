@@ -1,5 +1,5 @@
 //! The module on one server and the portable lock on another, with the same clock: the same calls give the same replies
-//! and leave the same values, whatever came before.
+//! and leave the same values, whatever happened before.
 
 use super::{load, Way};
 use crate::wire::fixture::{Case, Fixture, Kind, Words};
@@ -7,10 +7,10 @@ use testkit::clock::Clocks;
 use testkit::dice::Dice;
 use testkit::{env_number, expire_at_ms, skipped, Conn, Reply, Server};
 
-/// Where the clock begins: far from a whole second.
+/// The clock's start: far from a whole second.
 const START_US: i64 = 1_790_000_000_123_457;
 
-/// Two servers whose clocks stand, and show the same.
+/// Two servers whose clocks are stopped at the same time.
 struct Twins {
     _servers: [Server; 2],
     module: Conn,
@@ -18,7 +18,7 @@ struct Twins {
     ways: Vec<Way>,
     clocks: Clocks,
     now_us: i64,
-    /// The last that were granted.
+    /// The most recently granted tokens.
     tokens: Vec<i64>,
     /// Margin and retention, in ms.
     terms: [String; 2],
@@ -26,7 +26,7 @@ struct Twins {
     is_queued: bool,
 }
 
-/// What a key holds: a string, or the members of a sorted set.
+/// A key's value: a string, or the members of a sorted set.
 fn contents(conn: &mut Conn, key: &str) -> Reply {
     if conn.text(&["TYPE", key]) == "zset" {
         conn.execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
@@ -36,7 +36,7 @@ fn contents(conn: &mut Conn, key: &str) -> Reply {
 }
 
 impl Twins {
-    /// Nothing, with a message, if the clocks cannot be moved.
+    /// `None`, with a message, if the clocks cannot be moved.
     fn start(margin_ms: i64, retention_ms: i64) -> Option<Self> {
         let clocks = Clocks::new(&[0; 4])?;
         let terms = [margin_ms.to_string(), retention_ms.to_string()];
@@ -67,20 +67,20 @@ impl Twins {
         Some(twins)
     }
 
-    /// The clock moves on.
+    /// Moves the clock on.
     fn pass(&mut self, us: i64) {
         self.now_us += us;
         self.clocks.set(3, &[self.now_us]);
     }
 
-    /// A command that both servers have: the same reply.
+    /// A command that both servers have: asserts the same reply.
     fn both(&mut self, args: &[String]) -> Reply {
         let replies = [self.module.execute(args), self.script.execute(args)];
         assert_eq!(replies[0], replies[1], "{args:?}");
         replies[0].clone()
     }
 
-    /// A command of the lock: the reply of the module, after both were compared, with what they left in the key.
+    /// Sends a lock command to both, compares the replies and the keys, and returns the module's reply.
     fn lock(&mut self, args: &[String], way: &Way, history: &[String]) -> Reply {
         let reply = match self.module.execute(args) {
             // Before 7.0 the server names the command as it was typed.
@@ -107,7 +107,7 @@ impl Twins {
         reply
     }
 
-    /// An attempt that is sent again: the module remembers its predecessor, a script has only the key.
+    /// An attempt that is sent again: the module remembers its predecessor, a script only has the key.
     fn is_again(&self, module: &Reply, script: &Reply) -> bool {
         let (Reply::List(module), Reply::List(script)) = (module, script) else { return false };
         let is_old = module[0].int() < self.now_us || self.tokens.contains(&module[0].int());
@@ -165,7 +165,7 @@ fn call(dice: &mut Dice, tokens: &[i64]) -> Vec<String> {
     words(&format!("LOCK.{name} {KEY} {}", options.join(" ")))
 }
 
-/// A change to the key by a client of another lock. No token ahead of the clock: the module remembers it, a script
+/// A change to the key by another lock's client. No token is ahead of the clock: the module would remember it, a script
 /// cannot.
 fn other(dice: &mut Dice, fixture: &Fixture, now_us: i64) -> Vec<String> {
     let at_us = now_us + i64::try_from(dice.below(40_000_000)).unwrap() - 20_000_000;
@@ -198,7 +198,7 @@ fn other(dice: &mut Dice, fixture: &Fixture, now_us: i64) -> Vec<String> {
     set
 }
 
-/// The wrong calls of the fixture that are of one key with one holder.
+/// The fixture's invalid calls for one key with one holder.
 fn bad_commands(twins: &mut Twins, fixture: &Fixture) -> Vec<Vec<String>> {
     let case = Case::start(&mut twins.module, KEY, "7", false);
     let calls = fixture.error.values().flatten().map(|words: &Words| case.args(words));
@@ -211,7 +211,7 @@ fn run(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64) {
     run_in(margin_ms, retention_ms, seed, steps, false);
 }
 
-/// The same; with the queue as the second key there are several holders, too.
+/// As `run`; with the queue as the second key there can be several holders.
 fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: bool) {
     let Some(mut twins) = Twins::start(margin_ms, retention_ms) else { return };
     twins.is_queued = is_queued;
@@ -228,7 +228,7 @@ fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: b
         if dice.one_in(6) {
             let args = other(&mut dice, &fixture, twins.now_us);
             if is_queued && args[0] == "PERSIST" {
-                // The module notices when a set is written the next time, the script at each write.
+                // The module notices the next time a set is written, the script at each write.
                 continue;
             }
             // No LPUSH on a string.

@@ -1,5 +1,5 @@
 //! A mixed fleet on one server: the module, scripts, functions, clients of SETNX and of SET NX PX, and holders that
-//! die. No two of them work at once, and the tokens of the key grow.
+//! die. No two of them work at once, and the key's tokens grow.
 
 use super::{load, Way};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::dice::Dice;
 use testkit::{env_number, server_time_us, Conn, Reply, Server};
 
-/// Longer than this machine stalls; the margin covers it too.
+/// Longer than any stall of this machine; the margin covers it too.
 const LEASE: Duration = Duration::from_millis(250);
 const MARGIN: Duration = Duration::from_millis(250);
 const KEYS: [&str; 2] = ["first", "second"];
@@ -19,22 +19,22 @@ const KEYS: [&str; 2] = ["first", "second"];
 enum Kind {
     Module,
     Portable(Way),
-    /// SETNX, GET, GETSET, and DEL of a timestamp that is its own.
+    /// SETNX, GET, GETSET, and DEL of its own timestamp.
     Classic,
     /// SET NX PX, and a script that compares and deletes.
     Secret,
 }
 
-/// The client that works under a lock now, and its last token.
+/// The client that works under a lock at the moment, and its last token.
 #[derive(Default)]
 struct Site {
-    /// The time until which a client may work.
+    /// The end of the client's permitted work.
     working: Mutex<Option<Instant>>,
     last: AtomicI64,
     grants: Mutex<Vec<String>>,
 }
 
-/// A grant: its token, if it has one, and what its holder needs to release it.
+/// A grant: its token, if it has one, and what its holder needs in order to release it.
 struct Grant {
     token: Option<i64>,
     value: String,
@@ -93,8 +93,7 @@ impl Kind {
     }
 }
 
-/// The timestamp at the front of a value, in microseconds; none of the secret of another client, and of a key that is
-/// gone.
+/// The timestamp at the front of a value, in microseconds; `None` for another client's secret, or a missing key.
 fn end_us(value: &Reply) -> Option<i64> {
     let Reply::Text(bytes) = value else { return None };
     let text = std::str::from_utf8(bytes).ok()?;
@@ -113,13 +112,13 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
             thread::sleep(Duration::from_micros(dice.between(100, 3_000)));
             continue;
         };
-        // A client whose reply comes after its lease does not begin.
+        // A client whose reply arrives after its lease does not start working.
         if sent.elapsed() >= LEASE {
             continue;
         }
         let end_of_lease = sent + LEASE;
         let other = site.working.lock().unwrap().replace(end_of_lease);
-        // One that was kept from its work to the end of its lease has stopped.
+        // A client that was delayed to the end of its lease has stopped.
         assert!(other.is_none_or(|until| Instant::now() >= until), "{name} got {key} while another works");
         if let Some(token) = grant.token {
             let last = site.last.swap(token, Ordering::SeqCst);
@@ -164,7 +163,7 @@ fn run(server: &Server, kinds: &[Kind]) {
 fn the_module_scripts_and_classic_locks_never_overlap() {
     let margin = MARGIN.as_millis().to_string();
     let server = Server::with().module_args(&["margin-ms", &margin, "retention-ms", "0"]).start();
-    // Others write over the keys, which the server announces to nobody.
+    // Others overwrite the keys, without an event from the server.
     server.allow_silent_changes();
     let ways = load(&mut server.conn());
     let mut kinds = vec![Kind::Module, Kind::Module, Kind::Classic, Kind::Classic, Kind::Secret, Kind::Secret];

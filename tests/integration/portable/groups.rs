@@ -1,4 +1,4 @@
-//! In a cluster and under Sentinel: a call goes to the node of its key, and a new master knows what was replicated.
+//! In a cluster and under Sentinel: a call goes to its key's node, and a new master knows what was replicated.
 
 use super::client::{load, Way};
 use crate::cluster;

@@ -1,4 +1,4 @@
-//! What happens beyond each limit that docs/PORTABLE.md names.
+//! What happens beyond each limit named in docs/PORTABLE.md.
 
 use super::client::{self, Way};
 use super::load;
@@ -41,7 +41,7 @@ fn an_extended_session_still_ends_with_its_connection() {
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "PX", "60000", "SESSION", "ID", "7"]);
     assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 600000")), Reply::Int(1));
-    // The ID gives its token to the script too, and the session stays that of the first connection.
+    // The ID gets its token from the script too, and the session stays with the first connection.
     assert_eq!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 ID 7"), Reply::Int(token));
     drop(holder);
     let now_us = testkit::server_time_us(&mut conn);
@@ -172,7 +172,7 @@ fn script_tokens_fall_behind_a_module_token_from_the_future() {
     let (_server, mut conn) = Server::connected();
     let way = script(&mut conn);
     let now_us = testkit::server_time_us(&mut conn);
-    // A day ahead, in the key: the next one is larger there. Then the key is gone.
+    // A day ahead, in the key: the next token is larger. Then the key is deleted.
     let ahead = now_us + 86_400_000_000;
     conn.ok(&["SET", "k", &format!("1763710031.000000{ahead}")]);
     assert_eq!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000"), Reply::Int(ahead + 1));

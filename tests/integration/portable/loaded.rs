@@ -4,7 +4,7 @@ use super::{load, Way};
 use std::time::{Duration, Instant};
 use testkit::{bound, module, until, Conn, Reply, Server};
 
-/// The functions, on a server that has some.
+/// The functions, on a server that supports them.
 fn functions(conn: &mut Conn) -> Option<Way> {
     load(conn).into_iter().find(|way| matches!(way, Way::Function))
 }
@@ -15,7 +15,7 @@ fn a_function_calls_the_command_of_the_module() {
     let mut conn = server.conn();
     let Some(way) = functions(&mut conn) else { return };
     let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 10000 ID 7 OWNER alice").int();
-    // The margin of the module, not of the call.
+    // The module's margin, not the call's.
     assert_eq!(testkit::timestamp_us(&conn.text(&["GET", "k"])), token + 15_000_000);
     let left = way.execute(&mut conn, &format!("LOCK.CHECK k {token}")).int();
     assert!((5_000..=10_000).contains(&left), "{left}");
@@ -33,7 +33,7 @@ fn a_function_calls_the_command_of_the_module() {
         let expected = if command == "acquire" { calls + 1 } else { calls };
         assert_eq!(conn.calls(&format!("lock.{command}")), expected, "LOCK.{command}");
     }
-    // Errors are those of the command, bad numbers of arguments too.
+    // Errors are the command's, including a wrong number of arguments.
     for command in ["LOCK.ACQUIRE k PX 0", "LOCK.ACQUIRE k PX 5 BOGUS", "LOCK.CHECK k x"] {
         let own = conn.execute(&command.split(' ').collect::<Vec<_>>());
         assert_eq!(way.execute(&mut conn, command), own, "{command}");
@@ -56,7 +56,7 @@ fn a_function_finds_a_later_module_within_a_second() {
         (conn.calls("lock.check") > 0).then_some(())
     });
     bound::wall("a module that is loaded later is found", Duration::from_secs(10), loaded.elapsed());
-    // The lock of the function goes on under the module, and back.
+    // The function's lock continues under the module, and back.
     assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 60000")), Reply::Int(1));
     assert_eq!(conn.calls("lock.extend"), 1);
     assert_eq!(conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));

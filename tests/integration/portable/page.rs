@@ -1,11 +1,10 @@
-//! docs/PORTABLE.md and the file: what the page shows runs, the file stays short, and its texts are those of the
-//! module.
+//! docs/PORTABLE.md and the file: the page's examples run, the file stays short, and its texts are the module's.
 
 use super::client::library;
 use std::process::Command;
 use testkit::{project_file, skipped, Server};
 
-/// The first block of the page in this language.
+/// The page's first block in this language.
 fn block(language: &str) -> String {
     let page = project_file("docs/PORTABLE.md");
     let opening = format!("```{language}\n");
@@ -44,7 +43,7 @@ fn the_file_is_short_and_opens_as_a_library() {
     assert!(library.lines().all(|line| line.len() <= 120), "a line is longer than 120 characters");
 }
 
-/// Every error text in the file, up to what is filled in, is one of the commands' texts, or is on the page.
+/// Every error text in the file, up to its placeholder, is one of the commands' texts, or is on the page.
 #[test]
 fn its_errors_are_documented_and_those_of_the_commands() {
     let (library, page) = (library(), project_file("docs/PORTABLE.md"));

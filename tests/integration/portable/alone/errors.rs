@@ -1,10 +1,10 @@
-//! Bad input: the error texts of the commands, code word first, and no change. Options that need the module say so.
+//! Bad input: the commands' error texts, code word first, and no change. Options that need the module say so.
 
 use super::{set_up, start};
 use crate::wire::fixture::{Case, Fixture, Kind, Snapshot, Words};
 use testkit::Reply;
 
-/// The commands that the portable lock has.
+/// The portable lock's commands.
 const OWN: [&str; 5] = ["LOCK.ACQUIRE", "LOCK.RECOVER", "LOCK.EXTEND", "LOCK.RELEASE", "LOCK.CHECK"];
 /// Options that only the module has.
 const OTHERS: [&str; 6] = ["WAIT", "SESSION", "SHARED", "LIMIT", "NOTIFY", "SNOTIFY"];

@@ -4,7 +4,7 @@ use super::{started, Way};
 use crate::wire::fixture::Snapshot;
 use testkit::{Conn, Reply};
 
-/// Commands that write, on the key `held` with this token, the expired key `over` and the free key `free`.
+/// Commands that write: on the key `held` with this token, the expired key `over` and the free key `free`.
 fn writes(token: i64) -> [String; 5] {
     [
         "LOCK.ACQUIRE free PX 1000".into(),
@@ -15,7 +15,7 @@ fn writes(token: i64) -> [String; 5] {
     ]
 }
 
-/// Two locks, one of them expired; the token of the other.
+/// Two locks, one of them expired. Returns the other's token.
 fn two_locks(conn: &mut Conn, way: &Way) -> i64 {
     conn.execute(&["DEL", "held", "over", "free"]);
     conn.ok(&["SET", "over", "1763710031.4829131763710000482913 alice"]);

@@ -1,11 +1,11 @@
-//! Replicas get the effects of a call, so they need neither the library nor the script; a replica that has the library
-//! checks, and a new master goes on where the old one was.
+//! Replicas get the effects of a call, so they need neither the library nor the script; a replica with the library can
+//! check locks, and a new master continues where the old one stopped.
 
 use super::{client, load, Way};
 use crate::replication::Stream;
 use testkit::{skipped, Conn, Reply, Server};
 
-/// Every kind of write, in one way: taken, extended, taken over, released.
+/// Every kind of write, called one way: taken, extended, taken over, released.
 fn writes(conn: &mut Conn, way: &Way) {
     let token = way.execute(conn, "LOCK.ACQUIRE a PX 60000 ID 7 OWNER alice").int();
     assert!(way.execute(conn, "LOCK.ACQUIRE a PX 60000").is_nil());

@@ -1,9 +1,9 @@
-//! What an ACL has to allow: docs/PORTABLE.md names it, each of it is needed, and no more.
+//! The rights that docs/PORTABLE.md names: each of them is needed, and no more.
 
 use super::{started, Way};
 use testkit::{project_file, skipped, Conn, Reply, Server};
 
-/// What the page gives a user for this way.
+/// A user's rights for this way, as documented on the page.
 fn documented(way: &Way) -> Vec<String> {
     let opening = match way {
         Way::Function => "ACL SETUSER worker",
@@ -20,7 +20,7 @@ fn signed_in(server: &Server, name: &str) -> Conn {
     conn
 }
 
-/// All five commands, over a lock of its own, an expired one, and that of a classic client; the errors.
+/// All five commands, on its own lock, an expired lock, and a classic client's lock. Returns the errors.
 fn errors(conn: &mut Conn, way: &Way) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |command: &str| {

@@ -1,11 +1,11 @@
-//! Every cell of the table of the wire fixture that is about one key with one holder, in RESP2 and RESP3.
+//! Every cell of the wire fixture's table for one key with one holder, in RESP2 and RESP3.
 
 use super::{load, set_up};
 use crate::wire::fixture::{now_us, Case, Effect, Fixture, Outcome, Snapshot, State};
 use crate::wire::{assert_extended, assert_granted, before_value};
 use testkit::{Conn, Reply, Server};
 
-/// The commands of the table that the portable lock has.
+/// The table's commands that the portable lock has.
 pub const COMMANDS: [&str; 9] = [
     "acquire",
     "acquire_details",
@@ -18,8 +18,8 @@ pub const COMMANDS: [&str; 9] = [
     "stranger_check",
 ];
 
-/// The expected result of a cell: as for the module, but sets of holders belong to it alone, and a script has only one
-/// nil.
+/// A cell's expected result: as for the module, except that only the module has sets of holders, and a script has a
+/// single kind of nil.
 fn outcome(fixture: &Fixture, state: &State, name: &str, is_string: bool) -> Outcome {
     let Outcome { reply, key } = if is_string { fixture.outcome(state, name) } else { &fixture.outcome["wrongtype"] };
     Outcome { reply: reply.replace("{nil_array}", "{nil}"), key: *key }
@@ -119,7 +119,7 @@ fn set(conn: &mut Conn, text: &str, expiry: bool) {
     }
 }
 
-/// The details of a lock that is over; nothing of one that is held.
+/// The details of a lock that is over; `None` for one that is held.
 fn details<'a>(reply: &'a Reply, is_over: bool, what: &str) -> Option<&'a [Reply]> {
     assert_eq!(is_over, !reply.is_nil(), "{what}: {reply:?}");
     is_over.then(|| reply.list())

@@ -1,7 +1,7 @@
-//! The race that the documentation of SETNX is about: of many clients that find an expired lock at once, exactly one
-//! gets it, and its token is larger than all before. And dining philosophers who take their forks at once, in random
-//! order: none blocks another for ever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets how long
-//! they dine (3).
+//! The race described in the documentation of SETNX: of many clients that find an expired lock at once, exactly one
+//! gets it, and its token is larger than all earlier ones. And dining philosophers who take their forks at once, in
+//! random order: none blocks another for ever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets
+//! how long they dine (3).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{mpsc, Arc, Barrier};
@@ -15,14 +15,14 @@ use testkit::{env_number, until, watch, Conn, Reply, Server, DEADLINE};
 const ROUNDS: usize = 50;
 const CONTENDERS: usize = 16;
 
-/// What all contenders of a round send: in half of the rounds RECOVER, in half ACQUIRE.
+/// The request of all contenders in a round: RECOVER in half of the rounds, ACQUIRE in the others.
 fn request(round: usize) -> &'static [&'static str] {
     let recover: &[_] = &["LOCK.RECOVER", "lock.foo", "EX", "30"];
     let acquire: &[_] = &["LOCK.ACQUIRE", "lock.foo", "EX", "30", "DETAILS"];
     [recover, acquire][round % 2]
 }
 
-/// Sends this round's request and gives the details if it was granted.
+/// Sends this round's request. Returns the details if granted.
 fn contend(conn: &mut Conn, round: usize) -> Option<Vec<Reply>> {
     match conn.execute(request(round)) {
         Reply::Nil => None,
@@ -51,7 +51,7 @@ fn one_of_sixteen_takes_an_expired_lock() {
     let mut conn = server.conn();
     let mut last = conn.int(&["LOCK.ACQUIRE", "lock.foo", "EX", "30"]);
     for round in 0..ROUNDS {
-        // Every fifth time the one that died was a client of the classic pattern.
+        // Every fifth time the client that died was one of the classic pattern.
         let classic = round % 5 == 4;
         if classic {
             conn.ok(&["SET", "lock.foo", "1700000000"]);

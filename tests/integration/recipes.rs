@@ -1,4 +1,4 @@
-//! docs/RECIPES.md: each recipe prevents what it claims to, even when a machine dies or stalls in the middle.
+//! docs/RECIPES.md: each recipe prevents what it claims to, even if a machine dies or stalls in the middle.
 //!
 //! The document shows the files of tests/clients/recipes, word for word; programs that use them are run here.
 
@@ -30,7 +30,7 @@ fn the_document_shows_the_recipes_that_are_run() {
     assert_eq!(DOCUMENT.matches("```python\n").count(), sources.len());
 }
 
-/// Runs the job `daily` on a line of input; the job prints its name, and continues when a line says how it ends.
+/// Runs the job `daily` for each line of input; the job prints its name, and continues when a line says how it ends.
 const CRON: &str = "
 from cron import once_per_period
 def job(token, died_before):
@@ -98,7 +98,7 @@ fn every_lost_leader_has_one_successor() {
     let Some(python) = python() else { return };
     let (server, mut conn) = Server::connected();
     let mut nodes = Vec::new();
-    // The lease of the one that dies is longer than anybody waits here: its end is that of its connection.
+    // The lease of the leader that dies is longer than any wait here: the grant ends with its connection.
     for (number, lease) in (0..).zip(["2", "600", "2", "2"]) {
         nodes.push(start_with(&python, LEADER, &server, &[lease]));
         // Queued in this order.
@@ -128,7 +128,7 @@ fn every_lost_leader_has_one_successor() {
     assert_eq!(conn.text(&["GET", "state"]), fourth.to_string());
 }
 
-/// A payment: printed when it is made; the result comes on a line of input.
+/// A payment: printed when made; the result is read from a line of input.
 const PAYMENT: &str = "
 from idempotent import once
 def pay(token):
@@ -186,7 +186,7 @@ fn redis_and_sql_fence_an_earlier_holder() {
     assert_eq!(writer.ask(format!("{early} a")), "True True");
     assert_eq!(writer.ask(format!("{early} b")), "True True", "as often as it likes");
     let late = conn.int(&["LOCK.ACQUIRE", "lock", "EX", "60", "WAIT", "20000"]);
-    // Nobody has written with the later token: SQL cannot know yet, Redis does.
+    // Nobody has written with the later token: SQL cannot know it yet, Redis does.
     assert_eq!(writer.ask(format!("{early} c")), "False True");
     assert_eq!(writer.ask(format!("{late} d")), "True True");
     assert_eq!(writer.ask(format!("{early} e")), "False False");
@@ -194,7 +194,7 @@ fn redis_and_sql_fence_an_earlier_holder() {
     assert_eq!(writer.ask(format!("{late} f")), "True True");
 }
 
-/// Processes a customer's jobs on a line of input; each job prints a line, and a slow one ends on another line of
+/// Processes a customer's jobs, one per line of input; each job prints a line, and a slow one ends on another line of
 /// input.
 const CUSTOMER: &str = "
 from customer import submit, work_off
@@ -234,7 +234,7 @@ fn a_dead_workers_job_is_redone_and_a_slow_one_fenced() {
         assert_eq!(last.ask(format!("submit a {job}")), "None");
     }
     assert_eq!(dies.ask("work a 1"), "slow-1");
-    // Another customer is not held up.
+    // Another customer is not delayed.
     assert_eq!(last.ask("submit b fast-b"), "None");
     assert_eq!(last.ask("work b 60"), "True");
     drop(dies); // kill -9

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::relay::{Loss, Relay};
 use testkit::{until, Reply, Server};
 
-/// Longer than any test: a lock that is free earlier was released.
+/// Longer than any test: a lock that becomes free earlier was released.
 const LEASE: Duration = Duration::from_secs(60);
 /// Longer than a busy machine takes to answer.
 const PATIENT: Settings = Settings { timeout: Duration::from_secs(5), attempts: 1, retry_delay: Duration::ZERO };
@@ -31,10 +31,10 @@ fn info(server: &Server, field: &str) -> Reply {
     server.conn().lock("door", field)
 }
 
-/// Neither a grant nor a place in the queue is left.
+/// Asserts that neither a grant nor a place in the queue is left.
 fn assert_nothing_left(server: &Server) {
     assert_eq!(info(server, "state").text(), "free");
-    // A cancelled attempt is barred for a while, which counts as a place. A reserved place would come on top.
+    // A cancelled attempt is barred for a while, which counts as a place. A reserved place would be counted too.
     let mut conn = server.conn();
     let places: usize = conn.info("lock", "lock_places").unwrap().parse().unwrap();
     let cancelled = conn.calls("lock.cancel");
@@ -88,7 +88,7 @@ fn a_minority_lock_is_released_and_others_are_left_alone() {
 fn an_unanswered_grant_is_released_when_the_server_returns() {
     let servers = five();
     let redlock = redlock(&ports(&servers), Settings { timeout: Duration::from_secs(1), ..PATIENT });
-    // So that it is connected to all.
+    // Connects it to all servers.
     drop(redlock.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}")));
     for server in &servers[..3] {
         server.signal("STOP");
@@ -126,7 +126,7 @@ fn a_lost_reply_is_repeated_for_the_same_id() {
 #[test]
 fn validity_is_the_lease_less_delay_and_drift() {
     let servers = five();
-    // Less one in a hundred and two milliseconds.
+    // Less one percent and two milliseconds.
     let most = LEASE.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
     let timeout = Duration::from_millis(400);
     let redlock = redlock(&ports(&servers), Settings { timeout, ..PATIENT });
@@ -144,7 +144,7 @@ fn validity_is_the_lease_less_delay_and_drift() {
     assert!(held.validity() + timeout <= most, "{:?}", held.validity());
     assert_eq!(held.granted(), 4);
     drop(held);
-    // With a lease as short as that nothing is left, although most servers granted it.
+    // With such a short lease no time is left, although most servers granted the lock.
     let error = redlock.lock("door", timeout).err().expect("no time is left");
     assert_eq!(error, NotLocked { granted: 4, refused: 0, failed: 1, quorum: 3 });
     servers[1..].iter().for_each(assert_nothing_left);

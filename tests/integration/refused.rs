@@ -1,4 +1,4 @@
-//! Commands of the server that the module cannot call: removed by rename-command, or refused by another module.
+//! Server commands that the module cannot call: removed by rename-command, or refused by another module.
 
 use crate::waiting::Locks;
 use testkit::{shared_object, skipped, Conn, Reply, Server};
@@ -63,7 +63,7 @@ fn an_unwritable_lock_delays_no_other_and_is_logged_once() {
     for key in ["a-refused", "b-fine"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "200"]);
     }
-    // The one that cannot be served came first.
+    // The waiter that cannot be served came first.
     let mut stuck = waiter(&locks, "a-refused");
     let mut fine = waiter(&locks, "b-fine");
     fine.read().int();
@@ -73,7 +73,7 @@ fn an_unwritable_lock_delays_no_other_and_is_logged_once() {
     }
     assert!(stuck.no_reply_within(std::time::Duration::from_millis(100)));
     assert_eq!(refusals_logged(&locks), 1, "{}", locks.server.log_tail(20));
-    // When the server lets it be written, it goes on.
+    // Once the server allows the write, the queue moves on.
     locks.conn.ok(&["MODULE", "UNLOAD", "refuse"]);
     stuck.read().int();
 }
@@ -109,7 +109,7 @@ fn a_stuck_lost_grant_delays_no_other() {
         commands.push(["CLIENT", "KILL", "ID", &id].map(String::from).to_vec());
         dead.push(conn);
     }
-    // All in one iteration: granted by the release, and dead before the reply leaves.
+    // All in one iteration: the client is granted the lock by the release, and dead before the reply leaves.
     let commands: Vec<Vec<&str>> = commands.iter().map(|words| words.iter().map(String::as_str).collect()).collect();
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
     assert!(locks.in_one_turn(&commands).iter().all(|reply| *reply == Reply::Int(1)));

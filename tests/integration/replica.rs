@@ -5,7 +5,7 @@ use crate::replication::Stream;
 use testkit::dice::Dice;
 use testkit::{expire_at_ms, until, Conn, Options, Reply, Server};
 
-/// A master whose replicas need not wait for others to join before they get their RDB.
+/// A master whose replicas do not have to wait for others to join before they get their RDB.
 fn master() -> Options {
     Server::with().args(&["--repl-diskless-sync-delay", "0"])
 }
@@ -40,7 +40,7 @@ fn a_replica_refuses_to_write_and_answers_questions() {
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "worker-1");
     assert_eq!(info.field("token").int().to_string(), token);
-    // State that only the server on which clients wait has.
+    // State that exists only on the server where clients wait.
     for field in ["session", "waiters", "oldest-wait-ms"] {
         assert!(info.field(field).is_nil(), "{field}: {info:?}");
     }
@@ -69,7 +69,7 @@ fn a_replica_has_the_same_holders() {
     assert_eq!(there.execute(&["LOCK.INFO", "k", "FULL"]).field("holders").list().len(), 39);
 }
 
-/// The commands of the module that write, as the server knows them.
+/// The module's write commands, according to the server.
 fn commands_that_write(conn: &mut Conn) -> Vec<String> {
     let Reply::List(all) = conn.execute(&["COMMAND"]) else { panic!("a list of commands") };
     let ours = all.iter().map(Reply::list).filter(|command| command[0].text().starts_with("lock."));
@@ -104,7 +104,7 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     let text = "READONLY this server is a replica: locks change only on its master";
     for command in writes {
         assert_eq!(read.execute(command).error(), text, "{command:?}");
-        // In a transaction, in a script, and where only the keys are asked for.
+        // In a transaction, in a script, and when only the keys are queried.
         read.ok(&["MULTI"]);
         assert_eq!(read.execute(command), Reply::Status("QUEUED".into()));
         assert_eq!(read.execute(&["EXEC"]).list()[0].error(), text, "{command:?}");
@@ -121,7 +121,7 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     assert!(matches!(read.execute(&["LOCK.SCAN", "0"]), Reply::List(_)));
     assert!(matches!(read.execute(&["LOCK.HELP"]), Reply::List(_)));
 
-    // Its master's changes reach it, and as a master it grants.
+    // Its master's changes reach it, and once it is a master it grants.
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     until("the release arrives", || (read.state("a") == "free").then_some(()));
     read.ok(&["REPLICAOF", "NO", "ONE"]);
@@ -144,7 +144,7 @@ fn a_replica_frees_a_lock_past_its_retention() {
     let (master, replica) = (master().module_args(&["margin-ms", "0", "retention-ms", "200"]).start(), Server::start());
     replica.replicate(&master);
     let (mut conn, mut read) = (master.conn(), replica.conn());
-    // So that the master deletes nothing: the replica still has the key, and must not believe it.
+    // Keeps the master from deleting the key: the replica still has it, and must not trust it.
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     let token = conn.int(&["LOCK.ACQUIRE", "a", "PX", "100"]).to_string();
     master.wait_offset(&replica);
@@ -155,7 +155,7 @@ fn a_replica_frees_a_lock_past_its_retention() {
 
 #[test]
 fn a_replica_equals_its_master_after_any_commands() {
-    // The replica has other settings: they must not matter.
+    // The replica has different settings, which must not matter.
     let (master, replica) = (
         master().module_args(&["margin-ms", "0"]).start(),
         Server::with().module_args(&["margin-ms", "7000", "retention-ms", "0"]).start(),
@@ -194,14 +194,14 @@ fn a_replica_equals_its_master_after_any_commands() {
     }
     assert!(tokens.len() > 50, "the mix granted next to nothing: {}", tokens.len());
 
-    // Some locks end free: nothing after makes up for a DEL that is not replicated.
+    // Some locks end free: no later change makes up for a DEL that is not replicated.
     conn.ok(&["SELECT", "0"]);
     for key in ["k0", "k1"] {
         conn.execute(&["DEL", key]);
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
-    // And nothing for a ZREM: one of two holders releases.
+    // Nor for a ZREM: one of two holders releases.
     conn.execute(&["DEL", "k2"]);
     let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
     acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);

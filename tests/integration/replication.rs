@@ -1,14 +1,14 @@
-//! The replication stream: effects as plain SET and DEL with absolute times, never a LOCK.* command,
-//! and nothing at all when nothing changed (`hostile` tries every refusal).
+//! The replication stream: effects as plain SET and DEL with absolute times, never a LOCK.* command, and nothing at all
+//! if nothing changed (`hostile` tries every refusal).
 
 mod passing;
 
 use testkit::{expire_at_ms, server_time_us, timestamp_us, until, Conn, Reply, Server};
 
-/// The retention that the module has by default.
+/// The module's default retention.
 const RETENTION_MS: i64 = 60_000;
 
-/// The replication stream of a server, read up to marks that are written into it.
+/// A server's replication stream, read up to marks that are written into it.
 pub struct Stream {
     feed: Conn,
     marker: Conn,
@@ -20,12 +20,12 @@ impl Stream {
         Self::over(server.replication_stream(), server)
     }
 
-    /// That of a connection which has read the RDB.
+    /// The stream of a connection that has read the RDB.
     pub fn over(feed: Conn, server: &Server) -> Self {
         Stream { feed, marker: server.conn(), marks: 0 }
     }
 
-    /// All commands since the last call. A mark written now comes last, so none is still on its way.
+    /// All commands since the last call. A mark written now comes last, so nothing is still in flight.
     pub fn take(&mut self) -> Vec<Vec<String>> {
         self.marks += 1;
         let mark = ["SET".to_string(), "mark".into(), self.marks.to_string()];
@@ -36,7 +36,7 @@ impl Stream {
             if command == mark {
                 return unwrapped(commands);
             }
-            // The master's own: its heartbeat, and the database of what follows.
+            // The master's own: its heartbeat, and the database of the following commands.
             if !["PING", "SELECT"].iter().any(|name| command[0].eq_ignore_ascii_case(name)) {
                 commands.push(command);
             }
@@ -44,8 +44,8 @@ impl Stream {
     }
 }
 
-/// The same without the MULTI and EXEC that servers before 7.0 put around one command, or around
-/// nothing: they change nothing.
+/// The same without the MULTI and EXEC that servers before 7.0 put around one command, or around nothing: they change
+/// nothing.
 pub fn unwrapped(commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let mut kept: Vec<Vec<String>> = Vec::new();
     for command in commands {
@@ -129,7 +129,7 @@ fn the_expiry_is_the_timestamp_rounded_up_plus_the_retention() {
     for (setting, retention_ms) in [("0", Some(0)), ("1234", Some(1234)), ("-1", None)] {
         let server = Server::with().module_args(&["retention-ms", setting]).start();
         let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
-        // Several, so that a fraction of a millisecond that would have to be rounded is among them.
+        // Several, so that some have a fraction of a millisecond that has to be rounded.
         for n in 0..10 {
             let key = format!("k{n}");
             let token = conn.int(&["LOCK.ACQUIRE", &key, "EX", "30"]).to_string();
@@ -147,7 +147,7 @@ fn the_expiry_is_the_timestamp_rounded_up_plus_the_retention() {
 fn a_retained_lock_replicates_as_del_before_its_successor() {
     let server = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).start();
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
-    // So that the key is still in memory when ACQUIRE comes upon it.
+    // Keeps the key in memory until ACQUIRE finds it.
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
     let first = stream.take();
@@ -159,7 +159,7 @@ fn a_retained_lock_replicates_as_del_before_its_successor() {
     after.retain(|command| !matches!(command[0].as_str(), "MULTI" | "EXEC"));
     assert_eq!(first.len(), 1);
     assert_eq!(after.len(), 2, "{after:?}");
-    // What the server itself sends for an expired key: it can be either.
+    // The server's own command for an expired key can be either.
     assert!(matches!(after[0][0].as_str(), "DEL" | "UNLINK") && after[0][1] == "a", "{after:?}");
     assert_eq!(after[1], set_of(&mut conn, "a", Some(0)));
 }
@@ -180,7 +180,7 @@ fn under_a_volatile_policy_locks_get_no_expiry() {
         conn.int(&["LOCK.ACQUIRE", "shared", "EX", "30", "SHARED"]);
         assert_eq!(conn.int(&["PTTL", "shared"]), -1, "{name}");
     }
-    // The other policies leave the expiry alone, or evict without asking for one.
+    // The other policies leave the expiry alone, or evict without looking at it.
     for name in ["noeviction", "allkeys-lru"] {
         let server = policy(name);
         let mut conn = server.conn();

@@ -1,5 +1,5 @@
-//! Failovers: their effect on holders and waiters, when they give a lock to two clients, and that with the failover
-//! grace they do not. `docs/FAILURE.md` explains it.
+//! Failovers: their effect on holders and waiters, when they give a lock to two clients, and that the failover grace
+//! prevents it. `docs/FAILURE.md` explains it.
 
 mod clients;
 mod conditions;

@@ -1,5 +1,5 @@
-//! SESSION: when the connection that got a lock ends, however it does, the lock expires a margin later, replicas get
-//! the change, and waiters are served then; never before, and never a lock that belongs to another by then.
+//! SESSION: when the connection that got a lock ends, in whatever way, the lock expires a margin later, replicas get
+//! the change, and waiters are served then; never earlier, and never if the lock belongs to another client by then.
 
 mod ends;
 mod holds;
@@ -13,7 +13,7 @@ use crate::replication::Stream;
 use crate::waiting::{Locks, Waiter};
 use testkit::{server_time_us, timestamp_us, until, Conn, Reply, Server};
 
-/// The margin of the servers here, short enough to wait for.
+/// The margin of these servers, short enough to wait for.
 const MARGIN_MS: i64 = 200;
 const MARGIN_US: i64 = MARGIN_MS * 1000;
 
@@ -38,7 +38,7 @@ impl Scene {
         Self::with_margin(MARGIN_MS)
     }
 
-    /// With another margin, for events that must happen before it is over.
+    /// With another margin, for events that must happen within it.
     fn with_margin(margin_ms: i64) -> Self {
         let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
@@ -99,8 +99,8 @@ impl Scene {
         });
     }
 
-    /// Ends a connection and waits until the server has done all that it does about it: the lock
-    /// `zz`, taken last on it, has ended.
+    /// Ends a connection and waits until the server has handled it completely: the lock `zz`, taken last on it, has
+    /// ended.
     fn end(&mut self, mut conn: Conn) {
         conn.int(&["LOCK.ACQUIRE", "zz", "PX", "30000", "SESSION"]);
         let before = self.value("zz");
@@ -109,8 +109,8 @@ impl Scene {
         assert_eq!(self.locks.conn.int(&["DEL", "zz"]), 1);
     }
 
-    /// Waits until the end of the connection of `k`, between `from` and now, has been replicated: the same grant, its
-    /// timestamp a margin later, absolute. Returns the timestamp.
+    /// Waits until the end of the connection of `k`, between `from` and now, has been replicated: the same grant, with
+    /// an absolute timestamp a margin later. Returns the timestamp.
     fn until_ended(&mut self, token: i64, from: i64) -> i64 {
         let sent = until("the end of the session is replicated", || self.sent_for("k").into_iter().next());
         let to = self.now_us();
@@ -122,7 +122,7 @@ impl Scene {
     }
 }
 
-/// The token in a value of ours.
+/// The token in the module's value.
 fn token_of(value: &str) -> i64 {
     value[17..33].parse().unwrap()
 }
@@ -132,7 +132,7 @@ fn expiry_ms(timestamp: i64) -> i64 {
     (timestamp + 999) / 1000 + 60_000
 }
 
-/// The next holder was served at `timestamp`, not before, and learned about the first.
+/// Asserts that the next holder was served at `timestamp`, not before, and learned about the first.
 fn assert_succeeds(waiter: &mut Waiter, token: i64, timestamp: i64) {
     let details = waiter.answer();
     let details = details.list();

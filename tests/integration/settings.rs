@@ -1,4 +1,4 @@
-//! The settings: their defaults, how they are given, and what they change. Which values are refused: `operator.rs`.
+//! The settings: their defaults, how they are given, and their effects. `operator.rs` tests which values are refused.
 
 use testkit::{expire_at_ms, module, server_time_us, timestamp_us, Conn, Options, Reply, Server};
 
@@ -10,7 +10,7 @@ fn setting(conn: &mut Conn, name: &str) -> String {
     conn.execute(&["CONFIG", "GET", name]).list()[1].text()
 }
 
-/// Grants a new lock for 30 s and asserts that what is in the key has this margin and retention.
+/// Grants a new lock for 30 s and asserts that the key has this margin and retention.
 fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
     conn.execute(&["DEL", "k"]);
     let before = server_time_us(conn);
@@ -92,7 +92,7 @@ fn a_module_loaded_while_running_takes_its_settings() {
     assert_in_force(&mut conn, 12, 13);
 }
 
-/// How often the log says that settings fell back to their defaults.
+/// How often the log reports that settings fell back to their defaults.
 fn falls_logged(server: &Server) -> usize {
     server.log().matches("loaded into a running server without settings").count()
 }
@@ -134,7 +134,7 @@ fn an_unload_warns_of_lost_settings() {
     assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
 }
 
-/// How often the log says that waiters can take all connections.
+/// How often the log reports that waiters can use up all connections.
 fn wants_of_room(server: &Server) -> usize {
     server.log().matches("for clients that do not wait, less than a tenth").count()
 }
@@ -160,7 +160,7 @@ fn a_waiter_limit_near_maxclients_is_warned_of() {
     if conn.is_before_7() {
         return;
     }
-    // When either is changed, once for each change.
+    // When either is changed, once per change.
     conn.ok(&["CONFIG", "SET", "lock.max-waiters", "901"]);
     assert_eq!(wants_of_room(&server), 1, "{}", server.log_tail(5));
     assert!(server.log().contains("lock.max-waiters 901 leaves 99 of maxclients 1000"), "{}", server.log_tail(5));

@@ -1,6 +1,6 @@
-//! The replication sinks of a server: replicas, the backlog and the AOF. Without any, a command counts its writes and
-//! builds no effects. A LOCK.* command never reaches a sink; one that arrives from a master or an AOF is refused and
-//! logged. `tests/torture/sinks` attaches and detaches sinks under load.
+//! A server's replication sinks: replicas, the backlog and the AOF. Without any, a command counts its writes and builds
+//! no effects. A LOCK.* command never reaches a sink; one that arrives from a master or an AOF is refused and logged.
+//! `tests/torture/sinks` attaches and detaches sinks under load.
 
 mod refused;
 mod unreplicated;
@@ -12,7 +12,7 @@ pub fn unreplicated(conn: &mut Conn) -> u64 {
     conn.info("lock", "lock_unreplicated_writes").expect("a field of INFO").parse().unwrap()
 }
 
-/// Writes until the module has found that there are no replication sinks; false on a server where it cannot know.
+/// Writes until the module has found that there is no replication sink; false if the server cannot detect it.
 pub fn until_no_sink(conn: &mut Conn) -> bool {
     if conn.is_before_7() {
         skipped("writes without a sink", "before 7.0 every write is replicated");

@@ -1,4 +1,4 @@
-//! A master that stalled and was replaced meanwhile grants nothing, with a failover grace. And the limits that the
+//! With a failover grace, a master that stalled and was replaced meanwhile grants nothing. Also the limits that the
 //! grace sets for a new master and for leases.
 
 use crate::kinds::{Kind, Row, KINDS};
@@ -15,7 +15,7 @@ fn acquire(conn: &mut Conn, key: &str) -> Reply {
     conn.execute(&["LOCK.ACQUIRE", key, LEASE[0], LEASE[1]])
 }
 
-/// A master with one replica behind a relay, that grants locks.
+/// A master with one replica behind a relay; it grants locks.
 pub fn pair(grace_ms: &str) -> (Server, Server, Relay) {
     let args = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
     let master = Server::with().args(&args).module_args(&["failover-grace-ms", grace_ms]).start();
@@ -69,7 +69,7 @@ fn without_a_grace_a_replaced_master_that_stood_still_grants() {
 fn a_stalled_master_that_was_kept_grants_again() {
     let (master, _replica, _relay) = pair(GRACE_MS);
     let mut conn = master.conn();
-    // The server's own PING to its replicas moves the offset, if nothing else does.
+    // Otherwise only the server's own PING to its replicas moves the offset.
     conn.ok(&["CONFIG", "SET", "repl-ping-replica-period", "1"]);
     master.signal("STOP");
     sleep(Duration::from_millis(2_500));
@@ -215,8 +215,8 @@ fn an_older_lease_is_warned_of_until_it_ends() {
     until("the lease ends", || (!is_misconfigured(&mut conn)).then_some(()));
 }
 
-/// The same, but the master is busy instead of stopped: one turn of its loop is made of many commands that are slow,
-/// none of them slower than the margin, with commands for locks in between.
+/// The same, but the master is busy instead of stopped: one iteration of its loop consists of many slow commands, none
+/// of them slower than the margin, with lock commands between them.
 #[test]
 fn a_replaced_master_after_a_long_iteration_grants_nothing() {
     let (master, replica, relay) = pair(GRACE_MS);

@@ -1,7 +1,8 @@
-//! A machine that is suspended: `CLOCK_MONOTONIC` stands still meanwhile, and everything else goes on.
+//! A suspended machine: `CLOCK_MONOTONIC` stops meanwhile, and everything else goes on.
 //!
-//! A preloaded library moves the clocks of the server. While it is stopped its wall clock and `CLOCK_BOOTTIME` are set
-//! ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server the three look as after a suspend.
+//! A preloaded library moves the server's clocks. While the server is stopped, its wall clock and `CLOCK_BOOTTIME` are
+//! set ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server, all three look as they do after
+//! a suspend.
 
 use crate::metrics::number;
 use std::thread::sleep;
@@ -17,13 +18,12 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct Machine {
     server: Server,
     clocks: Clocks,
-    /// The wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: by how many microseconds they are ahead of the
-    /// machine's.
+    /// How many microseconds the wall clock, `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are ahead of the machine's.
     ahead_us: [i64; 3],
 }
 
 impl Machine {
-    /// Starts the server; nothing, with a message, if its clocks cannot be moved.
+    /// Starts the server; `None`, with a message, if its clocks cannot be moved.
     fn start(options: Options) -> Option<Self> {
         let clocks = Clocks::new(&[0; 3])?;
         let machine = Self { server: clocks.of(options).start(), clocks, ahead_us: [0; 3] };
@@ -42,7 +42,7 @@ impl Machine {
         self.clocks.set(0, &self.ahead_us);
     }
 
-    /// Suspends the machine for that long by its clocks, and for a moment in reality; `meanwhile` runs before it wakes
+    /// Suspends the machine for this long by its clocks, and for a moment in reality; `meanwhile` runs before it wakes
     /// up.
     fn suspend(&mut self, time: Duration, meanwhile: impl FnOnce()) {
         self.server.signal("STOP");
@@ -72,7 +72,7 @@ fn is_refused(reply: &Reply) -> bool {
 /// A master that can be suspended, with one replica behind a relay; it grants locks.
 fn pair(grace_ms: &str) -> Option<(Machine, Server, Relay)> {
     let options = || {
-        // Else the server thinks that the replica is gone when the clocks are moved.
+        // Otherwise the server considers the replica gone when the clocks are moved.
         let more = ["--repl-ping-replica-period", "1", "--repl-timeout", "1000"];
         Server::with().args(&REPLICAS).args(&more).module_args(&["failover-grace-ms", grace_ms])
     };
@@ -90,8 +90,8 @@ fn pair(grace_ms: &str) -> Option<(Machine, Server, Relay)> {
     Some((master, replica, relay))
 }
 
-/// What a master that was suspended and replaced answers when it wakes up, to everything that gives a lease: what
-/// waited in its sockets, one that waited for a lock, and one that goes on asking for two seconds.
+/// The replies of a master that was suspended and replaced when it wakes up, to everything that grants or extends a
+/// lease: commands waiting in its sockets, a client waiting for a lock, and a client that keeps asking for two seconds.
 fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>> {
     let (mut master, replica, relay) = pair(grace_ms)?;
     let mut conn = master.server.conn();
@@ -114,7 +114,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
         for (_, command) in asked {
             conn.send(command);
         }
-        // Long enough that an answer of the replica would wait in the socket, too.
+        // Long enough that a replica's acknowledgement would wait in the socket, too.
         sleep(Duration::from_millis(1_100));
     });
     let mut answers: Vec<_> = asked.into_iter().map(|(name, _)| (name, conn.read())).collect();
@@ -150,7 +150,7 @@ fn a_suspended_master_without_a_grace_still_grants() {
 fn a_master_that_was_suspended_and_not_replaced_grants_again() {
     let Some((mut master, _replica, _relay)) = pair(GRACE_MS) else { return };
     let mut conn = master.server.conn();
-    // The second is shorter than a stall; the sum of many would not be.
+    // The second suspend is shorter than a stall; the sum of many would not be.
     for (key, time) in [("long", HOUR), ("short", Duration::from_millis(100))] {
         let ask = ["LOCK.ACQUIRE", key, "PX", "1"];
         master.suspend(time, || conn.send(&ask));

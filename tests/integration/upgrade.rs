@@ -1,8 +1,8 @@
-//! A Sentinel group and a cluster get another file of the module, server by server, under load, and go back again, as
-//! docs/UPGRADING.md says: no lock has two holders, and only the steps that the page names refuse anything.
+//! A Sentinel group and a cluster get another module file, server by server, under load, and return to the first one,
+//! as docs/UPGRADING.md says: no lock has two holders, and only the steps that the page names refuse anything.
 //!
-//! `LOCK_UPGRADE_FROM` names the file to begin with; `scripts/upgrade-test.sh` builds that of an earlier commit. By
-//! default it is another copy of the one under test.
+//! `LOCK_UPGRADE_FROM` names the file to begin with; `scripts/upgrade-test.sh` builds it from an earlier commit. By
+//! default it is another copy of the file under test.
 
 mod cluster;
 mod group;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use testkit::{module, temp_dir};
 
-/// The file that servers load, which is replaced as an installation replaces it: by another one of the same name.
+/// The file that servers load, which is replaced as in an installation: by another file of the same name.
 pub struct ModuleFile {
     dir: PathBuf,
 }
@@ -48,7 +48,7 @@ impl ModuleFile {
         fs::rename(&beside, self.path()).unwrap();
     }
 
-    /// Whether the process runs the file that is installed now.
+    /// Whether the process runs the currently installed file.
     pub fn is_run_by(&self, pid: &str) -> bool {
         let inode = format!(" {} ", fs::metadata(self.path()).unwrap().ino());
         let maps = fs::read_to_string(Path::new("/proc").join(pid).join("maps")).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Waiting for a lock: every way to free a lock wakes the first in the queue, every end of a wait happens exactly once,
-//! IDs keep their places, and a grant whose reply was lost passes on.
+//! IDs keep their places, and a grant whose reply was lost is passed on.
 
 mod answers;
 mod ends;
@@ -24,8 +24,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Without a margin, so that a lease ends exactly on time, and with more settings of the module.
-    /// Settings are module arguments, because 6.2 knows no other.
+    /// Without a margin, so that a lease ends exactly on time, and with more module settings. Settings are module
+    /// arguments, because 6.2 has no others.
     pub fn with(module_args: &[&str]) -> Self {
         Self::on(Server::with().module_args(&["margin-ms", "0"]).module_args(module_args).start())
     }
@@ -39,28 +39,28 @@ impl Locks {
         Locks { server, conn }
     }
 
-    /// Takes `k` for half a minute; its token.
+    /// Takes `k` for half a minute. Returns its token.
     pub fn hold(&mut self) -> String {
         self.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]).to_string()
     }
 
-    /// A client begins to wait for `k`, with more options.
+    /// A client starts waiting for `k`, with more options.
     pub fn wait(&mut self, options: &[&str]) -> Waiter {
         self.wait_with(&[&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"], options].concat())
     }
 
-    /// A client begins to wait for a lock of a kind.
+    /// A client starts waiting for a lock of a kind.
     pub fn wait_as(&mut self, kind: Kind, options: &[&str]) -> Waiter {
         self.wait_with(&kind.acquire(&[&["PX", "30000", "WAIT", "30000"], options].concat()))
     }
 
-    /// A client sends a command that must block it.
+    /// A client sends a command that must block.
     pub fn wait_with(&mut self, args: &[&str]) -> Waiter {
         let conn = self.server.conn();
         self.wait_on(conn, args)
     }
 
-    /// The same on a given connection.
+    /// As `wait_with`, on a given connection.
     pub fn wait_on(&mut self, conn: Conn, args: &[&str]) -> Waiter {
         let mut waiter = Waiter::of(conn);
         waiter.conn.send(args);
@@ -108,8 +108,8 @@ impl Locks {
         self.conn.info(section, field).unwrap_or_else(|| panic!("no field {field}")).parse().unwrap()
     }
 
-    /// An event passed on every freed lock: the scan of all queues found nothing. Not on servers where keyspace events
-    /// are off.
+    /// Asserts that every freed lock was granted through an event: the scan of all queues found nothing. Not on servers
+    /// where keyspace events are off.
     pub fn assert_no_missed_wakeups(&mut self) {
         if self.conn.has_key_events() {
             assert_eq!(self.info("lock", "lock_missed_wakeups"), 0);
@@ -117,8 +117,8 @@ impl Locks {
     }
 }
 
-/// Whether no reply comes within `time`. Asked again, because a signal can interrupt the wait; what
-/// has come is seen each time.
+/// Whether no reply arrives within `time`. Polled repeatedly, because a signal can interrupt the wait; a reply that has
+/// arrived is seen each time.
 pub fn no_reply_within(conn: &mut Conn, time: Duration) -> bool {
     (0..3).any(|_| conn.no_reply_within(time))
 }
@@ -139,12 +139,12 @@ impl Waiter {
     /// Its only reply.
     pub fn answer(&mut self) -> Reply {
         let reply = self.conn.read();
-        // A second reply would come before that of PING.
+        // A second reply would precede that of PING.
         assert_eq!(self.conn.text(&["PING"]), "PONG", "after {reply:?}");
         reply
     }
 
-    /// Its token, alone or first of the details.
+    /// Its token, alone or as the first of the details.
     pub fn granted(&mut self) -> i64 {
         match self.answer() {
             Reply::List(details) => details[0].int(),
@@ -152,32 +152,32 @@ impl Waiter {
         }
     }
 
-    /// It got nil.
+    /// Asserts that it got nil.
     pub fn refused(&mut self) {
         let reply = self.answer();
         assert!(reply.is_nil(), "{reply:?}");
     }
 
-    /// Its wait ended with this code word.
+    /// Asserts that its wait ended with this code word.
     pub fn failed(&mut self, code: &str) {
         let reply = self.answer();
         assert!(reply.error().starts_with(&format!("{code} ")), "{reply:?}");
     }
 
-    /// The server closed its connection without a reply.
+    /// Asserts that the server closed its connection without a reply.
     pub fn closed(&mut self) {
         let reply = self.conn.try_read();
         assert!(reply.is_err(), "{reply:?}");
     }
 
-    /// The server was demoted: it reports that itself, and then may close the connection.
+    /// The server was demoted: it reports that itself, and may then close the connection.
     pub fn demoted(&mut self) {
         if let Ok(reply) = self.conn.try_read() {
             assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
         }
     }
 
-    /// It gets no reply.
+    /// Asserts that it gets no reply.
     pub fn assert_waits(&mut self) {
         assert!(no_reply_within(&mut self.conn, QUIET), "{:?}", self.conn.try_read());
     }

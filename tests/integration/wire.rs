@@ -19,7 +19,7 @@ use testkit::{Conn, Reply, Server};
 
 const RETENTION_MS: i64 = 60_000;
 
-/// A connection in the protocol asked for.
+/// A connection with the given protocol.
 fn connect(server: &Server, resp3: bool) -> Conn {
     let mut conn = server.conn();
     if resp3 {
@@ -101,7 +101,7 @@ fn every_state_decides_as_the_table_says_in_resp3() {
 
 fn run_table(resp3: bool) {
     let fixture = Fixture::load();
-    // A server for each margin: one that does not know the settings of modules (6.2) cannot change it.
+    // A server for each margin: servers without module settings (6.2) cannot change it.
     let mut servers = BTreeMap::new();
     let mut cells = 0;
     for (index, (state, setup)) in fixture.states().into_iter().enumerate() {
@@ -151,7 +151,7 @@ fn run_table(resp3: bool) {
     assert_eq!(fixture.commands.len(), 19);
 }
 
-/// What the key holds before, from the token on.
+/// The key's previous value, from the token on.
 pub fn before_value(conn: &mut Conn, key: &str) -> String {
     match conn.execute(&["GET", key]) {
         Reply::Text(text) => String::from_utf8(text).unwrap().get(17..).unwrap_or_default().into(),
@@ -159,7 +159,7 @@ pub fn before_value(conn: &mut Conn, key: &str) -> String {
     }
 }
 
-/// A new grant: no ID, no owner, `ms` from the token, and the retention behind it.
+/// Asserts a new grant: no ID, no owner, `ms` after the token, followed by the retention.
 pub fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &str) {
     let value = value(conn, key);
     assert_eq!(value.token, token, "{what}");
@@ -168,7 +168,7 @@ pub fn assert_granted(conn: &mut Conn, key: &str, token: i64, ms: i64, what: &st
     assert_eq!(expires_at_ms(conn, key), retained_ms(value.timestamp_us, RETENTION_MS), "{what}");
 }
 
-/// The same grant, `ms` from a moment between `old` and now.
+/// Asserts the same grant, `ms` after a moment between `old` and now.
 pub fn assert_extended(conn: &mut Conn, key: &str, old: &(String, i64), ms: i64, what: &str) {
     assert_eq!(before_value(conn, key), old.0, "{what}: token, ID and owner stay");
     let value = value(conn, key);
@@ -196,7 +196,7 @@ fn run_errors(resp3: bool) {
     let is_new = knows_maps(&mut conn);
     let offset = |conn: &mut Conn| conn.info("replication", "master_repl_offset").unwrap();
     let fixture = Fixture::load();
-    // Before 7.0 a command is named in its error of arity as it was typed.
+    // Before 7.0 an arity error names the command as it was typed.
     let names = |name: &str| if is_new { name.to_ascii_lowercase() } else { name.into() };
     for (index, (state, setup)) in fixture.states().into_iter().enumerate() {
         let key = format!("error:{index}");

@@ -11,7 +11,7 @@ use super::{load, Way};
 use testkit::clock::Clocks;
 use testkit::{skipped, Conn, Reply, Server};
 
-/// The queue of the lock `k`.
+/// The queue of lock `k`.
 const QUEUE: &str = "k:queue:{k}";
 
 /// A server without the module, and one way to call the lock there.
@@ -22,17 +22,17 @@ struct Place {
 }
 
 impl Place {
-    /// Sends a command, cut at spaces, with the lock and its queue as keys.
+    /// Sends a command, split at spaces, with the lock and its queue as keys.
     fn execute(&mut self, command: &str) -> Reply {
         self.conn.execute(&self.way.queued(command))
     }
 
-    /// An attempt asks for `k` for a minute, and may wait as long.
+    /// An attempt asks for `k` for a minute, and may wait for as long.
     fn ask(&mut self, id: u32, channel: &str, more: &str) -> Reply {
         self.execute(format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY {channel} {more}").trim_end())
     }
 
-    /// The attempt has to wait, and to ask again after this many milliseconds.
+    /// Asserts that the attempt has to wait, and to ask again after this many milliseconds.
     #[track_caller]
     fn waits(&mut self, id: u32, channel: &str, more: &str) -> i64 {
         let reply = self.ask(id, channel, more);
@@ -41,7 +41,7 @@ impl Place {
         ms.int()
     }
 
-    /// The attempt is granted `k`; its token.
+    /// Asserts that the attempt is granted `k`. Returns its token.
     #[track_caller]
     fn is_granted(&mut self, id: u32, channel: &str, more: &str) -> i64 {
         self.ask(id, channel, more).int()
@@ -52,7 +52,7 @@ impl Place {
         assert_eq!(self.execute(&format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     }
 
-    /// The IDs in the queue, in order; those that were notified have a `!`.
+    /// The IDs in the queue, in order; notified attempts are marked with `!`.
     fn queue(&mut self) -> Vec<String> {
         let reply = self.conn.execute(&["ZRANGEBYSCORE", QUEUE, "(-inf", "+inf", "WITHSCORES"]);
         let words: Vec<String> = reply.list().iter().map(Reply::text).collect();
@@ -91,7 +91,7 @@ impl Subscriber {
         assert_eq!(self.0.read().list()[2].text(), message);
     }
 
-    /// Nothing was published to it. `other` may publish on `channel`.
+    /// Asserts that nothing was published to it. `other` may publish on `channel`.
     #[track_caller]
     fn received_nothing(&mut self, other: &mut Conn, channel: &str) {
         other.int(&["PUBLISH", channel, "the end"]);
@@ -99,7 +99,7 @@ impl Subscriber {
     }
 }
 
-/// Runs a test once for each way to call the lock, each on a server of its own.
+/// Runs a test once for each way to call the lock, each on its own server.
 fn in_each_way(test: impl Fn(&mut Place)) {
     for which in 0.. {
         let (server, mut conn) = Server::with().without_module().connected();
@@ -122,7 +122,7 @@ impl Clocked {
     }
 }
 
-/// The same with a clock that stands where the test sets it. It does nothing, with a message, where clocks cannot be
+/// As [`in_each_way`], with a clock that stops where the test sets it. Skips, with a message, if clocks cannot be
 /// moved.
 fn with_a_clock(test: impl Fn(&mut Clocked)) {
     for which in 0.. {

@@ -1,4 +1,4 @@
-//! A machine of a fleet: a Python program that uses a recipe, and exchanges lines with the test.
+//! A machine of a fleet: a Python program that uses a recipe and exchanges lines with the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use testkit::install;
 use testkit::program::Program;
 use testkit::{skipped, Conn, Server};
 
-/// Before each program.
+/// The beginning of each program.
 const PRELUDE: &str = "
 import sys
 import redis
@@ -19,12 +19,12 @@ def hear(): return sys.stdin.readline().strip()
 say('ready')
 ";
 
-/// A Python with redis-py; without one, a message says that the recipes are skipped.
+/// A Python with redis-py; otherwise a message says that the recipes are skipped.
 pub fn python() -> Option<PathBuf> {
     install::python().map_err(|why| skipped("recipes", &why)).ok()
 }
 
-/// A server, a connection to it, and machines that run a program; without redis-py there are none.
+/// A server, a connection to it, and machines that run a program; `None` without redis-py.
 pub fn machines<const N: usize>(program: &str) -> Option<(Server, Conn, [Program; N])> {
     let python = python()?;
     let (server, conn) = Server::connected();

@@ -69,7 +69,7 @@ fn transfers_lose_nothing_in_any_key_order() {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
     }
 
-    // It has both accounts, and nobody else has one of them until its lease is over.
+    // It holds both accounts, and nobody else can have either until its lease is over.
     assert_eq!(slow.ask("stand a b 1 1"), "stands");
     one.say("move a b 60 20");
     other.say("move b a 60 20");

@@ -1,5 +1,5 @@
-//! A lock that passes on is one transaction in the replication stream, in which its key never vanishes: by a release,
-//! by the timer, by the end of a session and by a grant that was not received.
+//! A hand-off is one transaction in the replication stream, in which the key never vanishes: by a release, by the
+//! timer, by the end of a session and by a grant that was not received.
 
 use super::Stream;
 use crate::kinds::{acquire, acquire_all, Row};
@@ -35,7 +35,7 @@ fn watched(row: &str, work: impl FnOnce(&mut Watched)) {
     assert_eq!(digest(&mut replica.conn()), digest(&mut watched.locks.conn));
 }
 
-/// These hold `k`; a client waits with these options and gets it after them; these commands are replicated.
+/// These hold `k`; a client with these options waits and gets it after them; these commands are replicated.
 fn passes_on(holders: &[&[&str]], options: &[&str], expected: &[&str]) {
     watched(&format!("{holders:?}, {options:?}"), |watched| {
         for holder in holders {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use testkit::sentinel::{until_long, Group, Plan};
 use testkit::{until, Conn, Reply};
 
-/// Longer leases, so that a lock outlives the failover: 12 s less margin 1, max-lag 1 and 2.
+/// Longer leases, so that a lock outlives the failover: 12 s less the margin of 1 s, max-lag of 1 s, and 2 s.
 const PLAN: Plan = Plan { grace_ms: 12_000, min_replicas: 2, lease_ms: 8_000 };
 
 fn acquire(conn: &mut Conn, key: &str, more: &[&str]) -> Reply {
@@ -18,7 +18,7 @@ fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
     let ask = |conn: &mut Conn| conn.send(&["LOCK.ACQUIRE", key, "PX", "8000", "WAIT", "60000"]);
     ask(&mut conn);
     until("it waits", || {
-        // A replica that was late for a moment.
+        // A replica was late for a moment.
         if !conn.no_reply_within(Duration::from_millis(20)) {
             let reply = conn.read();
             assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
@@ -56,7 +56,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     let [kept, given, bound] =
         [("kept", &[][..]), ("given", &[]), ("bound", &["SESSION"])].map(|(key, more)| grant(&mut holder, key, more));
     let mut waiter = wait_in_queue(&group, old, "kept");
-    // One that waits without a connection.
+    // An attempt that waits without a connection.
     grant(&mut holder, "told", &[]);
     let ask = ["LOCK.ACQUIRE", "told", "PX", "8000", "WAIT", "60000", "ID", "77", "NOTIFY", "c"];
     let mut subscriber = Subscriber::on(group.conn(old), "SUBSCRIBE", "c");
@@ -65,12 +65,12 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
 
     group.ask_for_failover();
     let new = group.until_replaced(old);
-    // Waiters at the old master get an error when it is demoted.
+    // Waiters on the old master get an error when it is demoted.
     match waiter.try_read() {
         Ok(reply) => assert!(reply.error().starts_with("UNBLOCKED"), "{reply:?}"),
         Err(error) => assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}"),
     }
-    // A sentinel closes the connections of an old master: its message comes before that, or not at all.
+    // A sentinel closes the connections of an old master: the message arrives before that, or not at all.
     if let Ok(message) = subscriber.conn.try_read() {
         assert_eq!(message.list()[2].text(), "unblocked 77 told");
     }
@@ -78,17 +78,17 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     let extended = when_there_are_replicas(&mut conn, &["LOCK.EXTEND", "kept", &kept, "PX", "8000"]);
     assert_eq!(extended, Reply::Int(1));
     assert_eq!(when_there_are_replicas(&mut conn, &["LOCK.RELEASE", "given", &given]), Reply::Int(1));
-    // The session is over with the master; the lease is not.
+    // The session ended with the master; the lease did not.
     assert!(conn.lock("bound", "session").is_nil());
     assert!(conn.int(&["LOCK.CHECK", "bound", &bound]) > 0);
     drop(holder);
     assert!(group.conn(old).info("lock", "lock_sessions").unwrap() == "0");
 
-    // It is sent again, joins the new queue, and is notified there after the grace.
+    // The attempt is sent again, joins the new queue, and is notified there after the grace.
     let mut subscriber = Subscriber::on(group.conn(new), "SUBSCRIBE", "c");
     assert_eq!(when_there_are_replicas(&mut conn, &ask), waiting());
 
-    // Nobody else is granted anything for now, but may queue.
+    // Nobody else is granted a lock for now, but clients may queue.
     let reply = when_there_are_replicas(&mut conn, &["LOCK.ACQUIRE", "given", "PX", "8000"]);
     assert!(reply.error().starts_with("GRACE"), "{reply:?}");
     let mut waiter = wait_in_queue(&group, new, "given");
@@ -107,7 +107,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
         _ => None,
     });
     assert!(claimed > kept.parse().unwrap());
-    // Its time was over meanwhile.
+    // Its lease ended meanwhile.
     assert!(grant(&mut conn, "kept", &[]) > kept);
 
     // A master that is killed takes its waiters' connections with it.

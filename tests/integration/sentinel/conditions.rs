@@ -1,8 +1,8 @@
 //! The conditions under which the grace keeps a lock from two clients, and what happens without each of them.
-//! `stall.rs` tests the guard after a stall, which is one of them.
+//! `stall.rs` tests one of them, the guard after a stall.
 //!
-//! In each, the master grants a lock that never reaches its replica, and goes away; the replica is promoted, the master
-//! comes back as its replica, and a second client asks for the lock.
+//! In each case the master grants a lock that never reaches its replica, and goes away; the replica is promoted, the
+//! master returns as its replica, and a second client asks for the lock.
 
 use super::holders::now_us;
 use std::thread;
@@ -46,7 +46,7 @@ impl Pair {
         });
     }
 
-    /// Runs an action that must not reach the replica. A busy machine can prevent it: the replica is cut off for too
+    /// Runs an action that must not reach the replica. A busy machine can prevent that: the replica is cut off for too
     /// long, or the master stalls. Then it reconnects them and tries again.
     fn without_replication<T>(&mut self, mut done: impl FnMut(&Self) -> Result<T, Reply>) -> T {
         for _ in 0..5 {
@@ -60,7 +60,7 @@ impl Pair {
         panic!("the master was busy five times");
     }
 
-    /// A lock that the master grants and does not replicate: the token.
+    /// A lock that the master grants but does not replicate. Returns the token.
     fn grants_unreplicated(&mut self, lease_ms: u64) -> u64 {
         let mut conn = self.master.conn();
         self.without_replication(|pair| {
@@ -69,7 +69,7 @@ impl Pair {
         })
     }
 
-    /// The master goes, and comes back as a replica of the one that it had, with nothing.
+    /// The master goes away, and returns empty as a replica of its former replica.
     fn fail_over(self) -> (Server, Server) {
         drop(self.master);
         self.replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
@@ -81,7 +81,7 @@ impl Pair {
     }
 }
 
-/// A client that waits for a lock: the token, or the other reply.
+/// A client that waits for a lock. Returns the token, or another reply.
 fn acquire(conn: &mut Conn, lease_ms: u64) -> Result<u64, Reply> {
     match conn.execute(&["LOCK.ACQUIRE", "door", "PX", &lease_ms.to_string(), "WAIT", "60000"]) {
         Reply::Int(token) => Ok(token.try_into().unwrap()),
@@ -89,7 +89,7 @@ fn acquire(conn: &mut Conn, lease_ms: u64) -> Result<u64, Reply> {
     }
 }
 
-/// The same, at a master whose replicas have just come.
+/// As `acquire`, on a master whose replicas have just connected.
 fn granted(conn: &mut Conn, lease_ms: u64) -> u64 {
     until_long("a grant", || match acquire(conn, lease_ms) {
         Err(reply) if reply.error().starts_with("NOREPLICAS") => None,
@@ -97,13 +97,13 @@ fn granted(conn: &mut Conn, lease_ms: u64) -> u64 {
     })
 }
 
-/// By how much the second client got the lock after the lease of the first was over, in microseconds; below zero:
-/// both had it.
+/// How long after the end of the first client's lease the second got the lock, in microseconds; below zero: both had
+/// it.
 fn gap_us(first: u64, lease_ms: u64, second: u64) -> i64 {
     second.cast_signed() - (first + lease_ms * 1_000).cast_signed()
 }
 
-/// The results of both clients, on a pair with these graces.
+/// The gap between both clients, on a pair with these graces.
 fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
     let mut pair = Pair::start(MAX_LAG, [master_grace_ms, replica_grace_ms], &[]);
     let lease_ms = master_grace_ms - TAKEN_MS;
@@ -113,7 +113,7 @@ fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
     gap_us(first, lease_ms, granted(&mut new.conn(), least))
 }
 
-/// The grace is set on both when the lease, a longer one than it covers, has been granted; nothing where it cannot be.
+/// The grace is set on both after a longer lease than it covers has been granted; `None` if it cannot be set.
 fn gap_with_a_grace_that_came_later() -> Option<i64> {
     let mut pair = Pair::start(MAX_LAG, [0, 0], &[]);
     if pair.master.conn().is_before_7() {
@@ -131,7 +131,7 @@ fn gap_with_a_grace_that_came_later() -> Option<i64> {
 
 #[test]
 fn the_grace_needs_equal_settings_on_both_servers() {
-    // Side by side: most of it is waiting for graces.
+    // In parallel: most of it is waiting for graces.
     thread::scope(|scope| {
         let scenes = [(9_000, 9_000), (15_000, 5_500), (14_000, 0)];
         let [same, shorter, none] = scenes.map(|(master, replica)| scope.spawn(move || gap_with(master, replica)));
@@ -144,7 +144,7 @@ fn the_grace_needs_equal_settings_on_both_servers() {
     });
 }
 
-/// The network splits into two halves, each with a master and one replica, and one replica is what they require.
+/// The network splits into two halves, each with a master and one replica, and one replica is all they require.
 #[test]
 fn with_min_replicas_below_their_number_both_have_it() {
     let (grace_ms, lease_ms) = (6_000, "1000");

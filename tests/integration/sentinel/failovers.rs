@@ -1,7 +1,7 @@
 //! Many failovers of all kinds under load: with the grace no two clients hold a lock at once.
 //!
-//! `LOCK_FAILOVERS` sets how many, 2 by default, all kinds in turn; `LOCK_SEED` repeats the order of an earlier run.
-//! The results are printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
+//! `LOCK_FAILOVERS` sets their number, 2 by default, all kinds in turn; `LOCK_SEED` repeats the order of an earlier
+//! run. The results are printed: `LOCK_FAILOVERS=50 cargo test --test integration sentinel::failovers -- --nocapture`.
 
 use super::holders::{double_holders, Client, Hold, Record};
 use std::fmt::Write as _;
@@ -13,16 +13,16 @@ use testkit::{env_number, watch, SetAtEnd};
 
 const CLIENTS: usize = 10;
 
-/// How a master is lost.
+/// How a master is replaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// SENTINEL FAILOVER: it keeps running, and is the last to learn about its demotion.
     Asked,
-    /// It is killed, and comes back with nothing.
+    /// It is killed, and returns empty.
     Killed,
     /// It stalls, and continues after it has been replaced.
     Stopped,
-    /// Only the clients on its side reach it; later it comes back.
+    /// Only clients on its side of the partition reach it; later it returns.
     CutOff,
 }
 
@@ -93,7 +93,7 @@ pub fn under_load(group: &Group, plan: Plan, seed: u64, act: impl FnOnce(&Record
     record
 }
 
-/// The pairs of holds of one lock that overlapped in a run, and a line about the run.
+/// The pairs of overlapping holds of one lock in a run, and a line about the run.
 pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>, String) {
     let found = double_holders(&record.holds.lock().unwrap());
     let mut line = format!("{record}, {} double holders, {:.0?}, LOCK_SEED={seed}", found.len(), begin.elapsed());

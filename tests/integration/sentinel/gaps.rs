@@ -1,5 +1,5 @@
-//! The assumptions of the grace, where they are hard to keep: a master that was replaced stops in time although its
-//! loop is slow, and no lease is longer than the grace covers, whenever it was asked for.
+//! The assumptions of the grace, where they are hard to meet: a master that was replaced stops in time although its
+//! event loop is slow, and no lease is longer than the grace covers, whenever it was requested.
 
 use super::conditions::Pair;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use testkit::relay::Relay;
 use testkit::{until, Conn, Reply, Server};
 
-/// Margin 1 s, max-lag 1 s and 2 s: a master may grant for this long after its replicas left it, and
-/// leases are this much shorter than the grace.
+/// Margin 1 s, max-lag 1 s and 2 s: a master may grant for this long after its replicas left it, and leases are this
+/// much shorter than the grace.
 const LAST_GRANT: Duration = Duration::from_secs(4);
 /// Leaves 500 ms for a lease.
 const GRACE_MS: u64 = 4_500;
@@ -23,21 +23,21 @@ fn is_grant(reply: &Reply) -> bool {
     matches!(reply, Reply::Int(_))
 }
 
-/// A master with one replica behind a relay, that grants locks.
+/// A master with one replica behind a relay; it grants locks.
 fn pair(more: &[&str]) -> (Server, Server, Relay) {
     let Pair { master, replica, relay } = Pair::start("1", [GRACE_MS; 2], more);
     (master, replica, relay)
 }
 
-/// Promotes the replica. Neither that nor its acknowledgements reach the master.
+/// Promotes the replica. Neither this nor its acknowledgements reach the master.
 fn replace(replica: &Server, relay: &Relay) -> Instant {
     relay.cut();
     replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
     Instant::now()
 }
 
-/// The server counts its good replicas every `hz` turns of its cron, not every second: a loop whose turns are longer
-/// than 1/`hz` makes the counts far apart, and what min-replicas-to-write goes by old.
+/// The server counts its good replicas every `hz` iterations of its cron, not every second: if an iteration takes
+/// longer than 1/`hz`, the counts are far apart, and min-replicas-to-write uses an old count.
 #[test]
 fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let (master, replica, relay) = pair(&["--hz", "100"]);
@@ -51,7 +51,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
         while !stopped.load(Ordering::SeqCst) {
-            // Far from a stall, and counts ten seconds apart.
+            // Far from a stall, but the counts are ten seconds apart.
             busy.execute(&["DEBUG", "SLEEP", "0.1"]);
         }
     });
@@ -74,7 +74,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
     until("it is held", || is_grant(&conn.execute(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
-    // All that follows is read in one iteration of the event loop: each a short sleep, and a request for a lock.
+    // The following is read in one iteration of the event loop: each a short sleep, and a request for a lock.
     let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
     for client in &mut clients {
         client.execute(&["PING"]);
@@ -96,7 +96,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?} {:?} after it was replaced", cut.elapsed());
 }
 
-/// The lease of a waiter is held to the grace when it is granted.
+/// A waiter's lease is checked against the grace when it is granted.
 #[test]
 fn no_waiter_gets_a_lease_beyond_a_new_grace() {
     let (server, mut conn) = Server::with().args(&["--min-replicas-max-lag", "1"]).connected();
@@ -125,7 +125,7 @@ fn no_waiter_gets_a_lease_beyond_a_new_grace() {
     }
 }
 
-/// The server itself then looks for no replicas at all; the grace counts with 10 s.
+/// The server itself then checks no replicas at all; the grace assumes 10 s.
 #[test]
 fn a_max_lag_of_zero_still_needs_replicas() {
     let replicas = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"];

@@ -1,5 +1,4 @@
-//! Clients that take locks, hold them and release them while masters come and go, and a record of which client held
-//! what when.
+//! Clients that take locks, hold them and release them while masters come and go, and a record of each client's holds.
 //!
 //! A hold is what the server granted and the client can rely on: from the grant, which is the token, to the end of the
 //! lease (the timestamp less the margin), or until the client sent its RELEASE. All servers and clients share one
@@ -27,7 +26,7 @@ pub struct Hold {
     pub server: usize,
 }
 
-/// Holds of the same lock by different clients that overlap.
+/// Overlapping holds of the same lock by different clients.
 pub fn double_holders(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut by_lock: BTreeMap<usize, Vec<Hold>> = BTreeMap::new();
     for hold in holds {
@@ -52,7 +51,7 @@ pub fn now_us() -> u64 {
 #[derive(Default)]
 pub struct Record {
     pub holds: Mutex<Vec<Hold>>,
-    /// Code words of errors, and other things that happened, and how often.
+    /// Code words of errors and other events, with their counts.
     pub counts: Mutex<BTreeMap<String, u64>>,
     pub stop: AtomicBool,
 }
@@ -78,7 +77,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// How long a client waits for a reply, on top of its WAIT, before it looks for another server.
+/// How long a client waits for a reply, in addition to its WAIT, before it tries another server.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const LOCKS: u64 = 4;
 
@@ -103,8 +102,8 @@ impl Client<'_> {
         }
     }
 
-    /// Connects to what a sentinel calls the master: as those on the other side of a partition do, or,
-    /// one in three, as those on its own side.
+    /// Connects to the master according to a sentinel: like clients on the other side of a partition, or, one in three,
+    /// like those on its own side.
     fn connect(&mut self) -> Option<(usize, Conn)> {
         let sentinel = self.dice.index(3);
         let server = self.group.master_of(sentinel)?;
@@ -114,7 +113,7 @@ impl Client<'_> {
         Conn::to(self.group.fronts[server].port()).ok().map(|conn| (server, conn))
     }
 
-    /// Nothing when the client has to find the master again.
+    /// `None` when the client has to find the master again.
     fn hold_once(&mut self, server: usize, conn: &mut Conn) -> Option<()> {
         let lock = self.dice.below(LOCKS);
         let key = format!("door-{lock}");
@@ -155,7 +154,7 @@ impl Client<'_> {
         for _ in 0..=self.dice.below(3) {
             sleep(Duration::from_millis(self.dice.below(lease_ms)));
             if self.dice.one_in(3) {
-                // The connection may have gone, the lock lives on: its holder asks the new master.
+                // The connection may be gone while the lock lives on: its holder asks the new master.
                 let mut other = if self.dice.one_in(2) { self.connect() } else { None };
                 let is_own = other.is_none();
                 let conn = other.as_mut().map_or(&mut *conn, |(_, other)| other);
@@ -165,14 +164,14 @@ impl Client<'_> {
                         self.record.count("extensions");
                         hold.to = sent + lease_ms * 1_000;
                     }
-                    // A reply that comes later would be taken for that to the next command.
+                    // A later reply would be mistaken for the next command's.
                     None if is_own => return None,
                     _ => {}
                 }
             }
         }
         if self.dice.one_in(5) {
-            // It dies, or forgets.
+            // It dies, or forgets its release.
             return Some(());
         }
         let mut other = if self.dice.one_in(4) { self.connect() } else { None };
@@ -181,7 +180,7 @@ impl Client<'_> {
         self.ask(conn, &["LOCK.RELEASE", key, token], PATIENCE).map(|_| ())
     }
 
-    /// The reply; nothing when there is none, or one that says that another server is the master.
+    /// The reply; `None` if there is none, or if it says that another server is the master.
     fn ask(&self, conn: &mut Conn, command: &[&str], patience: Duration) -> Option<Reply> {
         match conn.try_execute_for(command, patience) {
             Ok(Reply::Error(text)) => {

@@ -1,4 +1,4 @@
-//! Every way a connection ends is an end of its locks, with and without a waiter.
+//! Every way in which a connection ends also ends its locks, with and without a waiter.
 
 use super::{assert_succeeds, Holder, Scene, MARGIN_US};
 use crate::kinds::{acquire, acquire_all, Row};
@@ -63,14 +63,14 @@ const WAYS: [(&str, Way); 15] = [
             scene.locks.conn.ok(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
         };
         set(scene, "normal 100000 0 0");
-        // Made by a script: Redis 8.6 does not count a value that it sends from where it is stored.
+        // Created by a script: Redis 8.6 does not count a value that it sends directly from storage.
         holder.conn.send(&["EVAL", "return string.rep('x', 8000000)", "0"]);
         scene.until_gone(&holder.id);
         set(scene, "normal 0 0 0");
     }),
 ];
 
-/// The holder begins to wait for something.
+/// The holder blocks on a command.
 fn block(scene: &mut Scene, holder: Holder, args: &[&str]) -> Holder {
     let Holder { conn, id, token } = holder;
     let waiter = scene.locks.wait_on(conn, args);
@@ -116,7 +116,7 @@ fn every_end_of_a_connection_ends_its_lock() {
     }
 }
 
-/// The socket of a holder of `k`, for what [`Conn`] does not do to one.
+/// The socket of a holder of `k`, for operations that [`Conn`] does not have.
 fn raw_holder(scene: &Scene) -> (TcpStream, i64) {
     let mut socket = TcpStream::connect(("127.0.0.1", scene.locks.server.port())).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -207,7 +207,7 @@ fn locks_from_transactions_and_recover_end_too() {
     }
 }
 
-/// When a grant ends, in microseconds, as a double says it to within one.
+/// When a grant ends, in microseconds; the score is a double, exact to one microsecond.
 #[allow(clippy::cast_possible_truncation)]
 fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
     let seconds = match conn.execute(&["ZSCORE", key, token]) {
@@ -219,7 +219,7 @@ fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
 
 #[test]
 fn a_connection_ends_shared_and_several_locks_only() {
-    // The rest of a session's lease is visible before it is over.
+    // The rest of a session's lease is visible until it is over.
     let mut scene = Scene::with_margin(60_000);
     let mut dying = scene.locks.server.conn();
     let other = acquire(&mut scene.locks.conn, &["shared", "EX", "400", "SHARED"]);
@@ -240,7 +240,7 @@ fn a_connection_ends_shared_and_several_locks_only() {
     until("they have ended", || {
         own.iter().all(|(key, token)| conn.int(&["LOCK.CHECK", key, token]) == 0).then_some(())
     });
-    // The time of the end and the margin, for each of them.
+    // The time of the end plus the margin, for each of them.
     let ends = own.map(|(key, token)| end_of(conn, key, token));
     assert_eq!(ends, [ends[0]; 5]);
     assert_eq!(others.map(|token| end_of(conn, "shared", token)), kept, "nobody else's");

@@ -1,5 +1,4 @@
-//! The end of a connection never touches a lock that is no longer its own, and never makes one last
-//! longer.
+//! The end of a connection never affects a lock that is no longer its own, and never makes a lock last longer.
 
 use super::{token_of, Scene, MARGIN_US};
 use testkit::{timestamp_us, until, Conn};
@@ -63,7 +62,7 @@ const CHANGES: [(&str, Change); 11] = [
 #[test]
 fn a_lock_that_is_no_longer_its_own_is_left_alone() {
     for (name, change) in CHANGES {
-        // On a new server each: a cancelled ID gets nothing for a while.
+        // Each on a new server: a cancelled ID gets nothing for a while.
         let mut scene = Scene::start();
         let mut holder = scene.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "ID", "7"]);
         change(&mut scene, &mut holder.conn, &holder.token.to_string());

@@ -1,5 +1,5 @@
-//! A connection that ends while the server may not write: its lock ends as soon as it may, with the timestamp of the
-//! end of the connection.
+//! A connection that ends while the server may not write: its lock ends as soon as writing is allowed, with the
+//! timestamp of the connection's end.
 
 use super::{assert_succeeds, token_of, Scene, MARGIN_US};
 use crate::kinds::Kind;
@@ -152,7 +152,7 @@ fn a_session_ends_once_there_are_good_replicas() {
     let mut scene = Scene::start();
     let holder = scene.hold();
     let before = scene.value("k");
-    // One is there: the stream of the test.
+    // One replica is there: the test's stream.
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
     drop(holder.conn);
     scene.until_gone(&holder.id);

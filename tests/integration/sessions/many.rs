@@ -1,5 +1,4 @@
-//! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets
-//! its memory back.
+//! Thousands of sessions at once, and sessions that never end: the server stays responsive, and gets its memory back.
 
 use crate::replication::words;
 use crate::waiting::Locks;
@@ -7,9 +6,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use testkit::{bound, server_time_us, timestamp_us, until, Conn, Iterations, Options, Reply, Server, DEADLINE};
 
-/// How many sessions at most.
+/// The maximum number of sessions.
 const MANY: usize = 10_000;
-/// How much memory may be in use more than before: the server's own tables shrink late.
+/// How much more memory than before may be in use: the server's own tables shrink late.
 const SLACK: i64 = 3_000_000;
 /// The longest iteration of the event loop while many sessions end.
 const LONGEST: Duration = Duration::from_millis(5);
@@ -55,7 +54,7 @@ fn pipeline(conn: &mut Conn, count: usize, command: impl Fn(usize) -> Vec<String
     replies
 }
 
-/// Waits until no more memory is in use than `before`, but for some slack.
+/// Waits until memory use is back to `before`, with some slack.
 fn until_memory(locks: &mut Locks, before: i64) {
     locks.conn.ok(&["FLUSHALL"]);
     let mut last = 0;
@@ -76,7 +75,7 @@ fn ten_thousand_sessions_end_at_once() {
     bound::cpu("the end of many sessions", LONGEST, || longest_when_all_end(many));
 }
 
-/// The longest iteration of the event loop after this many connections with a session were ended by one command.
+/// The longest event-loop iteration after one command ended this many connections with a session.
 fn longest_when_all_end(many: usize) -> Option<Duration> {
     let (server, iterations) = Iterations::start(options("100", "60000"))?;
     let mut locks = Locks::on(server);
@@ -110,7 +109,7 @@ fn longest_when_all_end(many: usize) -> Option<Duration> {
     until("all locks have ended", || {
         let values = pipeline(&mut locks.conn, many, |n| words(&["GET", &format!("k{n}")]));
         let open = values.iter().filter(|value| timestamp_us(&value.text()) > ended + 100_000);
-        // Those that were waited for are held again.
+        // The locks with waiters are held again.
         (open.count() <= waiters.len()).then_some(())
     });
     let longest = iterations.longest();

@@ -1,5 +1,4 @@
-//! A lock ends with the connection that its ID was last sent on, before and after the first one has
-//! ended.
+//! A lock ends with the connection on which its ID was last sent, before and after the first connection has ended.
 
 use super::{Scene, MARGIN_US};
 use crate::kinds::{Kind, Row};
@@ -111,7 +110,7 @@ fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
     let replies = scene.locks.in_one_turn(&[&["CLIENT", "KILL", "ID", id], then]);
     assert_eq!(replies[0].int(), 1);
     assert!(replies[1].int() > 0, "{replies:?}");
-    // The server does what it has to about the end of the first: it ends another lock of it.
+    // The server has handled the end of the first connection: it ended another lock of it.
     until("the other lock has ended", || scene.sent_for("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);

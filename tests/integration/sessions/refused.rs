@@ -1,4 +1,4 @@
-//! SESSION needs a connection of its own: scripts and functions get an error, and nothing changes.
+//! SESSION needs its own connection: scripts and functions get an error, and nothing changes.
 
 use super::Scene;
 use crate::kinds::KINDS;

@@ -1,4 +1,4 @@
-//! Grants to a waiter with SESSION: bound when they are given, and passed on whole when they are not received.
+//! Grants to a waiter with SESSION: bound when granted, and passed on with their full lease when not received.
 
 use super::{assert_succeeds, Scene};
 use crate::kinds::Kind;
@@ -32,7 +32,7 @@ fn several_awaited_keys_end_with_their_connection() {
     let mut scene = Scene::start();
     let held = Kind::Several.take(&mut scene.locks.conn, &["EX", "60"]);
     let mut bound = scene.locks.wait_as(Kind::Several, &["SESSION"]);
-    // Each wants a third besides.
+    // Each wants a third key too.
     let mut next = ["k", "l"]
         .map(|key| (key, scene.locks.wait_with(&["LOCK.MACQUIRE", "2", key, "other", "EX", "60", "WAIT", "60000"])));
     Kind::Several.release(&mut scene.locks.conn, &held);

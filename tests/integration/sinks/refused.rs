@@ -1,5 +1,5 @@
-//! A LOCK.* command that comes from a master or an AOF: none exists, unless somebody wrote it by hand or the module has
-//! a bug. It changes nothing, and an operator can see it.
+//! A LOCK.* command from a master or an AOF: there is none, unless somebody wrote it by hand or the module has a bug.
+//! It changes nothing, and an operator can see it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use testkit::{encoded, temp_dir, until, Conn, Server};
 
-/// Each command that grants, and a plain one before and after.
+/// Each command that grants, with a plain one before and after.
 const FED: [&[&str]; 5] = [
     &["SET", "before", "1"],
     &["LOCK.ACQUIRE", "lock", "PX", "600000"],
@@ -31,7 +31,7 @@ fn assert_refused(server: &Server, source: &str) {
     }
 }
 
-/// The file of the AOF that commands are appended to.
+/// The AOF file that commands are appended to.
 fn newest_part(dir: &Path) -> PathBuf {
     let parts = fs::read_dir(dir.join("appendonlydir"));
     let part = parts.ok().and_then(|files| {
@@ -69,7 +69,7 @@ fn empty_rdb() -> Vec<u8> {
     fs::read(server.dir().join("dump.rdb")).unwrap()
 }
 
-/// Answers a replica like a master, up to the end of the full synchronization.
+/// Replies to a replica like a master, up to the end of the full synchronization.
 fn synchronize(link: &mut TcpStream, rdb: &[u8]) {
     let mut reader = BufReader::new(link.try_clone().unwrap());
     loop {

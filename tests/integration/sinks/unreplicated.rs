@@ -1,4 +1,5 @@
-//! Without an AOF or replica, a change is only counted. A new sink gets all changes in a snapshot, and then the stream.
+//! Without an AOF or replica, a change is only counted. A new sink gets all changes in a snapshot, followed by the
+//! stream.
 
 use super::{unreplicated, until_no_sink, write};
 use crate::kinds::Row;
@@ -101,8 +102,8 @@ fn a_new_replica_hears_of_the_very_next_write() {
         return;
     }
     let feed = server.sent(&["SYNC"]);
-    // The server has forked now. The child ends, and the next tick comes, some time later. While the child runs, a flag
-    // of the server shows it too.
+    // The server has forked now. The child ends, and the next tick comes, some time later. While the child runs, a
+    // server flag shows it too.
     until("the replica is there", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
     hears_of_every_change(&server, &mut conn, feed.after_rdb());
 }
@@ -128,7 +129,7 @@ fn a_diskless_replica_gets_the_next_write() {
     feed.ok(&["REPLCONF", "capa", "eof"]);
     feed.send(&["PSYNC", "?", "-1"]);
     let mut feed = feed.after_rdb();
-    // The server ends the child in the middle of a second: only the fork shows that there is a sink.
+    // The server ends the child in the middle of a second: only the fork reveals that there is a sink.
     until("the child is gone", || {
         feed.send(&["REPLCONF", "ACK", "0"]);
         (conn.info("persistence", "rdb_bgsave_in_progress")? == "0").then_some(())
@@ -145,7 +146,7 @@ fn an_aof_that_is_turned_on_has_every_write() {
         return;
     }
     let early = conn.int(&["LOCK.ACQUIRE", "early", "PX", "600000"]).to_string();
-    // All in one packet: no tick comes in between.
+    // All in one packet: no tick comes between.
     let late: [&[&str]; 3] = [
         &["CONFIG", "SET", "appendonly", "yes"],
         &["LOCK.ACQUIRE", "late", "PX", "600000"],

@@ -1,4 +1,4 @@
-//! A cluster: each master's replica first, then CLUSTER FAILOVER, which hands everything over. No lock has two holders.
+//! A cluster: each master's replica first, then CLUSTER FAILOVER, which hands over everything. No lock has two holders.
 
 use super::{Build, ModuleFile};
 use crate::sentinel::holders::{double_holders, Hold};
@@ -20,7 +20,7 @@ struct Load {
 }
 
 impl Load {
-    /// Takes and releases a lock, over and over, at the node that serves it.
+    /// Takes and releases a lock, over and over, on the node that serves it.
     fn run(&self, cluster: &Cluster, client: usize, lock: usize, key: &str) {
         while !self.stop.load(Ordering::SeqCst) {
             let node = cluster.nodes.iter().find(|node| node.serves(key));
@@ -56,7 +56,7 @@ impl Load {
 fn restart(cluster: &Cluster, node: &Node, file: &ModuleFile) {
     let pid = node.pid();
     node.signal("TERM");
-    // One that nobody waited for is still there, without a command line.
+    // A process that nobody waited for still exists, without a command line.
     let command_line = || std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     until("it has ended", || command_line().is_empty().then_some(()));
     node.start_again();

@@ -1,5 +1,5 @@
-//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, as long as no failover is
-//! possible meanwhile; the one failover refuses for as long as the grace lasts.
+//! A Sentinel group with the failover grace. Replicas are replaced without a refusal, if no failover is possible
+//! meanwhile; the single failover refuses throughout the grace.
 
 use super::{Build, ModuleFile};
 use crate::sentinel::failovers::{judged, under_load};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use testkit::sentinel::{until_long, Group, Plan};
 use testkit::{env_number, until, watch, Conn, Reply};
 
-/// The steps of docs/UPGRADING.md for a group, of which `lock.failover-grace-ms` is on.
+/// The steps of docs/UPGRADING.md for a group with `lock.failover-grace-ms`.
 struct Upgrade<'a> {
     group: &'a Group,
     file: &'a ModuleFile,
     record: &'a Record,
 }
 
-/// Asks for a lock of its own at that server.
+/// Asks that server for a separate lock.
 fn probe(conn: &mut Conn) -> Reply {
     let reply = conn.execute(&["LOCK.ACQUIRE", "probe", "PX", "500"]);
     if let Reply::Int(token) = reply {
@@ -50,7 +50,7 @@ impl Upgrade<'_> {
         self.group.conn(server).execute(&["CONFIG", "GET", "replica-priority"]).list()[1].text()
     }
 
-    /// No sentinel promotes a replica of priority 0. It keeps that when it is restarted.
+    /// No sentinel promotes a replica of priority 0. The priority survives a restart.
     fn set_priorities(&self, priority: &str) {
         for server in self.replicas() {
             self.set(server, "replica-priority", priority);
@@ -62,7 +62,7 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Ends a replica, which its service manager starts again. Returns the master's replies in between.
+    /// Ends a replica, which its service manager restarts. Returns the master's replies meanwhile.
     fn restart(&self, server: usize) -> Reply {
         let mut master = self.group.conn(self.master());
         let (pid, priority) = (self.group.pid(server), self.priority(server));
@@ -82,7 +82,7 @@ impl Upgrade<'_> {
         reply
     }
 
-    /// Those two, or one that was the master, without a refusal: no failover is possible meanwhile.
+    /// Replaces two replicas, or a former master, without a refusal: no failover is possible meanwhile.
     fn replace_replicas(&self, servers: &[usize]) {
         let master = self.master();
         self.set_priorities("0");
@@ -135,7 +135,7 @@ fn a_group_upgrades_and_downgrades_under_load() {
     assert!(found.is_empty(), "{line}");
 }
 
-/// What the page warns about.
+/// The case that the page warns about.
 #[test]
 fn a_plain_replica_restart_refuses_grants_meanwhile() {
     let file = ModuleFile::new();
@@ -146,7 +146,7 @@ fn a_plain_replica_restart_refuses_grants_meanwhile() {
     until_long("it grants", || matches!(probe(&mut master), Reply::Int(_)).then_some(()));
     let reply = upgrade.restart(upgrade.replicas()[0]);
     assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
-    // The server refuses whatever could write, even for a lock that is held.
+    // The server refuses anything that could write, even for a held lock.
     let token = until_long("it grants again", || match master.execute(&["LOCK.ACQUIRE", "held", "PX", "2000"]) {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,

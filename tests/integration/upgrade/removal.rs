@@ -1,5 +1,5 @@
-//! The module is removed while locks are held, and comes back: the keys stay, classic clients and the portable lock go
-//! on with them, and holders release as if nothing had happened.
+//! The module is removed while locks are held, and returns: the keys stay, classic clients and the portable lock
+//! continue with them, and holders release as if nothing had happened.
 
 use super::ModuleFile;
 use testkit::{skipped, until, Server};
@@ -19,7 +19,7 @@ fn held_locks_survive_a_start_without_the_module() {
     let value = conn.text(&["GET", "kept"]);
     until("it is over", || (conn.state("over") == "expired").then_some(()));
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
-    // The portable lock reads and extends what the module wrote, and takes over what has expired.
+    // The portable lock reads and extends the module's locks, and takes over expired ones.
     let library = std::fs::read_to_string("portable/lock.lua").unwrap();
     conn.text(&["FUNCTION", "LOAD", &library]);
     assert!(conn.execute(&["FCALL", "lock_acquire", "1", "kept", "1000", "60000", "PX", "1000"]).is_nil());

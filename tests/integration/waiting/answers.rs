@@ -118,7 +118,7 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
         ("granted", "30000", |locks, mut waiter, token| {
             locks.release(&token);
             let granted = waiter.conn.read().int();
-            // It holds the long names too.
+            // The long names are held too.
             locks.release(granted);
             locks.conn.ok(&["FLUSHDB"]);
             locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
@@ -135,13 +135,13 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
             locks.until_waiters(0);
         }),
     ];
-    // It alone is too much; nobody waits.
+    // This wait alone is too large; nobody waits.
     let refused = locks.conn.execute(&with(&long(&names(20), "k"), &["30000"]));
     assert_eq!(refused.error(), "BUSYLOCKS lock.max-waiters would be exceeded by this wait");
     assert_eq!(locks.info("lock", "lock_blocked"), 0);
     for (id, (name, wait, end)) in ["6", "7", "8", "9"].into_iter().zip(ends) {
         let _row = Row::of(name);
-        // All there is room for, so nothing is left of the one before.
+        // All that fits, so nothing is left of the previous wait.
         let last = locks.wait_with(&with(&three, &["30000"]));
         assert!(locks.conn.execute(&other).error().starts_with("BUSYLOCKS "));
         drop(last);
@@ -177,7 +177,7 @@ fn one_waiter_too_many_is_refused() {
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "0"]).is_nil());
     let mut again = locks.wait(&["ID", "7"]);
     first.failed("UNBLOCKED");
-    // One that left makes room.
+    // A client that left made room.
     drop(second);
     locks.until_waiters(1);
     let mut third = locks.wait(&[]);
@@ -192,7 +192,7 @@ fn a_newcomer_never_overtakes_the_queue() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiter = locks.wait(&[]);
-    // In the same iteration as the release, before the lock is passed on.
+    // In the same iteration as the release, before the lock is handed off.
     for newcomer in [
         &["LOCK.ACQUIRE", "k", "PX", "30000"][..],
         &["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "9"],
@@ -223,7 +223,7 @@ fn each_database_has_its_own_queues() {
         waiting.ok(&["SELECT", db]);
         queues.push((conn, token, locks.wait_on(waiting, &WAIT)));
     }
-    // From one database, a lock of another: the command that frees it is not run in it.
+    // From one database, a lock in another: the command that frees it does not run there.
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         let target = to.to_string();
         let token = queues[to].1.clone();
@@ -255,7 +255,7 @@ fn keys_are_waited_for_independently() {
     let mut locks = Locks::start();
     let keys = ["a", "b\0c", "b", "", "a b"];
     let tokens = keys.map(|key| locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]).to_string());
-    // The longest wait that there is.
+    // The longest permitted wait.
     let mut waiters =
         keys.map(|key| locks.wait_with(&["LOCK.ACQUIRE", key, "PX", "30000", "WAIT", "315360000000", "OWNER", "w"]));
     for n in [2, 0, 4, 1, 3] {

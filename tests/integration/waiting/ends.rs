@@ -1,5 +1,5 @@
-//! Every way a wait ends, exactly once: after it the connection answers the next command, or is closed, and the rest of
-//! the queue is served.
+//! Every way in which a wait ends, exactly once: afterwards the connection replies to the next command, or is closed,
+//! and the rest of the queue is served.
 
 use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Kind, Row, KINDS};
@@ -17,7 +17,7 @@ fn assert_queue_moves_on(locks: &mut Locks, token: impl std::fmt::Display, other
     assert_eq!(locks.waiters(), 0);
 }
 
-/// A way in which the wait of a client ends that waits with the ID 7.
+/// A way to end the wait of a client with ID 7.
 type Way = fn(&mut Locks, &mut Waiter);
 
 const WAYS: [(&str, Way); 7] = [
@@ -49,7 +49,7 @@ const WAYS: [(&str, Way); 7] = [
     }),
 ];
 
-/// Whether the server could: if not, the client waits on, and leaves.
+/// Whether the server was able to: if not, the client waits on, and leaves.
 fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
     let can = match locks.conn.version() {
         (true, major, _) => major >= 8,
@@ -109,7 +109,7 @@ fn time_outs_come_in_the_order_of_their_deadlines() {
     locks.hold();
     let mut conns = [(); 3].map(|()| locks.server.conn());
     for (conn, wait) in conns.iter_mut().zip(["1800", "200", "1000"]) {
-        // The server runs the second command when the wait has ended.
+        // The server runs the second command once the wait has ended.
         let commands = [&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", wait][..], &["RPUSH", "ends", wait]];
         conn.send_bytes(&commands.map(encoded).concat());
     }
@@ -145,7 +145,7 @@ fn a_newer_attempt_without_wait_keeps_the_place() {
     assert_queue_moves_on(&mut locks, token, &mut [newer, other]);
 }
 
-/// The same keys in any order: in its place. Others: behind.
+/// The same keys in any order: in its place. Other keys: at the end.
 #[test]
 fn a_newer_attempt_for_the_same_keys_replaces_the_older() {
     let mut locks = Locks::start();
@@ -174,7 +174,7 @@ fn a_demotion_ends_it() {
     waiters.iter_mut().for_each(Waiter::demoted);
     locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!((locks.info("lock", "lock_waiters"), locks.conn.int(&["EXISTS", "k", "l"])), (0, 1));
-    // The lock was kept, and the queue is a new one.
+    // The lock was reserved, and the queue is a new one.
     let mut next = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
     next.granted();
@@ -204,7 +204,7 @@ fn the_module_is_not_unloaded_while_somebody_waits() {
     locks.release(token);
     let first = waiters[0].granted();
     locks.assert_holds(first);
-    // One that leaves a place behind.
+    // A client that leaves a place behind.
     assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &waiters[1].id]), 1);
     waiters[1].closed();
     unload(&mut locks);
@@ -236,7 +236,7 @@ fn the_module_unloads_after_the_last_reserved_place() {
     locks.release(granted);
 }
 
-/// Unloads the module as soon as the server allows it, and checks that nothing of it still runs.
+/// Unloads the module as soon as the server allows it, and checks that none of it still runs.
 fn unload(locks: &mut Locks) {
     until("the module is unloaded", || match locks.conn.execute(&["MODULE", "UNLOAD", "lock"]) {
         Reply::Status(_) => Some(()),
@@ -245,7 +245,7 @@ fn unload(locks: &mut Locks) {
             None
         }
     });
-    // Past every timer that it had, and some turns of the server's cron.
+    // Past every timer that it had, and some iterations of the server's cron.
     assert!(no_reply_within(&mut locks.server.conn(), Duration::from_millis(300) + QUIET));
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 1);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
@@ -300,7 +300,7 @@ fn many_ends_at_once_end_each_wait_once() {
         &["LOCK.CANCEL", "k", "3"],
     ]);
     assert_eq!(replies[..4], [1, 1, 1, 1].map(Reply::Int));
-    // The cancelled holder 0 gave the lock to 2, which asked again.
+    // Cancelling holder 0 gave the lock to 2, which asked again.
     let second = replies[4].int();
     assert_eq!(replies[5], Reply::Int(1), "a place kept");
     waiters[1].refused();

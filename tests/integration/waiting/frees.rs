@@ -6,8 +6,8 @@ use crate::kinds::{Kind, Row, KINDS};
 use std::time::{Duration, Instant};
 use testkit::{bound, server_time_us, timestamp_us, until, Reply, Server};
 
-/// Three grants in less than this are not the work of the check of every lock that comes once in
-/// 0.9 s: that would take two whole periods at least.
+/// Three grants in less time than this cannot come from the scan of all locks every 0.9 s, which would take at least
+/// two full periods.
 const AT_ONCE: Duration = Duration::from_millis(800);
 
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,8 @@ fn run(locks: &mut Locks, how: How, command: &[&str]) -> Reply {
     }
 }
 
-/// Two wait for `k`, which is held by the attempt 5; `command` frees it, with TOKEN standing for the
-/// holder's. How long the first then waited.
+/// Two clients wait for `k`, which attempt 5 holds; `command` frees it, with TOKEN standing for the holder's token.
+/// Returns how long the first then waited.
 fn time_to_grant(locks: &mut Locks, kind: Kind, how: How, command: &[&str]) -> Duration {
     locks.conn.ok(&["FLUSHALL"]);
     let token = kind.take(&mut locks.conn, &["PX", "30000", "ID", "5"]);
@@ -140,7 +140,7 @@ fn an_extended_lease_is_waited_for_to_its_new_end() {
     let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200"]).to_string();
     let mut waiter = locks.wait(&[]);
     if locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "500"]) == 0 {
-        // A busy machine: it is over already.
+        // A busy machine: the lease is already over.
         waiter.granted();
         return;
     }
@@ -151,7 +151,7 @@ fn an_extended_lease_is_waited_for_to_its_new_end() {
 #[test]
 fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
     let mut locks = Locks::start();
-    // So that only the module opens it: the server does not delete it by itself.
+    // Ensures that only the module opens the key: the server does not delete it itself.
     locks.conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     assert_fast(|| {
         let mut late = Duration::ZERO;
@@ -167,7 +167,7 @@ fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
 }
 
 /// A holder's value whose expiry others brought nearer, and a value of another type. Only the module opens the key: the
-/// server does not delete it by itself.
+/// server does not delete it itself.
 #[test]
 fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
     let changes: [&[&[&str]]; 2] =
@@ -263,8 +263,8 @@ fn an_evicted_lock_is_waited_for_until_its_timestamp() {
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
 }
 
-/// Two hold it, for three seconds and for a minute: one of the holders last seen lives when the first is served, if
-/// it is. No more than the limit hold it then, and nobody alone.
+/// Two clients hold it, for three seconds and for a minute: one of the last-seen holders is still live when the first
+/// waiter is served, if it is served. Then no more than the limit hold it, and nobody exclusively.
 #[test]
 fn an_evicted_set_stays_taken_by_its_last_holders() {
     for second in [&["LIMIT", "2"][..], &[]] {

@@ -1,12 +1,12 @@
-//! A grant that its client did not receive, because it died between the grant and the reply, passes on to the next in
-//! the queue, or the lock is free; an attempt with an ID keeps its place, and a grant that it took up on another
+//! A grant that its client did not receive, because it died between the grant and the reply, is passed on to the next
+//! in the queue, or the lock is free. An attempt with an ID keeps its place, and a grant that it claimed on another
 //! connection meanwhile stays its own.
 
 use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
 use testkit::{server_time_us, until, Reply, Server};
 
-/// `k` is handed to a client that is killed in the same iteration; then these commands run. Returns their replies.
+/// `k` is handed off to a client that is killed in the same iteration; then these commands run. Returns their replies.
 fn lose(locks: &mut Locks, token: &str, dead: &mut Waiter, then: &[&[&str]]) -> Vec<Reply> {
     let id = dead.id.clone();
     let (release, kill) = (["LOCK.RELEASE", "k", token], ["CLIENT", "KILL", "ID", &id]);
@@ -78,7 +78,7 @@ fn in_a_transaction_too() {
     locks.in_one_turn(&[&["MULTI"], &["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXEC"]]);
     dead.closed();
     let details = next.answer();
-    // Nobody held it in between, as far as anybody can know.
+    // Nobody held it meanwhile, as far as can be known.
     assert_eq!(details.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
     let granted = details.list()[0].int();
     locks.assert_holds(granted);
@@ -179,7 +179,7 @@ fn a_grant_released_by_hand_passes_on_once() {
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
     let mut last = locks.wait(&[]);
-    // The dead attempt holds it: this gives it to the next.
+    // The disconnected attempt holds it: this passes it on to the next.
     assert_eq!(lose(&mut locks, &token, &mut dead, &[&["LOCK.CANCEL", "k", "7"]]), [Reply::Int(1)]);
     let granted = next.granted();
     last.assert_waits();

@@ -1,16 +1,16 @@
 //! How soon waiters that can share a lock are served after the first: in the same event-loop iteration. A lost wake-up
-//! shows late, or not at all if the scan of all queues finds it: it is counted.
+//! is visible late, or not at all if the scan of all queues finds it: it is counted.
 
 use super::{Locks, Waiter};
 use std::time::Duration;
 use testkit::server_time_us;
 
-/// As long as an iteration may take on a busy machine. A lost wake-up costs up to 0.9 s.
+/// The longest iteration on a busy machine. A lost wake-up costs up to 0.9 s.
 const AT_ONCE: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 4;
 const NEIGHBOURS: usize = 5;
 
-/// Neighbours wait; `free` lets them in. How long after that the last of them was granted the lock.
+/// Neighbours wait; `free` admits them. Returns how long after that the last of them was granted the lock.
 fn spread(share: &[&str], before: impl Fn(&mut Locks) -> Vec<Waiter>, free: impl Fn(&mut Locks)) -> Duration {
     let mut locks = Locks::start();
     let ahead = before(&mut locks);
@@ -85,7 +85,7 @@ fn a_wake_up_of_a_ready_queue_is_not_lost() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let mut neighbours: Vec<Waiter> = (0..NEIGHBOURS).map(|_| locks.wait(&["SHARED"])).collect();
-    // In one iteration: the first is handed the lock, and it vanishes before the server tries to serve the others.
+    // In one iteration: the first gets the lock, which vanishes before the server tries to serve the others.
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["DEL", "k"]]);
     assert_eq!(replies.iter().map(testkit::Reply::int).collect::<Vec<_>>(), [1, 1]);
     for neighbour in &mut neighbours {

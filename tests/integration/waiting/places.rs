@@ -1,18 +1,18 @@
-//! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT for `lock.place-ms`, and
-//! then it ends.
+//! A place in the queue belongs to an ID: it outlives the connection, the command and its WAIT by `lock.place-ms`, and
+//! then ends.
 
 use super::{no_reply_within, Locks, Waiter};
 use crate::kinds::{acquire_all, Kind, Row};
 use std::time::Duration;
 use testkit::{server_time_us, until};
 
-/// Waits for `time_ms` and a bit to pass on the server.
+/// Waits until slightly more than `time_ms` has passed on the server.
 fn pass(locks: &mut Locks, time_ms: i64) {
     let end = server_time_us(&mut locks.conn) + time_ms * 1000 + 5000;
     until("the time has passed", || (server_time_us(&mut locks.conn) > end).then_some(()));
 }
 
-/// Asserts that these get the lock one after the other, in this order.
+/// Asserts that these get the lock in this order.
 fn assert_order(locks: &mut Locks, token: impl std::fmt::Display, queue: &mut [(&str, Waiter)]) {
     let mut token = token.to_string();
     let mut left = i64::try_from(queue.len()).unwrap();
@@ -117,7 +117,7 @@ fn it_is_given_up_after_its_time() {
     for id in ["7", "8"] {
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} is over");
     }
-    // CANCEL refuses late copies of the command for as long.
+    // CANCEL bars late copies of the command for the same time.
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
     pass(&mut locks, 100);
     let third = locks.wait(&["ID", "7"]);
@@ -142,7 +142,7 @@ fn each_command_keeps_it_anew() {
         assert!(no_reply_within(&mut locks.conn, Duration::from_millis(50)));
     }
     let first = locks.wait(&["ID", "7"]);
-    // A machine that was busy for longer than a place is kept shows nothing.
+    // If the machine was busy for longer than a place is kept, this shows nothing.
     if kept && server_time_us(&mut locks.conn) - last < 300_000 {
         assert_order(&mut locks, token, &mut [("the poller", first), ("behind it", second)]);
     }

@@ -1,5 +1,5 @@
-//! Changes of a lock without an event are found within a second, and those that change the meaning of a value change
-//! what is waited for.
+//! Changes to a lock without an event are found within a second, and changes to a value's meaning change what is waited
+//! for.
 
 use super::Locks;
 use crate::kinds::Row;

@@ -5,7 +5,7 @@ use super::connect;
 use super::fixture::{now_us, value, Case, Fixture, Kind, Number, Snapshot, Value, Words};
 use testkit::{show, Conn, Reply, Server};
 
-/// All orders of some options.
+/// All permutations of some options.
 fn orders<'a>(options: &[&'a [&'a str]]) -> Vec<Vec<&'a str>> {
     if options.is_empty() {
         return vec![Vec::new()];
@@ -27,7 +27,7 @@ const DETAILS: &[&str] = &["DETAILS"];
 const SESSION: &[&str] = &["SESSION"];
 const WAIT: &[&str] = &["WAIT", "5000"];
 
-/// What every order has to leave in the key.
+/// Asserts what every order has to leave in the key.
 fn assert_alice(conn: &mut Conn, key: &str, token: i64, what: &[&str]) {
     let Value { timestamp_us, token: written, rest } = value(conn, key);
     assert_eq!(written, token, "{what:?}");
@@ -81,12 +81,12 @@ fn wait_session_full_and_count_are_read_in_any_case() {
         assert_eq!(info.field("session"), own, "{session}");
         assert_eq!(info.field("queue"), Reply::List(Vec::new()), "{full}");
         assert_eq!(conn.execute(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
-        // It waits for its whole time.
+        // It waits for the full time.
         assert!(waiter.execute(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
     }
 }
 
-/// The word in lower case, upper case, and both mixed.
+/// The word in lower case, upper case, and mixed case.
 fn cases(word: &str) -> [String; 4] {
     let mixed = |odd: usize| {
         word.char_indices()
@@ -181,7 +181,7 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
             assert!(raw.starts_with(b"*2\r\n$"), "{what}");
         }
         Kind::Count | Kind::Cursor | Kind::Client => assert_eq!(raw, b"*0\r\n", "{what}"),
-        // The members of a set that it has alone, and of no other type.
+        // The members of a set that only it holds, and of no other type.
         Kind::Limit => {
             let members = conn.execute(&["ZRANGE", "k", "0", "-1"]);
             assert_eq!(raw, format!(":{}\r\n", members.list()[0].text()).into_bytes(), "{what}");

@@ -24,7 +24,7 @@ fn an_attempt_that_lets_its_time_pass_leaves_and_its_channel_is_skipped() {
             (clocked.place.queue(), clocked.place.skipped()),
             (vec!["5".into(), "6".into()], vec!["hung".into()])
         );
-        // A release passes 5 over too. The reserved time of a live process is not lost on it.
+        // A release skips 5 too. The reserved time of a live process is not lost on it.
         clocked.place.release(token);
         live.receives("granted 6 k");
         assert_eq!(clocked.place.queue(), ["6!"]);
@@ -77,7 +77,7 @@ fn a_lock_that_others_take_from_a_notified_attempt_leaves_it_its_place() {
         clocked.place.conn.ok(&["SET", "k", "secret", "NX", "PX", "60000"]);
         assert_eq!(clocked.place.waits(2, "c", ""), 5_000);
         assert_eq!(clocked.place.queue(), ["2", "3"]);
-        // Its time does not count meanwhile, whoever asks.
+        // The time does not count meanwhile, whoever asks.
         clocked.pass(30_000_000);
         clocked.place.waits(3, "c", "");
         clocked.place.conn.int(&["DEL", "k"]);

@@ -1,9 +1,9 @@
-//! Attempts of processes that are gone: they cost a publish each, or none.
+//! Attempts of dead processes: they cost a publish each, or none.
 
 use super::{in_each_way, QUEUE};
 use testkit::{Conn, Reply};
 
-/// Puts attempts into the queue of `k` as they would have come, each with a channel.
+/// Puts attempts into the queue of `k` as if they had arrived, each with a channel.
 fn fill(conn: &mut Conn, ids: std::ops::Range<u32>, channel: impl Fn(u32) -> String) {
     for id in ids {
         let score = format!("{}", 1_000_000_000_000_000_u64 + u64::from(id));

@@ -1,4 +1,4 @@
-//! The limits of the queue, bad calls, and the rights that it needs.
+//! The queue's limits, invalid calls, and the rights that the queue needs.
 
 use super::super::{load, Way};
 use super::{in_each_way, with_a_clock, QUEUE};
@@ -91,7 +91,7 @@ fn bad_options_are_named() {
             assert!(reply.error().starts_with(error), "{command}: {reply:?}");
         }
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
-        // Without the queue these options are those of the module.
+        // Without the queue only the module has these options.
         for name in ["SHARED", "LIMIT 3", "NOTIFY c"] {
             let reply = place.way.execute(&mut place.conn, &format!("LOCK.ACQUIRE k PX 1000 {name}"));
             assert!(reply.error().contains("needs the lock module, or the queue as a second key"), "{reply:?}");
@@ -135,7 +135,7 @@ fn the_queue_lives_as_long_as_its_longest_wait() {
         assert_eq!(ttl(clocked), 3_600_000);
         clocked.pass(4_000_000_000);
         assert_eq!(clocked.place.conn.int(&["EXISTS", QUEUE]), 0);
-        // Its loss costs places, never a lock: the attempts ask again.
+        // Losing the queue costs places, never a lock: the attempts ask again.
         clocked.place.is_granted(3, "c", "");
         clocked.place.waits(2, "c", "");
     });
@@ -169,7 +169,7 @@ fn the_documented_rights_are_minimal() {
         assert!(refused.is_empty(), "{refused:?}");
         for right in needed {
             let refused = errors(Some(right), &mut conn);
-            // Without PUBLISH nobody is notified, and without CLUSTER COUNTKEYSINSLOT nobody counts as gone.
+            // Without PUBLISH nobody is notified, and without CLUSTER COUNTKEYSINSLOT no attempt counts as gone.
             if !right.contains("publish") && !right.contains("cluster") {
                 assert!(!refused.is_empty(), "{way:?} works without {right}");
             }
@@ -178,7 +178,7 @@ fn the_documented_rights_are_minimal() {
     }
 }
 
-/// All functions with all of their writes; the errors. `conn` may do everything.
+/// Calls all functions with all of their writes. Returns the errors. `conn` has all rights.
 fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |args: Vec<String>| {
@@ -226,7 +226,7 @@ fn a_function_uses_the_loaded_modules_commands_and_not_its_own_queue() {
     conn.execute(&way.queued(&acquire(2)));
     let queue = conn.execute(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
     conn.ok(&["MODULE", "LOAD", testkit::module().to_str().unwrap()]);
-    // The attempt that waited in the key moves to the queue of the module with its next copy.
+    // The attempt that waited in the key moves to the module's queue with its next copy.
     until("the functions find the module", || {
         (conn.execute(&way.queued(&acquire(2))) == Reply::Status("WAITING".into())).then_some(())
     });

@@ -18,7 +18,7 @@ fn neighbours_that_fit_are_notified_together_and_an_exclusive_one_waits() {
             place.waits(id, "c", how);
         }
         place.release(first);
-        // An attempt for at most two holders does not fit with two others, so it and those behind it wait.
+        // An attempt for at most two holders does not fit beside two others, so it and those behind it wait.
         subscriber.receives("granted 2 k");
         subscriber.receives("granted 3 k");
         assert_eq!(place.queue(), ["2!", "3!", "4", "5", "6"]);
@@ -95,7 +95,7 @@ fn each_holder_has_its_token_and_lease() {
             assert!(reply.error().contains(error), "{reply:?}");
         }
         assert_eq!(clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 ID 1").int(), one, "sent again");
-        // The second expires: it can still be given back late, and a third gets its slot and its story.
+        // The second expires: it can still be released late, and a third gets its slot and its details.
         clocked.pass(21_000_000);
         assert_eq!(clocked.place.execute(&format!("LOCK.EXTEND k {two} PX 1000")), Reply::Int(0));
         let details = clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 DETAILS");

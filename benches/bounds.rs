@@ -1,9 +1,9 @@
-//! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names. Where
+//! Prints the results: a line for each bound, from the newest raw runs on the server that `REDIS_SERVER` names. If
 //! instructions were counted, they decide: other work on the machine disturbs times.
 //!
-//! `--measure` measures what the bounds need first, and nothing else.
-//! `--write` instead fills the tables in README.md and benches/README.md, between `<!-- table: NAME -->` and
-//! `<!-- end of table -->`, from the newest raw runs on all servers, so that no figure is typed. Nothing is measured.
+//! `--measure` first measures what the bounds need, and nothing else. `--write` instead fills the tables in README.md
+//! and benches/README.md, between `<!-- table: NAME -->` and `<!-- end of table -->`, from the newest raw runs on all
+//! servers, so that no figure is typed. Nothing is measured.
 
 pub mod list;
 mod tables;
@@ -17,15 +17,15 @@ use list::{
 use std::process::Command;
 use testkit::server_binary;
 
-/// The measured ratio of a bound.
+/// A bound's measured ratio.
 struct Outcome {
     ratio: Ratio,
-    /// The same in instructions, where they were counted.
+    /// The ratio in instructions, if they were counted.
     instructions: Option<f64>,
 }
 
 impl Outcome {
-    /// From the newest runs on a server that have what is compared.
+    /// From a server's newest runs that contain both sides.
     fn of(bound: &Bound, server: &str) -> Option<Self> {
         let state = bound.state;
         let (ours, theirs, instructions) = match bound.of {
@@ -84,7 +84,7 @@ impl Outcome {
         Some(Self { ratio: Ratio::of(&ours, &theirs)?, instructions })
     }
 
-    /// The figure that decides.
+    /// The ratio that decides.
     fn decisive(&self) -> f64 {
         self.instructions.unwrap_or(self.ratio.median)
     }
@@ -94,7 +94,7 @@ impl Outcome {
     }
 }
 
-/// The commands that make up an operation.
+/// The commands that an operation consists of.
 fn commands(operation: &str, contender: &str) -> &'static [&'static str] {
     match (operation, contender) {
         (PAIR, OURS) => &["LOCK.ACQUIRE", "LOCK.RELEASE"],
@@ -130,7 +130,7 @@ fn instructions_of_pair(bound: &Bound, server: &str) -> Option<f64> {
     Some(of(OURS)? / of(bound.against)?)
 }
 
-/// The name of the server that would be measured, as in the names of raw files.
+/// The name of the server that would be measured, as in raw file names.
 fn server() -> String {
     let output = Command::new(server_binary()).arg("--version").output().expect("the server can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -139,7 +139,7 @@ fn server() -> String {
     format!("{name}-{version}")
 }
 
-/// A line for each bound that is for that server.
+/// A line for each bound that applies to that server.
 fn print_summary(server: &str) {
     let mut rows = Vec::new();
     for bound in BOUNDS.iter().filter(|bound| bound.is_for(server)) {

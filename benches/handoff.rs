@@ -1,4 +1,4 @@
-//! The cost of handing a lock on: LOCK.ACQUIRE with WAIT against what people wait with instead.
+//! The cost of a hand-off: LOCK.ACQUIRE with WAIT against other ways to wait.
 //!
 //! Its parts: one hot lock that 4, 16 and 64 client processes want again and again (`hot`); one hand-off with 1 to
 //! 10,000 waiters behind it, in CPU time (`crowd`) and in instructions; how long a server does nothing else while many
@@ -19,10 +19,10 @@ use std::process::Command;
 use testkit::Server;
 
 const ROUNDS: usize = 7;
-/// Hand-offs of each contender for each number of waiters in a round.
+/// Hand-offs per contender and number of waiters in a round.
 const OPERATIONS: usize = 20_000;
 
-/// One line of the raw file; what was not measured in its part stays empty.
+/// One line of the raw file; a column that its part does not measure stays empty.
 struct Row {
     part: &'static str,
     state: State,
@@ -61,7 +61,7 @@ impl Row {
     }
 }
 
-/// Starts this program again with as many open files as the system allows: every waiter is one.
+/// Restarts this program with as many open files as the system allows: every waiter is one.
 fn raise_open_files() {
     const RAISED: &str = "HANDOFF_OPEN_FILES_RAISED";
     if std::env::var_os(RAISED).is_none() {
@@ -73,7 +73,7 @@ fn raise_open_files() {
     }
 }
 
-/// The parts, by which they can be chosen.
+/// The parts that can be chosen.
 pub const PARTS: [&str; 5] = ["hot", "crowd", "instructions", "pause", "memory"];
 
 pub fn measure(call: &Call) {

@@ -1,9 +1,9 @@
 //! How many instructions a server needs for one command, counted by callgrind: LOCK.* against what people use instead.
 //!
-//! Unlike CPU time this can be repeated to a fraction of a percent. The server's whole work counts: reading, dispatch,
-//! the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection; the
-//! difference, divided by N, is one command. So no symbols are needed and what happens once falls out. All of it is
-//! done twice, on two servers, to show how far it can be repeated. Skipped where valgrind is not installed.
+//! Unlike CPU time, the result is repeatable to a fraction of a percent. The server's whole work counts: reading,
+//! dispatch, the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection;
+//! the difference, divided by N, is one command. So no symbols are needed, and one-time work cancels out. All of it is
+//! done twice, on two servers, to show how repeatable it is. Skipped if valgrind is not installed.
 
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::{State, COLUMN};
@@ -17,13 +17,13 @@ use testkit::Server;
 
 /// N.
 const OPERATIONS: usize = 2_000;
-/// Keys that stay, in times of N: more than any command makes.
+/// Permanent keys, as a multiple of N: more than any command creates.
 const OTHERS: usize = 25;
-/// How often it is counted on a server: the median is free of what comes up once.
+/// How often a server is counted: the median excludes rare work.
 const REPEATS: usize = 3;
 /// Servers.
 const RUNS: usize = 2;
-/// How far two runs may be apart, in percent.
+/// The permitted difference between two runs, in percent.
 const REPEATABLE: f64 = 0.1;
 
 pub fn measure(call: &Call) {
@@ -63,9 +63,9 @@ fn count_in(
 ) -> Result<Vec<(&'static str, Vec<f64>)>, String> {
     let mut counted: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for run in 0..RUNS {
-        // One tick a second where the ticks cannot be paused; in slow motion any command may be one for the slow log.
+        // One tick a second if ticks cannot be paused; in slow motion any command could enter the slow log.
         let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
-        // An allocator that gives memory back does so by the clock.
+        // An allocator returns memory by the clock.
         let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
         let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
         let options = options.preload(&same_again.path);
@@ -97,7 +97,7 @@ fn print(state: State, counted: &[(&'static str, Vec<f64>)]) {
     print_table(1, &["one command", "instructions", "again", "apart", &repeatable], &table);
 }
 
-/// A library that lets servers do the very same at every start; removed when dropped.
+/// A library that makes servers start identically each time; removed when dropped.
 struct SameAgain {
     path: PathBuf,
 }
@@ -128,14 +128,14 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
     let mut conn = callgrind.server.conn();
     let mut commands = commands(&mut conn);
     commands.extend(several::work::commands(&mut conn));
-    // With these the tables of keys and of expiries never shrink, so that nobody pays for their growing again.
+    // With these the tables of keys and of expiries never shrink, so that no command pays for regrowing them.
     for number in 0..OTHERS * operations {
         conn.ok(&["SET", &format!("other:{number}"), "value", "EX", "100000"]);
     }
     let mut connection = Connection::new(&callgrind.server, 0, 2 * operations);
     let mut counted = Vec::new();
     for Command { name, before, step, after } in &commands {
-        // Where much goes before, a part of them.
+        // With a lot of preparation, a part of them.
         let operations = if before.len() > 2 { operations.div_ceil(10) } else { operations };
         let mut pass = |keys: usize, count: &mut dyn FnMut(&mut dyn FnMut())| {
             for step in before {
@@ -146,7 +146,7 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
                 connection.pass(step, keys);
             }
         };
-        // First all of it uncounted: the tables of keys have their size then.
+        // First all of it uncounted: the tables of keys then have their final size.
         pass(2 * operations, &mut |work| work());
         let mut each = Vec::new();
         for _ in 0..REPEATS {

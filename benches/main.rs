@@ -2,7 +2,7 @@
 //! them without a name.
 //!
 //! `cargo test --bench lock` only tries them out: one short round of each, and nothing is written. README.md in this
-//! folder says what each measures.
+//! folder describes what each measures.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,
@@ -46,7 +46,7 @@ const BENCHES: [Bench; 10] = [
     Bench { name: "bounds", arguments: &["--measure", "--write"], run: bounds::show },
 ];
 
-/// The benches that run when none is named.
+/// The benches that run if none is named.
 const ALL: &str =
     "pair, pair --extra, several, portable, memory, instructions, handoff, queued, overhead, plots, bounds";
 
@@ -55,7 +55,7 @@ const BOUNDED: &str = "pair, several --bounds, memory, instructions, handoff hot
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// `cargo bench`, unlike `cargo test`, passes it.
+/// `cargo bench` passes it; `cargo test` does not.
 const MARK: &str = "--bench";
 
 fn main() -> ExitCode {
@@ -75,14 +75,14 @@ fn main() -> ExitCode {
         return usage();
     };
     if !smoke {
-        // Cargo builds benches as tests, so the watch over tests runs here too. It would end servers after minutes.
+        // Cargo builds benches as tests, so the watch over tests runs here too, and would end servers after minutes.
         testkit::watch::allow(A_DAY);
     }
     (bench.run)(&Call { arguments: arguments.to_vec(), smoke });
     ExitCode::SUCCESS
 }
 
-/// Runs each bench in its own process, so that none is measured in memory that another has left behind.
+/// Runs each bench in its own process, so that none runs in memory that another left behind.
 fn run_all(benches: &str, smoke: bool) -> ExitCode {
     for words in benches.split(", ") {
         println!("\n{words}\n");

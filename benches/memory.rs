@@ -1,8 +1,8 @@
-//! Memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes; and what other
-//! things cost that the module remembers.
+//! The memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes; and of other
+//! things that the module remembers.
 //!
 //! Measures how much `used_memory` grows with 100,000 of them, including all of the module's own memory. Every
-//! measurement has a server of its own, so that nothing freed is used again.
+//! measurement has its own server, so that no freed memory is reused.
 
 use crate::bounds::list::{at_most, verdict, MEMORY, OURS};
 use crate::measure::state::State;
@@ -20,9 +20,9 @@ enum Way {
     Set,
     /// With an ID and an OWNER of 20 bytes.
     Named,
-    /// That ends with its connection.
+    /// With SESSION.
     Session,
-    /// One of ten who share a lock.
+    /// One of ten holders of a shared lock.
     Holder,
     /// The place of an attempt whose wait has ended.
     Place,
@@ -36,7 +36,7 @@ const WAYS: [(Way, &str); 6] = [
     (Way::Holder, "a holder among ten"),
     (Way::Place, "a reserved place"),
 ];
-/// The key that those with a place have waited for.
+/// The key that the attempts with a place waited for.
 const AWAITED: &str = "bench:awaited";
 
 fn name(number: usize) -> String {
@@ -71,7 +71,7 @@ impl Way {
     }
 }
 
-/// `used_memory`, once it stays as it is: tables of keys are moved bit by bit, buffers given back after a while.
+/// `used_memory`, once stable: tables of keys are moved bit by bit, and buffers are freed after a while.
 fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
     let used = |conn: &mut Conn| -> u64 { info(conn, "memory", "used_memory") };
     let end = Instant::now() + 20 * quiet;
@@ -86,7 +86,7 @@ fn settled(conn: &mut Conn, quiet: Duration) -> u64 {
     last
 }
 
-/// Bytes of `used_memory` for each, and what MEMORY USAGE says of one key.
+/// Bytes of `used_memory` for each, and MEMORY USAGE of one key.
 fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     let server = Server::start();
     let mut conn = server.conn();
@@ -110,7 +110,7 @@ fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     // Sessions end with their connection; otherwise its buffers do not count.
     let _open = (way == Way::Session).then_some(pipe);
     let grown = settled(&mut conn, quiet).saturating_sub(before);
-    // Less than a tenth of a byte is some buffer, no key.
+    // Less than a tenth of a byte is a buffer, not a key.
     let each = (grown as f64 / keys as f64 * 10.0).round() / 10.0;
     let usage = match conn.execute(&["MEMORY", "USAGE", &name(0)]) {
         Reply::Int(bytes) => bytes as f64,

@@ -1,10 +1,10 @@
 //! The cost of the loaded module for commands that have nothing to do with it.
 //!
-//! The same server binary without the module and with it, in three states: before the first client waits, after one
-//! has waited (keyspace events are on from then on), and after one has had a SESSION (the server reports connections
-//! that end). It measures the server's CPU time per command. Every round starts new servers, because two runs of the
-//! same binary differ by a few percent, depending on where it is loaded. A second server without the module shows how
-//! much.
+//! The same server binary without the module and with it, in three states: before the first client waits, after a
+//! client has waited (keyspace events are on from then on), and after a client has used SESSION (the server reports
+//! connections that end). It measures the server's CPU time per command. Every round starts new servers, because two
+//! runs of the same binary differ by a few percent, depending on where it is loaded. A second server without the module
+//! shows how much.
 
 use crate::bounds::list::judged;
 use crate::measure::{argument, median, print_table, sorted, turn, Call, Cost, Origin, Pipe, ServerCpu};
@@ -13,19 +13,19 @@ use std::net::TcpStream;
 use std::time::Duration;
 use testkit::{show, until, Server};
 
-/// Connections that take turns, and commands of each on their way: together less than a server reads at once.
+/// Connections that take turns, and commands in flight on each: together less than a server reads at once.
 const CONNECTIONS: usize = 8;
 const BATCH: usize = 100;
 
 const ROUNDS: usize = 15;
 const OPERATIONS: usize = 200_000;
-/// A connection costs as much as so many commands.
+/// A connection costs as much as this number of commands.
 const COMMANDS_PER_CONNECTION: usize = 40;
 
 /// The highest ratio to a server without the module, before the first client waits.
 const AT_MOST: f64 = 1.03;
 
-/// How a server is before it is measured.
+/// A server's state before it is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Without,
@@ -67,8 +67,7 @@ impl State {
     }
 }
 
-/// Commands that are measured one after the other, on as many keys as there are operations; each batch as it goes over
-/// the wire.
+/// Commands that are measured in turn, on as many keys as there are operations; each batch is encoded.
 struct Sweep {
     name: &'static str,
     batches: Vec<Vec<u8>>,
@@ -103,7 +102,7 @@ fn sweeps(operations: usize) -> [Sweep; 4] {
 }
 
 impl Sweep {
-    /// Sends all batches, each connection one at a time.
+    /// Sends all batches, one connection after the other.
     fn run(&self, connections: &mut [Pipe]) {
         let read = |connection: &mut Pipe| {
             connection.replies(BATCH * self.lines, |line, reply| {
@@ -127,7 +126,7 @@ impl Sweep {
     }
 }
 
-/// Connects, has one answer, and is gone, again and again.
+/// Connects, gets one reply, and disconnects, again and again.
 fn connect_and_leave(server: &Server, times: usize) {
     let mut answer = [0; 7];
     for _ in 0..times {
@@ -136,13 +135,13 @@ fn connect_and_leave(server: &Server, times: usize) {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"+PONG\r\n");
     }
-    // The server notices the last one that left.
+    // The server notices the last disconnection.
     std::thread::sleep(Duration::from_millis(5));
 }
 
 const CONNECTION: &str = "connect, PING, disconnect";
 
-/// The costs of one operation: for each state, for each round.
+/// The cost of one operation: for each state, for each round.
 struct Operation {
     name: &'static str,
     times: usize,
@@ -171,7 +170,7 @@ pub fn measure(call: &Call) {
     drop(server);
 
     let mut rows = Vec::new();
-    // Round 0 warms up and is not counted, except when there is no other.
+    // Round 0 warms up and is not counted, unless it is the only one.
     for round in usize::from(settings.smoke)..=settings.rounds {
         let servers: Vec<Server> = STATES.iter().map(|(state, _)| state.start()).collect();
         let mut cpus: Vec<ServerCpu> = servers.iter().map(ServerCpu::of).collect();

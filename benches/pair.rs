@@ -1,9 +1,9 @@
-//! The cost of a lock for the server: LOCK.* against what people use instead, on one server in one run.
+//! The server's cost for a lock: LOCK.* against what people use instead, on one server in one run.
 //!
-//! Measures the CPU time of the server per operation, with enough commands on their way that the server is the limit.
-//! ACQUIRE replies the token that RELEASE needs, so the commands of one step go out for many keys at once,
-//! their replies are read, then those of the next step; the peers are measured in the same way. Several connections do
-//! so in turn: while one is read, the server works for the others.
+//! Measures the server's CPU time per operation, with enough commands in flight that the server is the limit. ACQUIRE
+//! replies with the token that RELEASE needs, so one step's commands are sent for many keys at once and their replies
+//! are read before the next step; the peers are measured in the same way. Several connections take turns: while one is
+//! read, the server works for the others.
 
 pub mod connection;
 mod extra;
@@ -17,7 +17,7 @@ use work::workloads;
 
 /// Connections that take turns.
 pub const CONNECTIONS: usize = 8;
-/// Keys of a connection, each of its own.
+/// Each connection's own keys.
 pub const KEYS: usize = connection::AT_ONCE;
 
 const ROUNDS: usize = 9;

@@ -1,6 +1,6 @@
-//! The cost of a pair of acquire and release of `portable/lock.lua` for the server, as functions and as a script,
-//! compared with the two scripts that people use instead, and with LOCK.* on a server with the module. Measured as in
-//! the bench pair.
+//! The server's cost for a pair of acquire and release of `portable/lock.lua`, as functions and as a script, compared
+//! with the two scripts that people use instead, and with LOCK.* on a server with the module. Measured as in the bench
+//! pair.
 
 use crate::measure::{median, print_table, Call, Origin, Ratio};
 use crate::pair::connection::{loaded, step, Stand, Step, COLUMNS, OK, ONE, TOKEN};
@@ -11,11 +11,11 @@ use testkit::{project_file, Conn, Reply, Server};
 const ROUNDS: usize = 9;
 const OPERATIONS: usize = 200_000;
 
-/// How many times the cost of the two scripts a pair may cost.
+/// How many times as much as the two scripts a pair may cost.
 const AT_MOST: f64 = 2.0;
 
-/// What the others are compared with: SET NX PX within a script, and a script that compares and deletes. They give
-/// neither a token nor a takeover.
+/// The baseline: SET NX PX within a script, and a script that compares and deletes. They give neither a token nor a
+/// takeover.
 const SCRIPTS: &str = "the two usual scripts";
 const SET_NX_PX: &str = "return redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2])";
 
@@ -74,7 +74,7 @@ fn contenders(conn: &mut Conn, has_module: bool) -> Vec<Contender> {
     all
 }
 
-/// Each contender: its cost, and how many times that of the first, as the median of the rounds' ratios.
+/// Each contender's cost, and its ratio to the first, as the median of the rounds' ratios.
 fn print(workload: &Workload, operations: usize) {
     let cpu = |contender: &Contender| contender.costs.iter().map(|cost| cost.cpu.as_secs_f64()).collect::<Vec<_>>();
     let usual = cpu(&workload.contenders[0]);

@@ -1,8 +1,8 @@
-//! A million waits without a connection: their memory, what they cost while nothing happens, a hand-off with all of
-//! them behind it, and the longest time for which the server answers nobody while they join, are cancelled, and end.
+//! A million waits without a connection: their memory, their cost while nothing happens, a hand-off with all of them
+//! behind it, and the longest time for which the server answers nobody while they join, are cancelled, and end.
 //!
-//! Each size has a server of its own. A probe sends PING all the time; the slowest reply bounds the longest iteration
-//! of the event loop from above, because the probe waits for a CPU too.
+//! Each size has its own server. A probe sends PING constantly; the slowest reply is an upper bound of the longest
+//! event-loop iteration, because the probe waits for a CPU too.
 
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::State;
@@ -27,7 +27,7 @@ fn options() -> Options {
     Server::with().module_args(&["max-queued", "2000000", "claim-ms", "3600000"])
 }
 
-/// One line of the raw file; what was not measured stays empty.
+/// One line of the raw file; unmeasured columns stay empty.
 #[derive(Default)]
 struct Row {
     keys: usize,
@@ -57,7 +57,7 @@ fn key(number: usize) -> String {
     format!("k{number}")
 }
 
-/// The waits of one server, and a subscriber that claims for them.
+/// One server's waits, and a subscriber that claims for them.
 struct Crowd {
     conn: Conn,
     subscriber: Conn,
@@ -100,13 +100,13 @@ impl Crowd {
         }
     }
 
-    /// IDs are random in the field: these are not in order either.
+    /// IDs are random in practice, so these are not in order either.
     fn next_id(&mut self) -> String {
         self.last_id = self.last_id.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.last_id >> 1).to_string()
     }
 
-    /// RELEASE, the message, the claim; the one that leaves is replaced.
+    /// RELEASE, the message, the claim; the attempt that leaves is replaced.
     fn hand_off(&mut self) {
         assert_eq!(self.conn.int(&["LOCK.RELEASE", &key(0), &self.token]), 1);
         let message = self.subscriber.read().list()[2].text();
@@ -126,7 +126,7 @@ fn add(pipe: &mut Pipe, words: &[&str]) {
     }
 }
 
-/// Sends PING all the time and keeps the slowest reply.
+/// Sends PING constantly and records the slowest reply.
 struct Probe {
     slowest_us: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -186,7 +186,7 @@ fn measure_size(settings: &Settings, keys: usize, waits: usize) -> Row {
     row.hand_off_ns = cpu.used().checked_sub(used).unwrap().as_nanos() as f64 / settings.operations as f64;
     let probe = Probe::of(&server);
     row.slowest_us[1] = probe.during(|| (0..settings.operations.min(2_000)).for_each(|_| crowd.hand_off()));
-    // Half of them are cancelled with their channel, the rest ends when the server becomes a replica.
+    // Half of them are cancelled through their channel; the rest end when the server becomes a replica.
     let left = waits - waits.div_ceil(keys) * keys.div_ceil(2).min(keys);
     row.slowest_us[2] = probe.during(|| {
         if keys > 1 {

@@ -1,5 +1,5 @@
-//! The cost of several holders and several keys for the server: LOCK.* against scripts that do the same, on one server
-//! in one run, measured as in the bench pair. Then the growth of the cost with the number of holders.
+//! The server's cost for several holders and several keys: LOCK.* against scripts that do the same, on one server in
+//! one run, measured as in the bench pair. Then the growth of the cost with the number of holders.
 
 pub mod work;
 
@@ -10,10 +10,10 @@ use crate::pair::{tables, CONNECTIONS, KEYS};
 use testkit::Server;
 use work::{crowds, of_several};
 
-/// Keys of a connection where many hold each.
+/// A connection's keys if each has many holders.
 const FEW_KEYS: usize = 8;
 
-/// Leaves out what has no bound.
+/// Leaves out everything without a bound.
 pub const BOUNDED: &str = "--bounds";
 
 const ROUNDS: usize = 9;

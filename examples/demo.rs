@@ -1,5 +1,5 @@
-//! The story that the documentation of SETNX tells, on a server of its own: how the home-made lock
-//! ends with two holders, and how LOCK.* does not. Every claim it prints it has also asserted.
+//! The story told by the documentation of SETNX, on its own server: how the home-made lock ends up with two holders,
+//! and LOCK.* does not. Every claim that it prints is also asserted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects)]
 
@@ -31,7 +31,7 @@ fn title(text: &str) {
     println!("\n=== {text} ===\n");
 }
 
-/// A client of the story, which prints what it sends and what it gets.
+/// A client in the story, which prints its commands and their replies.
 struct Client {
     name: &'static str,
     conn: Conn,
@@ -130,7 +130,7 @@ fn with_the_module(server: &Server) {
     assert_eq!(holder.send(&format!("LOCK.RELEASE {LOCK} {}", winner.1)), Reply::Int(1));
 }
 
-/// Lets four clients go for the expired lock at once; the name and token of the one that got it.
+/// Four clients try to take the expired lock at once. Returns the winner's name and token.
 fn race(server: &Server, old_token: i64) -> (&'static str, i64) {
     let start = Arc::new(Barrier::new(4));
     let runners: Vec<_> = ["C1", "C2", "C4", "C5"]
@@ -169,7 +169,7 @@ fn race(server: &Server, old_token: i64) -> (&'static str, i64) {
 
 const PROCESSES: i64 = 8;
 const ROUNDS: i64 = 500;
-/// What a worker sends to get its turn.
+/// A worker's command to get its turn.
 const ACQUIRE: &[&str] = &["LOCK.ACQUIRE", "lock.counter", "EX", "10"];
 
 fn counter(server: &Server) {
@@ -186,7 +186,7 @@ fn counter(server: &Server) {
     assert_eq!(found, expected);
 }
 
-/// Runs the workers to their end; what the counter then says, and how long it took.
+/// Runs the workers to their end. Returns the counter and the time taken.
 fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
     let mut conn = server.conn();
     conn.ok(&["SET", "counter", "0"]);
@@ -199,7 +199,7 @@ fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
                 .expect("this program can be started again")
         })
         .collect();
-    // All are connected; the end of their input is the starting shot.
+    // All are connected; the end of their input starts them.
     let all = Reply::Text(PROCESSES.to_string().into_bytes());
     until("all workers are ready", || (conn.execute(&["GET", "ready"]) == all).then_some(()));
     let start = Instant::now();
@@ -229,7 +229,7 @@ fn worker(port: u16, locked: bool) {
     }
 }
 
-/// Asks until the lock is granted; the token.
+/// Asks until the lock is granted. Returns the token.
 fn acquire(conn: &mut Conn) -> String {
     loop {
         match conn.execute(ACQUIRE) {

@@ -1,6 +1,6 @@
-//! The bounds: how many times the cost of its peer an operation of LOCK.* may cost.
+//! The bounds: how many times its peer's cost an operation of LOCK.* may cost.
 //!
-//! The one list of it: the benches print verdicts by it, the bench bounds has a line for each.
+//! The only such list: the benches print verdicts by it, and the bench bounds has a line for each.
 
 use crate::measure::state::State;
 
@@ -9,9 +9,9 @@ pub struct Bound {
     pub operation: &'static str,
     /// The peer, below the fraction line of the ratio.
     pub against: &'static str,
-    /// The replication sinks of the server.
+    /// The server's replication sinks.
     pub state: State,
-    /// Beginnings of the names of the servers that it is for.
+    /// Prefixes of the names of the servers to which it applies.
     pub on: &'static [&'static str],
     pub at_most: f64,
     /// The measure.
@@ -26,15 +26,15 @@ pub enum Of {
     HandOff,
     /// The time from one hand-off of a hot lock to the next.
     HotTime,
-    /// The server's CPU time for one.
+    /// The server's CPU time for one hand-off.
     HotCpu,
-    /// The longest time that a ping took, in this part of the bench.
+    /// The longest time of a ping, in this part of the bench.
     Pause(&'static str),
     /// `used_memory`.
     Memory,
 }
 
-/// Our side, as it is called in the raw files.
+/// Our side's name in the raw files.
 pub const OURS: &str = "LOCK.*";
 
 const ALL: &[&str] = &[""];
@@ -84,7 +84,7 @@ const SCRIPT: &str = "SET NX PX + EVALSHA";
 const REDIS_8: &[&str] = &["redis-8."];
 const NOT_REDIS_8: &[&str] = &["redis-6.", "redis-7.", "valkey-"];
 const HAS_DELEX: &[&str] = &["redis-8.4", "redis-8.6", "redis-8.8", "redis-8.10"];
-/// Modules can have these replicate a command without looking it up.
+/// On these, modules can replicate a command without looking it up.
 const SKIPS_VALIDATION: &[&str] = &["valkey-8.1", "valkey-9."];
 const VALIDATES: &[&str] = &["redis-", "valkey-8.0"];
 
@@ -105,7 +105,7 @@ pub const BOUNDS: [Bound; 22] = [
     several(LIMIT_REFUSED, LUA_SEMAPHORE, 0.6),
     several(MANY_KEYS, "EVALSHA + EVALSHA", 0.6),
     waiting(HAND_OFF, SINGLE, 1.1, Of::HandOff),
-    // 0.97 of its rate.
+    // 0.97 of the peer's rate.
     waiting(HOT_TIME, CEILING, 1.0 / 0.97, Of::HotTime),
     waiting(HOT_CPU, CEILING, 1.1, Of::HotCpu),
     waiting(JOIN, "5 ms", 1.0, Of::Pause("pause: join")),
@@ -126,12 +126,12 @@ pub fn at_most(operation: &str, against: &str, state: State, server: &str) -> Op
     BOUNDS.iter().filter(is_same).find(|bound| bound.is_for(server)).map(|bound| bound.at_most)
 }
 
-/// The cells for a bound and how a ratio stands against it.
+/// The cells for a bound and the verdict on a ratio.
 pub fn judged(ratio: f64, at_most: Option<f64>) -> [String; 2] {
     [at_most.map_or("-".into(), |bound| format!("{bound:.2}")), verdict(ratio, at_most).into()]
 }
 
-/// How a ratio stands against what is expected of it.
+/// How a ratio compares with its bound.
 pub fn verdict(ratio: f64, at_most: Option<f64>) -> &'static str {
     match at_most {
         None => "-",

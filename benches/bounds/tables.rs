@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The server of the tables that are of one server.
+/// The server of the single-server tables.
 const MAIN: &str = "redis-7.0.15";
 
 const START: &str = "<!-- table: ";
@@ -54,8 +54,8 @@ fn table(name: &str) -> String {
     }
 }
 
-/// One row for each bound, one column for each server: server CPU, and the instructions behind it where they were
-/// counted; in bold what missed it.
+/// One row for each bound, one column for each server: server CPU, followed by the instructions if they were counted;
+/// missed bounds in bold.
 fn bounds() -> String {
     let servers = measured();
     let mut header = vec!["LOCK.*", "against", "state", "at most"];
@@ -80,12 +80,12 @@ fn bounds() -> String {
     markdown(3, &header, &rows.collect::<Vec<_>>())
 }
 
-/// The servers on which pairs were measured since there are bounds: those that have counted the memory too.
+/// The servers on which pairs were measured since bounds exist: those whose memory was measured too.
 fn measured() -> Vec<String> {
     servers().into_iter().filter(|server| Run::newest_of("memory", server).is_some()).collect()
 }
 
-/// Names in the order in which they come first.
+/// Names in the order of their first occurrence.
 fn in_order<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
     let mut seen = BTreeSet::new();
     names.filter(|name| seen.insert(*name)).collect()
@@ -96,7 +96,7 @@ fn is(column: &'static str, value: &str) -> impl Fn(&Row) -> bool {
     move |row| row.get(column) == Some(&value)
 }
 
-/// The median of the values, with this many decimals; empty where there are none.
+/// The median of the values, with this many decimals; empty without values.
 fn middle(values: Vec<f64>, decimals: usize) -> String {
     if values.is_empty() {
         return String::new();
@@ -129,7 +129,7 @@ fn ways(bench: &str) -> String {
     let runs: Vec<Option<Run>> = servers.iter().map(|server| Run::newest_of(bench, server)).collect();
     let rows = || runs.iter().flatten().flat_map(|run| &run.rows);
     let operations = in_order(rows().map(|row| &row["operation"]));
-    // The order of the contenders changes within a round; by name it is the same for all servers.
+    // The order of the contenders changes within a round; sorted by name it is the same for all servers.
     let ways: BTreeSet<(usize, usize, bool, &String)> = rows()
         .map(|row| {
             let at = operations.iter().position(|operation| **operation == row["operation"]).unwrap();
@@ -151,7 +151,7 @@ fn ways(bench: &str) -> String {
     markdown(3, &header, &rows.collect::<Vec<_>>())
 }
 
-/// Where the state of a row is in [`State::ALL`].
+/// A row's position in [`State::ALL`].
 fn state_of(row: &Row) -> usize {
     State::ALL.iter().position(|state| state.is_of(row)).unwrap_or(0)
 }
@@ -225,7 +225,7 @@ fn memory() -> String {
     markdown(2, &header, &rows.collect::<Vec<_>>())
 }
 
-/// What else the module remembers, by the allocator of the main server.
+/// Other things that the module remembers, with the main server's allocator.
 fn memory_of_others() -> String {
     let Some(run) = Run::newest_of("memory", MAIN) else { return "not measured\n".into() };
     let rows = in_order(run.rows.iter().map(|row| &row["contender"])).into_iter().map(|name| {
@@ -321,7 +321,7 @@ fn main_hot() -> String {
     markdown(1, &header, &names.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The newest run of the hot lock with 64 clients while nothing is replicated, and its contenders.
+/// The newest run of the hot lock with 64 clients and no replication, and its contenders.
 fn hot_run() -> Option<(Run, Vec<String>)> {
     let run = Run::newest("handoff", MAIN, is("part", "hot lock"))?;
     let mut run = run.filtered("part", "hot lock").filtered("clients", "64");

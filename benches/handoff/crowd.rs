@@ -1,7 +1,7 @@
-//! One hand-off with many waiters behind it, and what a waiter costs in memory.
+//! One hand-off with many waiters behind it, and a waiter's memory.
 //!
-//! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write;
-//! the head of the queue gets it: the queue keeps its length, and each hand-off is two commands.
+//! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write; the
+//! head of the queue gets it: the queue keeps its length, and each hand-off is two commands.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,7 +17,7 @@ use testkit::{until, Conn, Server};
 const SIZES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 /// Files that this process and a server need besides the waiters.
 const OTHER_FILES: usize = 200;
-/// Hand-offs whose instructions are counted; under valgrind each takes fifty times as long.
+/// Hand-offs whose instructions are counted; under valgrind each takes fifty times longer.
 const COUNTED: usize = 2_000;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ impl Way {
 
 pub(super) const WAYS: [Way; 2] = [Way::Lock, Way::Queue];
 
-/// Connections of which one holds a lock and all others wait for it.
+/// Connections: one holds a lock and all others wait for it.
 pub(super) struct Crowd {
     way: Way,
     key: String,
@@ -88,14 +88,14 @@ impl Crowd {
         self.take(server);
         for at in 1..self.conns.len() {
             self.ask(at);
-            // The server takes them in the order in which it finds them, so not too many at once.
+            // The server reads them in the order in which it finds them, so not too many are sent at once.
             if at % 8 == 0 || at + 1 == self.conns.len() {
                 until("they wait", || (blocked(&mut conn) >= at).then_some(()));
             }
         }
     }
 
-    /// Hands the lock on this many times.
+    /// Hands the lock off this many times.
     fn pass(&mut self, times: usize) {
         for _ in 0..times {
             let at = self.holder;
@@ -134,7 +134,7 @@ pub(super) fn blocked(conn: &mut Conn) -> usize {
     info(conn, "clients", "blocked_clients")
 }
 
-/// The numbers of waiters that the system lets one process have.
+/// The numbers of waiters possible for one process on this system.
 pub(super) fn sizes(settings: &Settings) -> Vec<usize> {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -159,7 +159,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
                 let at = (place + round) % WAYS.len();
                 let mut crowd = Crowd::new(server, WAYS[at], *size);
                 crowd.line_up(server);
-                // Once around, or a part of it, before it counts.
+                // One round of the queue, or part of one, before counting starts.
                 crowd.pass(settings.operations.min(1_000));
                 let cost = Cost::of(&mut cpu, || crowd.pass(settings.operations));
                 crowd.leave(server);
@@ -180,7 +180,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// A table of what a hand-off costs ours and the ceiling, and with most waiters in times of that with the fewest.
+/// A table of the cost of a hand-off for ours and the ceiling, and the ratio of most to fewest waiters.
 fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize, bounded: Option<State>) {
     let mut rows = Vec::new();
     let first = &costs[0];
@@ -213,7 +213,7 @@ fn print_by_size(sizes: &[usize], costs: &[[Vec<f64>; 2]], decimals: usize, boun
     print_table(1, &header, &rows);
 }
 
-/// The instructions of a hand-off, by number of waiters, where valgrind is installed.
+/// The instructions of a hand-off, by number of waiters, if valgrind is installed.
 pub fn measure_instructions(state: State, settings: &Settings) -> Vec<Row> {
     if settings.smoke {
         return Vec::new();
@@ -254,7 +254,7 @@ fn count_instructions(state: State, settings: &Settings) -> Result<Vec<Row>, Str
     Ok(rows)
 }
 
-/// The memory of a waiter, each way on a server of its own, so that nothing freed is used again.
+/// The memory of a waiter, each way on its own server, so that no freed memory is reused.
 pub fn measure_memory(settings: &Settings) -> Vec<Row> {
     let Some(size) = sizes(settings).pop() else { return Vec::new() };
     let mut rows = Vec::new();
@@ -268,7 +268,7 @@ pub fn measure_memory(settings: &Settings) -> Vec<Row> {
         let idle = memory(&server, &mut conn);
         crowd.line_up(&server);
         let waiting = memory(&server, &mut conn);
-        // The server takes the buffers of clients that are quiet for two seconds back, bit by bit.
+        // The server reclaims the buffers of clients that are idle for two seconds, bit by bit.
         std::thread::sleep(Duration::from_secs(if settings.smoke { 0 } else { 4 }));
         let settled = memory(&server, &mut conn);
         let each = |now: (f64, f64)| ((now.0 - empty.0) / size as f64, (now.1 - empty.1) / size as f64);

@@ -14,7 +14,7 @@ use testkit::install;
 use testkit::{temp_dir, until, Conn, Server};
 
 const CLIENTS: [usize; 3] = [4, 16, 64];
-/// From the moment that all client processes are ready.
+/// Counted from when all client processes are ready.
 const RUN_UP: Duration = Duration::from_millis(150);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,7 +47,7 @@ const CONTENDERS: [Contender; 8] = [
     Contender { name: "LOCK.* NOTIFY, one connection", language: Language::Multiplexed, way: "notified" },
 ];
 
-/// The result of one contender in one round.
+/// A contender's result in one round.
 struct Run {
     hand_offs: f64,
     cpu: Duration,
@@ -67,7 +67,7 @@ impl Run {
         self.cpu.as_secs_f64() * 1e6 / self.hand_offs
     }
 
-    /// The wait that `per_mille` of a thousand did not exceed.
+    /// The wait that `per_mille` of a thousand grants did not exceed.
     fn wait_us(&self, per_mille: usize) -> f64 {
         self.waits_us[(self.waits_us.len() * per_mille / 1000).min(self.waits_us.len() - 1)]
     }
@@ -134,7 +134,7 @@ pub fn measure(server: &Server, state: State, settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// The commands that a server has run so far, but for this one.
+/// The commands that a server has run so far, excluding this one.
 fn commands(conn: &mut Conn) -> f64 {
     info(conn, "stats", "total_commands_processed")
 }
@@ -173,7 +173,7 @@ fn one_run(
     sleep_until(start - 2_000);
     let (cpu_before, commands_before) = (cpu.used(), commands(&mut conn));
     sleep_until(end);
-    // This process too waits for a CPU: the grants are counted up to when it really read the figures.
+    // This process too waits for a CPU: grants are counted up to when it really read the figures.
     let (cpu_used, at) = (cpu.used().saturating_sub(cpu_before), now_us());
     let (commands, commands_at) = (commands(&mut conn) - commands_before - 1.0, now_us());
     children.wait();
@@ -203,7 +203,7 @@ fn spawn_python(interpreter: &Path, way: &str, port: u16, key: &str, dir: &Path,
     command.stdin(Stdio::null()).spawn().expect("Python can be run")
 }
 
-/// When it was granted, and after how many microseconds.
+/// The times of the grants, and their waits in microseconds.
 fn read_grants(path: &Path) -> Vec<(u64, f64)> {
     let text = fs::read_to_string(path).unwrap();
     let grant = |line: &str| {
@@ -213,7 +213,7 @@ fn read_grants(path: &Path) -> Vec<(u64, f64)> {
     text.lines().map(grant).collect()
 }
 
-/// Client processes; what still runs when this is dropped is killed.
+/// Client processes. Dropping this kills those still running.
 struct Children(Vec<Child>);
 
 impl Children {
@@ -276,7 +276,7 @@ fn print_runs(runs: &[Vec<Run>]) {
     print_table(2, &header, &rows);
 }
 
-/// Prints how LOCK.* stands against expectations; ratios are the medians of the rounds' ratios.
+/// Prints the verdicts on LOCK.*; ratios are the medians of the rounds' ratios.
 fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
     let mut rows = Vec::new();
     for (clients, runs) in counts.iter().zip(runs) {

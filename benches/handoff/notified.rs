@@ -40,7 +40,7 @@ fn send(mut stream: &TcpStream, words: &[&[u8]]) {
     stream.write_all(&command).unwrap();
 }
 
-/// The clients, until the last of them has given the lock back.
+/// The clients, until the last of them has released the lock.
 struct Clients {
     commands: TcpStream,
     key: String,

@@ -1,8 +1,8 @@
 //! How long a server does nothing else while many clients begin to wait, disconnect, or are sent away by a demotion.
 //!
-//! Another connection sends one PING after the other meanwhile; the longest that one took is about as long as the
-//! longest iteration of the event loop. BLPOP does the same for comparison: a pause that is as long there is the
-//! server's own.
+//! Another connection sends one PING after the other meanwhile; the longest of them is about as long as the longest
+//! iteration of the event loop. BLPOP does the same for comparison: a pause that is as long with BLPOP is the server's
+//! own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,10 +16,10 @@ use crate::measure::{info, median, print_table, Settings};
 use testkit::{until, Conn, Server};
 
 const PARTS: [&str; 3] = ["pause: join", "pause: disconnect", "pause: demotion"];
-/// The system delays a process of its own accord too: more rounds than these say little.
+/// The system itself delays a process too: more rounds than these say little.
 const MOST_ROUNDS: usize = 5;
 
-/// Does `work`; the longest time that a PING took meanwhile.
+/// Runs `work`. Returns the longest time of a PING meanwhile.
 fn longest_ping(server: &Server, work: impl FnOnce()) -> Duration {
     let mut conn = server.conn();
     let is_done = AtomicBool::new(false);
@@ -40,14 +40,14 @@ fn longest_ping(server: &Server, work: impl FnOnce()) -> Duration {
 }
 
 fn until_blocked(conn: &mut Conn, count: usize) {
-    // INFO takes the server some time as well: not again and again.
+    // INFO takes the server some time too: do not send it constantly.
     until("so many wait", || {
         thread::sleep(Duration::from_millis(20));
         (blocked(conn) == count).then_some(())
     });
 }
 
-/// The clients that wait, and the longest PING while they began to.
+/// The waiting clients, and the longest PING while they began to wait.
 fn joined(server: &Server, conn: &mut Conn, way: Way, size: usize) -> (Crowd, Duration) {
     let mut crowd = Crowd::new(server, way, size);
     crowd.take(server);
@@ -76,7 +76,7 @@ fn pauses(way: Way, size: usize) -> [Duration; 3] {
     conn.ok(&["FLUSHALL"]);
     let (crowd, _) = joined(&server, &mut conn, way, size);
     let demotion = longest_ping(&server, || {
-        // A master that is not there: only the change of role matters.
+        // A nonexistent master: only the change of role matters.
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
         until_blocked(&mut conn, 0);
     });

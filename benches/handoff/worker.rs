@@ -1,6 +1,6 @@
-//! One client process of the hot lock: takes it and gives it back, again and again.
+//! One client process of the hot lock: takes it and releases it, again and again.
 //!
-//! It gets its times over the server, so that processes in any language start together, and leaves one line for each
+//! It gets its times over the server, so that processes in any language start together. It leaves one line for each
 //! grant: when, and after how long a wait, in microseconds from the start. workers.py is the same in Python.
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use testkit::Conn;
 const MARK: &str = "--worker";
 pub const LEASE_MS: &str = "30000";
 
-/// A way to have a lock.
+/// A way to lock.
 trait Lock {
     fn acquire(&mut self);
     fn release(&mut self);
@@ -37,8 +37,8 @@ impl Lock for Ours {
     }
 }
 
-/// The server's own queue of blocked clients, used as a lock without any safety: a client that dies takes the lock
-/// along.
+/// The server's own queue of blocked clients, used as a lock without any safety: a client that dies takes the lock with
+/// it.
 struct Queue {
     conn: Conn,
     key: String,
@@ -90,7 +90,7 @@ impl Lock for PubSub {
         }
         self.subscriber.send(&["SUBSCRIBE", &self.channel]);
         assert_eq!(self.next(), "subscribe");
-        // It may have come free before the subscription.
+        // It may have become free before the subscription.
         while !self.try_once() {
             assert_eq!(self.next(), "message");
         }

@@ -44,9 +44,9 @@ def now_us():
 
 
 def work(way, port, key, directory, number):
-    # No time-out of its own: a client that gives up would do so in the middle of a wait.
+    # No client time-out: a client that gives up would do so in the middle of a wait.
     client = redis.Redis(port=port, socket_timeout=None)
-    # Scripts are loaded when they are first used.
+    # Scripts are loaded on first use.
     acquire, release = WAYS[way](client, f"{key}:{number}")
     acquire()
     release()

@@ -1,4 +1,4 @@
-//! A server under callgrind: its instructions are counted while something is done, and only then.
+//! A server under callgrind: its instructions are counted only during given work.
 
 use super::state::State;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::{server_binary, temp_dir, watch, Conn, Options, Server};
 
-/// The server, and where callgrind writes.
+/// The server, and callgrind's output folder.
 pub struct Callgrind {
     pub server: Server,
     dumps: usize,
@@ -28,7 +28,7 @@ impl Callgrind {
     /// Starts a server in that state under callgrind.
     ///
     /// # Errors
-    /// Why that cannot be: no valgrind on this machine, for example.
+    /// Says why it cannot start: for example, no valgrind on this machine.
     pub fn start(state: State, options: Options) -> Result<Self, String> {
         let options = state.options(options);
         let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
@@ -53,8 +53,8 @@ impl Callgrind {
         if state == State::NoSink {
             until_no_sink_is_found(&mut conn);
         }
-        // Periodic work of the server would count fifty times as much in this slow motion.
-        // Servers that do not know the word go on with it.
+        // The server's periodic work would count fifty times as much in this slow motion. Servers without this
+        // subcommand keep doing it.
         conn.execute(&["DEBUG", "PAUSE-CRON", "1"]);
         Ok(Self { server, dumps: 0, dir })
     }
@@ -62,7 +62,7 @@ impl Callgrind {
     /// The server's instructions during `work`.
     ///
     /// # Errors
-    /// The step that callgrind did not do.
+    /// Names the step that callgrind did not perform.
     pub fn count(&mut self, work: impl FnOnce()) -> Result<f64, String> {
         self.monitor(&["instrumentation", "on"])?;
         work();
@@ -72,7 +72,7 @@ impl Callgrind {
         total(&self.dir.0.join(format!("out.{}", self.dumps)))
     }
 
-    /// Has valgrind do something in the midst of the run.
+    /// Sends valgrind a command during the run.
     fn monitor(&self, command: &[&str]) -> Result<(), String> {
         let mut vgdb = Command::new("vgdb");
         vgdb.arg(format!("--pid={}", self.server.pid())).args(command).stdin(Stdio::null()).stdout(Stdio::null());
@@ -98,7 +98,7 @@ fn until_no_sink_is_found(conn: &mut Conn) {
     let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
     let before = unheard(conn);
     let end = Instant::now() + Duration::from_secs(20);
-    // Not before Redis 7.0: there every write is replicated.
+    // Before Redis 7.0 every write is replicated.
     while before.is_some() && unheard(conn) == before && Instant::now() < end && !conn.is_before_7() {
         conn.execute(&["LOCK.ACQUIRE", "warm", "PX", "1000"]);
         conn.execute(&["DEL", "warm"]);
@@ -106,7 +106,7 @@ fn until_no_sink_is_found(conn: &mut Conn) {
     }
 }
 
-/// The instructions in what callgrind wrote.
+/// The instructions in callgrind's output.
 fn total(path: &Path) -> Result<f64, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 use testkit::{Conn, Server};
 
-/// The CPU time that a server has used, all its threads together.
+/// The CPU time of a server, all its threads together.
 pub struct ServerCpu {
     pid: u32,
     conn: Conn,
@@ -16,12 +16,12 @@ impl ServerCpu {
         Self { pid: server.pid(), conn: server.conn() }
     }
 
-    /// In nanoseconds from the scheduler where there is one to ask, else from INFO.
+    /// In nanoseconds from the scheduler if available, else from INFO.
     pub fn used(&mut self) -> Duration {
         self.by_scheduler().unwrap_or_else(|| self.by_info())
     }
 
-    /// Where [`Self::used`] has it from.
+    /// The source of [`Self::used`].
     pub fn source(&self) -> &'static str {
         if self.by_scheduler().is_some() {
             "schedstat of all threads of the server"
@@ -49,13 +49,13 @@ impl ServerCpu {
 /// The result of one measurement.
 #[derive(Clone, Copy)]
 pub struct Cost {
-    /// CPU time of the server.
+    /// The server's CPU time.
     pub cpu: Duration,
     pub wall: Duration,
 }
 
 impl Cost {
-    /// Runs `work` and gives what it cost.
+    /// Runs `work` and returns its cost.
     pub fn of(cpu: &mut ServerCpu, work: impl FnOnce()) -> Self {
         let (cpu_before, start) = (cpu.used(), Instant::now());
         work();
@@ -69,7 +69,7 @@ impl Cost {
         format!("\"{operation}\",\"{contender}\",{round},{place},{operations},{cpu},{wall}")
     }
 
-    /// How much of the time the server was at work; 1.0 is one core.
+    /// How busy the server was; 1.0 is one core.
     pub fn busy(&self) -> f64 {
         self.cpu.as_secs_f64() / self.wall.as_secs_f64()
     }

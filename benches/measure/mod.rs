@@ -1,7 +1,7 @@
 //! Shared by the benches: settings, a pipelined client, the server's CPU time and instructions, raw files, tables.
 //!
-//! A bench never fails because something is slow: it prints a verdict. It fails on a reply that the operation must not
-//! get, because then it measured something else.
+//! A bench never fails because something is slow: it prints a verdict. It fails on an unexpected reply, because then it
+//! measured something else.
 
 pub mod callgrind;
 mod cost;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use testkit::Server;
 
-/// The head of a raw file: where its numbers come from.
+/// The head of a raw file: the origin of its numbers.
 pub struct Origin {
     bench: &'static str,
     facts: Vec<(&'static str, String)>,
@@ -20,7 +20,7 @@ impl Origin {
     /// Asks the server and the machine.
     pub fn of(bench: &'static str, server: &Server, settings: &Settings) -> Self {
         let info = server.conn().text(&["INFO", "server"]);
-        // Valkey says it is Redis 7.2.4, and its own version besides.
+        // Valkey reports Redis 7.2.4, followed by its own version.
         let name = if field(&info, "valkey_version").is_some() { "valkey" } else { "redis" };
         let version = field(&info, &format!("{name}_version")).unwrap_or("unknown");
         let facts = vec![
@@ -42,7 +42,7 @@ impl Origin {
         self
     }
 
-    /// The name of the server, as in the names of raw files: redis-7.0.15.
+    /// The server's name, as in raw file names: redis-7.0.15.
     pub fn server(&self) -> &str {
         self.fact("server")
     }
@@ -51,7 +51,7 @@ impl Origin {
         self.facts.iter().find(|(other, _)| *other == name).map_or("", |(_, fact)| fact)
     }
 
-    /// Writes `rows` as CSV after the facts, in a file named after date, bench and server, unless this only tries out.
+    /// Writes `rows` as CSV after the facts, in a file named after date, bench and server; nothing in a trial run.
     pub fn keep(&self, header: &str, rows: &[String]) {
         if self.smoke {
             return;
@@ -106,7 +106,7 @@ fn command_line() -> String {
     words.join(" ")
 }
 
-/// A server binary as others can name it: under the project, or by its file name.
+/// A server binary as others can name it: by its path in the project, or by its file name.
 fn place(binary: &OsString) -> String {
     let path = Path::new(binary);
     let short = match path.strip_prefix(root()) {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use testkit::{Server, DEADLINE};
 
-/// An argument of a command as it goes over the wire.
+/// An encoded argument of a command.
 pub fn argument(bytes: &[u8]) -> Vec<u8> {
     let mut wire = Vec::with_capacity(bytes.len() + 16);
     write!(wire, "${}\r\n", bytes.len()).unwrap();
@@ -13,7 +13,7 @@ pub fn argument(bytes: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// A connection over which many commands go at once.
+/// A connection that sends many commands at once.
 pub struct Pipe {
     stream: TcpStream,
     out: Vec<u8>,
@@ -39,7 +39,7 @@ impl Pipe {
         self.out.clear();
     }
 
-    /// Waits for `count` replies of one line each and gives them to `each`, without their line ends.
+    /// Waits for `count` replies of one line each and passes them to `each`, without their line ends.
     pub fn replies(&mut self, count: usize, mut each: impl FnMut(usize, &[u8])) {
         let mut seen = 0;
         let mut from = 0;

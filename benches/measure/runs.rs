@@ -67,7 +67,7 @@ fn names() -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
 }
 
-/// The servers of which there are runs, by the names of the files.
+/// The servers that have runs, by the names of the files.
 pub fn servers() -> Vec<String> {
     let server = |name: String| {
         let name = name.strip_suffix(".csv")?;
@@ -82,7 +82,7 @@ pub fn servers() -> Vec<String> {
     found
 }
 
-/// Splits at commas outside of quotes.
+/// Splits at commas outside quotes.
 fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

@@ -1,10 +1,10 @@
 //! How much to measure.
 
-/// How a bench was called.
+/// A bench's invocation.
 pub struct Call {
     /// The words after its name on the command line.
     pub arguments: Vec<String>,
-    /// Only tried out, by `cargo test --bench lock`: one short round, nothing is written.
+    /// A trial run by `cargo test --bench lock`: one short round, nothing is written.
     pub smoke: bool,
 }
 
@@ -25,9 +25,9 @@ impl Call {
 }
 
 pub struct Settings {
-    /// How often everything is measured.
+    /// The number of rounds.
     pub rounds: usize,
-    /// Operations of each contender in a round.
+    /// Operations per contender in a round.
     pub operations: usize,
     /// As in [`Call`].
     pub smoke: bool,

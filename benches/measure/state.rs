@@ -1,12 +1,12 @@
-//! The two states in which everything is measured: a server without an AOF and a replica, and one with both. The cost
-//! of a change depends on them more than on the machine, so each contender runs in both.
+//! The two states in which everything is measured: a server without an AOF and a replica, and a server with both. The
+//! cost of a change depends on them more than on the machine, so each contender runs in both.
 
 use super::info;
 use super::runs::Row;
 use std::thread;
 use testkit::{until, Options, Server};
 
-/// The replication sinks of a server.
+/// A server's replication sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The defaults of the benches.
@@ -21,7 +21,7 @@ pub const COLUMN: &str = "state";
 impl State {
     pub const ALL: [Self; 2] = [Self::NoSink, Self::AofAndReplica];
 
-    /// As it stands in tables.
+    /// As written in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoSink => "no AOF, no replica",
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// As it stands in raw files, where the first state has kept an earlier name.
+    /// As written in raw files, where the first state keeps its earlier name.
     pub const fn in_raw_files(self) -> &'static str {
         match self {
             Self::NoSink => "nobody listens",
@@ -69,8 +69,8 @@ impl State {
         (server, replica)
     }
 
-    /// After a measurement: waits for the replica, for which the server would buffer more and more, and makes a large
-    /// AOF small again. Otherwise the next contender would pay for both.
+    /// After a measurement: waits for the replica, for which the server would otherwise buffer more and more, and
+    /// rewrites a large AOF. Otherwise the next contender would pay for both.
     pub fn settle(self, server: &Server, replica: Option<&Server>) {
         const LARGE: u64 = 256 << 20;
         if let Some(replica) = replica {
@@ -85,8 +85,8 @@ impl State {
         }
     }
 
-    /// A replica for a server whose instructions are counted: it reads everything and never answers, since answers
-    /// would come by the clock.
+    /// A replica for a server whose instructions are counted: it reads everything and never replies, since replies
+    /// would depend on the clock.
     pub fn attach_silent_replica(self, server: &Server) {
         if self == Self::AofAndReplica {
             let stream = server.replication_stream();

@@ -19,8 +19,8 @@ pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The median of the rounds' ratios, the lowest and the highest. A round is compared with itself, so that what slows
-/// down all of it cancels out.
+/// The median of the rounds' ratios, the lowest and the highest. Each ratio compares within a round, so that anything
+/// that slows down the whole round cancels out.
 #[derive(Clone, Copy)]
 pub struct Ratio {
     pub median: f64,

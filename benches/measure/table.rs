@@ -1,6 +1,6 @@
-//! Tables, as Markdown has them: documents and the terminal show the same.
+//! Markdown tables: documents and the terminal show the same.
 
-/// A Markdown table; the columns after the first `text_columns` are numbers and go to the right.
+/// A Markdown table; the columns after the first `text_columns` are numbers and right-aligned.
 pub fn markdown(text_columns: usize, header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

@@ -1,4 +1,4 @@
-//! How operations are sent: many keys at once, over several connections in turn.
+//! How operations are sent: for many keys at once, over several connections in turn.
 
 use super::work::Workload;
 use crate::measure::state::State;
@@ -6,16 +6,16 @@ use crate::measure::{argument, turn, Cost, Pipe, ServerCpu};
 use std::ops::Range;
 use testkit::{show, Conn, Server};
 
-/// As many keys as a command for several has here.
+/// The number of keys in a command for several.
 pub const MANY: usize = 10;
 
-/// A key that is locked and unlocked. All parts of commands are kept as it goes over the wire: the client has to be
-/// faster than the server.
+/// A key that is locked and unlocked. All parts of commands are kept encoded: the client has to be faster than the
+/// server.
 struct Lock {
     key: Vec<u8>,
     /// For commands that lock several at once.
     keys: Vec<Vec<u8>>,
-    /// The value of SET NX PX: 36 bytes, as a UUID has.
+    /// The value of SET NX PX: 36 bytes, like a UUID.
     secret: Vec<u8>,
     /// The last reply of LOCK.ACQUIRE.
     token: Vec<u8>,
@@ -37,18 +37,18 @@ pub enum Part {
     Id,
 }
 
-/// The reply that a command has to get, line by line; `None` is a token, which is kept for the next steps.
+/// The expected reply of a command, line by line; `None` is a token, which is kept for the next steps.
 pub type Expect = &'static [Option<&'static str>];
 
 pub const TOKEN: Expect = &[None];
-/// The token with details of which there are none.
+/// The token with empty details.
 pub const DETAILS: Expect = &[Some("*4"), None, Some("$-1"), Some("$-1"), Some("$-1")];
 pub const OK: Expect = &[Some("+OK")];
 pub const ONE: Expect = &[Some(":1")];
 pub const ZERO: Expect = &[Some(":0")];
 pub const TEN: Expect = &[Some(":10")];
 pub const NIL: Expect = &[Some("$-1")];
-/// A transaction of [`MANY`] commands that are answered OK.
+/// A transaction of [`MANY`] commands that reply OK.
 pub const TRANSACTION: Expect = &{
     let mut lines = [Some("+OK"); 2 * MANY + 2];
     let mut at = 1;
@@ -67,7 +67,7 @@ pub struct Step {
     expect: Expect,
 }
 
-/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for those of the lock; the other words are as they are.
+/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for the lock's; the other words are literal.
 pub fn step(command: &str, expect: Expect) -> Step {
     let words: Vec<&str> = command.split(' ').collect();
     let count: usize = words.iter().map(|word| if *word == "KEYS" { MANY } else { 1 }).sum();
@@ -142,7 +142,7 @@ impl Connection {
         });
     }
 
-    /// Does a step for the first `keys` keys, [`AT_ONCE`] at a time, nothing else meanwhile.
+    /// Performs a step for the first `keys` keys, [`AT_ONCE`] at a time, and nothing else meanwhile.
     pub fn pass(&mut self, step: &Step, keys: usize) {
         for first in (0..keys).step_by(AT_ONCE) {
             let part = first..(first + AT_ONCE).min(keys);
@@ -159,7 +159,7 @@ impl Connection {
 /// Commands that fit into the 16 kB that a server reads at once.
 pub const AT_ONCE: usize = 100;
 
-/// Does `steps` again and again in all connections; each connection has a step on its way at any time.
+/// Repeats `steps` on all connections; each connection has a step in flight at any time.
 fn run(connections: &mut [Connection], steps: &[Step], times: usize) {
     let mut pending: Option<&Step> = None;
     for step in std::iter::repeat_n(steps, times).flatten() {
@@ -213,7 +213,7 @@ impl Stand {
         Self { state, ..Self::new(state.start(), connections, keys, operations) }
     }
 
-    /// All contenders of a workload, one after the other; the lines for the raw file. Round 0 warms up and is not
+    /// Measures all contenders of a workload in turn. Returns the lines for the raw file. Round 0 warms up and is not
     /// counted.
     pub fn round(&mut self, round: usize, workload: &mut Workload) -> Vec<String> {
         let Workload { name, contenders } = workload;
@@ -239,11 +239,11 @@ impl Stand {
     }
 }
 
-/// The workloads of a state with their costs, and the operations of a measurement.
+/// A state's workloads with their costs, and the number of operations in a measurement.
 pub type Measured = (State, usize, Vec<Workload>);
 
-/// This many rounds of all workloads, each in both states, side by side: the lines for the raw file, and the workloads
-/// with their costs in each state.
+/// Runs this many rounds of all workloads, each in both states, side by side. Returns the lines for the raw file, and
+/// the workloads with their costs in each state.
 pub fn side_by_side(
     rounds: usize,
     (connections, keys, operations): (usize, usize, usize),

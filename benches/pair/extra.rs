@@ -1,5 +1,5 @@
-//! The same pair of commands where a server has more to do: persistence, a replica, many other keys, many clients that
-//! wait for each reply, threads; and with more asked of LOCK.*. No bounds: what it costs there is to be seen.
+//! The same pair of commands on a server that has more to do: persistence, a replica, many other keys, many clients
+//! that wait for each reply, threads; and with more options of LOCK.*. No bounds: it only shows the cost.
 
 use super::connection::{Stand, COLUMNS};
 use super::work::{pair, with_options, Workload};
@@ -15,13 +15,13 @@ const OPERATIONS: usize = 50_000;
 const OTHER_KEYS: usize = 1_000_000;
 const CLIENTS: usize = 50;
 
-/// A server in another state than the plain one.
+/// A server in a state other than the plain one.
 struct Configuration {
     name: &'static str,
     args: &'static [&'static str],
     has_replica: bool,
     other_keys: usize,
-    /// Connections, and commands of each on their way.
+    /// Connections, and commands in flight on each.
     connections: (usize, usize),
 }
 
@@ -79,7 +79,7 @@ pub fn measure(call: &Call) {
     origin.keep(COLUMNS, &rows);
 }
 
-/// Sets this many keys, which nobody touches later.
+/// Sets this many keys, which are not used later.
 fn fill(server: &Server, keys: usize) {
     const AT_ONCE: usize = 1_000;
     let mut pipe = Pipe::to(server);

@@ -32,8 +32,8 @@ fn print_costs(workloads: &[Workload], operations: usize) {
     print_table(2, &header, &rows);
 }
 
-/// Ours against each peer, as the median of the rounds' ratios. Rounds are compared with themselves, so that what slows
-/// down a whole round (other work on the machine, a lower clock of the CPU) slows down both sides.
+/// Ours against each peer, as the median of the rounds' ratios. Each ratio compares within a round, so that anything
+/// that slows down a whole round (other work on the machine, a lower CPU clock) affects both sides.
 fn print_ratios(workloads: &[Workload], state: State, server: &str) {
     let mut rows = Vec::new();
     for Workload { name, contenders } in workloads {

@@ -1,4 +1,4 @@
-//! The contenders: what each sends, and what it has to be answered.
+//! The contenders: their commands and expected replies.
 
 use super::connection::{loaded, step, Expect, Step, DETAILS, NIL, OK, ONE, TOKEN};
 use crate::bounds::list::{EXTEND, OURS, PAIR, REFUSED};
@@ -8,19 +8,19 @@ use testkit::{Conn, Reply};
 /// The lease that all contenders ask for.
 pub const LEASE_MS: &str = "30000";
 
-/// The script that the documentation of SET gives for a safe release.
+/// The script from the documentation of SET for a safe release.
 pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-/// The same for a longer lease.
+/// The corresponding script for a longer lease.
 const COMPARE_AND_PEXPIRE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 
 /// One way to do an operation.
 pub struct Contender {
     pub name: &'static str,
-    /// Done once before it is measured.
+    /// Sent once before the measurement.
     pub before: Vec<Step>,
-    /// Done again and again; together one operation.
+    /// Repeated; together one operation.
     pub steps: Vec<Step>,
     /// For each measured round.
     pub costs: Vec<Cost>,
@@ -32,14 +32,14 @@ impl Contender {
     }
 }
 
-/// An operation, done in our way and in others.
+/// An operation, done our way and in other ways.
 pub struct Workload {
     pub name: &'static str,
     /// Ours is the first.
     pub contenders: Vec<Contender>,
 }
 
-/// A pair of acquire and release with options of ours, in one list with the plain one.
+/// A pair of acquire and release with our options, in one list with the plain pair.
 pub fn with_options(conn: &mut Conn) -> Workload {
     let mut pair = pair(conn);
     for (name, options, expect) in [
@@ -78,7 +78,7 @@ pub fn pair(conn: &mut Conn) -> Workload {
         set_and("SET NX PX + DEL", step("DEL KEY", ONE)),
         Contender::new("SETNX + DEL", vec![], vec![step("SETNX KEY 1763710031.482913", ONE), step("DEL KEY", ONE)]),
     ];
-    // Servers of late can compare and delete by themselves.
+    // Recent servers can compare and delete natively.
     if knows(conn, "DELEX") {
         contenders.push(set_and("SET NX PX + DELEX IFEQ", step("DELEX KEY IFEQ SECRET", ONE)));
     }
@@ -88,7 +88,7 @@ pub fn pair(conn: &mut Conn) -> Workload {
     Workload { name: PAIR, contenders }
 }
 
-/// Everything that is measured. Another operation is another entry here.
+/// Everything that is measured. Add another operation as another entry.
 pub fn workloads(conn: &mut Conn) -> Vec<Workload> {
     let refused = Workload {
         name: REFUSED,
@@ -109,7 +109,7 @@ pub fn workloads(conn: &mut Conn) -> Vec<Workload> {
     vec![pair(conn), refused, extend]
 }
 
-/// One command to be counted by itself: what goes before it and after it does not count.
+/// One command to be counted alone: the commands before and after it do not count.
 pub struct Command {
     pub name: &'static str,
     pub before: Vec<Step>,

@@ -15,24 +15,24 @@ const CROWDS: [(&str, usize); 4] = [
     ("SHARED, 4,000 others", 4_000),
 ];
 
-/// The semaphore of many libraries: a sorted set has its holders and the ends of their leases. The clock is the
-/// server's, as that of LOCK.* is.
+/// The semaphore of many libraries: a sorted set with its holders and the ends of their leases. It uses the server's
+/// clock, like LOCK.*.
 const SEMAPHORE_ACQUIRE: &str = "local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000) \
     redis.call('zremrangebyscore',KEYS[1],'-inf',now) \
     if redis.call('zcard',KEYS[1])<tonumber(ARGV[1]) then \
     redis.call('zadd',KEYS[1],now+ARGV[3],ARGV[2]) redis.call('pexpire',KEYS[1],ARGV[3]) return 1 else return 0 end";
-/// Its release, which tells as LOCK.RELEASE does whether it was in time.
+/// Its release, which reports whether it was in time, like LOCK.RELEASE.
 const SEMAPHORE_RELEASE: &str = "local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000) \
     local till=redis.call('zscore',KEYS[1],ARGV[1]) if not till then return 0 end \
     redis.call('zrem',KEYS[1],ARGV[1]) if tonumber(till)>now then return 1 else return -1 end";
-/// All or none of several keys, as a lock of one key is taken.
+/// All or none of several keys, each taken like a single lock.
 const ALL_ACQUIRE: &str = "for i=1,#KEYS do if redis.call('exists',KEYS[i])==1 then return 0 end end \
     for i=1,#KEYS do redis.call('set',KEYS[i],ARGV[1],'px',ARGV[2]) end return 1";
-/// Releases those that the caller still holds.
+/// Releases the keys that the caller still holds.
 const ALL_RELEASE: &str = "local n=0 for i=1,#KEYS do if redis.call('get',KEYS[i])==ARGV[1] then \
     n=n+redis.call('del',KEYS[i]) end end return n";
 
-/// A semaphore that `holders` others hold besides; what is measured has to leave them alone.
+/// A semaphore with `holders` other holders, which the measured operation must not affect.
 pub fn semaphore(conn: &mut Conn, name: &'static str, holders: usize, share: &str) -> Workload {
     let ours = step(&format!("LOCK.ACQUIRE KEY PX {LONG_MS} {share}"), TOKEN);
     let lua = loaded(conn, SEMAPHORE_ACQUIRE);
@@ -88,7 +88,7 @@ pub fn of_several(conn: &mut Conn) -> Vec<Workload> {
     vec![shared, limit, full, many]
 }
 
-/// A lock that more and more share.
+/// A lock shared by more and more holders.
 pub fn crowds(conn: &mut Conn) -> Vec<Workload> {
     CROWDS.iter().map(|(name, others)| semaphore(conn, name, *others, "SHARED")).collect()
 }

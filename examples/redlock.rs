@@ -1,9 +1,8 @@
-//! Redlock over five independent servers with LOCK.*: takes a lock, shows that nobody else gets it, and
-//! that it can be had without two of the servers but not without three.
+//! Redlock over five independent servers with LOCK.*: takes a lock, shows that nobody else gets it, and that it is
+//! available without two of the servers but not without three.
 //!
-//! `cargo run --example redlock` starts five servers of its own. With addresses, such as
-//! `cargo run --example redlock redis://10.0.0.1/ redis://10.0.0.2/ redis://10.0.0.3/ ...`, it takes
-//! and releases a lock on those.
+//! `cargo run --example redlock` starts its own five servers. With addresses, such as `cargo run --example redlock
+//! redis://10.0.0.1/ redis://10.0.0.2/ redis://10.0.0.3/ ...`, it takes and releases a lock on those.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use redlock_example::{NotLocked, Redlock, Settings};
@@ -37,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Takes a lock, says so, and releases it.
+/// Takes a lock, reports it, and releases it.
 fn show(redlock: &Redlock, who: &str) -> Result<(), NotLocked> {
     let held = redlock.lock("door", LEASE)?;
     println!("{who} has the lock on {} servers, for {:?} from now", held.granted(), held.validity());

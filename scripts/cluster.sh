@@ -17,7 +17,7 @@ port=${CLUSTER_PORT:-7000}
 server=${REDIS_SERVER:-redis-server}
 cli=${REDIS_CLI:-redis-cli}
 module=${LOCK_MODULE:-${CARGO_TARGET_DIR:-$PWD/target}/release/libredis_lock.so}
-# Redis 6.2 has no settings of modules in its configuration: they are arguments of the module.
+# Redis 6.2 has no module settings in its configuration: they are arguments of the module.
 module_args=${CLUSTER_MODULE_ARGS-$(sed -n 's/^lock\.//p' redis.conf | tr '\n' ' ')}
 
 fail() {

@@ -15,7 +15,7 @@ corpus() { cargo xtask corpus "$@"; }
 [ $# -gt 0 ] || set -- value arguments queue
 for target; do
     corpus unpack "$target" "$work/$target"
-    # The code under test has no unsafe: without a sanitizer it is several times as fast.
+    # The code under test has no unsafe: without a sanitizer it is several times faster.
     cargo +nightly fuzz run --sanitizer none "$target" "$work/$target" -- -max_total_time="${SECONDS_EACH:-60}" \
         -max_len=1024 -print_final_stats=1
     cargo +nightly fuzz cmin --sanitizer none "$target" "$work/$target" -- -max_len=1024

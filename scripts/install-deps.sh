@@ -19,7 +19,7 @@ have_libclang() {
 }
 exists_any() {
     for path; do
-        # A pattern without a match stays as it is, and is not a file.
+        # A pattern without a match stays unchanged, and is not a file.
         ! exists "$path" || return 0
     done
     return 1

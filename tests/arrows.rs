@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Item, ItemMod, UseTree};
 
-/// The layers, each a file or a folder. One knows only what comes after it. The two crates themselves stand for their
+/// The layers, each a file or a folder. A layer knows only those after it. The two crates themselves stand for their
 /// `lib.rs` and for files without a layer.
 const LAYERS: &str = "src src/load src/commands src/server \
                       core/src core/src/driver core/src/engine core/src/lock";
@@ -137,8 +137,8 @@ fn is_in(module: &str, folder: &str) -> bool {
     module.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. That of a
-/// folder below is not: children may use their parent, since a child in Rust sees its parent's private types.
+/// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. The own
+/// file of a folder below is not: children may use their parent, since a child in Rust sees its parent's private types.
 fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
     if module == folder {
         return LAYERS.split(' ').any(|it| it == folder).then_some("mod");
@@ -201,7 +201,7 @@ impl Graph {
 
     fn cycles(&self) -> BTreeSet<String> {
         let mut cycles = BTreeSet::new();
-        // The order of the layers is checked in these two.
+        // The order of the layers is checked in these two folders.
         let folders = self.sources.keys().map(|it| parent(it)).filter(|it| !["src", "core/src"].contains(it));
         for folder in folders.collect::<BTreeSet<_>>() {
             let ends = self.arrows.keys().filter_map(|(from, to)| Some((member(folder, from)?, member(folder, to)?)));

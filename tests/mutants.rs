@@ -30,7 +30,7 @@ fn is_there(test: &Test, read: impl Fn(&str) -> Option<String>) -> bool {
     })
 }
 
-/// What no longer fits in a mutant, and edits outside the product.
+/// The parts of a mutant that no longer fit, and edits outside the product.
 fn rot(mutant: &Mutant, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut rot: Vec<String> = mutant.changed(&read).err().into_iter().collect();
     let mut say = |what: String| rot.push(format!("{}: {what}", mutant.name));
@@ -44,7 +44,7 @@ fn rot(mutant: &Mutant, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
         say("it changes nothing".into());
     }
     for edit in &mutant.edits {
-        // The fake server stands in for the product where both can have the mutant.
+        // The fake server stands in for the product if both can have the mutant.
         let is_product =
             ["src/", "core/src/", "core/tests/model/fake/"].iter().any(|folder| edit.file.starts_with(folder));
         if !is_product || edit.file.ends_with("tests.rs") {
@@ -74,7 +74,7 @@ fn every_mutant_applies_and_names_existing_tests() {
     assert!(read("docs/TESTING.md").unwrap().contains(&figure), "docs/TESTING.md does not say: {figure}");
 }
 
-/// Mutants that can be applied to one tree together, and the files with all of them.
+/// Mutants that can be applied to a single tree together, and the resulting files.
 #[derive(Default)]
 struct Together<'f> {
     mutants: Vec<&'f Mutant>,
@@ -82,7 +82,7 @@ struct Together<'f> {
 }
 
 impl<'f> Together<'f> {
-    /// Adds a mutant, unless it edits what another one has edited.
+    /// Adds a mutant, unless it edits a place that another one has edited.
     fn takes(&mut self, mutant: &'f Mutant) -> bool {
         let changed = mutant.changed(|file| self.files.get(file).cloned().or_else(|| read(file)));
         let Ok(changed) = changed else { return false };
@@ -114,7 +114,7 @@ fn every_mutant_compiles() {
     }
     let tree = Tree::copy(target().join("check-tree")).unwrap();
     for group in groups.iter().filter(|group| group.compiles_in(&tree).is_err()) {
-        // Names the one that fails, unless they only fail together.
+        // Names the mutant that fails, unless they only fail together.
         for mutant in &group.mutants {
             let mut alone = Together::default();
             assert!(alone.takes(mutant));

@@ -1,7 +1,7 @@
-//! The files around the code are right: workflows call existing `make` targets, the nightly one runs what
-//! `make nightly` runs, dependabot watches folders with something in them, the version has its section in the
-//! changelog, the packages carry the Lua file as it is, `make advisories` asks for all crates, and `make subjects`
-//! tells good and bad subjects of commits apart.
+//! The files around the code are right: workflows call existing `make` targets, the nightly one runs what `make
+//! nightly` runs, dependabot watches folders that are not empty, the version has its section in the changelog, the
+//! packages contain an unchanged copy of the Lua file, `make advisories` asks for all crates, and `make subjects`
+//! distinguishes good and bad commit subjects.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The words of a list of targets: `make fuzz SECONDS=60 && make lint` calls `fuzz` and `lint`.
+/// The targets in a list of commands: `make fuzz SECONDS=60 && make lint` calls `fuzz` and `lint`.
 fn calls(text: &str) -> BTreeSet<String> {
     let is_target = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     let target = |after: &str| after.chars().take_while(|letter| is_target(*letter)).collect::<String>();
@@ -45,7 +45,7 @@ fn yaml_files() -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "yml")).collect()
 }
 
-/// Runs a script of the project with this input.
+/// Runs one of the project's scripts with this input.
 fn run(script: &str, input: &str) -> Output {
     let mut child = Command::new(root().join(script))
         .stdin(Stdio::piped())
@@ -57,7 +57,7 @@ fn run(script: &str, input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// YAML files as Python reads them, or nothing if Python cannot read YAML.
+/// YAML files as parsed by Python, or `None` if Python cannot read YAML.
 fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     // The key `on` is read as true.
     let program = "import sys, json\n\
@@ -74,7 +74,7 @@ fn parsed(files: &[PathBuf]) -> Option<Vec<Value>> {
     Some(serde_json::Deserializer::from_slice(&output.stdout).into_iter().map(Result::unwrap).collect())
 }
 
-/// The names in a list of a pod.
+/// The names in a pod's list.
 fn names(list: &Value) -> BTreeSet<&str> {
     list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
 }
@@ -138,7 +138,7 @@ fn the_pieces_for_kubernetes_agree_with_each_other() {
     assert!(text.lines().any(|line| line == format!("min-replicas-to-write {replicas}")), "{text}");
 }
 
-/// A page that names the latest release names the one that is built.
+/// A page that names the latest release names the version that is built.
 #[test]
 fn the_latest_release_is_named_as_it_is() {
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
@@ -146,7 +146,7 @@ fn the_latest_release_is_named_as_it_is() {
     assert!(read("SECURITY.md").lines().any(|it| it == line), "SECURITY.md lacks: {line}");
 }
 
-/// A template that sends its reader to a section names one that exists.
+/// A template that refers its reader to a section names an existing one.
 #[test]
 fn templates_name_sections_that_are_there() {
     let security = read("SECURITY.md");
@@ -220,8 +220,8 @@ fn workflows_and_templates_are_what_their_reader_expects() {
     }
 }
 
-/// A tag can be moved by whoever owns the action, or has stolen it; a commit cannot. A token that may write is not left
-/// to what the project and its dependencies run.
+/// A tag can be moved by the action's owner, or by a thief; a commit cannot. A token that may write is not exposed to
+/// the code that the project and its dependencies run.
 #[test]
 fn workflows_pin_actions_and_grant_no_write_token() {
     let files: Vec<_> = yaml_files().into_iter().filter(|file| file.parent().unwrap().ends_with("workflows")).collect();
@@ -345,7 +345,7 @@ fn a_subject_is_short_and_imperative() {
     }
 }
 
-/// The files of that name below a folder of git's.
+/// The files of that name below a folder, as tracked by git.
 fn tracked(folder: &str, name: &str) -> Vec<String> {
     let output = Command::new("git").args(["ls-files", "--", folder]).current_dir(root()).output().unwrap();
     let files = String::from_utf8(output.stdout).unwrap();

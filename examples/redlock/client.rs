@@ -1,32 +1,29 @@
 //! Redlock, the algorithm for one lock over several independent servers, with LOCK.* commands.
 //!
-//! A client asks all servers at once for the same key. It has the lock when more than half of them
-//! granted it and time is left: the lease, less the time that asking took, less an allowance for
-//! clocks that run at different speeds. Else it gives back what it got, everywhere, and tries again
-//! after a random delay. So the lock can be had while a minority of the servers is down.
+//! A client asks all servers at once for the same key. It has the lock when more than half of them granted it and time
+//! is left: the lease, less the time that asking took, less an allowance for clocks that run at different speeds.
+//! Otherwise it releases its grants everywhere, and tries again after a random delay. So the lock is available while a
+//! minority of the servers is down.
 //!
-//! LOCK.* takes the place of SET NX PX and of the script that compares and deletes:
+//! LOCK.* replaces SET NX PX and the script that compares and deletes:
 //!
-//! - `LOCK.ACQUIRE key PX lease ID id`: the ID, random for each attempt, makes it safe to send again
-//!   to a server whose reply was lost. It answers with the same token.
-//! - `LOCK.RELEASE key token` where the token is known, and `LOCK.CANCEL key id` where the server did
-//!   not answer: that finds the grant by its ID, if there is one.
+//! - `LOCK.ACQUIRE key PX lease ID id`: the ID, random for each attempt, makes it safe to send again to a server whose
+//!   reply was lost. It replies with the same token.
+//! - `LOCK.RELEASE key token` if the token is known, and `LOCK.CANCEL key id` if the server did not reply: it finds the
+//!   grant by its ID, if there is one.
 //!
 //! # What it does not give
 //!
-//! - **No fencing.** Each server gives a token of its own, and no number among them grows with each
-//!   holder of the lock as a whole. Storage cannot tell a late writer by it. A lock on one server
-//!   has such a token; if work past the lease would do harm, use that.
-//! - **It stands on time.** Every server's clock has to run about as fast as the client's. If one is
-//!   set forward, or the client sleeps between the last check of [`Guard::validity`] and its work, two
-//!   clients can hold.
-//! - **It stands on memory.** A server that forgets a grant when it is started again, or a replica
-//!   that takes over without it, can make a second majority. Use `appendonly yes` with
-//!   `appendfsync always`, or keep a server that was started again out of it for the longest lease
-//!   (`lock.failover-grace-ms` does that), and no replicas.
-//! - A server that comes back from a long silence can carry out a request that its client has given
-//!   up. The release is sent behind it on the same connection, if that still lives; else the lease
-//!   ends the grant.
+//! - **No fencing.** Each server issues its own tokens, and none of them grows with each holder of the lock as a whole.
+//!   Storage cannot detect a late writer by them. A lock on one server has such a token; if work past the lease would
+//!   do harm, use that.
+//! - **It depends on time.** Every server's clock has to run about as fast as the client's. If one is set forward, or
+//!   the client sleeps between the last check of [`Guard::validity`] and its work, two clients can hold the lock.
+//! - **It depends on memory.** A server that forgets a grant in a restart, or a replica that takes over without it, can
+//!   create a second majority. Use `appendonly yes` with `appendfsync always`, or keep a restarted server out of it for
+//!   the longest lease (`lock.failover-grace-ms` does that), and no replicas.
+//! - A server that recovers from a long stall can execute a request that its client has given up. The release follows
+//!   it on the same connection, if that still exists; otherwise the lease ends the grant.
 
 use redis::{cmd, Client, Cmd, Connection, FromRedisValue, RedisResult};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,7 +31,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-/// How different the speeds of two clocks may be: one in a hundred, and what a server rounds.
+/// How much the speeds of two clocks may differ: one percent, plus the server's rounding.
 const DRIFT_PER_LEASE: u32 = 100;
 const DRIFT_AT_LEAST: Duration = Duration::from_millis(2);
 
@@ -47,13 +44,13 @@ pub struct Redlock {
 /// How a client tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long one server may take to connect and to answer: little, compared with the lease, so that
-    /// a dead one costs little of it.
+    /// How long one server may take to connect and to reply: little, compared with the lease, so that a dead one costs
+    /// little of it.
     pub timeout: Duration,
-    /// How often all servers are asked.
+    /// How many times all servers are asked.
     pub attempts: u32,
-    /// The longest delay between two attempts. It is random, so that clients that took half of the
-    /// servers each do not do so again.
+    /// The longest delay between two attempts. It is random, so that clients which each got half of the servers do not
+    /// do so again.
     pub retry_delay: Duration,
 }
 
@@ -63,14 +60,14 @@ impl Default for Settings {
     }
 }
 
-/// Why there is no lock. Granted locks have been given back on every server that replied.
+/// Why there is no lock. Grants have been released on every server that replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLocked {
-    /// How many servers granted it, the last time.
+    /// How many servers granted it, in the last attempt.
     pub granted: usize,
-    /// How many refused: somebody else has it there.
+    /// How many refused: another client has it there.
     pub refused: usize,
-    /// How many did not answer in time, or with an error.
+    /// How many did not reply in time, or replied with an error.
     pub failed: usize,
     /// How many have to grant it.
     pub quorum: usize,
@@ -87,8 +84,8 @@ impl fmt::Display for NotLocked {
 impl std::error::Error for NotLocked {}
 
 impl Redlock {
-    /// A client of these servers, for example `redis://127.0.0.1:6379/`: an odd number, none of them
-    /// a replica of another.
+    /// A client of these servers, for example `redis://127.0.0.1:6379/`: an odd number, none of them a replica of
+    /// another.
     ///
     /// # Errors
     /// An address is invalid.
@@ -122,7 +119,7 @@ impl Redlock {
 
     fn try_once(&self, key: &str, lease: Duration) -> Result<Guard<'_>, NotLocked> {
         let id = random() >> 1;
-        // The lease of no server begins before this.
+        // No server's lease begins before this.
         let since = Instant::now();
         let answers = self.ask_all(|_, server| server.acquire(key, lease, id));
         let valid_until = since + lease.saturating_sub(drift(lease));
@@ -132,11 +129,11 @@ impl Redlock {
             return Ok(guard);
         }
         let refused = guard.answers.iter().filter(|answer| **answer == Answer::Refused).count();
-        // The guard is dropped here, so granted locks are given back before the caller learns of the refusal.
+        // The guard is dropped here, so grants are released before the caller learns of the refusal.
         Err(NotLocked { granted, refused, failed: self.servers.len() - granted - refused, quorum })
     }
 
-    /// Asks all servers at once, so that it takes no longer than the slowest; the answers in their order.
+    /// Asks all servers at once, so that it takes no longer than the slowest. Returns the answers in order.
     fn ask_all<T: Send>(&self, ask: impl Fn(usize, &Server) -> T + Sync) -> Vec<T> {
         let ask = &ask;
         thread::scope(|scope| {
@@ -147,7 +144,7 @@ impl Redlock {
     }
 }
 
-/// A lock that is held. Dropped, it is released on all servers, also on those that did not answer.
+/// A held lock. Dropping it releases it on all servers, even on those that did not reply.
 pub struct Guard<'a> {
     redlock: &'a Redlock,
     key: String,
@@ -157,8 +154,8 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// How long it is still held, by this client's clock. Zero: it is not, and work has to end
-    /// before.
+    /// How long it is still held, by this client's clock. Work has to end before it is zero, when the lock is no longer
+    /// held.
     #[must_use]
     pub fn validity(&self) -> Duration {
         self.valid_until.saturating_duration_since(Instant::now())
@@ -177,14 +174,14 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// What a server says to LOCK.ACQUIRE.
+/// A server's answer to LOCK.ACQUIRE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     /// With this token.
     Granted(u64),
-    /// Somebody else has it.
+    /// Another client has it.
     Refused,
-    /// None in time, or an error. It may have been granted all the same.
+    /// No reply in time, or an error. It may have been granted all the same.
     None,
 }
 
@@ -205,7 +202,7 @@ impl Server {
         command.arg(key).arg("PX").arg(lease_ms).arg("ID").arg(id);
         let mut reply = self.send::<Option<u64>>(&command);
         if reply.as_ref().is_err_and(|error| !error.is_timeout()) {
-            // The connection broke, perhaps with the reply on its way: the same ID gets the same answer.
+            // The connection broke, perhaps with the reply in flight: the same ID gets the same answer.
             reply = self.send(&command);
         }
         match reply {
@@ -218,7 +215,7 @@ impl Server {
     fn release(&self, key: &str, id: u64, answer: Answer) {
         let command = match answer {
             Answer::Granted(token) => cmd("LOCK.RELEASE").arg(key).arg(token).to_owned(),
-            // Even a server that refused keeps something of the attempt: its place in the queue.
+            // Even a server that refused keeps a place in the queue for the attempt.
             Answer::Refused | Answer::None => cmd("LOCK.CANCEL").arg(key).arg(id).to_owned(),
         };
         if self.send::<i64>(&command).is_err() {
@@ -228,8 +225,8 @@ impl Server {
         }
     }
 
-    /// Sends a command and waits for the reply until the time-out. A connection that timed out stays:
-    /// what is sent on it next is carried out after what was sent before.
+    /// Sends a command and waits for the reply until the time-out. A connection that timed out stays: the next command
+    /// on it is executed after the previous one.
     fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut place = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let mut connection = match place.take() {
@@ -255,17 +252,17 @@ impl Server {
     }
 }
 
-/// What a lease may be shorter by a server's clock than by this one's.
+/// How much shorter a lease may be by a server's clock than by this one's.
 fn drift(lease: Duration) -> Duration {
     lease / DRIFT_PER_LEASE + DRIFT_AT_LEAST
 }
 
-/// A number that nobody else has, good for an attempt's ID and for a delay.
+/// A unique number, for an attempt's ID or a delay.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A part of a span, all of them as likely.
+/// A uniformly random part of a span.
 fn random_part(of: Duration) -> Duration {
     let micros = u64::try_from(of.as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(random() % micros.max(1))

@@ -13,7 +13,7 @@ pub fn shows(example: &str, in_this_order: &[&str]) {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     let mut rest = &*said;
     for words in in_this_order {
-        let at = rest.find(words).unwrap_or_else(|| panic!("'{words}' is missing, or not in its place:\n{said}"));
+        let at = rest.find(words).unwrap_or_else(|| panic!("'{words}' is missing or misplaced:\n{said}"));
         rest = &rest[at + words.len()..];
     }
 }

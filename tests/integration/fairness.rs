@@ -113,7 +113,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
         worker.join().unwrap();
     }
     let mut conn = master.conn();
-    assert_eq!(conn.int(&["DBSIZE"]), 0, "all were given back");
+    assert_eq!(conn.int(&["DBSIZE"]), 0, "all were released");
     // Some stay held at the end, so that the comparison covers more than an empty server.
     for n in 0..KEYS / 2 {
         conn.int(&["LOCK.ACQUIRE", &format!("k{n}"), "EX", "100"]);

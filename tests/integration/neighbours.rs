@@ -114,7 +114,7 @@ fn ends_at(conn: &mut Conn, timestamp_us: u128) {
     let details = details.list();
     let overdue = Duration::from_millis(details[1].int().try_into().unwrap());
     bound::wall("a lock that ends at its timestamp", Duration::from_secs(5), overdue);
-    assert_eq!(details[2..], [Reply::Nil, Reply::Nil], "who wrote it is not known");
+    assert_eq!(details[2..], [Reply::Nil, Reply::Nil], "its writer is unknown");
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &details[0].int().to_string()]), 1);
     assert_eq!(conn.int(&["EXISTS", "a"]), 0);
 }

@@ -53,7 +53,7 @@ fn no_renewal_outlives_its_unlock() {
     let first = acquire(&mut conn, "ours", &attempt);
     assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &first]), 1);
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
-    assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and it makes no lock");
+    assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and it creates no lock");
     let second = acquire(&mut conn, "ours", &attempt);
     assert_ne!(first, second, "each grant has a token of its own");
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);

@@ -130,7 +130,7 @@ fn one_chain_through_every_kind_of_wait_closes() {
     }
     // Behind the writer it would also wait for the second, whatever it allows.
     assert!(is_deadlock(&caller.execute(&wants("shared", &["SHARED"]))));
-    assert_eq!(clients.waiters(), 3, "nobody else is hurt");
+    assert_eq!(clients.waiters(), 3, "no other client is affected");
     assert_eq!(clients.0.conn.int(&["EXISTS", "free", "x", "other"]), 0);
     // A command without WAIT gets its usual reply.
     assert!(caller.execute(&["LOCK.ACQUIRE", "firsts", "PX", "5000", "SHARED"]).is_nil());

@@ -104,7 +104,7 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     }
     // The same count and the same first member: by its memory, the module would take it for a set of holders.
     assert_eq!(conn.int(&["ZADD", "k", "9999999999", "player"]), 1);
-    assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "another last is seen");
+    assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "a new last is noticed");
     assert_eq!(conn.int(&["ZREM", "k", "player"]), 1);
     assert!(conn.int(&["LOCK.CHECK", "k", first]) > 0);
     let again = acquire(&mut conn, &["k", "EX", "600", "LIMIT", "499"]);

@@ -204,5 +204,5 @@ fn replicas_without_the_module_and_the_aof_agree() {
         .collect();
     let bytes: String = expected.iter().map(|command| String::from_utf8(testkit::encoded(command)).unwrap()).collect();
     assert!(aof.ends_with(&bytes), "{aof}\n--- is not\n{bytes}");
-    assert!(!aof.to_uppercase().contains("LOCK."), "no command of the module");
+    assert!(!aof.to_uppercase().contains("LOCK."), "no module command");
 }

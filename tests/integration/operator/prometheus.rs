@@ -61,7 +61,7 @@ impl Service {
             }
             // A port that was free can be taken by another test a moment later.
             tries += 1;
-            assert!(tries < 5, "it ends at once");
+            assert!(tries < 5, "it exits at once");
         }
     }
 

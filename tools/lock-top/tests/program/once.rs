@@ -102,7 +102,7 @@ fn only_all_shows_a_server_without_waiters() {
     let document = json(&["--all", &address(&server)]);
     let quiet = lock(&document, "quiet");
     assert_eq!((&quiet["holders"][0]["owner"], &quiet["waiters"]), (&"alice".into(), &0.into()));
-    assert_eq!(document["locks"].as_array().unwrap().len(), 1, "a value that is no lock is none");
+    assert_eq!(document["locks"].as_array().unwrap().len(), 1, "a value that is not a lock is not shown");
 }
 
 #[test]

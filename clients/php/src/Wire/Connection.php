@@ -160,7 +160,7 @@ final class Connection
         $this->await($end);
         while (true) {
             $chunk = @fread($this->stream, 65536);
-            if ($chunk !== false && $chunk !== '') { // try again before waiting: TLS may have read more than it returned
+            if ($chunk !== false && $chunk !== '') { // again before waiting: TLS may have read more than it returned
                 $this->buffer .= $chunk;
                 $at = 0;
                 if ($this->parse($at, $value)) {

@@ -1,10 +1,10 @@
 /**
  * The clock on which leases are counted. performance.now() stops while the machine is suspended, but the server keeps
- * counting. So the wall clock's lead over it is added. It grows during a suspend, or by a step forward: then a loss
+ * counting. So the wall clock's lead over it is added. It grows during a suspend, or on a forward step, when a loss
  * may be reported too early. A step backward is ignored.
  */
 
-/** The wall clock is read in whole milliseconds, and not at exactly the same time. */
+/** The wall clock has whole milliseconds, and the readings are not simultaneous. */
 const NOISE = 20;
 /** A process that is delayed between two readings would mistake the delay for a step. */
 const TOGETHER = 5;

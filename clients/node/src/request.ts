@@ -1,4 +1,4 @@
-/** The arguments of a lock, checked before anything is sent, its queue, and its commands' words. */
+/** A lock's arguments (checked before anything is sent), its queue, and its commands' words. */
 
 import { booleanOf, countOf, functionOf, msOf, optionsOf } from './checks.js';
 import { LockBadArgumentError } from './errors.js';
@@ -60,7 +60,7 @@ export class Request {
   readonly #lease: Word[];
   readonly #tail: Word[];
   readonly #set: ReadonlySet<string>;
-  /** In a box, because there may be none; created when a script needs them. */
+  /** Boxed, because there may be none; built when a script needs them. */
   #withQueues: { names: readonly Word[] | undefined } | undefined;
 
   constructor(

@@ -91,7 +91,7 @@ def a_server_that_forgets_the_script_costs_nothing(stage):
 
 
 @scenario(rules="W10")
-def the_module_is_used_once_it_is_loaded_and_missed_once_it_is_gone(stage):
+def the_module_is_used_once_loaded_and_the_script_once_it_is_gone(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)

@@ -1,4 +1,4 @@
-//! LOCK.TOP BY waiters, wait and held: the order, unknown values, and the server's time for very many queues.
+//! LOCK.TOP BY waiters, wait and held: the order, unknown values, and the server's time for 100,000 queues.
 
 use super::wait;
 use crate::holders::most::cost;
@@ -33,7 +33,7 @@ fn top_comes_in_the_order_that_was_asked_for() {
 }
 
 #[test]
-fn a_hand_off_resets_how_long_a_lock_is_held() {
+fn a_hand_off_resets_a_locks_held_time() {
     let mut locks = Locks::start();
     let token = locks.conn.int(&["LOCK.ACQUIRE", "a", "EX", "60"]).to_string();
     locks.conn.int(&["LOCK.ACQUIRE", "b", "EX", "60"]);

@@ -105,12 +105,12 @@ pub fn judged(record: &Record, begin: Instant, seed: u64) -> (Vec<(Hold, Hold)>,
 }
 
 #[test]
-fn a_failover_without_conditions_can_double_holders() {
+fn an_unsafe_failover_can_give_a_lock_to_two() {
     let (begin, seed) = (Instant::now(), env_number("LOCK_SEED").unwrap_or(1));
     let group = Group::start(Plan::UNSAFE);
     let record = run(&group, Plan::UNSAFE, [Kind::CutOff].into_iter(), seed);
     let (found, line) = judged(&record, begin, seed);
-    assert!(!found.is_empty(), "so the record would not show them: {line}");
+    assert!(!found.is_empty(), "no double holder was recorded: {line}");
 }
 
 #[test]

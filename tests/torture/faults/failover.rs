@@ -1,6 +1,6 @@
 //! A pair's replica becomes the master: by agreement, which loses nothing; or by promotion while its master is cut off,
-//! stalls or is dead, which loses what was not replicated. The new master then has no replica and needs none to write,
-//! so its grace alone keeps it from granting. The old master follows it when the grace may be over.
+//! stalled or dead, which loses what was not replicated. The new master then has no replica and needs none to write,
+//! so its grace alone keeps it from granting. The old master follows it, perhaps after the grace.
 
 use super::ms;
 use crate::history::Effect;

@@ -34,7 +34,7 @@ impl<H> Engine<H> {
         before == Some(queue)
     }
 
-    /// Grants a waiter for several locks all of them, if all are available.
+    /// Grants a waiter all of its several locks, if all are available.
     pub fn grant_all(
         &mut self,
         ticket: Ticket,

@@ -4,13 +4,13 @@ use super::Claims;
 use crate::lock::time::{Micros, MonotonicMicros};
 
 /// The recent turns of the event loop in which the timer ran, for unclaimed grants. A server reads its sockets and then
-/// runs its timers; after SIGCONT it runs its timers first. A server with I/O threads executes the commands that it has
-/// read one turn later.
+/// runs its timers; after SIGCONT it runs its timers first. A server with I/O threads executes commands one turn after
+/// it reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Turns {
     /// The last turns, the latest first.
     pub(super) last: [MonotonicMicros; 2],
-    /// When the server was last known to run.
+    /// When the server was last seen running.
     seen: MonotonicMicros,
     /// When a stall was last noticed.
     stalled: MonotonicMicros,
@@ -25,7 +25,7 @@ fn longest_turn(claim: Micros, tick: Micros) -> Micros {
 }
 
 impl Claims {
-    /// The server runs at `now` and ticks once every `tick`: notes whether it stalled before.
+    /// Notes whether the server, running at `now` and ticking every `tick`, stalled before.
     pub fn seen(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) {
         let longest = longest_turn(claim, tick);
         if self.turns.seen > MonotonicMicros(0) && now.since(self.turns.seen) > longest {
@@ -34,7 +34,7 @@ impl Claims {
         self.turns.seen = now;
     }
 
-    /// The timer runs at `now`, in a new turn. Returns up to when deadlines are over: two turns have read the sockets
+    /// The timer runs at `now`, in a new turn. Deadlines up to the result are over: two turns have read the sockets
     /// since.
     pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
         self.seen(now, claim, tick);

@@ -14,7 +14,7 @@ type Predecessor struct {
 }
 
 // Held represents a lock until it is released or lost. Its methods are safe for concurrent use. Once
-// it is no longer referenced, the lock is not renewed.
+// it is garbage collected, the lock is no longer renewed.
 type Held struct {
 	hold *hold
 }
@@ -104,8 +104,8 @@ func (h *Held) Verify(ctx context.Context) (time.Duration, error) {
 	return h.hold.engine.verify(ctx, h.hold)
 }
 
-// Fenced runs one command on the lock's server if the lock is still held there; otherwise the error is of kind
-// [ErrLost]. In a cluster the key must be in the lock's slot. The reply is as the library returns it.
+// Fenced runs one command on the lock's server, only if the lock is held there at that moment; if not, the error is
+// of kind [ErrLost]. In a cluster the key must be in the lock's slot. The reply is as the library returns it.
 func (h *Held) Fenced(ctx context.Context, command, key string, args ...any) (any, error) {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.fenced(ctx, h.hold, append([]any{command, key}, args...))

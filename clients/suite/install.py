@@ -132,7 +132,7 @@ class Php(Project):
 
     def begin(self):
         self.write("composer.json", "{}")
-        # The package needs no other repository, and packagist.org cannot be reached from everywhere.
+        # The package needs no other package, and packagist.org cannot be reached from everywhere.
         self.write(".composer/config.json", '{"repositories": {"packagist.org": false}}')
 
     def program(self):

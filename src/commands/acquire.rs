@@ -3,7 +3,7 @@
 //!
 //! Takes the lock if it is free or expired. With `WAIT` the client blocks until it is its turn, except in a transaction
 //! or a script. With `SESSION` the lock ends one margin after the connection. With `SHARED` the caller shares the lock
-//! with all others that use `SHARED`, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the attempt
+//! with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the attempt
 //! waits without a blocked client: it gets `WAITING`, is notified on the channel when it is granted the lock, and
 //! claims the lock with the same command within `lock.claim-ms`.
 //!

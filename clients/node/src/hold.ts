@@ -164,8 +164,9 @@ export class Held {
   }
 
   /**
-   * Runs one command on the lock's server if the lock is still held there; otherwise rejects with LockLostError. In a
-   * cluster the key must be in the lock's slot. ioredis's `keyPrefix` applies as in its own commands.
+   * Runs one command on the lock's server, only if the lock is held there at that moment; otherwise rejects with
+   * LockLostError. In a cluster the key must be in the lock's slot. ioredis's `keyPrefix` applies as in its own
+   * commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
     return this._keeper.fenced(this, [command, key, ...args]);

@@ -1,5 +1,5 @@
-//! Calls the users' functions that report losses. They may be slow, so a few threads call them, however many locks are
-//! lost at once.
+//! Calls the users' functions to which losses are reported. They may be slow, so a few threads call them, however many
+//! locks are lost at once.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -22,7 +22,7 @@ use crate::sync::{Signal, locked};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Predecessor {
-    /// How long ago its lease expired.
+    /// How long ago its lock expired.
     pub overdue: Duration,
     /// Its token; 0 if unknown.
     pub token: i64,
@@ -207,7 +207,8 @@ impl Hold {
     }
 
     /// An EXTEND is about to be sent. Its reply may be lost, so a lease that ends earlier counts at once. If several
-    /// are on their way, the server may run them in any order: once one is confirmed, the shortest lease counts.
+    /// are on their way, the server may run them in any order: once one is confirmed, the shortest lease counts from
+    /// when that one was sent.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
         let mut state = locked(&self.state);
         state.shortest = if state.on_their_way == 0 { lease } else { lease.min(state.shortest) };

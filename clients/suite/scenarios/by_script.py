@@ -30,7 +30,7 @@ def begin(driver, key, hold, **fields):
 
 
 def stays(conn, key, *kind):
-    """An attempt by the suite, so that the queue's key does not expire when another attempt's wait ends."""
+    """An attempt by the suite, so that the queue's key stays when another attempt's wait ends."""
     attempt = ("PX", LONG_LEASE, "WAIT", LONG_WAIT, "ID", 4711, "NOTIFY", "stays", *kind)
     assert conn.script("lock_acquire", key, *attempt)[0] == "WAITING"
 

@@ -56,7 +56,7 @@ pub enum Write<'v> {
 }
 
 impl Write<'_> {
-    /// Whether it adds a holder to a set, which has to replace a string.
+    /// Whether it adds a holder to a set: a string in the key has to make room first.
     #[must_use]
     pub const fn needs_room(&self) -> bool {
         matches!(self, Self::Value(_, Holds::Among { .. }))

@@ -1,7 +1,7 @@
 //! Every error that the commands reply with, and its text on the wire, in one place.
 //!
 //! A text begins with a code word and names the wrong argument. Where clients have to react differently to the same
-//! code word, its first words tell the cases apart: docs/COMMANDS.md lists them.
+//! code word, the text's first words tell the cases apart: docs/COMMANDS.md lists them.
 
 use super::holders;
 use std::fmt;
@@ -69,9 +69,9 @@ pub enum Error {
     LeaseBeyondGrace(u64),
     /// The server does not know whether it is still the master.
     NoReplicas,
-    /// The number of waiting clients has reached `lock.max-waiters`.
+    /// This wait would exceed `lock.max-waiters`.
     BusyLocks,
-    /// The number of keys for which attempts wait without a connection has reached `lock.max-queued`.
+    /// This wait would exceed `lock.max-queued`, the number of keys for which attempts wait without a connection.
     BusyQueue,
     /// Too many attempts for several keys have this ID.
     BusyId,

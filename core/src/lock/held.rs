@@ -98,8 +98,8 @@ pub fn is_unchanged(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
 }
 
-/// An attempt claims the grant that was written for it without a name: the record to write, if the grant has not
-/// changed since.
+/// An attempt claims the grant that was written for it, until `until` and without a name: the record to write, if the
+/// grant has not changed since.
 ///
 /// # Errors
 /// [`Error::Clock`].

@@ -93,7 +93,7 @@ impl Tokens {
     /// The token of a grant at `now` in a key that holds `in_key`, which must leave room.
     ///
     /// A token more than 10 years ahead of the clock counts for its key alone: if it advanced the server's tokens, one
-    /// forged value near 2^53 would make every later grant impossible.
+    /// forged value near 2^53 would make every later grant useless.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
         let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
         let token = match in_key {

@@ -36,7 +36,7 @@ fn the_margin_does_not_cover_a_clock_that_is_set_further() {
 #[test]
 fn a_classic_client_whose_clock_exceeds_the_margin_takes_a_held_lock() {
     let scope = beside_getset();
-    // Without another second: for a client that parses a float, the token makes the timestamp slightly later.
+    // One second more is not enough: for a client that parses a float, the token makes the timestamp slightly later.
     let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
     finds_without("clocks of classic clients within the margin", Scope { budget, ..scope });
 }

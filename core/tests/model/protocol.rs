@@ -26,8 +26,8 @@ const SECOND: Micros = Micros(1_000_000);
 const DB: i32 = 0;
 const KEY: &[u8] = b"door";
 
-/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. They end hours
-/// after they began, by a clock that moves only then.
+/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. Those that end
+/// do so hours after they began, by a clock that moves only then.
 const NEVER: Micros = Micros(u64::MAX);
 const HOUR: Micros = Micros(3_600 * SECOND.0);
 

@@ -57,8 +57,8 @@ impl Lock {
         Attempted::new(&self.owner.engine, cancel, attempt).await
     }
 
-    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped at its
-    /// next `await`.
+    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped where
+    /// it awaits something.
     ///
     /// # Errors
     /// The work's error; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the

@@ -8,7 +8,8 @@ use redis::{Connection, ConnectionLike, RedisResult};
 use crate::route::Servers;
 use crate::sync::locked;
 
-/// A pool of connections that the application shares with its locks. It keeps as many open as were in use at once.
+/// A pool of connections that the application shares with its locks. It keeps as many open as were ever in use at
+/// once.
 ///
 /// ```no_run
 /// use serverlock::{Connections, Locks};

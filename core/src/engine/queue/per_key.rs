@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// Why a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Its lock may have become free, and is kept until the queue has been served.
+    /// Its lock may have become free, and is kept for the queue until it has been served.
     Event,
     /// A periodic check: a change to the key may have gone unreported.
     Scan,

@@ -1,9 +1,9 @@
 //! The queues in the orders that operators ask for: by length, by how long the first waiter has been waiting, and by
 //! how long the lock has been held.
 //!
-//! The order by length is approximate, because each wait changes a length: queues are listed by the binary logarithm of
-//! their length, and queues of about the same length are compared on request. The other two orders are exact, and cost
-//! O(log n) when a queue's first waiter or its holder changes.
+//! The order by length is kept approximately, because each wait changes a length: queues are listed by the binary
+//! logarithm of their length, and queues of about the same length are compared on request. The other two orders are
+//! exact, and cost O(log n) when a queue's first waiter or its holder changes.
 
 use super::{Queue, QueueId, Queues};
 use crate::engine::key_name::KeyName;

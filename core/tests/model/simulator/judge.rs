@@ -58,7 +58,7 @@ pub struct Court {
     pub no_memory_until: u64,
     /// The connection with which a key's grant ends; nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
-    /// The newest grant of each key, as long as nobody else has changed the key.
+    /// The newest grant of each key that somebody has received, as long as nobody else has changed the key.
     newest: HashMap<OwnedKeyName, u64>,
     /// The grants of callers that wanted to be alone.
     alone: HashSet<u64>,

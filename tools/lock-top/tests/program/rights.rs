@@ -114,7 +114,7 @@ fn the_watcher_sees_everything_and_can_do_nothing() {
         screen.until_shows(&["NOPERM"]);
     }
     assert_eq!(holder.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
-    // CONFIG GET, which could show passwords too, and the client's release: once for each connection.
+    // CONFIG GET, once for each connection: it could show passwords too. And the release that was tried with r, y.
     let log = holder.execute(&["ACL", "LOG"]);
     let denied: std::collections::BTreeSet<_> = log.list().iter().map(|entry| entry.field("object").text()).collect();
     assert!(denied.iter().all(|what| ["config|get", "lock.release"].contains(&what.as_str())), "{denied:?}");

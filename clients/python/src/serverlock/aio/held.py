@@ -33,7 +33,7 @@ class Held(BoundHold):
         return await self._engine.verify(self)
 
     async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the lock's server if the lock is still held there; otherwise raises LockLost.
+        """Runs one command on the lock's server, only if the lock is held there at that moment; else raises LockLost.
 
         In a cluster, `key` has to be in the lock's slot.
         """

@@ -149,7 +149,7 @@ class Engine:
         return float(await self._ask(hold, lambda way: way.check(hold._request, hold.token, key)))
 
     async def fenced(self, hold: Hold, words: Words) -> Reply:
-        """Runs one command on the server if this lock is still held there."""
+        """Runs one command on the server, only if this lock is held there at that moment."""
         hold.check()
         reply = await self._ask(hold, lambda way: way.fenced(hold._request, hold.token, words))
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):

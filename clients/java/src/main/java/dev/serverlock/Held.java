@@ -10,7 +10,7 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A held lock, until it is released or lost. Any thread may call its methods. A Held that is no longer referenced is
+ * A held lock, until it is released or lost. Any thread may call its methods. A Held that was garbage collected is
  * not renewed.
  *
  * <p>In a try-with-resources statement leaving the block releases the lock:
@@ -162,8 +162,8 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Runs one command on the lock's server, if the lock is still held there. In a cluster the key must be in the
-     * lock's slot.
+     * Runs one command on the lock's server, only if the lock is held there at that moment. In a cluster the key must
+     * be in the lock's slot.
      *
      * @param command the command
      * @param key its first key

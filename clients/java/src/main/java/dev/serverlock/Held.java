@@ -10,8 +10,8 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A held lock, until it is released or lost. Any thread may call its methods. A Held that was garbage collected is
- * not renewed.
+ * A held lock, until it is released or lost. Any thread may call its methods. A Held that was garbage collected is not
+ * renewed.
  *
  * <p>In a try-with-resources statement leaving the block releases the lock:
  *

@@ -1,7 +1,7 @@
 //! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and stopped.
 
 use crate::watch::{watch, Watched};
-use crate::{module, root, server_binary, six_free_ports, temp_dir, until};
+use crate::{module, root, server_binary, six_free_ports, temp_dir, until, until_within, DEADLINE};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ impl Cluster {
     /// Waits until all nodes are up, agree, and have their replicas in sync.
     pub fn until_well(&self) {
         // An election takes seconds on a busy machine, and one that fails is tried again after twice the node timeout.
-        until("the cluster is well", || {
+        until_within(2 * DEADLINE, "the cluster is well", || {
             let masters: Vec<u16> = self.nodes.iter().filter(|node| node.is_master()).map(|node| node.port).collect();
             let agree = |node: &Node| node.is_well() && node.masters() == masters;
             self.nodes.iter().all(agree).then_some(())

@@ -79,8 +79,8 @@ class Timer:
 
     def _schedule(self, hold: Hold, at: float) -> None:
         """Only the newest entry of a hold counts."""
-        hold._entry = next(self._count)
-        self._push(at, hold._entry, weakref.ref(hold))
+        number = hold._entry = next(self._count)
+        self._push(at, number, weakref.ref(hold))
 
     def _push(self, at: float, number: int, due: Due) -> None:
         with self._mutex:
@@ -114,13 +114,15 @@ class Timer:
         hold = ref()
         if hold is None or number != hold._entry or not hold.is_held:
             return
-        if at >= hold._lease.renew_at and hold._lease.may_renew(now()) and not hold._renewing:
+        is_due = at >= hold._lease.renew_at and hold._lease.may_renew(now()) and not hold._renewing
+        # First: once the renewal has been sent, only the entry that it makes counts.
+        self._schedule(hold, hold._lease.lost_at)
+        if is_due:
             hold._renewing = True
             with self._mutex:
                 self._to_renew.append(ref)
             self._renewer.start()
             self._renewals.set()
-        self._schedule(hold, hold._lease.lost_at)
 
     async def _renew_due(self) -> None:
         while not self._is_closed:

@@ -344,7 +344,7 @@ def a_lost_reply_while_waiting_costs_nothing(stage):
         hold = driver.begin("acquire", manager="m", hold="h", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
         waits(conn, key)
         time.sleep(0.2)
-        assert conn.info(key)["waiters"] == 1
+        until("it waits, once", lambda: conn.info(key)["waiters"] == 1)
         conn.call("LOCK.RELEASE", key, theirs)
         token = hold.get()["token"]
         assert conn.info(key)["token"] == token

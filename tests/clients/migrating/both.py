@@ -23,7 +23,7 @@ old = client.lock("report:old", timeout=60)  # your old lock, of whatever kind
 if old.acquire(blocking_timeout=20):
     try:
         while (token := client.execute_command(*acquire)) is None:
-            old.reacquire()  # the wait must not use up the lease of the old one
+            old.reacquire()  # the wait must not use up the old lease
         try:
             work(token)
         finally:

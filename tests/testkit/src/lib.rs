@@ -40,8 +40,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The default time-out. Most leases in the tests are longer, so a lock that ends with its lease is not mistaken for one
-/// that ended as it should.
+/// The default time-out. Most leases in the tests are longer, so a lock that ends with its lease is not mistaken for
+/// one that ended as it should.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The folder of the project.

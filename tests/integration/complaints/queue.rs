@@ -156,9 +156,9 @@ fn no_lost_reply_leaves_an_orphan() {
     assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "43"]), 1);
     let token = acquire(&mut locks.conn, "k", &["PX", "30000"]);
 
-    // And with SESSION the grant ends with the connection.
+    // And with SESSION the grant ends with the connection, long before its lease.
     locks.release(&token);
-    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);
+    let cut_off = locks.server.sent(&["LOCK.ACQUIRE", "k", "EX", "600", "SESSION"]);
     until("the command has arrived", || (locks.conn.int(&["EXISTS", "k"]) == 1).then_some(()));
     drop(cut_off);
     locks.conn.until_granted(&["LOCK.ACQUIRE", "k", "PX", "30000"]);

@@ -11,8 +11,6 @@ use std::collections::{HashMap, HashSet};
 
 /// Neighbours in the queue get the lock in the same iteration, which takes far less than this unless something stalls.
 const TOGETHER: i64 = 400_000;
-/// A process has subscribed again this long after a fault, even on a busy machine.
-const RESUBSCRIBED: i64 = 5_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -94,11 +92,9 @@ fn shares(op: &Op) -> bool {
 
 fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
     let unrest = [Effect::Restart, Effect::Change, Effect::Loss, Effect::Move];
-    // By script, a notified attempt that does not ask within two seconds leaves, and the queue can be evicted. An
-    // attempt whose process has not subscribed again since a fault leaves, too.
-    let by_script = [Effect::Stall, Effect::LossOfOthers];
-    let is_calm_by_script = || !by_script.into_iter().any(|effect| terms.is_in(effect, from - RESUBSCRIBED, until));
-    !unrest.into_iter().any(|effect| terms.is_in(effect, from, until)) && (!terms.is_script || is_calm_by_script())
+    // By script, a notified attempt that does not ask within two seconds leaves, and the queue can be evicted.
+    let by_script = [Effect::Stall, Effect::LossOfOthers].into_iter().filter(|_| terms.is_script);
+    !unrest.into_iter().chain(by_script).any(|effect| terms.is_in(effect, from, until))
 }
 
 /// An attempt that got nil, and was not sent twice, was never granted the lock.

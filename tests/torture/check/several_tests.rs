@@ -2,7 +2,7 @@
 
 use super::tests::{terms, Script, LEASE};
 use super::{groups, order, Kind};
-use crate::history::{Action, Company, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
+use crate::history::{Action, Company, Effect, Inspection, KeyHistory, Op, Outcome, Share};
 use crate::moment::Moment;
 
 const SHARED: Share = Share::Shared;
@@ -267,17 +267,6 @@ fn overtaking_is_found() {
         let events = [(effect, 150_000, 160_000)];
         let script = script().wait(2, 20, 200, SHARED);
         assert_eq!(in_queue_beside(&script, at, &[1, 2], &[], &events), []);
-    }
-}
-
-#[test]
-fn an_attempt_by_script_may_lose_its_place_after_a_fault() {
-    let script = Script::new().wait(1, 9_010, 9_201, Share::Alone).wait(2, 9_020, 9_200, Share::Alone);
-    let inspection = Inspection { from: 9_100_000, until: 9_101_000, holders: vec![], queue: vec![1, 2] };
-    let history = KeyHistory { inspections: vec![inspection], ..script.history(Company::Alone) };
-    for (stalled_until, is_script, found) in [(3_000_000, true, 1), (8_000_000, true, 0), (8_000_000, false, 1)] {
-        let terms = Terms { is_script, ..terms(&[(Effect::Stall, 2_000_000, stalled_until)]) };
-        assert_eq!(order::check(&history, &terms, &script.clock).violations.len(), found, "until {stalled_until}");
     }
 }
 

@@ -26,6 +26,19 @@ impl Subscriber {
             self.0 = None;
         }
     }
+
+    /// Whether it has got messages until now. Drops those that have arrived: the attempt is over.
+    fn is_open(&mut self) -> bool {
+        while let Some(conn) = &mut self.0 {
+            if conn.no_reply_within(Duration::from_millis(1)) {
+                return true;
+            }
+            if conn.try_read().is_err() {
+                self.0 = None;
+            }
+        }
+        false
+    }
 }
 
 /// The outcome; `Unable` if the server cannot publish.
@@ -93,6 +106,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 let outcome = outcome(action(false), reply.as_ref());
                 if let Outcome::Granted(token) = outcome {
                     client.world.claims.fetch_add(usize::from(has_waited), Ordering::Relaxed);
+                    is_steady = is_steady && subscriber.is_open();
                     let sent = if is_steady { from } else { sent };
                     client.note_all(keys, action(is_steady), id, outcome, (from, sent));
                     return Notified::Granted(token);
@@ -103,7 +117,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         }
         is_steady &= subscriber.0.is_some();
     };
-    if is_steady && is_over {
+    if is_steady && is_over && subscriber.is_open() {
         client.note_all(keys, action(true), id, Outcome::Refused, (from, from));
     } else {
         // It may have been granted without having claimed it, or claimed it without a reply.
@@ -115,4 +129,22 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         }
     }
     Notified::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Subscriber;
+    use testkit::{until, Server};
+
+    #[test]
+    fn a_closed_subscription_is_noticed_behind_its_messages() {
+        let (server, mut conn) = Server::connected();
+        let mut subscriber = Subscriber::of(server.port(), "c");
+        assert_eq!(conn.int(&["PUBLISH", "c", "first"]), 1);
+        assert!(subscriber.is_open());
+        assert_eq!(conn.int(&["PUBLISH", "c", "second"]), 1);
+        assert_eq!(conn.int(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
+        until("it has no subscriber", || (conn.int(&["PUBLISH", "c", "third"]) == 0).then_some(()));
+        assert!(!subscriber.is_open());
+    }
 }

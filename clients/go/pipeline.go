@@ -27,8 +27,8 @@ const (
 // cancels callers in every state.
 //
 // Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller go at
-// once, but costs as much as the call itself if the server is near. So there is no goroutine after a fast
-// exchange.
+// once, but costs as much as the call itself if the server is near. So a call that follows a fast exchange runs without
+// a goroutine.
 type pipeline struct {
 	node    driver.Node
 	isFast  atomic.Bool

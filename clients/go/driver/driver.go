@@ -15,7 +15,7 @@ type Cluster interface {
 	Client
 	// NodeAt returns the server at an address, as MOVED and ASK name it.
 	NodeAt(ctx context.Context, address string) (Node, error)
-	// Refresh reloads the map of which server has which keys.
+	// Refresh reloads the map from slots to servers.
 	Refresh(ctx context.Context) error
 }
 

@@ -6,7 +6,7 @@
 //	err := mutex.Lock()
 //
 // As with redsync, a lock is not renewed: it ends with its expiry unless [Mutex.Extend] is called. One server with its
-// replicas replaces several. There is no WithGenValueFunc, because the server generates the value.
+// replicas replaces several. WithGenValueFunc is missing, because the server generates the value.
 package redsync
 
 import (

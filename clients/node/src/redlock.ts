@@ -108,7 +108,7 @@ export default class Redlock extends EventEmitter {
   readonly #client: RedisClient;
   readonly #locks: Locks;
 
-  /** clients: one ioredis or node-redis client. scripts: none, because there are none to change. */
+  /** clients: one ioredis or node-redis client. scripts: none, because this class has none to replace. */
   constructor(clients: Iterable<RedisClient>, settings: Partial<Settings> = {}, scripts?: object) {
     super();
     this.on('error', () => undefined); // so that an error event without a user's listener does not crash

@@ -8,7 +8,7 @@ public final class Call {
     public final byte[][] words;
     /** The reply: null, Long, Double, Boolean, byte[], or a List of these; a map is a List of its keys and values. */
     public Object value;
-    /** Null if there was a reply. {@link ReplyException}: an error reply. Any other error: there was no reply. */
+    /** Null after a reply, {@link ReplyException} after an error reply, any other error without a reply. */
     public RuntimeException error;
     /** With an error: completes if the reply still arrives on a shared connection. Null: it cannot arrive. */
     public CompletableFuture<Object> late;

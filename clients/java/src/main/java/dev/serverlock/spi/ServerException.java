@@ -8,7 +8,7 @@ public final class ServerException extends RuntimeException {
      * Wraps an error from a library.
      *
      * @param text the reason
-     * @param cause the library's error; null if there is none
+     * @param cause the library's error, or null
      */
     public ServerException(String text, Throwable cause) {
         super(text, cause);

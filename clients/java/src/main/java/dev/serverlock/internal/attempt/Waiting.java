@@ -15,7 +15,7 @@ import java.util.concurrent.ThreadLocalRandom;
 /**
  * Waits in the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY is not
  * available it blocks on one of a few connections. Without the module it waits by NOTIFY in the portable script's
- * queue, and polls where there is none.
+ * queue, or polls if it cannot use that.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;

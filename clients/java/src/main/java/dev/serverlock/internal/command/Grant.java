@@ -12,7 +12,7 @@ import java.util.List;
  *
  * @param predecessor null: the lock was free, or no details were requested
  * @param sent when the request was sent
- * @param connection the session's connection; null if there is none
+ * @param connection the session's connection; null without a session
  */
 public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
     /** The server replied WAITING: the attempt has a place in the queue. */
@@ -41,7 +41,7 @@ public record Grant(long token, Predecessor predecessor, boolean isPortable, lon
         throw new LockArgumentException(name, "the server replied " + Words.text(reply), null);
     }
 
-    /** The milliseconds after which to ask the script again if there is no news; -1 for any other reply. */
+    /** The milliseconds after which to ask the script again if no message comes; -1 for any other reply. */
     public static long pause(Object reply) {
         boolean isWaiting = reply instanceof List<?> pair
                 && pair.size() == 2

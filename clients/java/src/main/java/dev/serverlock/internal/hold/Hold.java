@@ -85,7 +85,7 @@ public final class Hold {
         return granted;
     }
 
-    /** The session's connection; null if there is none. */
+    /** The session's connection; null without a session. */
     public Connection connection() {
         return connection;
     }

@@ -3,7 +3,7 @@
 use crate::notify::can_publish;
 use std::time::Duration;
 use testkit::clock::Clocks;
-use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server, DEADLINE};
+use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply, Server, CROWD_DEADLINE};
 
 /// The number of locks.
 const LOCKS: usize = 200_000;
@@ -18,8 +18,7 @@ fn assert_short(what: &str, measure: impl FnMut() -> Option<Duration>) {
 
 /// Waits until `field` of INFO has the expected value.
 fn until_it(conn: &mut Conn, section: &str, field: &str, is_it: impl Fn(usize) -> bool) {
-    // On a busy machine, 100,000 hand-offs took over a minute.
-    until_within(4 * DEADLINE, field, || {
+    until_within(CROWD_DEADLINE, field, || {
         let number: usize = conn.info(section, field).unwrap().parse().unwrap();
         is_it(number).then_some(())
     });

@@ -4,10 +4,8 @@
 use crate::notify::can_publish;
 use std::time::Duration;
 use testkit::clock::Clocks;
-use testkit::{bound, encoded, skipped, until_within, Conn, Iterations, Options, Reply, Server, DEADLINE};
+use testkit::{bound, encoded, skipped, until_within, Conn, Iterations, Options, Reply, Server, CROWD_DEADLINE};
 
-/// How long thousands of keys may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(4 * DEADLINE.as_secs());
 /// The longest iteration. Before these clients left in pieces it took 20 ms and more in each case.
 const LONGEST: Duration = Duration::from_millis(5);
 const KEYS: usize = 1_024;
@@ -41,11 +39,11 @@ fn grant_with(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize, m
 }
 
 fn until_it(conn: &mut Conn, field: &str, wanted: usize) {
-    until_within(PATIENCE, field, || (conn.info("lock", field)? == wanted.to_string()).then_some(()));
+    until_within(CROWD_DEADLINE, field, || (conn.info("lock", field)? == wanted.to_string()).then_some(()));
 }
 
 fn until_keys(conn: &mut Conn, wanted: i64) {
-    until_within(PATIENCE, "keys", || (conn.int(&["DBSIZE"]) == wanted).then_some(()));
+    until_within(CROWD_DEADLINE, "keys", || (conn.int(&["DBSIZE"]) == wanted).then_some(()));
 }
 
 fn used(conn: &mut Conn) -> usize {
@@ -53,7 +51,7 @@ fn used(conn: &mut Conn) -> usize {
 }
 
 fn until_freed(conn: &mut Conn, before: usize, bytes: usize) {
-    until_within(PATIENCE, "they are forgotten", || (used(conn) < before - bytes).then_some(()));
+    until_within(CROWD_DEADLINE, "they are forgotten", || (used(conn) < before - bytes).then_some(()));
 }
 
 fn options(claim_ms: &str) -> Options {
@@ -220,7 +218,9 @@ fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
     conn.ok(&["CLIENT", "PAUSE", "600000", "WRITE"]);
     drop(by);
     let last = names(255, 0).swap_remove(0);
-    until_within(PATIENCE, "all are given up", || (conn.lock(&last, "free-in-ms") == Reply::Int(0)).then_some(()));
+    until_within(CROWD_DEADLINE, "all are given up", || {
+        (conn.lock(&last, "free-in-ms") == Reply::Int(0)).then_some(())
+    });
     (keys, token)
 }
 

@@ -91,15 +91,15 @@ impl Attempt<'_> {
         }
     }
 
-    /// LOCK.CANCEL of an attempt that began at `from`.
-    pub fn cancel(&self, client: &mut Client<'_>, key: &str, id: i64, from: Moment) {
+    /// LOCK.CANCEL of an attempt that began at `from`. Returns whether it was carried out.
+    pub fn cancel(&self, client: &mut Client<'_>, key: &str, id: i64, from: Moment) -> bool {
         let mut command: Vec<String> = ["LOCK.CANCEL", key, &id.to_string()].map(String::from).to_vec();
         if !client.world.has_module {
-            command.extend(["NOTIFY".into(), notified::channel(client.number)]);
+            command.extend(["NOTIFY".into(), notified::channel(client)]);
             command.extend(self.share_words());
         }
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        client.run(key, Action::Cancel { attempt: from }, &command);
+        matches!(client.run(key, Action::Cancel { attempt: from }, &command), Outcome::Answer(_))
     }
 
     fn share_words(&self) -> Vec<String> {

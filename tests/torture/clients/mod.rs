@@ -43,12 +43,17 @@ pub struct Client<'a> {
     pub link: Link<'a>,
     pub dice: Dice,
     pub log: Log,
+    /// Which of its channels it uses.
+    pub channel: u32,
+    /// Whether an attempt that it gave up may still wait on this channel.
+    pub left_behind: bool,
 }
 
 impl<'a> Client<'a> {
     pub fn new(world: &'a World, number: u32, seed: u64) -> Self {
         let dice = Dice::new(seed ^ (u64::from(number) << 40));
-        Self { world, number, link: Link::new(world, number), dice, log: Log::default() }
+        let link = Link::new(world, number);
+        Self { world, number, link, dice, log: Log::default(), channel: 0, left_behind: false }
     }
 
     /// Sends a command and records its outcome.

@@ -48,9 +48,9 @@ pub enum Notified {
     Unable,
 }
 
-/// The channel of a client.
-pub fn channel(number: u32) -> String {
-    format!("notified:{number}")
+/// The channel that a client uses now.
+pub fn channel(client: &Client<'_>) -> String {
+    format!("notified:{}:{}", client.number, client.channel)
 }
 
 pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
@@ -63,7 +63,10 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         session,
         sent_again: !is_steady,
     };
-    let channel = channel(client.number);
+    if client.left_behind && client.dice.percent(50) {
+        (client.channel, client.left_behind) = (client.channel + 1, false);
+    }
+    let channel = channel(client);
     let Some(port) = client.link.server() else { return Notified::Nothing };
     // A client without a subscription asks again from time to time.
     let mut subscriber = if client.dice.percent(75) { Subscriber::of(port, &channel) } else { Subscriber(None) };
@@ -72,8 +75,9 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
     // A script grants only in a call. So an attempt that got a reply to each of its calls knows how it ended; if it
-    // could be notified throughout, it kept its place.
-    let mut is_steady = !client.world.has_module && subscriber.0.is_some();
+    // could be notified throughout, it kept its place. An earlier attempt that lets its notification lapse costs the
+    // channel's other attempts theirs.
+    let mut is_steady = !client.world.has_module && subscriber.0.is_some() && !client.left_behind;
     let is_over = loop {
         let left = from + micros(wait_ms) - client.world.now();
         if left < 1_000 {
@@ -92,6 +96,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 if client.dice.percent(disappears) {
                     // It disappears.
                     client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
+                    client.left_behind = true;
                     return Notified::Nothing;
                 }
                 let time = Duration::from_millis(client.dice.between(5, 300));
@@ -123,10 +128,10 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
         // It may have been granted without having claimed it, or claimed it without a reply.
         client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
     }
-    if client.dice.percent(cancels) {
-        for key in keys {
-            attempt.cancel(client, key, id, from);
-        }
+    let cancels = client.dice.percent(cancels);
+    client.left_behind |= !cancels;
+    for key in keys.iter().filter(|_| cancels) {
+        client.left_behind |= !attempt.cancel(client, key, id, from);
     }
     Notified::Nothing
 }

@@ -15,7 +15,7 @@ import type { Hooks, LockOptions } from './options.js';
 import { Portable } from './portable.js';
 import type { Request } from './request.js';
 import { Subscription } from './subscription.js';
-import { Timer } from './timer.js';
+import { Timer } from './renewal.js';
 import type { Connection, Wire, Word, Words } from './wire.js';
 
 export interface Settings {

@@ -17,7 +17,7 @@ const LAYERS = [
   ['blocking', 'connections', 'ioredis', 'node-redis', 'request', 'subscription'],
   ['callers', 'form', 'replicas'],
   ['commands', 'hold', 'portable'],
-  ['options', 'resources', 'timer'],
+  ['options', 'renewal', 'resources'],
   ['waiting'],
   ['attempt'],
   ['engine'],

@@ -15,11 +15,11 @@ use crate::failures::{Failure, number, text};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::portable::FENCED;
+use crate::renewal::Timer;
 use crate::request::{Request, lease_failure};
 use crate::resources::Resources;
 use crate::route::Router;
 use crate::sync::{Signal, locked};
-use crate::timer::Timer;
 
 const FENCED_BY_MODULE: &str = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end \
                                 return {redis.call(unpack(ARGV, 2))}";

@@ -61,6 +61,7 @@ mod portable;
 mod random;
 mod reach;
 mod release;
+mod renewal;
 mod replicas;
 mod request;
 mod resources;
@@ -71,7 +72,6 @@ mod subscription;
 mod sync;
 #[cfg(feature = "blocking")]
 mod threads;
-mod timer;
 mod wait;
 
 pub use error::{Error, Kind};

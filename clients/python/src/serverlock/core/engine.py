@@ -18,7 +18,7 @@ from .options import Options
 from .request import Request
 from .resources import Resources
 from .scopes import Scopes
-from .timer import Timer
+from .renewal import Timer
 from .way import Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 

@@ -1,4 +1,4 @@
-//! Many small histories of a real server with no faults other than clients that die: all have an order. The same
+//! Many small histories of a real server with no faults other than clients that die all have an order. The same
 //! histories with a mutation have none. Clients that delete an expired lock and take it again are detected.
 
 use super::check::linear::Verdict;
@@ -29,6 +29,7 @@ fn work(
     let logs = thread::scope(|scope| {
         let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
+        scope.spawn(|| world.watch_server(server.port()));
         let (world, role) = (&world, &role);
         let work = move |number| {
             let mut client = Client::new(world, number, 1);
@@ -68,7 +69,7 @@ fn has_order(history: &KeyHistory, terms: &Terms, clock: &Clock) -> bool {
     match linear::check(history, terms, clock) {
         Verdict::Holds => true,
         Verdict::Broken(_) => false,
-        Verdict::Undecided => panic!("too much to try: {} operations", history.ops.len()),
+        Verdict::Undecided => panic!("too many orders to try: {} operations", history.ops.len()),
     }
 }
 
@@ -116,14 +117,14 @@ const BREAKS: [(&str, usize, Break); 5] = [
         op.outcome = Outcome::Granted(token + op.until - grant.until);
         true
     }),
-    ("an extension that was done said to be refused", 80, |ops| {
+    ("an extension that was carried out, reported as refused", 80, |ops| {
         let mut extended = ops.iter_mut().filter(|op| matches!(op.action, Action::Extend { .. }));
         let Some(op) = extended.find(|op| op.outcome == Outcome::Answer(1)) else { return false };
         op.outcome = Outcome::Answer(0);
         true
     }),
-    ("a release in time said to be late", 100, |ops| answer(ops, 1, -1)),
-    ("a release that was done said to be refused", 80, |ops| answer(ops, 1, 0)),
+    ("a release in time, reported as late", 100, |ops| answer(ops, 1, -1)),
+    ("a release that was carried out, reported as refused", 80, |ops| answer(ops, 1, 0)),
     ("a grant without a reply", 80, |ops| {
         // A client releases, in time, a grant that was never made.
         let released = ops.iter().find_map(|op| match (op.action, op.outcome) {

@@ -30,7 +30,7 @@ pub fn run(plan: &Plan) -> Report {
     let margin = i64::try_from(plan.setup.margin_ms() * 1_000).unwrap();
     let terms = Terms {
         margin: (margin, margin),
-        // A fault sets it.
+        // A fault changes the retention.
         retention: None,
         has_grace: plan.setup.has_grace(),
         is_script: !plan.setup.has_module(),
@@ -55,6 +55,9 @@ fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     thread::scope(|scope| {
         let _stop = SetAtEnd(&world.stop);
         scope.spawn(|| world.watch_itself());
+        for port in site.ports() {
+            scope.spawn(move || world.watch_server(port));
+        }
         let worker = |(number, role): (usize, Role)| {
             let budget = &budget;
             scope.spawn(move || {
@@ -110,7 +113,7 @@ pub fn histories(logs: Vec<Log>) -> Vec<KeyHistory> {
     keys.into_iter().map(history).collect()
 }
 
-/// The keys that are used all the time.
+/// The keys that are used throughout the run.
 fn keys(setup: Setup) -> Vec<String> {
     let keys: &[&str] = match setup {
         Setup::Cluster => &["lock:a", "lock:b", "lock:c"],
@@ -121,7 +124,7 @@ fn keys(setup: Setup) -> Vec<String> {
     [keys, &SEVERAL, several].concat().iter().map(ToString::to_string).collect()
 }
 
-/// Keys of one slot that are locked exclusively, shared and together.
+/// Keys of one slot, which are locked exclusively, shared and together.
 const SEVERAL: [&str; 4] = ["lock:{several}:a", "lock:{several}:b", "lock:{several}:c", "lock:{several}:d"];
 /// One of them, and two keys that clients without LOCK.* use too.
 const BESIDE_OTHERS: [&str; 3] = ["lock:{several}:a", "mixed:{several}:e", "mixed:{several}:f"];
@@ -144,7 +147,7 @@ fn small(group: u32) -> Role {
     })
 }
 
-/// LOCK.* on several keys, and with several holders.
+/// LOCK.* on several keys, and on keys with several holders.
 fn several(keys: &'static [&'static str], lease_ms: (u64, u64), sessions: bool) -> Role {
     let habits = Habits { lease_ms, hold_ms: 25, think_ms: 20, sessions };
     Box::new(move |client, _| several::work(client, habits, keys))
@@ -214,7 +217,7 @@ fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
     for report in &reports {
         assert!(report.grants > 20 && !report.faults.is_empty(), "nothing was tried in {}", report.setup);
     }
-    // No attempt can wait without a connection before 7.0.
+    // Before 7.0 no attempt can wait without a connection.
     if testkit::Server::start().conn().version() >= (false, 7, 0) {
         let claims: usize = reports.iter().map(|report| report.claims).sum();
         assert!(claims > 0, "nobody waited without a connection");

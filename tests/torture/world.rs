@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
-use testkit::bound;
+use testkit::{bound, Conn};
+
+/// Delays longer than this are stalls, in microseconds.
+const NOTABLE: i64 = 100_000;
 
 pub struct World {
     pub watch: Watch,
     /// Without the module, clients call portable/lock.lua instead.
     pub has_module: bool,
-    /// The servers' ports for clients, best guess first; and how often they changed.
+    /// The servers' ports for clients, with the best guess first, and how often they changed.
     servers: Mutex<(Vec<u16>, usize)>,
     pub stop: AtomicBool,
     steps: Mutex<Vec<Step>>,
@@ -127,7 +130,7 @@ impl World {
             let from = self.now();
             thread::sleep(Duration::from_millis(20));
             let late = self.now() - from - 20_000;
-            if late > 100_000 {
+            if late > NOTABLE {
                 self.note(&[Effect::Stall], from);
             } else {
                 self.latest.fetch_max(late, Ordering::SeqCst);
@@ -135,7 +138,25 @@ impl World {
         }
     }
 
-    /// How much longer a wait may take: a second, and more if threads are scheduled late.
+    /// Records when a server stalls by itself, for example on a slow disk.
+    pub fn watch_server(&self, port: u16) {
+        let mut conn = None;
+        while !self.is_over() {
+            let from = self.now();
+            if conn.is_none() {
+                conn = Conn::to(port).ok();
+            }
+            if conn.as_mut().is_some_and(|conn| conn.try_execute(&["PING"]).is_err()) {
+                conn = None;
+            }
+            if self.now() - from > NOTABLE {
+                self.note(&[Effect::Stall], from);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// How much longer a wait may take: a second, or more if threads are scheduled late.
     pub fn overtime(&self) -> i64 {
         bound::assert_is_listed();
         1_000_000 + 10 * self.latest.load(Ordering::SeqCst)

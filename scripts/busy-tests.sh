@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs every test with a bound on time TIMES=50 times alongside busy loops, two for each core, and prints how often each
-# failed. Exits non-zero if one did. It takes long: PIECE=2/5 runs the second of five pieces, and arguments select the
-# tests whose names contain one of them.
+# failed. Exits non-zero if one did. It takes a long time: PIECE=2/5 runs the second of five pieces, and arguments
+# select the tests whose names contain one of them.
 #
 # tests/fixtures/bounds.txt lists these tests, and tests/testkit/src/bound.rs checks that it does. The last piece, or
-# the argument `clients` alone, also plays the scenarios of clients/suite whose leases have to be renewed in time, and
-# UNIT_TIMES=5 times the unit tests of the packages, in the languages that `make test-clients` has prepared.
+# the argument `clients` alone, also runs the scenarios of clients/suite whose leases have to be renewed in time, and
+# runs the unit tests of the packages UNIT_TIMES=5 times, in the languages that `make test-clients` has prepared.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -55,7 +55,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-# They also end when this script is killed.
+# The loops also end when this script is killed.
 for ((loop = 0; loop < loops; loop++)); do
     (
         trap - EXIT INT TERM HUP
@@ -77,6 +77,9 @@ for ((round = 1; round <= times; round++)); do
             echo "busy-tests: round $round: failed: $(echo "$failed" | tr '\n' ' ')"
             grep -E -A 4 '^thread .* panicked at ' "$output" || tail -n 20 "$output"
             echo "$failed" >>"$output.failed"
+            kept=${CARGO_TARGET_DIR:-target}/busy-tests-$binary-$(date +%H%M%S).log
+            cp "$output" "$kept"
+            echo "busy-tests: the whole output is in $kept"
         fi
     done
 done

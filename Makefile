@@ -1,4 +1,4 @@
-# The commands of the project. `make help` lists them; cargo and the scripts in scripts/ do the work.
+# The project's commands. `make help` lists them; cargo and the scripts in scripts/ do the work.
 
 PORT ?= 6379
 # The server to run, test and measure, for example .servers/valkey-9.1.2/server.
@@ -10,7 +10,7 @@ export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc) + 1)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 ifdef LIBCLANG_PATH
-# The libclang of a Python wheel comes without its headers; those of the C compiler do as well.
+# The libclang of a Python wheel comes without its headers; the C compiler's headers will do.
 export BINDGEN_EXTRA_CLANG_ARGS ?= -I$(shell cc -print-file-name=include)
 endif
 
@@ -49,7 +49,7 @@ demo: build ## Show how a hand-made lock fails and LOCK.* does not
 servers: ## Fetch other server versions into .servers/, to test and measure against
 	@scripts/fetch-servers.sh
 
-# Does not build: root often has no cargo, and should not leave files in target/.
+# This does not build, because root often has no cargo, and should not leave files in target/.
 install: ## Install what `make build` built into this machine's server (as root; PREFIX, MODULEDIR, CONF, DESTDIR)
 	@scripts/install.sh install
 
@@ -106,7 +106,7 @@ torture: build ## Break things at random for SECONDS=60, from SEED if given, and
 mutants: install-deps ## Apply each mutant, and check that the tests find it: about an hour on two cores
 	@scripts/mutants.sh
 
-# By default from where the branch left main.
+# The default is where the branch left main.
 SINCE ?= origin/main
 subjects: ## Check the subjects of the commits since SINCE=origin/main
 	@git log --no-merges --format=%s $(SINCE)..HEAD | scripts/subjects.sh
@@ -128,20 +128,20 @@ test-matrix: build ## Run the integration tests on every server that can be fetc
 	@scripts/test-matrix.sh
 
 # PIECE=2/5 runs the second of five pieces.
-busy-tests: build ## Run every test with a bound on time TIMES=50 times alongside busy loops: an hour and more
+busy-tests: build ## Run every test with a bound on time TIMES=50 times alongside busy loops: an hour or more
 	@scripts/busy-tests.sh $(TESTS)
 
-# In CI a skip is a failure, or nobody would notice.
+# In CI a skip is a failure, or nobody would notice it.
 test-arm64: install-deps ## Run the tests of commands, waiting, sessions and persistence on ARM64, under qemu
 	@scripts/arm64.sh test || [ "$$?$$CI" = 3 ]
 
 fuzz: install-deps ## Fuzz the readers of values and arguments, and the queue, SECONDS each (nightly, cargo-fuzz)
 	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
 
-memcheck: install-deps ## Run the integration tests with AddressSanitizer: some minutes
+memcheck: install-deps ## Run the integration tests with AddressSanitizer: a few minutes
 	@scripts/memcheck.sh
 
-cargo-mutants: install-deps ## Make small changes of the core, and check that tests fail: two hours (cargo-mutants)
+cargo-mutants: install-deps ## Make small changes to the core, and check that tests fail: two hours (cargo-mutants)
 	@scripts/cargo-mutants.sh
 
 msrv: install-deps ## Check that the module compiles with the oldest Rust that Cargo.toml names (rustup)
@@ -165,10 +165,10 @@ advisories: ## Ask the RustSec database about all crates (cargo-deny, cargo-audi
 bench: build ## Compare with the locks that people use instead; keeps the raw rounds in benches/runs/
 	cargo bench --bench lock
 
-bench-bounds: build ## Run the benches with bounds, and print each verdict: some 20 minutes
+bench-bounds: build ## Run the benches with bounds, and print each verdict: about 20 minutes
 	BENCH_ROUNDS=$${BENCH_ROUNDS:-5} cargo bench --bench lock -- bounds --measure
 
-bench-clients: build ## Compare the packages of clients/ with raw commands and other libraries: some forty minutes
+bench-clients: build ## Compare the packages of clients/ with raw commands and other libraries: about forty minutes
 	python3 benches/clients/run.py
 
 bench-instructions: build ## Count the instructions of each command, twice, with valgrind
@@ -188,7 +188,7 @@ export COMPLETE
 package: install-deps ## Build the archives and Debian packages of a release in target/package/, for ARM64 too
 	@scripts/package.sh
 
-reproducible: install-deps ## Build the packages twice, in two folders, and compare them: some minutes
+reproducible: install-deps ## Build the packages twice, in two folders, and compare them: a few minutes
 	@scripts/reproducible.sh
 
 ##@ The rest

@@ -3,7 +3,7 @@
 //!
 //! `--measure` first measures what the bounds need, and nothing else. `--write` instead fills the tables in README.md
 //! and benches/README.md, between `<!-- table: NAME -->` and `<!-- end of table -->`, from the newest raw runs on all
-//! servers, so that no figure is typed. Nothing is measured.
+//! servers, so that no figure is typed by hand. It measures nothing.
 
 pub mod list;
 mod tables;
@@ -134,7 +134,7 @@ fn instructions_of_pair(bound: &Bound, server: &str) -> Option<f64> {
 fn server() -> String {
     let output = Command::new(server_binary()).arg("--version").output().expect("the server can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).expect("it tells its version");
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).expect("it reports its version");
     let name = if text.starts_with("Valkey") { "valkey" } else { "redis" };
     format!("{name}-{version}")
 }
@@ -155,7 +155,7 @@ fn print_summary(server: &str) {
         }
         rows.push(row);
     }
-    println!("\nLOCK.* on {server}, in times of the other: server CPU, time, or bytes of used_memory");
+    println!("\nLOCK.* on {server}, as a multiple of the other: server CPU, time, or bytes of used_memory");
     println!("Where there are instructions, they decide.");
     let header =
         ["LOCK.*", "against", "state", "median", "in the rounds", "rounds", "instructions", "at most", "verdict"];

@@ -61,7 +61,7 @@ impl Row {
     }
 }
 
-/// Restarts this program with as many open files as the system allows: every waiter is one.
+/// Restarts this program with as many open files as the system allows, because every waiter needs one.
 fn raise_open_files() {
     const RAISED: &str = "HANDOFF_OPEN_FILES_RAISED";
     if std::env::var_os(RAISED).is_none() {
@@ -69,7 +69,7 @@ fn raise_open_files() {
         let this = std::env::current_exe().unwrap();
         let mut command = Command::new("sh");
         let error = command.args(["-c", script]).arg(this).args(std::env::args_os().skip(1)).env(RAISED, "1").exec();
-        eprintln!("open files stay as they are: {error}");
+        eprintln!("the limit on open files stays as it is: {error}");
     }
 }
 

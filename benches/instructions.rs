@@ -1,9 +1,9 @@
 //! How many instructions a server needs for one command, counted by callgrind: LOCK.* against what people use instead.
 //!
-//! Unlike CPU time, the result is repeatable to a fraction of a percent. The server's whole work counts: reading,
+//! Unlike CPU time, the result is repeatable to a fraction of a percent. All of the server's work is counted: reading,
 //! dispatch, the command, replication, the reply. Each command is sent N and 2N times, 100 at once over one connection;
-//! the difference, divided by N, is one command. So no symbols are needed, and one-time work cancels out. All of it is
-//! done twice, on two servers, to show how repeatable it is. Skipped if valgrind is not installed.
+//! the difference, divided by N, is one command. So no symbols are needed, and one-time work cancels out. Everything is
+//! measured twice, on two servers, to show how repeatable it is. Without valgrind, the bench is skipped.
 
 use crate::measure::callgrind::Callgrind;
 use crate::measure::state::{State, COLUMN};
@@ -19,9 +19,9 @@ use testkit::Server;
 const OPERATIONS: usize = 2_000;
 /// Permanent keys, as a multiple of N: more than any command creates.
 const OTHERS: usize = 25;
-/// How often a server is counted: the median excludes rare work.
+/// How often each command is counted on a server: the median excludes rare work.
 const REPEATS: usize = 3;
-/// Servers.
+/// The number of servers.
 const RUNS: usize = 2;
 /// The permitted difference between two runs, in percent.
 const REPEATABLE: f64 = 0.1;
@@ -63,9 +63,9 @@ fn count_in(
 ) -> Result<Vec<(&'static str, Vec<f64>)>, String> {
     let mut counted: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for run in 0..RUNS {
-        // One tick a second if ticks cannot be paused; in slow motion any command could enter the slow log.
+        // If ticks cannot be paused, there is one a second. In slow motion any command could enter the slow log.
         let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
-        // An allocator returns memory by the clock.
+        // By default the allocator returns memory after some time.
         let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
         let options = Server::with().args(&slow_motion).env("MALLOC_CONF", keep).env("JE_MALLOC_CONF", keep);
         let options = options.preload(&same_again.path);
@@ -135,7 +135,7 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
     let mut connection = Connection::new(&callgrind.server, 0, 2 * operations);
     let mut counted = Vec::new();
     for Command { name, before, step, after } in &commands {
-        // With a lot of preparation, a part of them.
+        // A command that needs a lot of preparation is sent less often.
         let operations = if before.len() > 2 { operations.div_ceil(10) } else { operations };
         let mut pass = |keys: usize, count: &mut dyn FnMut(&mut dyn FnMut())| {
             for step in before {
@@ -146,7 +146,7 @@ fn count_all(callgrind: &mut Callgrind, operations: usize) -> Result<Vec<(&'stat
                 connection.pass(step, keys);
             }
         };
-        // First all of it uncounted: the tables of keys then have their final size.
+        // The first pass is not counted: after it the tables of keys have their final size.
         pass(2 * operations, &mut |work| work());
         let mut each = Vec::new();
         for _ in 0..REPEATS {

@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         return usage();
     };
     if !smoke {
-        // Cargo builds benches as tests, so the watch over tests runs here too, and would end servers after minutes.
+        // Cargo builds benches as tests, so the watch over tests runs here too. It ends servers after a few minutes.
         testkit::watch::allow(A_DAY);
     }
     (bench.run)(&Call { arguments: arguments.to_vec(), smoke });

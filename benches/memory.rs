@@ -1,5 +1,5 @@
-//! The memory of a held lock: a lock of LOCK.ACQUIRE against a key of SET NX PX with a token of 36 bytes; and of other
-//! things that the module remembers.
+//! The memory of a held lock: a lock taken with LOCK.ACQUIRE against a key set with SET NX PX and a token of 36 bytes;
+//! and the memory of other things that the module remembers.
 //!
 //! Measures how much `used_memory` grows with 100,000 of them, including all of the module's own memory. Every
 //! measurement has its own server, so that no freed memory is reused.
@@ -107,7 +107,7 @@ fn grown_by(way: Way, keys: usize, quiet: Duration) -> (f64, f64) {
     for first in (0..keys).step_by(AT_ONCE) {
         way.take(&mut pipe, offset + first, offset + (first + AT_ONCE).min(keys));
     }
-    // Sessions end with their connection; otherwise its buffers do not count.
+    // Sessions end with their connection, so it stays open; otherwise it is closed, and its buffers are not counted.
     let _open = (way == Way::Session).then_some(pipe);
     let grown = settled(&mut conn, quiet).saturating_sub(before);
     // Less than a tenth of a byte is a buffer, not a key.

@@ -135,7 +135,7 @@ fn connect_and_leave(server: &Server, times: usize) {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"+PONG\r\n");
     }
-    // The server notices the last disconnection.
+    // Time for the server to notice the last disconnection.
     std::thread::sleep(Duration::from_millis(5));
 }
 

@@ -24,7 +24,7 @@ pub fn measure(call: &Call) {
     let origin = Origin::of("several", &Server::start(), &settings)
         .with("rounds", settings.rounds)
         .with("operations", format!("{} of each contender in each round", settings.operations))
-        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each, {FEW_KEYS} of crowds"))
+        .with("on their way", format!("{CONNECTIONS} connections with {KEYS} commands each, {FEW_KEYS} for crowds"))
         .printed();
     let (mut rows, measured) = side_by_side(settings.rounds, (CONNECTIONS, KEYS, settings.operations), of_several);
     for (state, operations, workloads) in measured {

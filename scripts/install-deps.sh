@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs missing packages for building, testing and running, and those named as arguments, whose commands have the
-# same name.
+# Installs missing packages for building, testing and running, and the packages named as arguments, whose commands have
+# the same names.
 set -eu
 
 say() { echo "install-deps: $*" >&2; }
@@ -43,7 +43,7 @@ have_libclang || missing="$missing libclang1-14 libclang-common-14-dev"
 if [ -n "$missing" ]; then
     if ! have apt-get; then
         say "missing:$missing (Debian's names); without apt, install them with the system's package manager." \
-            "Instead of libclang, that of 'pip install libclang' will do: set LIBCLANG_PATH to its folder."
+            "Instead of libclang, the one from 'pip install libclang' will do: set LIBCLANG_PATH to its folder."
         exit 1
     fi
     sudo=
@@ -84,7 +84,7 @@ if [ -n "$missing" ]; then
     fi
     case $missing in
     *redis-server*)
-        # Not at the next boot either: the tests and 'make run' start servers of their own.
+        # It must not start at the next boot either: the tests and 'make run' start servers of their own.
         if have systemctl; then $sudo systemctl disable redis-server >/dev/null 2>&1 || true; fi
         ;;
     esac

@@ -48,11 +48,11 @@ case ${1:-} in
 install)
     [ -f "$built" ] || die "$built is not there: 'make build' first"
     if [ -n "$(find "$here/src" "$here/Cargo.toml" "$here/Cargo.lock" -newer "$built" 2>/dev/null | head -n 1)" ]; then
-        say "note: the sources are newer than what was built; 'make build' first if that is not meant"
+        say "note: the sources are newer than what was built; 'make build' first if that is not intended"
     fi
     mkdir -p "$destdir$moduledir"
-    # Replace the file instead of writing into it: a running server has the old one open, and writing into it would end
-    # the server.
+    # Replace the file instead of writing into it: a running server has the old file open, and writing into it would
+    # crash the server.
     cp "$built" "$destdir$module.new"
     # Servers refuse a module that is not executable.
     chmod 755 "$destdir$module.new"
@@ -61,11 +61,11 @@ install)
     configured enable
     ;;
 uninstall)
-    # The line first: a server whose configuration loads a missing file does not start.
+    # The line is removed first, because a server whose configuration loads a missing file does not start.
     configured disable
     rm -f "$destdir$module"
     say "$destdir$module is gone"
-    # The folders too, if they are empty.
+    # The folders are removed too, if they are empty.
     rmdir "$destdir$moduledir" 2>/dev/null || true
     case $moduledir in */redis/modules) rmdir "$destdir${moduledir%/*}" 2>/dev/null || true ;; esac
     ;;

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the integration tests with the module built for AddressSanitizer: no access to freed or foreign memory, and no
-# memory of the module left when a server ends. Some minutes. Arguments: only tests of these names.
+# Runs the integration tests with the module built for AddressSanitizer: no access to freed or out-of-bounds memory, and
+# no module memory left when a server exits. Takes a few minutes. Arguments select tests by name.
 #
-# It needs a server with a shared allocator or none of its own, such as Debian's: the sanitizer's replaces it. First it
-# shows that it finds a mutant of each kind (tests/mutants). Exits non-zero on any report.
+# It needs a server whose allocator is a shared library, or that has none of its own, such as Debian's, because the
+# sanitizer's replaces it. First it shows that it finds a mutant of each kind (tests/mutants). Exits non-zero on any
+# report.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,7 +24,7 @@ cargo build --quiet --tests
 
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
-# Stacks go through the server, which has no frame pointers: without the slow unwinder they end there.
+# Stacks go through the server, which has no frame pointers: without the slow unwinder the stacks end there.
 cat >"$reports/server" <<SERVER
 #!/bin/sh
 LD_PRELOAD=$asan ASAN_OPTIONS=log_path=$reports/report:detect_odr_violation=0:fast_unwind_on_malloc=0 \
@@ -49,7 +50,7 @@ while read -r mutant report tests; do
 done <"$reports/mutants"
 
 build
-# Without tests that measure time or memory, set the clock, need ten thousand clients, or start no server from
+# This leaves out tests that measure time or memory, set the clock, need ten thousand clients, or start no server from
 # REDIS_SERVER.
 status=0
 if [ $# -gt 0 ]; then

@@ -135,7 +135,7 @@ licences() {
     cargo tree --locked --package redis-lock --package lock-top --edges normal,no-proc-macro --prefix none --no-dedupe \
         --format '{p}|{l}' >"$work/crates"
     sort -u "$work/crates" | while IFS='|' read -r crate licence; do
-        # Our own crates have their folder behind their version.
+        # Our own crates have their folder after their version.
         case $crate in '' | *' ('*/*) continue ;; esac
         crate=$(echo "$crate" | sed 's/ v/-/; s/ .*//')
         printf '\n%s\n%s: %s\n' "------------------------------------------------------------" "$crate" "$licence"
@@ -144,7 +144,7 @@ licences() {
             case ${text##*/} in
             LICEN[CS]E* | COPYING* | COPYRIGHT* | UNLICENSE* | license*)
                 [ -f "$text" ] || continue
-                # If there is a choice, the shorter one.
+                # If there is a choice, the shorter licence is used.
                 case $licence:${text##*/} in *MIT*:*[Aa][Pp][Aa][Cc][Hh][Ee]*) continue ;; esac
                 found=1
                 echo
@@ -256,7 +256,7 @@ make_for() {
         newest=${depends#*>= }
         newest=${newest%%)*}
         [ "$(printf '%s\n' "$glibc" "$newest" | sort -V | tail -n 1)" = "$glibc" ] ||
-            die "$triple needs glibc $newest: it was to run with $glibc"
+            die "$triple needs glibc $newest: it should run with $glibc"
     fi
     archives
     if [ -n "$architecture" ]; then package; fi

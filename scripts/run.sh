@@ -23,7 +23,7 @@ mkdir -p ".data/$port"
 
 cat <<EOF
 Starting ${server##*/} with the module on port $port.
-  Try it:   redis-cli -p $port LOCK.ACQUIRE door PX 10000     (replies a token, or nil)
+  Try it:   redis-cli -p $port LOCK.ACQUIRE door PX 10000     (replies with a token or nil)
             redis-cli -p $port LOCK.INFO door
             redis-cli -p $port LOCK.RELEASE door <token>
             redis-cli -p $port LOCK.HELP
@@ -31,7 +31,7 @@ Starting ${server##*/} with the module on port $port.
   Its data: .data/$port
 
 EOF
-# Redis 6.2 has no settings of modules: they are arguments of the module.
+# Redis 6.2 has no module settings: they are the module's arguments.
 config=redis.conf settings=
 case $("$server" --version) in
 *v=6.*)

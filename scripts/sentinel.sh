@@ -43,7 +43,7 @@ case $module in
 *) module=$PWD/$module ;;
 esac
 
-# ask PORT COMMAND...: the reply; empty if no server answers at that port.
+# ask PORT COMMAND...: the reply; empty if no server answers on that port.
 ask() {
     asked=$1
     shift
@@ -96,7 +96,7 @@ start() {
     echo $! >"$dir/$started/pid"
 }
 
-# Redis 6.2 has no settings of modules: they are arguments of the module.
+# Redis 6.2 has no module settings: they are the module's arguments.
 case $("$server" --version) in
 *v=6.*)
     arguments="failover-grace-ms $grace margin-ms $margin" settings=''
@@ -121,7 +121,7 @@ save ""
 appendonly ${APPENDONLY:-yes}
 replica-announce-ip 127.0.0.1
 replica-announce-port $announce
-# Nothing is granted unless all replicas have answered lately. Without it, a replaced master keeps granting.
+# Nothing is granted unless all replicas have answered lately. Without this, a replaced master keeps granting.
 min-replicas-to-write $min_replicas
 min-replicas-max-lag $max_lag
 # After a stall the master grants once its replicas have acknowledged something newer: these PINGs.

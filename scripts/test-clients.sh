@@ -6,8 +6,8 @@
 #   scripts/test-clients.sh python     one of them
 #   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no lines of READMEs
 #
-# The tests install what they need of a language under target/clients. A language that is not there, or is too old, is
-# installed from Debian's packages where root runs this; else one line says what is missing, and the script fails.
+# The tests install what a language needs under target/clients. A language that is missing or too old is installed from
+# Debian's packages if root runs this; otherwise one line says what is missing, and the script fails.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,7 +17,7 @@ failed=
 
 say() { echo "test-clients: $*" >&2; }
 
-# beyond_units COMMAND ...: what is played besides the unit tests.
+# beyond_units COMMAND ...: runs what is tested besides the unit tests.
 beyond_units() { [ -n "${UNITS_ONLY:-}" ] || "$@"; }
 
 scenarios() { beyond_units python3 clients/suite/run.py "$1" ${SUITE_ONLY:+--only "$SUITE_ONLY"}; }
@@ -117,8 +117,8 @@ test_java() {
     java_is_new || { debian default-jdk-headless maven && hash -r && java_is_new; } ||
         { say "missing: Java 17 or later, with Maven"; return 1; }
     local built=$target/serverlock-java
-    # The repository of Maven is here as well: the package is installed there, and found by the empty projects of its
-    # test.
+    # Maven's local repository is here as well: the package is installed there, and the empty projects of its test find
+    # it.
     export SERVERLOCK_REPOSITORY=$target/maven SERVERLOCK_MODULE=$target/../release/libredis_lock.so
     local maven=(mvn --batch-mode --quiet --file clients/java/pom.xml -Dstyle.color=never
         "-Dmaven.repo.local=$SERVERLOCK_REPOSITORY" "-Dserverlock.build=$built")
@@ -177,7 +177,7 @@ ruby_is_complete() {
         command -v rubocop >/dev/null
 }
 
-# Debian 12 has redis-rb 4.8, and the next release has version 5, written in Ruby alone: it is unpacked beside the
+# Debian 12 has redis-rb 4.8, and the next release has version 5, written in Ruby alone, which is unpacked beside the
 # first.
 redis_rb_5() {
     local folder=$target/redis-rb-5 work mirror package
@@ -231,7 +231,7 @@ test_ruby() {
     scenarios ruby || return 1
 }
 
-# What plays one language: a process of its own, which can be ended when it hangs.
+# Tests one language in a process of its own, which can be ended when it hangs.
 if [ "${1:-}" = --play ]; then
     "test_$2" && beyond_units python3 clients/suite/install.py "$2"
     exit
@@ -244,9 +244,9 @@ languages=${*:-$(for folder in clients/*/; do
 done)}
 # They mostly wait, so two run at a time. Each line says which language it comes from.
 at_once=${AT_ONCE:-2}
-# A verdict also says that all that a language needs is there, which the unit tests alone do not prepare.
+# A verdict also says that everything that a language needs is there. The unit tests alone do not prepare that.
 verdicts=${UNITS_ONLY:+units-}verdict
-# Several times what one takes on an idle machine, in seconds.
+# Several times what one language takes on an idle machine, in seconds.
 limit=${LIMIT:-1500}
 play() {
     local began=$SECONDS verdict=passed
@@ -297,7 +297,7 @@ for language in $languages; do
     [ "$(cat "$target/$language.$verdicts" 2>/dev/null)" = passed ] || failed="$failed $language"
 done
 if [ -n "$failed" ]; then
-    # Other languages have printed much since.
+    # Other languages have printed much since then.
     for language in $failed; do
         echo "== $language failed:"
         tail -n 150 "$target/$language.log"

@@ -1,8 +1,8 @@
 //! A Redis and Valkey module that makes locking a native server command.
 //!
-//! Built as `libredis_lock.so` and loaded by a server. The crate `redis_lock_core` decides everything and needs no
-//! server; this crate connects it to one. Each layer depends only on those to its right: `load -> commands -> server ->
-//! driver -> engine -> lock`.
+//! It is built as `libredis_lock.so` and loaded by a server. The crate `redis_lock_core` decides everything and needs
+//! no server; this crate connects it to one. Each layer depends only on those to its right: `load -> commands -> server
+//! -> driver -> engine -> lock`.
 //!
 //! - [`commands`]: one file per command, with its arguments, one call to the driver, and its reply.
 //! - `server`: the edge to the server's module API, and the only folder with `unsafe`.

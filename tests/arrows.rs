@@ -1,8 +1,8 @@
 //! Draws the arrows between modules from the source, for the Rust client too. Fails on an arrow that points
 //! backwards between the layers, on a cycle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
-//! [`BACKWARDS`] and [`CYCLES`] hold what is left from before. They may only shrink: an entry that no longer occurs
-//! fails too. Comments, tests and method calls draw no arrows: they name no module.
+//! [`BACKWARDS`] and [`CYCLES`] list what is left from before. They may only shrink: an entry that no longer occurs is
+//! a failure too. Comments, tests and method calls draw no arrows, because they name no module.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -94,7 +94,7 @@ impl<'a> Visit<'a> for Source {
             self.tests.push(module.span().start().line..=module.span().end().line);
         } else {
             let is_plain = module.content.is_none() && !module.attrs.iter().any(|it| it.path().is_ident("path"));
-            assert!(is_plain, "{}: give {} the file that its name says", self.file, module.ident);
+            assert!(is_plain, "{}: give {} a file of its own name", self.file, module.ident);
         }
     }
 
@@ -137,8 +137,8 @@ fn is_in(module: &str, folder: &str) -> bool {
     module.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. The own
-/// file of a folder below is not: children may use their parent, since a child in Rust sees its parent's private types.
+/// The module directly in a folder that this one belongs to. A layer's own file is one of its modules, `mod`. A
+/// subfolder's own file is not: children may use their parent, since a child in Rust sees its parent's private types.
 fn member<'a>(folder: &str, module: &'a str) -> Option<&'a str> {
     if module == folder {
         return LAYERS.split(' ').any(|it| it == folder).then_some("mod");

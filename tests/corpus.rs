@@ -40,7 +40,7 @@ fn arguments_of_the_corpus_are_read_as_the_contract_says() {
     replay("arguments", 100, properties::arguments::check);
 }
 
-/// The check has its own list of commands and options: it would not miss a new one.
+/// The check has its own list of commands and options, which could lack a new one.
 #[test]
 fn the_argument_check_knows_all_options() {
     fn tokens(args: &[Arg]) -> BTreeSet<String> {
@@ -89,10 +89,10 @@ fn inputs_of_any_length_are_packed_or_refused() {
 fn a_damaged_corpus_is_an_error() {
     let packed = pack::pack(&BTreeSet::from([vec![], b"a".to_vec(), b"LOCK.ACQUIRE".to_vec()])).unwrap();
     for place in 0..packed.len() {
-        assert!(pack::unpack(&packed[..place]).is_err(), "{place} bytes are left");
+        assert!(pack::unpack(&packed[..place]).is_err(), "only {place} bytes are left");
         let mut changed = packed.clone();
         changed[place] ^= 1;
-        assert!(pack::unpack(&changed).is_err(), "byte {place} is another");
+        assert!(pack::unpack(&changed).is_err(), "byte {place} was changed");
     }
     let longer = [packed.as_slice(), b"\0\0"].concat();
     assert_eq!(pack::unpack(&longer), Err("its checksum is wrong: it was changed or cut off".into()));

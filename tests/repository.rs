@@ -140,7 +140,7 @@ fn the_pieces_for_kubernetes_agree_with_each_other() {
 
 /// A page that names the latest release names the version that is built.
 #[test]
-fn the_latest_release_is_named_as_it_is() {
+fn the_latest_release_is_named_correctly() {
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
     let line = format!("| the latest release (now {version}.x) | yes |");
     assert!(read("SECURITY.md").lines().any(|it| it == line), "SECURITY.md lacks: {line}");

@@ -80,7 +80,7 @@ fn bounds() -> String {
     markdown(3, &header, &rows.collect::<Vec<_>>())
 }
 
-/// The servers on which pairs were measured since bounds exist: those whose memory was measured too.
+/// The servers on which pairs have been measured since the bounds were introduced: those whose memory was measured too.
 fn measured() -> Vec<String> {
     servers().into_iter().filter(|server| Run::newest_of("memory", server).is_some()).collect()
 }
@@ -264,7 +264,7 @@ fn extra() -> String {
         rows.push(vec![option.into(), middle(with, 2), ratio]);
     }
     out += "\n";
-    out += &markdown(1, &["option", "µs", "in times of none"], &rows);
+    out += &markdown(1, &["option", "µs", "relative to none"], &rows);
     out
 }
 

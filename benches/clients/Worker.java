@@ -84,7 +84,7 @@ public class Worker {
     }
 
     static Call jedis(int port) {
-        // No time-out, because the client would give up in the middle of a wait.
+        // No time-out: with one, the client would give up in the middle of a wait.
         RedisClient client = RedisClient.builder()
                 .hostAndPort("127.0.0.1", port)
                 .clientConfig(DefaultJedisClientConfig.builder()
@@ -195,7 +195,7 @@ public class Worker {
                 try {
                     lock.acquire();
                 } catch (Exception ended) {
-                    // With the process.
+                    // The wait ends with the process.
                 }
             });
             thread.setDaemon(true);

@@ -1,4 +1,4 @@
-"""Compares the packages of clients/ with raw commands over the same library, and with common lock libraries.
+"""Compares the packages in clients/ with raw commands through the same library, and with common lock libraries.
 
     make bench-clients                                     # all parts and languages: about forty minutes
     python3 benches/clients/run.py pair hot --language python --rounds 5
@@ -50,7 +50,7 @@ RUST = str(BUILT / "serverlock-rust/release/worker")
 PHP = shutil.which("php") or "php"
 RUBY = shutil.which("ruby") or "ruby"
 PARTS = ("pair", "hot", "waits", "start", "trips", "script")
-# This many rounds of pairs come before the first that counts, because a virtual machine compiles code that runs often.
+# This many rounds of pairs run before the first measured one, because a virtual machine compiles code that runs often.
 WARM = 5
 
 LANGUAGES = {
@@ -58,7 +58,7 @@ LANGUAGES = {
         "needs": [PYTHON],
         "worker": [PYTHON, str(HERE / "worker.py")],
         "environment": {"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": ""},
-        # The package, then the contenders that it is compared with: first raw commands.
+        # The package, then the contenders that it is compared with, raw commands first.
         "groups": [
             ["redis-py package", "redis-py raw", "redis-py raw with ID", "redis-py Lock"],
             ["redis.asyncio package", "redis.asyncio raw", "redis.asyncio Lock"],
@@ -204,7 +204,7 @@ def pair(rows, language, server, settings):
 
 def hot(rows, language, server, settings):
     """The processes are kept from round to round. 16 processes share one lock, so each gets few grants in a round, but
-    a service's processes live long and are compiled: so before the first round each gets many grants, alone."""
+    a service's processes live long and are compiled. So each first gets many grants, alone, before the first round."""
     for group in language["groups"]:
         crowds = {name: [Worker(language, name, server.port) for _ in range(settings.processes)] for name in group}
         try:
@@ -231,7 +231,7 @@ def hot(rows, language, server, settings):
 
 
 def script(rows, language, server, settings):
-    """A contender's processes end with its turn; otherwise they would renew and ask during the others' turns."""
+    """A contender's processes end with its turn; otherwise they would renew and acquire during the others' turns."""
     plain = Server(module=False)
     contenders = [group[0] for group in language["groups"]] + language.get("scripts", [])
     try:
@@ -384,13 +384,13 @@ def show(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; all without one")
+    parser.add_argument("part", nargs="*", help=f"one or more of {', '.join(PARTS)}; all by default")
     parser.add_argument("--language", action="append", choices=LANGUAGES)
     parser.add_argument("--library", default="", help="only contenders with this in their name")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--pairs", type=int, default=4000, help="of a round")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a round of the hot lock")
-    parser.add_argument("--warm", type=float, default=30.0, help="seconds for which each process works alone before")
+    parser.add_argument("--pairs", type=int, default=4000, help="per round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="per round of the hot lock")
+    parser.add_argument("--warm", type=float, default=30.0, help="seconds for which each process first works alone")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--waits", type=int, default=1000)
     parser.add_argument("--smoke", action="store_true", help="keep nothing")

@@ -12,7 +12,7 @@ use Symfony\Component\Lock\Store\RedisStore;
 
 const LEASE = 30;
 
-/** A separate connection for waits, without a time-out: the client would give up in the middle of a wait. */
+/** A separate connection for waits, without a time-out: with one, the client would give up in the middle of a wait. */
 function phpredis(int $port, float $timeout = 0): Redis
 {
     $redis = new Redis();

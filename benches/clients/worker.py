@@ -13,7 +13,7 @@ KEY = f"bench:{os.getpid()}"
 
 
 class Package:
-    """The package, over redis-py."""
+    """The package, through redis-py."""
 
     def __init__(self, port):
         import redis
@@ -27,12 +27,12 @@ class Package:
 
 
 class Raw:
-    """The two commands, over redis-py."""
+    """The two commands, through redis-py."""
 
     def __init__(self, port):
         import redis
 
-        # No time-out for waits: the client would give up in the middle of one.
+        # No time-out for waits: with one, the client would give up in the middle of a wait.
         self.client, self.patient = redis.Redis(port=port), redis.Redis(port=port, socket_timeout=None)
 
     def lock(self, key, wait):
@@ -88,7 +88,7 @@ class Tasks:
 
 
 class PackageAsyncio(Tasks):
-    """The package, over redis.asyncio."""
+    """The package, through redis.asyncio."""
 
     def __init__(self, port):
         super().__init__()
@@ -103,7 +103,7 @@ class PackageAsyncio(Tasks):
 
 
 class RawAsyncio(Tasks):
-    """The two commands, over redis.asyncio."""
+    """The two commands, through redis.asyncio."""
 
     def __init__(self, port):
         super().__init__()

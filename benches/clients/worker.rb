@@ -10,7 +10,7 @@ require "securerandom"
 
 LEASE = 30
 
-# The redlock gem's scripts, by EVALSHA, and its retries. The gem itself is not in Debian.
+# The redlock gem's scripts, called with EVALSHA, and its retries. The gem itself is not in Debian.
 class Redlock
   LOCK = <<~LUA
     if (redis.call("exists", KEYS[1]) == 0 and ARGV[3] == "yes") or redis.call("get", KEYS[1]) == ARGV[1] then

@@ -1,7 +1,7 @@
 //! One hand-off with many waiters behind it, and a waiter's memory.
 //!
-//! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write; the
-//! head of the queue gets it: the queue keeps its length, and each hand-off is two commands.
+//! This process has a connection for each waiter. The holder releases the lock and asks for it again in one write, and
+//! the head of the queue gets it. So the queue keeps its length, and each hand-off takes two commands.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -88,7 +88,7 @@ impl Crowd {
         self.take(server);
         for at in 1..self.conns.len() {
             self.ask(at);
-            // The server reads them in the order in which it finds them, so not too many are sent at once.
+            // The server reads connections in the order in which it finds them, so few commands are sent at once.
             if at % 8 == 0 || at + 1 == self.conns.len() {
                 until("they wait", || (blocked(&mut conn) >= at).then_some(()));
             }
@@ -142,7 +142,7 @@ pub(super) fn sizes(settings: &Settings) -> Vec<usize> {
     let wanted = if settings.smoke { &SIZES[..1] } else { &SIZES[..] };
     let (fit, not): (Vec<usize>, Vec<usize>) = wanted.iter().partition(|size| **size + OTHER_FILES <= limit);
     if !not.is_empty() {
-        eprintln!("skipped: {not:?} waiters: not more than {limit} open files (ulimit -n)");
+        eprintln!("skipped: {not:?} waiters: at most {limit} open files are allowed (ulimit -n)");
     }
     fit
 }
@@ -159,7 +159,7 @@ pub fn measure(server: &Server, settings: &Settings) -> Vec<Row> {
                 let at = (place + round) % WAYS.len();
                 let mut crowd = Crowd::new(server, WAYS[at], *size);
                 crowd.line_up(server);
-                // One round of the queue, or part of one, before counting starts.
+                // One pass through the queue, or part of one, before counting starts.
                 crowd.pass(settings.operations.min(1_000));
                 let cost = Cost::of(&mut cpu, || crowd.pass(settings.operations));
                 crowd.leave(server);

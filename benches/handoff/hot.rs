@@ -93,10 +93,10 @@ pub fn duration(settings: &Settings) -> Duration {
     Duration::from_millis(if settings.smoke { 200 } else { 1_500 })
 }
 
-/// Measures and prints; with an AOF and a replica only ours and the ceiling, with most clients.
+/// Measures and prints. With an AOF and a replica, it measures only ours and the ceiling, with the most clients.
 pub fn measure(server: &Server, state: State, settings: &Settings) -> Vec<Row> {
     let is_alone = state == State::NoSink;
-    let python = if settings.smoke || !is_alone { Err("only tried out".into()) } else { install::python() };
+    let python = if settings.smoke || !is_alone { Err("this is a trial run".into()) } else { install::python() };
     if let (Err(why), true) = (&python, is_alone) {
         eprintln!("skipped: the contenders in Python: {why}");
     }
@@ -173,7 +173,7 @@ fn one_run(
     sleep_until(start - 2_000);
     let (cpu_before, commands_before) = (cpu.used(), commands(&mut conn));
     sleep_until(end);
-    // This process too waits for a CPU: grants are counted up to when it really read the figures.
+    // This process may wait for a CPU too, so grants are counted up to the moment when it really read the figures.
     let (cpu_used, at) = (cpu.used().saturating_sub(cpu_before), now_us());
     let (commands, commands_at) = (commands(&mut conn) - commands_before - 1.0, now_us());
     children.wait();
@@ -293,7 +293,7 @@ fn print_verdicts(counts: &[usize], runs: &[Vec<Vec<Run>>]) {
             median(runs[ours].iter().zip(&runs[peer]).map(|(our, their)| of(our) / of(their)))
         };
         let ours = &runs[OURS];
-        // Hand-offs under way at the edges of a round are in it by half.
+        // A hand-off under way at the start or the end of a round is only half in it.
         let commands = middle(ours, |run| run.commands / run.hand_offs);
         row("commands per hand-off", (commands * 20.0).round() / 20.0, 2.0, false);
         row("wait p99 / p50", middle(ours, |run| run.wait_us(990) / run.wait_us(500)), 2.0, false);

@@ -108,7 +108,7 @@ impl Clients {
     }
 }
 
-/// Is the process.
+/// Runs as the client process.
 pub fn run(port: u16, key: &str, dir: &Path, clients: usize) {
     let channel = format!("{key}:channel");
     let commands = connect(port);

@@ -1,6 +1,6 @@
 //! How long a server does nothing else while many clients begin to wait, disconnect, or are sent away by a demotion.
 //!
-//! Another connection sends one PING after the other meanwhile; the longest of them is about as long as the longest
+//! Another connection sends one PING after another meanwhile; the longest of them is about as long as the longest
 //! iteration of the event loop. BLPOP does the same for comparison: a pause that is as long with BLPOP is the server's
 //! own.
 
@@ -16,7 +16,7 @@ use crate::measure::{info, median, print_table, Settings};
 use testkit::{until, Conn, Server};
 
 const PARTS: [&str; 3] = ["pause: join", "pause: disconnect", "pause: demotion"];
-/// The system itself delays a process too: more rounds than these say little.
+/// The system itself delays processes too, so more rounds than these add little.
 const MOST_ROUNDS: usize = 5;
 
 /// Runs `work`. Returns the longest time of a PING meanwhile.
@@ -60,7 +60,7 @@ fn joined(server: &Server, conn: &mut Conn, way: Way, size: usize) -> (Crowd, Du
     (crowd, longest)
 }
 
-/// Each part, in one way.
+/// The longest PING of each part, for one way of waiting.
 fn pauses(way: Way, size: usize) -> [Duration; 3] {
     let args = ["--maxclients", "10100"];
     let server = Server::with().args(&args).module_args(&["max-waiters", "20000"]).start();

@@ -1,7 +1,8 @@
 //! One client process of the hot lock: takes it and releases it, again and again.
 //!
-//! It gets its times over the server, so that processes in any language start together. It leaves one line for each
-//! grant: when, and after how long a wait, in microseconds from the start. workers.py is the same in Python.
+//! It gets its start and end times through the server, so that processes in any language start together. It writes one
+//! line for each grant: when, and after how long a wait, in microseconds from the start. workers.py is the same in
+//! Python.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -90,7 +91,7 @@ impl Lock for PubSub {
         }
         self.subscriber.send(&["SUBSCRIBE", &self.channel]);
         assert_eq!(self.next(), "subscribe");
-        // It may have become free before the subscription.
+        // The lock may have become free before the subscription.
         while !self.try_once() {
             assert_eq!(self.next(), "message");
         }
@@ -112,12 +113,12 @@ pub fn sleep_until(at_us: u64) {
     std::thread::sleep(Duration::from_micros(at_us.saturating_sub(now_us())));
 }
 
-/// Its arguments, if this process is to be one.
+/// The arguments of a client process, if this process is to be one.
 pub fn arguments(words: &[String]) -> Option<&[String]> {
     words.split_first().and_then(|(first, rest)| (first == MARK).then_some(rest))
 }
 
-/// Starts one in Rust.
+/// Starts a client process in Rust.
 pub fn spawn(way: &str, port: u16, key: &str, dir: &Path, number: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([MARK, way, &port.to_string(), key]).arg(dir).arg(number.to_string());
@@ -133,7 +134,7 @@ pub fn await_start(port: u16, key: &str, clients: usize) -> (u64, u64) {
     (times[0], times[1])
 }
 
-/// Is one.
+/// Runs as a client process.
 pub fn run(arguments: &[String]) {
     let [way, port, key, dir, number] = arguments else { panic!("not a worker's arguments: {arguments:?}") };
     if way == "notified" {

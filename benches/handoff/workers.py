@@ -1,4 +1,4 @@
-"""Client processes of the hot lock, as worker.rs, with what people use in Python.
+"""Client processes of the hot lock, like worker.rs, with what people use in Python.
 
 workers.py WAY PORT KEY DIRECTORY COUNT
 """
@@ -44,7 +44,7 @@ def now_us():
 
 
 def work(way, port, key, directory, number):
-    # No client time-out: a client that gives up would do so in the middle of a wait.
+    # No client time-out: with one, the client would give up in the middle of a wait.
     client = redis.Redis(port=port, socket_timeout=None)
     # Scripts are loaded on first use.
     acquire, release = WAYS[way](client, f"{key}:{number}")

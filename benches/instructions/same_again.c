@@ -1,4 +1,4 @@
-/* Lets a server do the very same at every start: preloaded, it reads zeros where it would read random bytes, and its
+/* Makes a server do exactly the same at every start: preloaded, it reads zeros instead of random bytes, and its
    wall clock stands still. Which names share a place in the server's tables depends on the seed, and with it a percent of a
    command's instructions; what is done once in each millisecond would be done with nearly every command in slow motion. */
 #define _GNU_SOURCE

@@ -53,7 +53,7 @@ impl Callgrind {
         if state == State::NoSink {
             until_no_sink_is_found(&mut conn);
         }
-        // The server's periodic work would count fifty times as much in this slow motion. Servers without this
+        // In this slow motion the server's periodic work would weigh fifty times as much. Servers without this
         // subcommand keep doing it.
         conn.execute(&["DEBUG", "PAUSE-CRON", "1"]);
         Ok(Self { server, dumps: 0, dir })
@@ -93,7 +93,7 @@ impl Callgrind {
     }
 }
 
-/// Takes locks until the module has found, in a tick, that there is no replication sink. Without ticks that stays.
+/// Takes locks until the module has found, in a tick, that there is no replication sink. Without ticks this stays so.
 fn until_no_sink_is_found(conn: &mut Conn) {
     let unheard = |conn: &mut Conn| conn.info("lock", "lock_unreplicated_writes");
     let before = unheard(conn);

@@ -12,7 +12,7 @@ use testkit::Server;
 pub struct Origin {
     bench: &'static str,
     facts: Vec<(&'static str, String)>,
-    /// Nothing is written.
+    /// In a trial run nothing is written.
     smoke: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A connection that sends many commands at once: the client has to be faster than the server.
+//! A connection that sends many commands at once, because the client has to be faster than the server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -39,7 +39,7 @@ impl Pipe {
         self.out.clear();
     }
 
-    /// Waits for `count` replies of one line each and passes them to `each`, without their line ends.
+    /// Waits for `count` replies of one line each and passes them to `each`, without their line endings.
     pub fn replies(&mut self, count: usize, mut each: impl FnMut(usize, &[u8])) {
         let mut seen = 0;
         let mut from = 0;

@@ -9,8 +9,8 @@ use testkit::{show, Conn, Server};
 /// The number of keys in a command for several.
 pub const MANY: usize = 10;
 
-/// A key that is locked and unlocked. All parts of commands are kept encoded: the client has to be faster than the
-/// server.
+/// A key that is locked and unlocked. All parts of commands are kept encoded, because the client has to be faster than
+/// the server.
 struct Lock {
     key: Vec<u8>,
     /// For commands that lock several at once.
@@ -26,11 +26,11 @@ struct Lock {
 /// A part of a command.
 #[derive(Clone)]
 pub enum Part {
-    /// As it goes over the wire.
+    /// Bytes as sent.
     Fixed(Vec<u8>),
     Key,
     Keys,
-    /// One of them.
+    /// The key at this index.
     OneOfKeys(usize),
     Secret,
     Token,
@@ -67,7 +67,7 @@ pub struct Step {
     expect: Expect,
 }
 
-/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for the lock's; the other words are literal.
+/// `KEY`, `KEYS`, `SECRET`, `TOKEN` and `ID#` stand for the lock's own values; the other words are literal.
 pub fn step(command: &str, expect: Expect) -> Step {
     let words: Vec<&str> = command.split(' ').collect();
     let count: usize = words.iter().map(|word| if *word == "KEYS" { MANY } else { 1 }).sum();

@@ -109,7 +109,7 @@ pub fn workloads(conn: &mut Conn) -> Vec<Workload> {
     vec![pair(conn), refused, extend]
 }
 
-/// One command to be counted alone: the commands before and after it do not count.
+/// One command to be counted alone: the commands before and after it are not counted.
 pub struct Command {
     pub name: &'static str,
     pub before: Vec<Step>,

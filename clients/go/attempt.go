@@ -18,7 +18,7 @@ var (
 	errNoNotify = errors.New("no NOTIFY")
 	// errWaiting: the attempt is in the queue.
 	errWaiting = errors.New("WAITING")
-	// errMoved: the attempt can wait in a better way, because the module has come or gone.
+	// errMoved: the attempt can wait in a better way, because the module was loaded or unloaded.
 	errMoved = errors.New("moved")
 	// errNotAlone: another attempt is waiting too.
 	errNotAlone = errors.New("not alone")
@@ -27,9 +27,9 @@ var (
 // attempt is one attempt to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
 //
 // It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue: as the
-// only waiter, by blocking in pieces on a dedicated connection; otherwise by NOTIFY; without NOTIFY, by blocking on one
-// of a few dedicated connections. Without the module it joins the script's queue by NOTIFY, or polls if it
-// cannot. Each copy of the request goes to the module or the script, whichever is there at that moment.
+// only waiter, by blocking in pieces on a dedicated connection; otherwise with NOTIFY; without NOTIFY, by blocking on
+// one of a few dedicated connections. Without the module it joins the script's queue with NOTIFY, or polls if it
+// cannot. Each copy of the request goes to the module or the script, whichever works at that moment.
 type attempt struct {
 	engine  *engine
 	request *request
@@ -244,8 +244,8 @@ func (a *attempt) send(words []any, timeout time.Duration) (any, error) {
 	return reply, err
 }
 
-// pauseAfter waits before the next try, or returns the error if there should be none. The previous try has no pending
-// reply: it was answered, or its connection is closed.
+// pauseAfter waits before the next try, or returns the error if there should not be one. The previous try has no
+// pending reply: it was answered, or its connection is closed.
 func (a *attempt) pauseAfter(err error) error {
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -335,7 +335,7 @@ func (a *attempt) giveBackConnection() {
 }
 
 // leaveQueue gives up the place in the script's queue, in the background. A late cancel must not release a lock that
-// the attempt gets by polling, so it goes on with a new ID. In the module's queue it stays.
+// the attempt gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
 func (a *attempt) leaveQueue() {
 	if !a.isPortable || !a.mayBeQueued {
 		return

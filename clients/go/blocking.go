@@ -9,8 +9,8 @@ import (
 // NOTIFY takes two and a message.
 //
 // It is meant for processes that do one thing at a time. As soon as a second attempt waits at the same time, all
-// attempts wait by NOTIFY. While the connection is open, calls use one pool connection, so there are never more
-// than three in all; queued calls also end it.
+// attempts wait with NOTIFY. While the connection is open, calls use one pool connection, so there are never more than
+// three connections in all. Queued calls also end this connection.
 type blocking struct {
 	engine *engine
 
@@ -21,7 +21,7 @@ type blocking struct {
 	isOver  bool // a second attempt has waited
 }
 
-// isReady reports whether an attempt can start on it: the connection is open, and nobody is waiting.
+// isReady reports whether an attempt can start on the connection: it is open, and nobody is waiting.
 func (s *blocking) isReady() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ var (
 // now is the time since the process started, including time while the machine was suspended.
 func now() time.Duration { return ticks.now() }
 
-// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of its and
-// the wall clock's elapsed time counts. Setting the wall clock back never lengthens a lease; setting it forward ends
+// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of its and the
+// wall clock's elapsed time applies. Setting the wall clock back never lengthens a lease; setting it forward ends
 // leases early.
 type clock struct {
 	read  func() (monotonic, wall time.Duration)

@@ -8,7 +8,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// connection is a dedicated connection. A goroutine reads from it, so it notices at once when the connection ends. It
+// connection is a dedicated connection. A goroutine reads from it, and notices at once when it ends. A connection
 // serves one call at a time, and receives messages.
 type connection struct {
 	conn  driver.Conn
@@ -63,7 +63,7 @@ func (c *connection) call(ctx context.Context, words []any, timeout time.Duratio
 	}
 }
 
-// subscribe passes on messages, in order of arrival.
+// subscribe subscribes to the channel, and passes its messages to onMessage in order of arrival.
 func (c *connection) subscribe(channel string, timeout time.Duration, onMessage func(message string)) error {
 	c.mu.Lock()
 	c.onMessage = onMessage

@@ -25,7 +25,7 @@ func newConnections(e *engine) *connections {
 
 func (c *connections) hasWaiters() bool { return c.waiting.Load() > 0 }
 
-// take returns a connection, or nil if none became free in time, or ctx or the manager is done.
+// take returns a connection, or nil if none became free in time, or if ctx or the manager is done.
 func (c *connections) take(ctx context.Context, key string, timeout time.Duration) (*connection, error) {
 	select {
 	case c.turns <- struct{}{}:

@@ -230,12 +230,13 @@ func ofCaller(ctx context.Context, h *hold, err error) error {
 	return nil
 }
 
-// sent sends a command, by script if the module is missing. The error is a replyError, connectionLost or abandoned.
+// sent sends a command, with the script if the module is missing. The error is a replyError, connectionLost or
+// abandoned.
 func (e *engine) sent(ctx context.Context, h *hold, c *call) (any, error) {
 	return e.repeated(h, func() (any, error) { return e.once(ctx, h, c, e.timeout) })
 }
 
-// once sends a command for a held lock, by script if the module was missing before.
+// once sends a command for a held lock, with the script if the module was missing before.
 func (e *engine) once(ctx context.Context, h *hold, c *call, timeout time.Duration) (any, error) {
 	send := func(words []any) (any, error) { return e.router.call(ctx, c.key(), words, timeout) }
 	if h.portable() {
@@ -285,14 +286,14 @@ func (e *engine) missModule(reply *replyError) bool {
 		return false
 	}
 	if e.warnsWithoutModule && !e.hasWarned.Swap(true) {
-		e.warn("the server has no LOCK.*: locks work by script, in order of arrival; Session, blocking waits and "+
+		e.warn("the server has no LOCK.*: locks work through a script, in order of arrival; Session, blocking waits and "+
 			"deadlock detection need the module", "reply", reply.text)
 	}
 	e.missedUntil.Store(int64(now() + askForModule))
 	return true
 }
 
-// missed reports whether to continue by script because the module is missing. Both use the same value.
+// missed reports whether to continue with the script because the module is missing. Both use the same value of the key.
 func (e *engine) missed(h *hold, err error) bool {
 	reply, ok := as[*replyError](err)
 	if !ok || !reply.isUnknownCommand() || !e.mayBeScript || h.request.needsModule() != "" {

@@ -13,7 +13,7 @@ var (
 	// ErrTimeout: somebody else still had the lock when the wait ended, or the server kept refusing for the whole
 	// wait.
 	ErrTimeout = errors.New("the wait for the lock has ended")
-	// ErrLost: the lock is no longer held, or no longer certainly held.
+	// ErrLost: the lock is no longer held, or no longer certain to be held.
 	ErrLost = errors.New("the lock is lost")
 	// ErrDeadlock: waiting would complete a cycle of clients that wait for each other's session locks.
 	ErrDeadlock = errors.New("the wait would be a deadlock")

@@ -37,14 +37,14 @@ func (h *Held) Predecessor() *Predecessor { return h.hold.predecessor }
 // Waited returns how long it took to acquire the lock.
 func (h *Held) Waited() time.Duration { return h.hold.granted - h.hold.began }
 
-// Left returns for how long the lock is certainly held if no renewal succeeds; 0 if it was lost or released.
+// Left returns for how long the lock is certain to be held if no renewal succeeds; 0 if it was lost or released.
 func (h *Held) Left() time.Duration {
 	defer runtime.KeepAlive(h)
 	return h.hold.left()
 }
 
-// Check returns an error of kind [ErrLost] unless the lock is certainly held. It sends nothing: call it before each
-// step of the work.
+// Check returns an error of kind [ErrLost] unless the lock is certain to be held. Check sends nothing: call it before
+// each step of the work.
 func (h *Held) Check() error {
 	defer runtime.KeepAlive(h)
 	return h.hold.check()

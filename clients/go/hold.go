@@ -103,14 +103,14 @@ func (h *hold) lose(why string, isGone bool) {
 	go h.engine.lost(h, lost)
 }
 
-// taken: the server no longer knows the grant.
+// taken is called when the server no longer knows the grant.
 func (h *hold) taken() error {
 	h.lose("somebody has taken it away", true)
 	return h.check()
 }
 
-// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease counts at once. The order in
-// which the server runs several in flight is unknown, so the earliest end counts.
+// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease takes effect at once. The
+// order in which the server runs several in flight is unknown, so the earliest end applies.
 func (h *hold) extending(sent, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +154,7 @@ func (h *hold) end() (isFirst, wasLost, isGone bool) {
 	return isFirst, wasLost, isGone
 }
 
-// drop: the Held was garbage collected, so the lease is not renewed. A session ends.
+// drop is called when the Held was garbage collected: the lease is no longer renewed, and a session ends.
 func (h *hold) drop() {
 	h.mu.Lock()
 	h.isDropped = true

@@ -14,7 +14,7 @@ type Leadership struct {
 	Owner string
 }
 
-// Leader campaigns for a key: its lock is held while the holder lives.
+// Leader campaigns for a key, whose lock is held while its holder lives.
 type Leader struct {
 	engine  *engine
 	request *request
@@ -34,8 +34,8 @@ func (l *Locks) Leader(key string, lease time.Duration, options ...Option) *Lead
 // of kind [ErrArgument] or [ErrMisuse].
 //
 // Each time it is elected, it calls lead with the token. The context of lead is cancelled when the leadership ends:
-// because it was lost, by [Leader.Resign], or because ctx is done. Others can be elected once lead has returned, or
-// the lease has expired.
+// because it was lost, because of [Leader.Resign], or because ctx is done. Others can be elected once lead has
+// returned, or the lease has expired.
 func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token int64)) error {
 	span := min(time.Second, l.request.lease/3)
 	known := ""

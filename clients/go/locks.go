@@ -9,8 +9,8 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// Locks are the locks of one client: create one for each client of the application, and keep it. Two Locks do not know
-// each other's scopes: acquiring a lock within the other's scope for it waits for itself.
+// Locks are the locks of one client. Create one Locks for each Redis client in the application, and keep it. Two Locks
+// do not know each other's scopes: a caller that acquires the same lock through both waits for itself.
 type Locks struct {
 	engine *engine
 }
@@ -30,17 +30,17 @@ func New(client driver.Client, options ...ManagerOption) *Locks {
 	return &Locks{engine: newEngine(client, s)}
 }
 
-// Lock has one holder at a time.
+// Lock describes a lock with one holder at a time.
 func (l *Locks) Lock(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, one, nil, options)
 }
 
-// Shared has any number of holders that share it (readers); a holder of Lock (a writer) excludes them.
+// Shared describes a lock that any number of holders share (readers); a holder of Lock (a writer) excludes them.
 func (l *Locks) Shared(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, one, []any{"SHARED"}, options)
 }
 
-// Limit has at most n holders at a time.
+// Limit describes a lock with at most n holders at a time.
 func (l *Locks) Limit(key string, n int, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, one, []any{"LIMIT", int64(n)}, options)
 }
@@ -51,7 +51,7 @@ func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lo
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
-// Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. Does not
+// Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. It does not
 // wait.
 func (l *Locks) Recover(key string, lease time.Duration, options ...Option) *Lock {
 	return l.newLock([]string{key}, lease, recovery, nil, options)

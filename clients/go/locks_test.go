@@ -16,7 +16,7 @@ import (
 
 var background = context.Background()
 
-func TestAPanicInTheWorkReleases(t *testing.T) {
+func TestAPanicInTheWorkReleasesTheLock(t *testing.T) {
 	locks, client := open(t, startServer(t))
 	func() {
 		defer func() {
@@ -125,7 +125,7 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	must(t, err)
 	together, giveUp := context.WithCancel(background)
 	ended := make(chan error)
-	for range 2 { // these wait by NOTIFY
+	for range 2 { // these wait with NOTIFY
 		go func() {
 			_, err := locks.Lock("a", time.Minute, serverlock.Wait(time.Minute)).Acquire(together)
 			ended <- err

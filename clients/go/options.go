@@ -15,13 +15,14 @@ type Option func(*settings)
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
-	timed                          bool // the lease is not renewed, and its whole length counts
+	timed                          bool // the lease is not renewed, and the lock counts as held for all of it
 	owner                          string
 	replicas                       int
 	onLost                         func(error)
 }
 
-// Wait makes attempts wait in the queue for at most this long. Without it, an attempt is refused at once.
+// Wait makes attempts wait in the queue for at most this long. Without it, an attempt that finds the lock taken is
+// refused at once.
 func Wait(wait time.Duration) Option { return func(s *settings) { s.wait = wait } }
 
 // Owner sets a label for humans, 1 to 128 visible ASCII characters. It does not identify the holder to the server.

@@ -20,10 +20,10 @@ const (
 // pipeline sends the calls of many callers to one server over two connections of the application's pool.
 //
 // Up to maxExchanges exchanges run at a time. Callers that arrive meanwhile are queued, and the end of an exchange
-// sends the queue as one batch. So a lone caller pays nothing for it, and a thousand callers behind a slow network
-// need no more connections than one caller. With 1,000 callers this takes a quarter to a sixth of the CPU time of a
-// semaphore of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs in
-// the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go
+// sends the queue as one batch. So a lone caller pays nothing for the queue, and a thousand callers behind a slow
+// network need no more connections than one caller. With 1,000 callers this takes a quarter to a sixth of the CPU time
+// of a semaphore of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs
+// in the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go
 // cancels callers in every state.
 //
 // Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller go at
@@ -136,7 +136,8 @@ func (p *pipeline) exchange(ctx context.Context, timeout time.Duration, calls []
 	p.isFast.Store(now()-began < fast)
 }
 
-// outcome: the library closes the connection of a call whose context is done, so a call without a reply is settled.
+// outcome returns abandoned if the context ended the calls before the last reply. The library closes the connection of
+// a call whose context is done, so a call without a reply is settled.
 func outcome(ctx context.Context, calls []*driver.Call) error {
 	last := calls[len(calls)-1]
 	var reply driver.ReplyError

@@ -13,9 +13,9 @@ import (
 const (
 	portableMargin    = int64(1000)
 	portableRetention = int64(60_000)
-	// How long the reply about the eviction policy is valid: a failover may bring in another server.
+	// How long the reply about the eviction policy is valid. A failover may bring in another server.
 	policyCounts = time.Minute
-	// How long calls do without queues before one checks again whether the user may use them.
+	// How long calls do without queues before one of them checks again whether the user may use queues.
 	remembersDenial = time.Minute
 )
 
@@ -169,11 +169,12 @@ func (p *portable) setLoaded(isLoaded bool) {
 	p.isLoaded = isLoaded
 }
 
-// isRefusedQueue: a call with two keys is impossible, because of the user's rights or because their slot is migrated.
+// isRefusedQueue reports whether a call with two keys is impossible, because of the user's rights or because their slot
+// is migrated.
 func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(err) == "TRYAGAIN" }
 
 // askPolicy decides how long released and expired keys stay. A volatile eviction policy may evict keys that have an
-// expiry, so lock keys then get none. The same while the policy is unknown.
+// expiry. So under such a policy, and while the policy is unknown, lock keys get no expiry.
 func (p *portable) askPolicy(send send, c *call) error {
 	acquires := strings.HasSuffix(c.command, "ACQUIRE") || c.command == "LOCK.RECOVER"
 	p.mu.Lock()

@@ -58,7 +58,7 @@ func acquired(t *testing.T, lock *Lock) *Held {
 	return held
 }
 
-func TestTheQueueOfAKey(t *testing.T) {
+func TestAKeyHasTheRightQueue(t *testing.T) {
 	for key, want := range map[string]string{
 		"report": "report:queue:{report}", "": ":queue:{}", "\x00\xff": "\x00\xff:queue:{\x00\xff}",
 		"{42}:report": "{42}:report:queue", "a}b{c}": "a}b{c}:queue", "a{{b}": "a{{b}:queue", "{\n\xff}": "{\n\xff}:queue",

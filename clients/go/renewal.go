@@ -51,7 +51,7 @@ func (t *timer) add(h *hold) {
 	t.again(h, at)
 }
 
-// again schedules a check of the hold. Only the newest entry of a hold counts.
+// again schedules a check of the hold. Only the newest entry of a hold has an effect.
 func (t *timer) again(h *hold, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *timer) later(at time.Duration, work func()) {
 	t.push(entry{at: at, work: work})
 }
 
-// owe retries in the background until it succeeds or the time is over.
+// owe retries the debt in the background until it succeeds or the time is over.
 func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
 	go func() {
 		err := debt(context.Background())

@@ -42,8 +42,8 @@ func codeOf(err error) string {
 	return ""
 }
 
-// abandoned: the caller's context is done. The call may be in flight until settled is closed. Without a call, its
-// connection is closed.
+// abandoned: the caller's context is done. The call may be in flight until settled is closed. If call is nil, the
+// connection was closed.
 type abandoned struct {
 	settled <-chan struct{}
 	call    *driver.Call

@@ -201,7 +201,7 @@ func (r *request) whole(command, several string, args ...any) *call {
 	return &call{request: r, command: command, keys: r.keys, args: args}
 }
 
-// acquire requests the lock: at once, blocking, or waiting for messages in a channel.
+// acquire requests the lock: at once, blocking, or waiting for messages on a channel.
 func (r *request) acquire(id string, wait time.Duration, channel string) *call {
 	c := r.whole("LOCK.ACQUIRE", "LOCK.MACQUIRE", append([]any{"PX", milliseconds(r.lease), "ID", id}, r.tail...)...)
 	if r.form == recovery {

@@ -192,7 +192,7 @@ func TestAnAttemptMovesToTheModuleOnceItIsLoaded(t *testing.T) {
 			t.Fatalf("it got %v, %v", got.held, got.err)
 		}
 	case <-time.After(60 * time.Second):
-		t.Fatal("it went on by script")
+		t.Fatal("it went on with the script")
 	}
 	for i, at := range asked[1:] {
 		if at-asked[i] < askForModule {
@@ -212,7 +212,7 @@ func TestAnAttemptMovesToTheModuleOnceItIsLoaded(t *testing.T) {
 	}
 }
 
-func TestAnAttemptCancelledWhileItAsksForTheModuleIsWithdrawnByScript(t *testing.T) {
+func TestAnAttemptCancelledWhileItAsksForTheModuleIsWithdrawnWithTheScript(t *testing.T) {
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	server := &scripted{reply: func(words []any) (any, error) {
 		switch words[0] {

@@ -91,7 +91,7 @@ func TestAStormOfCancellationsAffectsNoOtherCaller(t *testing.T) {
 	}
 }
 
-// storm: each goroutine cancels attempts for its own key, for one that all pass on, and for one that is never free.
+// storm: each goroutine cancels attempts for its own key, for one that all pass around, and for one that is never free.
 func storm(t *testing.T, locks *Locks) {
 	var all sync.WaitGroup
 	var mu sync.Mutex

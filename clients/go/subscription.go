@@ -12,7 +12,7 @@ import (
 
 const pingEvery = 3 * time.Second
 
-// subscription is how attempts wait by NOTIFY: one connection that is subscribed to this manager's channel.
+// subscription is how attempts wait with NOTIFY: one connection that is subscribed to this manager's channel.
 // Messages are hints: an attempt asks the server again after a message, and when the connection is lost or restored.
 type subscription struct {
 	engine  *engine
@@ -29,7 +29,7 @@ type subscription struct {
 // updates are the messages and changes that one attempt receives.
 type updates struct {
 	messages chan string
-	changed  chan struct{} // the connection has come or gone
+	changed  chan struct{} // the connection has come up or was lost
 	mu       sync.Mutex
 	again    time.Duration // when to resend the request
 }
@@ -40,7 +40,7 @@ func newSubscription(e *engine) *subscription {
 	return &subscription{engine: e, channel: "serverlock:" + hex.EncodeToString(digits), byID: map[string]*updates{}}
 }
 
-// register opens the connection for the first attempt.
+// register adds an attempt. The first one opens the connection.
 func (s *subscription) register(id, key string) *updates {
 	update := &updates{messages: make(chan string, 16), changed: make(chan struct{}, 1), again: Forever}
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-"""A driver's clocks, moved by a preloaded library (clock.c): its machine is suspended, or its wall clock is stepped."""
+"""A driver's clocks, which a preloaded library (clock.c) moves as a suspend or a step of the wall clock would."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_library()), "SERVERLOCK_CLOCK": path}
 
     def suspend(self, seconds):
-        """The machine was suspended for this long: only the monotonic clock stopped."""
+        """Acts as if the machine had been suspended for this long: only the monotonic clock stopped."""
         self._moved[0] += round(seconds * 1e9)
         self._write()
 
@@ -30,7 +30,7 @@ class Clock:
         self._write()
 
     def _write(self):
-        # In place: the driver has mapped the file.
+        # The file is written in place, because the driver has mapped it.
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         os.pwrite(file, struct.pack("qq", *self._moved), 0)
         os.close(file)

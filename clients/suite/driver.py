@@ -22,7 +22,7 @@ class Failure(Exception):
 
 
 class Cannot(Exception):
-    """The language cannot do this."""
+    """The language cannot carry out an order."""
 
 
 class Pending:
@@ -119,7 +119,7 @@ class Driver:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def pause(self):
-        """Returns when all its threads have stopped, which takes a while on a busy machine. Its workers stop too."""
+        """Stops the driver and its workers. Waits until all its threads have stopped: a while on a busy machine."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._signal_workers(signal.SIGSTOP)
@@ -139,7 +139,7 @@ class Driver:
         self._process.wait()
 
     def end(self, seconds=PATIENCE):
-        """Closes its input: the driver must end by itself."""
+        """Closes the driver's input, after which it must end by itself."""
         self._process.stdin.close()
         try:
             self._process.wait(seconds)

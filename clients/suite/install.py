@@ -4,7 +4,7 @@ first example, against a real server.
     python3 clients/suite/install.py python
     python3 clients/suite/install.py            # all languages
 
-Needs the language's tools (scripts/test-clients.sh installs them), and its registry for the client library.
+This needs the language's tools (scripts/test-clients.sh installs them), and its registry for the client library.
 """
 
 import os
@@ -55,7 +55,7 @@ class Project:
         path.write_text(text)
 
     def take(self, kind, block):
-        """A block of the README above its first example."""
+        """Carries out a block of the README above its first example."""
         assert kind == "sh", f"unknown kind of block: {kind}"
         self.run("sh", "-euc", block)
 
@@ -95,7 +95,7 @@ class Java(Project):
     example, file = "java", "src/main/java/Report.java"
 
     def environment(self):
-        # The user's own repository stays unchanged.
+        # The user's own Maven repository stays unchanged.
         return {"MAVEN_OPTS": f"-Dmaven.repo.local={KEPT / 'maven'}"}
 
     def take(self, kind, block):
@@ -158,7 +158,7 @@ LANGUAGES = {"python": Python, "node": Node, "go": Go, "java": Java, "rust": Rus
 
 
 def checkout(folder):
-    """The files of clients/ as in a clone: no build output."""
+    """Copies the files of clients/ as a clone has them, without build output."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "clients"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -183,7 +183,7 @@ def try_lines(language):
             here = re.sub(r"Redis\(\)", f"Redis(port={port})", example) if language == "python" else example
             here = here.replace("createClient({", f"createClient({{ url: 'redis://localhost:{port}',")
             here = here.replace("6379", port)
-            assert here != example, f"the example of {language} connects in another way"
+            assert here != example, f"the example of {language} connects in an unknown way"
             project = kind(folder)
             project.begin()
             project.write(kind.file, here)

@@ -29,9 +29,9 @@ class Relay:
         return {"kind": "single", "host": "127.0.0.1", "port": self.port}
 
     def lose(self, command, times=1, close=True):
-        """The next replies to this command do not arrive: the connection is closed instead, or stays silent."""
+        """Loses the next replies to this command: the connection is closed instead, or stays silent."""
         with self._mutex:
-            # As a word: keys may contain a command's name.
+            # Looks for a whole word, because keys may contain a command's name.
             self._lose = [b"\r\n%b\r\n" % command.encode(), times, close]
 
     def black_hole(self, on=True):
@@ -39,12 +39,12 @@ class Relay:
         self._is_black = on
 
     def strand(self):
-        """The current connections stay half open: they swallow everything. New ones work."""
+        """Makes the current connections half open: they swallow everything. New connections work."""
         with self._mutex:
             self._stranded.update(self._pairs)
 
     def heal(self):
-        """The connections deliver everything that they swallowed."""
+        """Makes the half-open connections deliver everything that they swallowed."""
         with self._mutex:
             self._stranded.clear()
 

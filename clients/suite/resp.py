@@ -1,4 +1,4 @@
-"""A plain connection to a server, to prepare scenes and to check what clients did."""
+"""A plain connection to a server, to prepare scenarios and to check what clients did."""
 
 import re
 import socket
@@ -53,7 +53,7 @@ class Connection:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def info(self, key):
-        """LOCK.INFO; by script where the module is not loaded."""
+        """The reply to LOCK.INFO, or that of the script where the module is not loaded."""
         try:
             return self.map("LOCK.INFO", key)
         except Refusal as error:
@@ -63,7 +63,7 @@ class Connection:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def script(self, function, key, *args):
-        """Calls a function of portable/lock.lua for a lock and its queue. By EVAL, so each EVALSHA is a package's."""
+        """Calls a function of portable/lock.lua for a lock and its queue. Uses EVAL, so each EVALSHA is a package's."""
         return self.call("EVAL", SCRIPT, 2, key, queue_of(key), function, MARGIN_MS, RETENTION_MS, *args)
 
     def timeout(self, seconds):

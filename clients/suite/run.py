@@ -1,9 +1,10 @@
-"""Plays every scenario in one language, with each of its client libraries, against real servers.
+"""Runs every scenario in one language, with each of its client libraries, against real servers.
 
     python3 clients/suite/run.py python
     python3 clients/suite/run.py python --only fork --client redis-py
 
-Ends non-zero if a scenario failed; what failed is printed once more at the end, with the logs of drivers and servers.
+The exit status is not zero if a scenario failed. All failures are printed once more at the end, with the logs of
+drivers and servers.
 The last line is `N passed, N failed, N skipped`.
 """
 
@@ -26,22 +27,22 @@ from stage import SCENARIOS, Skip, Stage
 
 import scenarios
 
-# Files with scenarios of ten seconds and more. Nearly all of that is waiting, so many run at a time.
+# Files with scenarios that take ten seconds or more. They spend nearly all of that time waiting, so many run at once.
 LONG = ("groups", "faults", "portable", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
-# On a machine that needs no longer leases: how late a thread wakes, and how long an order takes. One of sixty may be
-# slower: a single hiccup means nothing. Stretching leases by more than MOST would cost more than it saves.
+# Up to these times, in seconds, a machine needs no longer leases: how late a thread wakes, and how long an order takes.
+# One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it saves.
 LATE, SLOW, MOST = 0.01, 0.02, 4.0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("language", choices=LANGUAGES)
-    parser.add_argument("--client", action="append", help="only this client library")
-    parser.add_argument("--only", default="", help="only scenarios with this in their name or file")
-    parser.add_argument("--at-once", type=int, help=f"how many scenarios at a time: {AT_ONCE}, fewer on a slow machine")
-    parser.add_argument("--bounds", action="store_true", help="only scenarios whose leases have to be renewed in time")
-    parser.add_argument("--times", type=int, default=1, help="play each this many times")
+    parser.add_argument("--client", action="append", help="run only this client library")
+    parser.add_argument("--only", default="", help="run only scenarios with this in their name or file")
+    parser.add_argument("--at-once", type=int, help=f"scenarios to run at once: {AT_ONCE}, fewer on a slow machine")
+    parser.add_argument("--bounds", action="store_true", help="run only scenarios whose leases must be renewed in time")
+    parser.add_argument("--times", type=int, default=1, help="run each scenario this many times")
     parser.add_argument("--list", action="store_true", help="print the names of the scenarios")
     args = parser.parse_args()
 
@@ -56,18 +57,18 @@ def main():
         return 0
     language = LANGUAGES[args.language]
     if not os.path.exists(language["built"]):
-        print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and plays all scenarios")
+        print(f"{language['built']} is missing: scripts/test-clients.sh {args.language} prepares it, and runs all scenarios")
         return 2
     clients = args.client or language["clients"]
     # On SIGTERM the servers must end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The longest go first: at the end they would run alone.
+    # The longest start first, because at the end they would run alone.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
     slowness = _slowness(language, clients[0])
-    # Fewer at a time on a slow machine: each driver takes a share of it.
+    # Fewer run at once on a slow machine, because each driver takes a share of it.
     at_once = args.at_once or max(2, round(AT_ONCE / slowness))
-    print(f"leases are {slowness:.1f} times as long as on an idle machine; {at_once} scenarios at a time", flush=True)
+    print(f"leases are {slowness:.1f} times as long as on an idle machine; {at_once} scenarios at once", flush=True)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
@@ -87,7 +88,7 @@ def main():
 
 
 def _slowness(language, client):
-    """How slow this machine is now, at least 1: by how late threads wake, and how long a driver takes for a trivial order."""
+    """How slow this machine is now, at least 1. Measures how late threads wake and how long a trivial order takes."""
     stage = Stage([*language["command"], client], language["environment"])
     try:
         driver = stage.opened(stage.server())

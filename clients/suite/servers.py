@@ -41,7 +41,7 @@ _given = set()
 def free_port(also=0):
     """A free port; with `also`, the port at that offset is free too (a cluster's bus).
 
-    It is below the system's ephemeral ports, which outgoing connections could take before it is used.
+    It is below the system's ephemeral ports, because outgoing connections could take one of those before it is used.
     """
     while True:
         port = random.randrange(10_000, 32_000 - also)
@@ -102,7 +102,7 @@ class Server:
         probe = socket.create_connection(("127.0.0.1", self.port), timeout=2)
         with probe:
             probe.sendall(b"PING\r\n")
-            # A password or TLS is an answer too.
+            # A server that demands a password or TLS has answered too.
             return "--tls-port" in self.options or probe.recv(100).startswith((b"+PONG", b"-NOAUTH"))
 
     def connect(self, *auth):
@@ -214,7 +214,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def moving(self, key):
-        """The key's slot is being migrated to another node; its contents follow at the end."""
+        """Migrates the key's slot to another node; the keys in the slot follow at the end."""
         source, slot = self.owner(key)
         target = next(node for node in self.nodes if node is not source)
         with contextlib.closing(source.connect()) as a, contextlib.closing(target.connect()) as b:

@@ -27,7 +27,7 @@ LONG_WAIT = 500_000
 
 
 class Skip(Exception):
-    """This language, library or server cannot play the scenario."""
+    """This language, library or server cannot run the scenario."""
 
 
 def scenario(*needs, rules=""):
@@ -146,8 +146,8 @@ class Successor:
 
     def works_after(self, *moments):
         """Asserts that it got the lock only after these moments. A lock that its holder released is free at once: the
-        work had ended, so the order in which the two are read here means nothing. A lock that it took over had expired,
-        a margin after the holder had to know."""
+        work had ended, so the order in which the two events are read here means nothing. A lock that it took over had
+        expired, a margin after the holder had to know of the loss."""
         granted = self._granted.get(timeout=PATIENCE)
         assert not isinstance(granted, Exception), f"it was not granted: {granted!r}"
         took_over, at = granted

@@ -1,7 +1,7 @@
-//! The lock module without a server: its rules, its state and the order of events. Pure Rust, without `unsafe` and
-//! without a clock.
+//! The lock module without a server: its rules, its state and the order of events. It is pure Rust, without `unsafe`
+//! and without a clock.
 //!
-//! - [`lock`]: what a value in a key means, who may have the lock, which token a grant gets.
+//! - [`lock`]: what a value in a key means, who may have the lock, and which token a grant gets.
 //! - [`engine`]: what the module remembers outside the keys, and what it decides on each event.
 //! - [`driver`]: the order in which things happen, on a real server or on a fake one.
 //!

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	locks := serverlock.New(goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))) // one for each client
+	locks := serverlock.New(goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))) // one per Redis client
 	err := locks.Lock("report", 10*time.Second, serverlock.Wait(time.Minute)).Do(context.Background(), func(ctx context.Context) error {
 		fmt.Println("working, token", serverlock.FromContext(ctx).Token())
 		for step := 0; step < 10 && ctx.Err() == nil; step++ { // cancelled when the lock is lost

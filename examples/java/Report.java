@@ -6,7 +6,7 @@ import redis.clients.jedis.RedisClient;
 public class Report {
     public static void main(String[] args) throws InterruptedException {
         RedisClient client = RedisClient.create("localhost", 6379);
-        Locks locks = Locks.over(JedisServer.of(client)); // one for each client of the application
+        Locks locks = Locks.over(JedisServer.of(client)); // one for each Redis client in the application
         locks.lock("report", Duration.ofSeconds(10))
                 .waiting(Duration.ofMinutes(1))
                 .run(held -> {

@@ -5,7 +5,7 @@ import { Locks } from 'serverlock';
 const reconnectStrategy = (tries) => Math.min(50 * 2 ** tries, 2000);
 const client = createClient({ socket: { socketTimeout: 10_000, reconnectStrategy } });
 await client.on('error', console.error).connect();
-const locks = new Locks(client); // one for each client of the application
+const locks = new Locks(client); // one for each Redis client in the application
 await locks.lock('report', 10_000, { wait: 60_000 }).run(async (signal, held) => {
   console.log('working, token', held.token);
   for (let step = 0; step < 10 && !signal.aborted; step += 1) await new Promise((resolve) => setTimeout(resolve, 1000));

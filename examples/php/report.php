@@ -4,7 +4,7 @@ require 'vendor/autoload.php';
 
 $redis = new Redis();
 $redis->connect('localhost', 6379);
-$locks = new Serverlock\Locks($redis); // one for each client of the application
+$locks = new Serverlock\Locks($redis); // one for each Redis client in the application
 $locks->lock('report', 10.0, wait: 60.0)->run(function (Serverlock\Held $held): void {
     echo "working, token {$held->token}\n";
     for ($step = 0; $step < 10; $step++) {

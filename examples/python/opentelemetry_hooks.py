@@ -1,16 +1,16 @@
-"""Locks as metrics of OpenTelemetry: Locks(client, hooks=Telemetry()). Needs opentelemetry-api."""
+"""Locks as OpenTelemetry metrics: Locks(client, hooks=Telemetry()). Needs opentelemetry-api."""
 
 from opentelemetry import metrics
 from serverlock import Hooks, LockError, LockLost
 
 
 class Telemetry(Hooks):
-    """Keys are not among the attributes: they can be any number."""
+    """Keys are not among the attributes, because there can be any number of them."""
 
     def __init__(self) -> None:
         meter = metrics.get_meter("serverlock")
         self._waited = meter.create_histogram("lock.wait.duration", "s", "How long attempts took")
-        self._held = meter.create_histogram("lock.hold.duration", "s", "How long locks were held, to their release")
+        self._held = meter.create_histogram("lock.hold.duration", "s", "How long locks were held, until their release")
         self._lost = meter.create_counter("lock.lost", description="Locks that were lost while they were held")
 
     def granted(self, key: str, waited: float) -> None:

@@ -1,7 +1,7 @@
 import time, redis
 from serverlock import Locks
 
-locks = Locks(redis.Redis())  # one for each client of the application
+locks = Locks(redis.Redis())  # one for each Redis client in the application
 with locks.lock("report", lease=10, wait=60) as held:  # raises LockTimeout if somebody else still has it
     print("working, token", held.token, flush=True)
     for step in range(10):

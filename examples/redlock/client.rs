@@ -7,23 +7,23 @@
 //!
 //! LOCK.* replaces SET NX PX and the script that compares and deletes:
 //!
-//! - `LOCK.ACQUIRE key PX lease ID id`: the ID, random for each attempt, makes it safe to send again to a server whose
-//!   reply was lost. It replies with the same token.
+//! - `LOCK.ACQUIRE key PX lease ID id`: the ID, random for each attempt, makes it safe to resend the command to a
+//!   server whose reply was lost. The server replies with the same token.
 //! - `LOCK.RELEASE key token` if the token is known, and `LOCK.CANCEL key id` if the server did not reply: it finds the
 //!   grant by its ID, if there is one.
 //!
 //! # What it does not give
 //!
 //! - **No fencing.** Each server issues its own tokens, and none of them grows with each holder of the lock as a whole.
-//!   Storage cannot detect a late writer by them. A lock on one server has such a token; if work past the lease would
+//!   Storage cannot detect a late writer with them. A lock on one server has such a token; if work past the lease would
 //!   do harm, use that.
 //! - **It depends on time.** Every server's clock has to run about as fast as the client's. If one is set forward, or
 //!   the client sleeps between the last check of [`Guard::validity`] and its work, two clients can hold the lock.
 //! - **It depends on memory.** A server that forgets a grant in a restart, or a replica that takes over without it, can
 //!   create a second majority. Use `appendonly yes` with `appendfsync always`, or keep a restarted server out of it for
-//!   the longest lease (`lock.failover-grace-ms` does that), and no replicas.
-//! - A server that recovers from a long stall can execute a request that its client has given up. The release follows
-//!   it on the same connection, if that still exists; otherwise the lease ends the grant.
+//!   the longest lease (`lock.failover-grace-ms` does that). Use no replicas.
+//! - A server that recovers from a long stall can execute a command that its client has given up. The release follows
+//!   that command on the same connection, if it still exists; otherwise the lease ends the grant.
 
 use redis::{cmd, Client, Cmd, Connection, FromRedisValue, RedisResult};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -44,8 +44,8 @@ pub struct Redlock {
 /// How a client tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long one server may take to connect and to reply: little, compared with the lease, so that a dead one costs
-    /// little of it.
+    /// How long one server may take to connect and to reply: little, compared with the lease, so that a dead server
+    /// costs little of the lease.
     pub timeout: Duration,
     /// How many times all servers are asked.
     pub attempts: u32,
@@ -133,7 +133,7 @@ impl Redlock {
         Err(NotLocked { granted, refused, failed: self.servers.len() - granted - refused, quorum })
     }
 
-    /// Asks all servers at once, so that it takes no longer than the slowest. Returns the answers in order.
+    /// Asks all servers at once, so that this takes no longer than the slowest server. Returns the answers in order.
     fn ask_all<T: Send>(&self, ask: impl Fn(usize, &Server) -> T + Sync) -> Vec<T> {
         let ask = &ask;
         thread::scope(|scope| {

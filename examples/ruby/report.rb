@@ -3,7 +3,7 @@
 require "serverlock"
 
 redis = Redis.new(host: "localhost", port: 6379)
-locks = Serverlock::Locks.new(redis) # one for each client of the application
+locks = Serverlock::Locks.new(redis) # one for each Redis client in the application
 
 locks.lock("report", lease: 10, wait: 60) do |held| # raises Serverlock::TimedOut if somebody else still has it
   puts "working, token #{held.token}" # pass the token to the storage with each write

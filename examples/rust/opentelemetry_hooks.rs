@@ -1,10 +1,10 @@
-//! Locks as metrics of OpenTelemetry: `Options::new().hooks(hooks(&meter))`. Needs the crate opentelemetry.
+//! Locks as OpenTelemetry metrics: `Options::new().hooks(hooks(&meter))`. Needs the crate opentelemetry.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 use serverlock::Hooks;
 
-/// Keys are not among the attributes: they can be any number.
+/// Keys are not among the attributes, because there can be any number of them.
 pub fn hooks(meter: &Meter) -> Hooks {
     let waited = meter.f64_histogram("lock.wait.duration").with_unit("s").build();
     let failed = waited.clone();

@@ -72,7 +72,7 @@ const TEN_YEARS_MS: u128 = 315_360_000_000;
 /// The longest wait without a connection: an hour.
 const LONGEST_NOTIFY_WAIT: Micros = Micros(3_600_000_000);
 
-/// The first byte of the input chooses the command; the rest is its arguments, between line ends.
+/// The first byte of the input chooses the command; the rest is its arguments, one per line.
 pub fn check(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else { return };
     let command = &COMMANDS[usize::from(*first) % COMMANDS.len()];

@@ -130,7 +130,7 @@ fn channel(number: u8) -> Rc<Channel> {
     Rc::new(Channel { name: [b'C', number][..].into(), is_sharded: number == 0 })
 }
 
-/// An attempt begins to wait: blocked, or notified on a channel.
+/// Lets an attempt begin to wait: blocked, or notified on a channel.
 fn join(queues: &mut Queues<u64>, plain: &mut Plain, who: Who, notified: Option<Notified>) {
     let Who { keys, at, attempt, client, share, time } = who;
     let at = at % keys.len();
@@ -233,8 +233,8 @@ fn one_step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     }
 }
 
-/// An attempt is parked at another of its keys without being tried. The last key has no successor, and an attempt for
-/// one key stays in its queue.
+/// Parks an attempt at another of its keys without trying it. The last key has no successor, and an attempt for one key
+/// stays in its queue.
 fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     let ticket = queues.waits_for(entry.client.unwrap()).unwrap().ticket;
     let at = at % (entry.keys.len() + 1);
@@ -244,8 +244,8 @@ fn park(queues: &mut Queues<u64>, entry: &mut Entry, at: usize) {
     entry.at = to.unwrap_or(entry.at);
 }
 
-/// Some queues are ready, by event or because they are due. All attempts in them are served or parked elsewhere, in
-/// ticket order across queues.
+/// Makes some queues ready, through an event or because they are due. All attempts in them are served or parked
+/// elsewhere, in ticket order across queues.
 fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: UnixMicros, serves: bool) {
     let Plain { all: plain, served, .. } = plain;
     let mut all = Budget::of(usize::MAX);
@@ -315,8 +315,8 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
     }
 }
 
-/// When out of memory, only blocked clients are served: the first of them, unless an earlier attempt for this lock
-/// alone holds it up.
+/// Checks that only blocked clients are served when the server is out of memory: the first of them, unless an earlier
+/// attempt for this lock alone holds it up.
 fn check_blocked(queues: &mut Queues<u64>, plain: &[Entry], queue: QueueId, key: u8) {
     let next = |queues: &mut Queues<u64>, is_nobodys| match queues.candidate(queue, is_nobodys, Of::Blocked) {
         Some(Candidate::Single(ticket, _) | Candidate::Parked(ticket)) => queues.waiter(ticket).map(number),
@@ -361,7 +361,7 @@ fn compare(queues: &Queues<u64>, plain: &Plain, is_kept: &impl Fn(&Queues<u64>, 
         let is_kept = is_kept(queues, name(key));
         for attempt in 0..ATTEMPTS {
             let own = position(plain, key, attempt).unwrap_or(usize::MAX);
-            // An attempt for several keys counts only at a key with news that has not been inspected.
+            // An attempt for several keys counts only at a key with a reported change that has not been inspected.
             let is_ahead = |is_kept: bool| {
                 let counts = |entry: &Entry| entry.waits_alone(key) || (is_kept && entry.waits(key));
                 plain.iter().position(counts).is_some_and(|at| at < own)

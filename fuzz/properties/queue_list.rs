@@ -21,7 +21,7 @@ pub struct Entry {
     /// The number of the blocked client, or of the attempt to notify. `None`: only a place, or a bar.
     pub client: Option<u64>,
     pub notified: Option<Notified>,
-    /// It was cancelled: no place, but late copies of its commands get nothing.
+    /// Whether it was cancelled: it has no place, but late copies of its commands get nothing.
     pub is_bar: bool,
     pub share: Share,
     /// When the attempt began to wait, across all of its commands; unknown for a place that was only reserved.
@@ -89,7 +89,7 @@ pub fn put(plain: &mut Vec<Entry>, mut entry: Entry) -> (Vec<u64>, bool) {
     (earlier, false)
 }
 
-/// The wait at `at` ends; if it belongs to an attempt, its place is kept until `keep`.
+/// Ends the wait at `at`; if it belongs to an attempt, its place is kept until `keep`.
 pub fn leave(plain: &mut Vec<Entry>, at: usize, keep: Option<u64>) -> Option<u64> {
     match keep {
         Some(until) if plain[at].attempt != 0 => {

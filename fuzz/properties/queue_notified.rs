@@ -1,5 +1,5 @@
 //! Steps of attempts that are notified on a channel: they join, are cancelled with their channel or one by one, lose
-//! their connection, and do not claim their grants.
+//! their connection, or do not claim their grants.
 
 use super::{
     channel, id, join, leave, name, names, number, position, Entry, Notified, Plain, Share, Who, CHANNELS, MOST,
@@ -49,7 +49,7 @@ pub fn step(queues: &mut Queues<u64>, plain: &mut Plain, step: u8, who: Who, kee
     }
 }
 
-/// All attempts of a channel in a queue are cancelled, which takes effect at once.
+/// Cancels all attempts of a channel in a queue, which takes effect at once.
 fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) {
     let is_it = |entry: &Entry| entry.waits(key) && entry.is_notified_on(of);
     let most = plain.all.iter().filter(|entry| is_it(entry)).count();
@@ -74,7 +74,7 @@ fn cancel_channel(queues: &mut Queues<u64>, plain: &mut Plain, key: u8, of: u8) 
     assert!(!plain.all.iter().any(is_it) && !queues.has_leaving());
 }
 
-/// A connection ends, and with it the waits of its attempts.
+/// Ends a connection, and with it the waits of its attempts.
 fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: Option<u64>) {
     let is_it = |entry: &Entry| entry.notified.is_some_and(|notified| notified.session == Some(session));
     queues.end_session(session);
@@ -89,7 +89,8 @@ fn end_session(queues: &mut Queues<u64>, plain: &mut Plain, session: u64, keep: 
     assert!(!plain.all.iter().any(is_it));
 }
 
-/// The last attempt served did not claim its grant: it gets its old place back, unless its attempt is in another queue.
+/// Restores the place of the last attempt served, which did not claim its grant, unless its attempt is in another
+/// queue.
 fn restore(queues: &mut Queues<u64>, plain: &mut Plain, until: u64) {
     let Some((ticket, keys, attempt)) = plain.served.take() else { return };
     let place = Place { id: id(attempt).unwrap(), until: MonotonicMicros(until), since: None };

@@ -137,7 +137,7 @@ fn decide(value: Value<'_>, now: UnixMicros) {
     }
 }
 
-/// The input is a sorted set: between line ends, eight bytes of a score and a member.
+/// The input is a sorted set. Each line is a member: eight bytes of its score, then the member itself.
 fn check_set(bytes: &[u8]) {
     let mut holders = Holders::new();
     let mut plain: Vec<Record<'_>> = Vec::new();

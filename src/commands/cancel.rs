@@ -1,8 +1,9 @@
 //! `LOCK.CANCEL key id`, `LOCK.CANCEL key CHANNEL name`
 //!
 //! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it has a reserved place in the
-//! queue, the place is gone. If it holds the lock, the lock passes on as in LOCK.RELEASE. Late copies of its commands
-//! get nil for `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on the channel.
+//! queue, the place is gone. If it holds the lock, the lock is passed on as in LOCK.RELEASE. Late copies of its
+//! commands get nil for `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on the
+//! channel.
 //!
 //! Reply: 1 if the ID was waiting, had a place, or held the lock; else 0. With `CHANNEL`, the number of attempts that
 //! it ended. Errors: `ERR`, `WRONGTYPE`. O(log n) in the waiters.

@@ -6,8 +6,8 @@
 //! granted the lock, while it is connected; without SESSION they are known for the last 10,000 grants only. `FULL` adds
 //! queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client, addr and
 //! name are nil for an attempt that waits without a connection, channel for one that is blocked; name is also nil once
-//! the rows before it have 128 kB of names. Read-only. A lock that was granted to such an attempt but not claimed yet
-//! is held; lease-ms is 0, and free-in-ms is the time left to claim it.
+//! the rows before it have 128 kB of names. Read-only. A lock that was granted to an attempt without a connection but
+//! not claimed yet counts as held; lease-ms is 0, and free-in-ms is the time left to claim it.
 //!
 //! With several holders the fields describe the last one to expire, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
@@ -38,7 +38,7 @@ use std::rc::Rc;
 
 const NAME: &str = "LOCK.INFO";
 const MOST_ROWS: usize = 1_000;
-/// How many bytes of client names one reply shows: a client's name can have megabytes.
+/// How many bytes of client names one reply shows: a client's name can be megabytes long.
 const MOST_NAMES: usize = 128 << 10;
 
 pub struct Info;
@@ -118,7 +118,7 @@ pub fn reply_grantee(context: &Context, grantee: Grantee) {
     field(context, "addr", |context| context.reply_bytes_or_nil(address.as_deref().map(str::as_bytes)));
 }
 
-/// How long a grant can still be claimed: zero if it is about to pass on; `None` if it needs no claim.
+/// How long a grant can still be claimed: zero if it is about to be passed on; `None` if it needs no claim.
 fn unclaimed(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<Micros> {
     let (engine, token) = (entry.engine(), token?);
     match engine.unclaimed(key, token) {

@@ -1,6 +1,6 @@
 //! `LOCK.MRELEASE numkeys key [key ...] token`
 //!
-//! Releases those of several locks whose grants are still in force. Each passes on as in LOCK.RELEASE.
+//! Releases those of several locks whose grants are still in force. Each lock is passed on as in LOCK.RELEASE.
 //!
 //! Reply: how many locks it released, in time or late. Errors: `ERR`, `WRONGTYPE`. O(k) in the keys without waiters,
 //! O(k log n) with n waiters each.

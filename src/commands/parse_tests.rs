@@ -115,7 +115,7 @@ fn keys_whose_names_are_too_long_together_are_named() {
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_named() {
+fn a_key_that_is_given_twice_is_named() {
     let args: &[&[u8]] = &[b"3", b"a", b"b", b"a"];
     assert_eq!(different_keys(&args, 1..4), Err(Error::SameKey { key: 3, earlier: 1 }));
     assert_eq!(different_keys(&args, 1..3), Ok(()));

@@ -9,9 +9,9 @@
 //! more than 64 holders is found only through grants with SESSION and the last holder to expire.
 //!
 //! A command ends once it has done about COUNT units of work: each key counts as one, and so does each holder that has
-//! to be read, and every 128 bytes of a name. With MATCH, so do each 2 microseconds that the server takes to compare
-//! names: the module does not see names that do not match. A command asks the server for one key first, and for more at
-//! once while they are cheap: names can have megabytes, and their size is known only afterwards.
+//! to be read, and every 128 bytes of a name. With MATCH, so does each span of 2 microseconds that the server takes to
+//! compare names, because the module does not see names that do not match. A command asks the server for one key first,
+//! and for more at once while they are cheap: names can be megabytes long, and their size is known only afterwards.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
 //! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in

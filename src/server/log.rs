@@ -32,14 +32,14 @@ pub fn notice(text: &str) {
     log(Level::Notice, text);
 }
 
-/// From now on, log lines name the module.
+/// Makes log lines name the module from now on.
 pub(super) fn open(context: &Context) {
     // SAFETY: the context comes from module load, in which the server knows the module's name.
     let own = unsafe { (api().get_detached_thread_safe_context)(context.as_ptr()) };
     OWN.store(own, Ordering::Relaxed);
 }
 
-/// Frees the context from [`open`]: the module is unloaded, or failed to load.
+/// Frees the context from [`open`], because the module is unloaded or failed to load.
 pub(super) fn close() {
     let own = OWN.swap(std::ptr::null_mut(), Ordering::Relaxed);
     if !own.is_null() {

@@ -1,15 +1,15 @@
-// Waits for a lock with a client of Node as it comes: its time-outs and retries are not touched.
+// Waits for a lock with a Node client as it comes: its time-outs and retries are not touched.
 //
 // as_they_come.js CLIENT PORT KEY OWNER [ID]
 'use strict';
 
 const [name, port, key, owner, id] = process.argv.slice(2);
 
-// Each gives a function that sends a command, and one that closes the client.
+// Each returns a function that sends a command, and one that closes the client.
 const clients = {
   async 'node-redis'() {
     const client = require('redis').createClient({ url: `redis://127.0.0.1:${port}` });
-    client.on('error', () => {}); // without a listener it would end the process
+    client.on('error', () => {}); // without a listener, an error would end the process
     await client.connect();
     return [(...command) => client.sendCommand(command), () => client.destroy()];
   },

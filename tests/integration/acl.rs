@@ -46,7 +46,7 @@ fn user(server: &Server, rules: &[&str]) -> Conn {
 fn distinguishes_reading_from_writing(server: &Server, what: &str) -> bool {
     let knows = server.conn().execute(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
     if !knows {
-        eprintln!("skipped: {what}: this server has no key permissions for reading or writing alone");
+        eprintln!("skipped: {what}: this server has no separate key permissions for reading and writing");
     }
     knows
 }

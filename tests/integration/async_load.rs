@@ -30,7 +30,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     replica.replicate(&master);
     master.wait_offset(&replica);
 
-    // It missed more than the backlog holds, so it needs a full resynchronization with the same history.
+    // The replica misses more than the backlog holds, so it needs a full resynchronization with the same history.
     let fill = "for n = 1, 2000 do redis.call('SET', 'f' .. n, string.rep('x', 100)) end return 1";
     conn.send(&["MULTI"]);
     conn.send(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -50,7 +50,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     until("the replica loads and serves", || {
         (read.info("persistence", "async_loading").as_deref() == Some("1")).then_some(())
     });
-    assert!(read.int(&["LOCK.CHECK", "old", &old]) > 0, "what it had");
+    assert!(read.int(&["LOCK.CHECK", "old", &old]) > 0, "it still serves its old data");
     assert!(read.int(&["LOCK.CHECK", "both", &both]) > 0);
     assert_eq!(read.int(&["LOCK.CHECK", "new", &new]), 0, "not yet");
     assert_eq!(read.lock("old", "owner").text(), "old");
@@ -65,7 +65,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     ] {
         assert!(read.execute(command).error().starts_with("READONLY "), "{command:?}");
     }
-    assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "all that while it loaded");
+    assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "it was loading all the while");
 
     read.ok(&["CONFIG", "SET", "key-load-delay", "0"]);
     until("it has loaded", || (read.info("replication", "master_link_status").as_deref() == Some("up")).then_some(()));

@@ -1,8 +1,8 @@
 //! The models' fake server behaves like a real one. Both execute the simulator's random steps side by side, and give
 //! the same replies, keys and queues, to the microsecond.
 //!
-//! The server's clocks stop during a step, and are then set to the next moment at which something is due, like the
-//! fake's clocks. So tokens, timestamps, expiries and waits are equal, not just similar.
+//! Like the fake's clocks, the server's clocks stop during a step, and are then set to the next moment at which
+//! something is due. So tokens, timestamps, expiries and waits are equal, not just similar.
 //!
 //!     BESIDE_SEED=7 BESIDE_SECONDS=60 cargo test --test integration beside::fresh_seeds -- --nocapture
 //!
@@ -11,7 +11,7 @@
 //!
 //! Left out: `Evict`, for which a server has to be full; `Pause`, since the server then holds commands back and the
 //! simulator sends none; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT UNBLOCK
-//! on servers where the module does not let it end waits; MOVE and RESTORE, which the simulator does not have
+//! on servers where the module does not let that end waits; MOVE and RESTORE, which the simulator does not have
 //! (`holders::moved::`); OWNER; keys that the server itself expires; servers whose clocks cannot be stopped.
 
 mod clocks;
@@ -66,7 +66,7 @@ struct Run {
     real: Real,
     clocks: Clocks,
     known: VecDeque<Known>,
-    /// The last keys that each client asked for; it waits or has its reply.
+    /// The keys that each client last asked for; the client waits for them or has its reply.
     asked: Vec<(u64, Vec<u8>)>,
     random: Random,
     tally: Tally,
@@ -85,10 +85,7 @@ struct Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "seed {} ({:?}), step {}; the last steps, each with what it came to:",
-                self.seed, self.mix, self.at
-            );
+            eprintln!("seed {} ({:?}), step {}; the last steps, each with its result:", self.seed, self.mix, self.at);
             self.steps.iter().for_each(|step| eprintln!("    {step}"));
         }
     }
@@ -264,7 +261,7 @@ impl Run {
         while self.context.steps.len() > PRINTED {
             self.context.steps.pop_front();
         }
-        assert_eq!(found, expected, "the server (left) reports other things than the fake (right)");
+        assert_eq!(found, expected, "the server (left) replies differently from the fake (right)");
         for (conn, answer) in &expected {
             self.count(*conn, answer, what);
         }
@@ -312,7 +309,7 @@ impl Run {
                 assert_eq!(
                     found,
                     expected,
-                    "key {} is another on the server (left) than on the fake (right)",
+                    "key {} differs between the server (left) and the fake (right)",
                     char::from(b'a' + key)
                 );
             }

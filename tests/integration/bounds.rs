@@ -13,7 +13,7 @@ use testkit::{project_file, root};
 const TESTS: [(&str, &str); 3] =
     [("integration", "tests/integration"), ("program", "tools/lock-top/tests/program"), ("torture", "tests/torture")];
 
-/// Functions that measure a time which other work on the machine can lengthen.
+/// Functions that measure a time that other work on the machine can lengthen.
 const MEASURES: [&str; 5] =
     ["elapsed", "duration_since", "saturating_duration_since", "used_cpu_user", "used_cpu_user_main_thread"];
 

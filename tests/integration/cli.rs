@@ -137,7 +137,7 @@ fn every_block_is_run_below() {
     let run = "Try|Wait for a lock|Renew|Run a command under a lock|Show the holder|\
         Show the holder|Take a lock away from its holder";
     assert_eq!(headings.join("|"), run);
-    assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block that is not sh");
+    assert_eq!(DOCUMENT.matches("```").count(), headings.len() * 2, "a block is not sh");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_signal_ends_the_command_and_frees_its_lock() {
     assert_eq!(conn.state("report"), "free");
 }
 
-/// In parallel: the script takes half a minute to find out.
+/// Both cases run in parallel, because the script takes half a minute to find out.
 #[test]
 fn a_command_that_loses_its_lock_is_stopped_in_time() {
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! DEADLOCK: a wait that would close a cycle of clients, each waiting for the next one's SESSION lock, is refused at
-//! once and changes nothing; no other wait is refused.
+//! DEADLOCK: a wait that would close a cycle of clients, each of which waits for the next one's SESSION lock, is
+//! refused at once and changes nothing; no other wait is refused.
 
 mod bounds;
 mod kinds;
@@ -109,7 +109,7 @@ fn a_cycle_over_databases_is_refused_and_keeps_the_selection() {
 }
 
 #[test]
-fn the_holders_own_id_is_no_wait() {
+fn the_holders_own_id_does_not_wait() {
     let mut clients = Clients::start(1);
     let token = clients.take(0, &["SESSION", "ID", "7"]);
     clients.send(0, 0, &["SESSION", "ID", "7"]);
@@ -171,11 +171,11 @@ fn a_lost_lock_closes_no_cycle() {
             clients.locks.conn.int(&["DEL", "k0"]);
             clients.locks.conn.ok(&["SET", "k0", "4102444800"]);
         },
-        // Bound to none.
+        // Bound to no connection.
         |clients, token| {
             assert_eq!(clients.locks.conn.int(&["LOCK.ACQUIRE", "k0", "PX", "600000", "ID", "7"]), token);
         },
-        // Bound to another.
+        // Bound to another connection.
         |clients, token| {
             let again = ["LOCK.ACQUIRE", "k0", "PX", "600000", "ID", "7", "SESSION"];
             assert_eq!(clients.locks.conn.int(&again), token);
@@ -228,7 +228,7 @@ fn a_wait_that_ended_closes_no_cycle() {
         opens(&mut clients);
         clients.all[0].refused();
         clients.waits(1, 0, 1);
-        // Now the other one would close it.
+        // Now the other wait would close the cycle.
         clients.deadlocks(0, 1);
     }
     let (mut clients, _) = half_a_cycle();

@@ -74,7 +74,7 @@ impl Subscriber {
 }
 
 #[test]
-fn each_command_that_changes_a_lock() {
+fn each_command_that_changes_a_lock_raises_its_events() {
     let mut all = Subscriber::to("KA");
     let token = all.hold();
     all.gets(&["set", "expire", "lock.acquire"]);
@@ -98,7 +98,7 @@ fn each_command_that_changes_a_lock() {
 }
 
 #[test]
-fn an_attempt_that_is_sent_again_or_cancelled() {
+fn an_attempt_sent_again_or_cancelled_raises_its_events() {
     let mut all = Subscriber::to("KA");
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
     all.gets(&["set", "expire", "lock.acquire"]);
@@ -111,7 +111,7 @@ fn an_attempt_that_is_sent_again_or_cancelled() {
 }
 
 #[test]
-fn without_a_native_expiry_there_is_no_event_of_one() {
+fn without_a_native_expiry_there_is_no_expire_event() {
     let mut all = Subscriber::with("KA", &["retention-ms", "-1"]);
     let token = all.hold();
     all.gets(&["set", "lock.acquire"]);
@@ -120,7 +120,7 @@ fn without_a_native_expiry_there_is_no_event_of_one() {
 }
 
 #[test]
-fn a_lock_that_passes_on_is_never_seen_free() {
+fn a_lock_that_is_passed_on_is_never_seen_free() {
     let mut all = Subscriber::to("KA");
     let token = all.hold();
     all.received();
@@ -130,7 +130,7 @@ fn a_lock_that_passes_on_is_never_seen_free() {
     waiter.read().int();
     all.gets(&["set", "expire", "lock.release", "lock.acquire"]);
 
-    // By LOCK.CANCEL with the holder's ID.
+    // Through LOCK.CANCEL with the holder's ID.
     all.conn.int(&["DEL", "k"]);
     all.conn.int(&["LOCK.ACQUIRE", "k", "EX", "9", "ID", "5"]);
     let mut waiter = all.waiter(&[]);
@@ -141,7 +141,7 @@ fn a_lock_that_passes_on_is_never_seen_free() {
 }
 
 #[test]
-fn a_lock_that_came_free_by_itself_or_by_others() {
+fn a_lock_that_expires_or_is_freed_by_others_raises_its_events() {
     let mut all = Subscriber::to("KA");
     all.hold();
     let mut waiter = all.waiter(&[]);
@@ -186,12 +186,12 @@ fn the_end_of_a_session_sets_the_time_anew() {
     drop(holder);
     until("the session has ended", || (number(&mut all.conn, "sessions_ended") == 1).then_some(()));
     all.gets(&["set", "expire"]);
-    // Its successor finds it expired after the margin.
+    // The successor finds the lock expired after the margin.
     assert!(!waiter.read().list()[1].is_nil());
     all.gets(&["set", "expire", "lock.lapse", "lock.acquire"]);
 }
 
-/// Every refusal is in `hostile`.
+/// `hostile` tests every refusal.
 #[test]
 fn waits_places_and_inspections_publish_nothing() {
     let mut all = Subscriber::to("KA");

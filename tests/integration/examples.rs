@@ -1,4 +1,4 @@
-//! The README's example, and what `examples/python` does with the package of `clients/python`.
+//! The README's example, and what `examples/python` does with the package in `clients/python`.
 //!
 //! The Node examples need the compiled package: `make test-clients` runs them.
 
@@ -12,7 +12,7 @@ use testkit::{bound, skipped, until_within, Server, DEADLINE};
 fn run(text: &str, server: &Server) -> Option<Output> {
     let python = install::python().map_err(|why| skipped("examples/python", &why)).ok()?;
     let example = text.replace("Redis()", &format!("Redis(port={})", server.port()));
-    assert_ne!(example, text, "it connects in another way");
+    assert_ne!(example, text, "the example connects in another way");
     let example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)");
     let mut command = Command::new(python);
     command.args(["-W", "error", "-c", &example]);
@@ -31,7 +31,7 @@ fn the_readme_shows_an_example_that_runs() {
     let Some(output) = run(example, &server) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
-    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "it was not given back");
+    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "the lock was not given back");
 }
 
 #[test]
@@ -52,5 +52,5 @@ fn the_example_with_asyncio_waits_in_the_queue() {
         assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
     });
     bound::wall("an example", 4 * DEADLINE, since.elapsed());
-    assert_eq!(conn.int(&["DBSIZE"]), 0, "it was not given back");
+    assert_eq!(conn.int(&["DBSIZE"]), 0, "the lock was not given back");
 }

@@ -29,20 +29,20 @@ const ID: &str = "4711471147114711";
 /// How a client waits.
 #[derive(Clone)]
 enum Client {
-    /// A program of `tests/clients`, and its first arguments.
+    /// A program in `tests/clients`, and its first arguments.
     Program { program: PathBuf, args: Vec<OsString>, node_path: Option<PathBuf> },
-    /// The multiplexed connection of the crate redis; the application sends again after a time-out.
+    /// The multiplexed connection of the redis crate; the application sends again after a time-out.
     RedisRs,
     /// Closes its connection after this time and sends again on a new one.
     Closes(Duration),
     /// Leaves its connection open after this time, with the command pending, and sends again on a new one.
     Abandons(Duration),
-    /// Leaves its connection open after this time and no longer wants the lock: LOCK.CANCEL.
+    /// Leaves its connection open after this time and no longer wants the lock: it sends LOCK.CANCEL.
     Cancels(Duration),
 }
 
 impl Client {
-    /// A program, or an interpreter with a script of `tests/clients`.
+    /// A program, or an interpreter with a script in `tests/clients`.
     fn of(program: PathBuf, script: &[&str]) -> Self {
         let args = script.iter().map(|script| install::sources().join(script).into()).collect();
         Self::Program { program, args, node_path: None }
@@ -253,7 +253,7 @@ fn run(server: &Server, case: &Case, program: &Path, args: &[OsString], node_pat
     match &lines[..] {
         [token, "released 1"] if token.starts_with("token 1") => End::Released,
         [gave_up] if gave_up.starts_with("gave up: ") => End::Empty,
-        [] => panic!("not ready in time"),
+        [] => panic!("the client was not ready in time"),
         _ => panic!("{said}"),
     }
 }
@@ -340,7 +340,7 @@ fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
     loop {
         let command = match stream.try_read() {
             Ok(Reply::List(words)) => words,
-            // The master pings.
+            // A PING from the master.
             Ok(_) => continue,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => panic!("the stream ended: {error}"),
@@ -355,7 +355,7 @@ fn grants(stream: &mut Conn) -> HashMap<String, Vec<Grant>> {
         // 17 characters of time, 16 of the token, then a space and the owner.
         let (token, owner) = (words[2][17..33].to_string(), words[2].rsplit(' ').next().unwrap().to_string());
         let of_key = grants.entry(words[1].clone()).or_default();
-        // A holder that sends again extends its lease: the same grant.
+        // A holder that sends its command again extends its lease: it is the same grant.
         if of_key.last().is_none_or(|last| last.token != token) {
             of_key.push(Grant { token, owner });
         }

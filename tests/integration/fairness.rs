@@ -14,7 +14,7 @@ use testkit::{bound, temp_dir, until, Conn, Iterations, Reply, Server};
 
 const WAITERS: usize = 10_000;
 
-/// One at a time: each needs most of the file descriptors that a process gets.
+/// These tests run one at a time: each needs most of the file descriptors that a process gets.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -26,7 +26,7 @@ fn sixty_four_clients_are_granted_in_the_order_of_arrival() {
         for (n, waiter) in queue.iter_mut().enumerate() {
             locks.release(token);
             token = waiter.granted();
-            // It goes back to the end of the queue.
+            // The client goes back to the end of the queue.
             waiter.conn.send(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
             locks.until_waiters(64);
             assert!(no_reply_within(&mut waiter.conn, Duration::from_millis(1)), "round {round}, client {n}");
@@ -40,7 +40,7 @@ fn expired_locks_are_granted_in_order_too() {
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300"]);
     let mut queue: Vec<_> =
         (0..16).map(|_| locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "20", "WAIT", "30000"])).collect();
-    // Nobody releases it: each grant expires.
+    // Nobody releases the lock: each grant expires.
     let tokens: Vec<i64> = queue.iter_mut().map(|waiter| waiter.conn.read().int()).collect();
     assert!(tokens.is_sorted_by(|a, b| b - a >= 20_000), "{tokens:?}");
 }
@@ -125,7 +125,7 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     for n in 0..KEYS {
         values.push(conn.execute(&["GET", &format!("k{n}")]));
     }
-    // If killed too early, it loses unwritten data: it writes late while the disk is busy.
+    // A server that is killed too early loses unwritten data: while the disk is busy it writes late.
     conn.send(&["SHUTDOWN"]);
     master.wait_end();
     drop((conn, master));
@@ -139,12 +139,12 @@ fn replica_and_aof_equal_the_master_after_10000_hand_offs() {
     let _ = fs::remove_dir_all(&dir);
 }
 
-/// A server for many clients whose iterations are counted, and the number of clients: fewer if the limit of open files
+/// A server for many clients whose iterations are counted, and the number of clients: fewer if the limit on open files
 /// requires it. `None` if iterations cannot be counted.
 fn counted_server() -> Option<(Locks, Iterations, usize)> {
     let count = raise_limit();
     if count < WAITERS {
-        eprintln!("the limit of open files allows {count} waiters of {WAITERS}");
+        eprintln!("the limit on open files allows only {count} of {WAITERS} waiters");
     }
     let options = Server::with().args(&["--maxclients", "12000"]).module_args(&["max-waiters", "10000"]);
     let (server, iterations) = Iterations::start(options)?;
@@ -180,7 +180,7 @@ fn until_alone(locks: &mut Locks) {
 fn come_and_go(one_key: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((mut locks, iterations, count)) = counted_server() else { return };
-    // Most of this is the server's own time: it closes all closed connections in one iteration.
+    // Most of this is the server's own time: it handles all closed connections in one iteration.
     bound::cpu("many clients that hang up", HANG_UP, || {
         let waiting = all_wait(&mut locks, count, one_key);
         iterations.reset();
@@ -196,9 +196,9 @@ fn come_and_go(one_key: bool) {
     assert_eq!(killed, i64::try_from(count).unwrap());
     until_alone(&mut locks);
     drop(waiting);
-    // 10,000 clients leave the same amount of memory each time, mostly a pool of the server that shrinks by 500 a
-    // second; a leak of 200 bytes per waiter would be 2 MB. Their queues are freed in pieces.
-    until("their memory is given back", || {
+    // 10,000 clients leave the same amount of memory each time, mostly a server pool that shrinks by 500 a second; a
+    // leak of 200 bytes per waiter would be 2 MB. Their queues are freed in pieces.
+    until("their memory is freed", || {
         let more = locks.info("memory", "used_memory") - after_first;
         (more < 2_000_000).then_some(())
     });
@@ -234,8 +234,8 @@ fn the_memory_of_ten_thousand_waiters_is_given_back() {
     }
     // The tables of the module and of the server stay, sized for the 1,000 concurrent clients: 660 bytes for each. A
     // leak of 28 bytes for each of 12,000 would exceed this, and none of the 35 KB that a waiting client takes can hide
-    // here. The server takes some seconds to free its pool of clients.
-    until("the memory is given back", || (locks.info("memory", "used_memory") < least + 1_000_000).then_some(()));
+    // here. The server takes a few seconds to free its pool of clients.
+    until("the memory is freed", || (locks.info("memory", "used_memory") < least + 1_000_000).then_some(()));
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
     let mut sorted = tokens.clone();
     sorted.sort_unstable();
     sorted.dedup();
-    assert_eq!(sorted.len(), count, "a token each");
+    assert_eq!(sorted.len(), count, "each has its own token");
     assert_eq!(locks.conn.int(&["DBSIZE"]), i64::try_from(count).unwrap());
     for (n, token) in tokens.iter().enumerate().step_by(997) {
         assert!(locks.conn.int(&["LOCK.CHECK", &format!("k{n}"), &token.to_string()]) > 0, "k{n}");

@@ -22,7 +22,7 @@ fn number(text: &str, before: &str, after: &str) -> i64 {
         rest[digits..].starts_with(after).then(|| rest[..digits].replace(',', "").parse().ok())?
     });
     let found: Vec<i64> = found.collect();
-    assert_eq!(found.len(), 1, "'{before}' and '{after}' stand once around a number");
+    assert_eq!(found.len(), 1, "'{before}' and '{after}' enclose a number exactly once");
     found[0]
 }
 
@@ -36,7 +36,7 @@ fn is_measured(conn: &mut Conn) -> bool {
     let is_usual = conn.text(&["INFO", "memory"]).contains("mem_allocator:jemalloc") && cfg!(target_arch = "x86_64");
     let is_it = is_version && is_usual && std::env::var_os("LOCK_TERM").is_none();
     if !is_it {
-        eprintln!("skipped: the figures of memory in the documents are those of Redis 7.0.15 with jemalloc");
+        eprintln!("skipped: the memory figures in the documents are for Redis 7.0.15 with jemalloc");
     }
     is_it
 }

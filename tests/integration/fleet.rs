@@ -23,7 +23,7 @@ enum Kind {
     ClassicSeconds,
     /// The documented pattern with fractions, as `float()` and the like read them.
     ClassicFloat,
-    /// SET NX PX, and a script that deletes the key if it still has the client's value.
+    /// SET NX PX, and a script that deletes the key if it still holds the client's value.
     Script,
     /// LOCK.*.
     Lock,
@@ -96,8 +96,8 @@ impl Client {
         }
     }
 
-    /// As documented for SETNX: SETNX; if that fails GET; if the timestamp has passed GETSET, and the lock is ours if
-    /// the value that GETSET returned has passed too.
+    /// As documented for SETNX: SETNX; if that fails, GET; if the timestamp has passed, GETSET; the lock is ours if the
+    /// value that GETSET returned has passed too.
     fn acquire_classic(&mut self, key: &str) -> bool {
         if self.conn.int(&["SETNX", key, &self.kind.classic_timestamp()]) == 1 {
             return true;
@@ -108,7 +108,7 @@ impl Client {
             _ => {}
         }
         match self.conn.execute(&["GETSET", key, &self.kind.classic_timestamp()]) {
-            // It was released in between: GETSET took a free lock.
+            // The lock was released in between: GETSET took a free lock.
             Reply::Nil => true,
             value => self.kind.classic_is_expired(&value.text()),
         }
@@ -116,7 +116,7 @@ impl Client {
 
     fn release(&mut self, key: &str, grant: &Grant, sent: Instant) {
         match grant {
-            // Checked before DEL: after the lease another client may hold the lock.
+            // The lease is checked before DEL, because after it another client may hold the lock.
             Grant::Classic => {
                 if sent.elapsed() < LEASE {
                     self.conn.int(&["DEL", key]);
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// From when a client knew about its grant until it sent the release, or until its lease ended.
+/// The time from when a client knew of its grant until it sent the release, or until its lease ended.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kind: Kind,
@@ -167,7 +167,7 @@ impl Fleet {
         Client { kind, conn: self.server.conn(), name: format!("{kind:?}-{number}"), grants: 0 }
     }
 
-    /// Whether the client that just got a lock has to die with it: deaths are spread over the run.
+    /// Whether the client that just got a lock has to die while it holds it: deaths are spread over the run.
     fn dies(&self, kind: Kind) -> bool {
         let deaths = &self.deaths[kind as usize];
         let so_far = deaths.load(Ordering::SeqCst);
@@ -236,13 +236,13 @@ fn run_fleet(module_args: &[&str]) {
 
     let held = fleet.held.lock().unwrap();
     if let Some((first, second)) = overlap(&held) {
-        panic!("held at once: {first:?} and {second:?}");
+        panic!("held at the same time: {first:?} and {second:?}");
     }
     for kind in KINDS {
         let of_kind = || held.iter().filter(|held| held.kind == kind);
         assert!(of_kind().count() >= 10, "{kind:?} got no further than {} grants", of_kind().count());
         assert!(of_kind().any(|held| held.died), "no {kind:?} died: the run shows too little");
-        // The second half as well: nobody is locked out for good.
+        // Each kind gets locks in the second half too: nobody is locked out for good.
         assert!(of_kind().any(|held| held.from > RUN / 2), "{kind:?} got nothing in the second half");
     }
 }

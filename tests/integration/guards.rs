@@ -1,6 +1,6 @@
-//! While the server must not be written to outside a command (paused, failing over, loading, a replica, short of good
-//! replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in order. No client
-//! hangs, none gets a lock that another holds, and the server survives.
+//! While the server must not be written to outside a command (it is paused, failing over, loading, a replica, or short
+//! of good replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in order. No
+//! client hangs, none gets a lock that another holds, and the server survives.
 
 mod failover;
 mod grace;
@@ -78,11 +78,11 @@ fn nothing_is_granted_while_clients_are_paused() {
         let from = server_time_us(&mut locks.conn);
         locks.conn.ok(&["CLIENT", "PAUSE", "600", mode]);
         if from >= timestamp {
-            // On a busy machine, the lease was over before.
+            // On a busy machine, the lease may have ended before the pause.
             continue;
         }
         let first = queue.0[0].granted();
-        // The server counts the pause by its clock in whole milliseconds: it may be up to one millisecond short.
+        // The server counts the pause in whole milliseconds of its clock: it may be up to one millisecond short.
         assert!(first > from + 599_000, "granted {} us after the pause began", first - from);
         brief.refused();
         queue.serve_after(&mut locks, first);
@@ -94,7 +94,7 @@ fn a_deleted_lock_is_not_granted_before_an_unpause() {
     let mut locks = with_aof();
     locks.hold();
     let mut queue = Queue::of(&mut locks);
-    // In one iteration: the timer that would serve the queue fires when clients are already paused.
+    // Both run in one iteration, so the timer that would serve the queue fires when clients are already paused.
     let replies = locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
     assert_eq!(replies[0], Reply::Int(1));
     queue.assert_waits();
@@ -104,7 +104,7 @@ fn a_deleted_lock_is_not_granted_before_an_unpause() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_passes_on_after_a_pause() {
+fn a_grant_that_nobody_received_is_passed_on_after_a_pause() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = with_aof();
@@ -217,7 +217,7 @@ fn short_of_good_replicas_timers_grant_nothing() {
         let reply = locks.conn.execute(&kind.acquire(&["PX", "1000"]));
         assert!(reply.error().starts_with("NOREPLICAS "), "{kind:?}: {reply:?}");
     }
-    // Long after the lease is over.
+    // This wait ends long after the lease.
     brief.refused();
     assert_eq!(locks.conn.state("k"), "expired");
     queue.assert_waits();
@@ -278,7 +278,7 @@ fn a_lease_that_ends_while_loading_is_granted_afterwards() {
     for key in &keys {
         locks.conn.ok(&["SET", key, "1"]);
     }
-    // Loading serves connections meanwhile, and takes 400 ms. (6.2 serves them less often, and has no setting for it.)
+    // Loading takes 400 ms, with connections served meanwhile. (6.2 serves them less often, and has no setting for it.)
     let _ = locks.conn.execute(&["CONFIG", "SET", "loading-process-events-interval-bytes", "1024"]);
     locks.conn.ok(&["CONFIG", "SET", "key-load-delay", "1000"]);
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
@@ -299,7 +299,7 @@ fn a_server_that_stood_still_goes_on() {
     let mut brief = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "150"]);
     let timestamp = shorten(&mut locks, Kind::Several, &token, 200);
     locks.server.signal("STOP");
-    assert!(no_reply_within(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server");
+    assert!(no_reply_within(&mut queue.0[0].conn, Duration::from_millis(500)), "a stopped server grants nothing");
     locks.server.signal("CONT");
     brief.refused();
     let first = queue.0[0].granted();

@@ -14,7 +14,7 @@ fn members(conn: &mut Conn, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_caller_is_admitted_where_fewer_live_than_it_allows() {
+fn a_caller_is_admitted_if_fewer_holders_live_than_it_allows() {
     let server = Server::start();
     let mut conn = server.conn();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ fn each_holder_has_its_own_lease_and_id() {
     let long = acquire(&mut conn, &["k", "EX", "60", "SHARED", "ID", "1"]);
     let short = acquire(&mut conn, &["k", "EX", "5", "SHARED", "ID", "2"]);
     assert_eq!(acquire(&mut conn, &["k", "EX", "5", "LIMIT", "9", "ID", "1"]), long);
-    assert!(conn.int(&["LOCK.CHECK", "k", &long]) > 50_000, "never shorter");
+    assert!(conn.int(&["LOCK.CHECK", "k", &long]) > 50_000, "its lease is never shortened");
     assert_eq!(acquire(&mut conn, &["k", "EX", "90", "SHARED", "ID", "2"]), short);
     assert!(conn.int(&["LOCK.CHECK", "k", &short]) > 80_000);
     assert_eq!(conn.int(&["LOCK.EXTEND", "k", &short, "EX", "20"]), 1);
@@ -59,17 +59,17 @@ fn a_caller_that_needs_a_slot_replaces_the_first_expired() {
     let other = acquire(&mut conn, &["k", "PX", "2", "LIMIT", "3", "OWNER", "second"]);
     let live = acquire(&mut conn, &["k", "EX", "60", "LIMIT", "3"]);
     std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(conn.execute(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "somebody lives");
-    // An expired holder does not count at all.
+    assert!(conn.execute(&["LOCK.RECOVER", "k", "EX", "60"]).is_nil(), "another holder is live");
+    // An expired holder is not counted at all.
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "1"]).is_nil());
-    // A client that shares needs nobody's slot.
+    // A client that shares needs no other holder's slot.
     let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "SHARED", "DETAILS"]);
     assert!(details.list()[1].is_nil());
-    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two live");
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "2"]).is_nil(), "two holders are live");
     let details = conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3", "DETAILS"]);
     assert_eq!(details.list()[2].int().to_string(), first);
     assert_eq!(details.list()[3].text(), "first");
-    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three live");
+    assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three holders are live");
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &first]), 0);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &other]), -1);
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &live]), 1);
@@ -84,7 +84,7 @@ fn holders_never_exceed_the_limit_even_when_some_die() {
     }
     let waiting: Vec<_> = (0..12).map(|_| locks.wait_as(Kind::Limit, &["SESSION"])).collect();
     for (at, mut next) in waiting.into_iter().enumerate() {
-        // Kills one or the other in the middle.
+        // Kills the one or the other while it holds the lock.
         drop(holders.remove(at % 2));
         next.granted();
         holders.push(next.conn);
@@ -96,7 +96,7 @@ fn holders_never_exceed_the_limit_even_when_some_die() {
 }
 
 #[test]
-fn slots_come_free_by_time() {
+fn slots_become_free_when_leases_end() {
     let mut locks = Locks::start();
     for lease in ["60000", "400", "60000"] {
         acquire(&mut locks.conn, &["k", "PX", lease, "LIMIT", "3"]);
@@ -105,7 +105,7 @@ fn slots_come_free_by_time() {
     let mut two = locks.wait(&["LIMIT", "2"]);
     assert!(!limited.answer().list()[1].is_nil(), "it replaces one that expired");
     two.assert_waits();
-    // A shortened lease counts.
+    // A shortened lease takes effect.
     let info = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     for holder in &info.field("holders").list()[..2] {
         let token = holder.field("token").int().to_string();
@@ -120,7 +120,7 @@ fn an_id_that_waits_may_change_its_mind() {
     let held = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED"]);
     let mut alone = locks.wait(&["ID", "7"]);
     let shared = acquire(&mut locks.conn, &["k", "EX", "60", "SHARED", "ID", "7"]);
-    assert!(shared > held, "it is the head of the queue, and the holder leaves room for it");
+    assert!(shared > held, "the attempt is at the head of the queue, and the holder leaves room for it");
     assert!(alone.conn.read().error().starts_with("UNBLOCKED "));
 }
 
@@ -154,7 +154,7 @@ const VOLATILE: &[&str] = &["--maxmemory-policy", "volatile-lru"];
 
 #[test]
 fn an_expired_holder_stays_for_its_retention() {
-    // If locks stay for ever, an expired holder among others stays for a minute.
+    // If locks stay forever, an expired holder among others stays for a minute.
     for (args, retention, stays_ms) in [(VOLATILE, "5000", 5_000), (&[], "-1", 60_000), (VOLATILE, "-1", 60_000)] {
         let _row = Row::of((args, retention));
         let server = Server::with().args(args).module_args(&["retention-ms", retention]).start();
@@ -166,7 +166,7 @@ fn an_expired_holder_stays_for_its_retention() {
         for token in over {
             assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);
         }
-        assert_eq!(conn.int(&["PTTL", "k"]), -1, "the key has no expiry of its own");
+        assert_eq!(conn.int(&["PTTL", "k"]), -1, "the key has no native expiry");
     }
 }
 

@@ -313,7 +313,7 @@ fn a_refusal_replicates_nothing() {
     }
     assert_eq!(offset(&mut conn), before);
     change(&mut conn);
-    assert_ne!(offset(&mut conn), before, "a change is seen this way");
+    assert_ne!(offset(&mut conn), before, "the offset shows a change");
     server.wait_offset(&replica);
     assert_eq!(replica.conn().text(&["DEBUG", "DIGEST"]), conn.text(&["DEBUG", "DIGEST"]));
 }

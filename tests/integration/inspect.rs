@@ -1,6 +1,6 @@
 //! LOCK.INFO and LOCK.TOP: holders and waiters, since when and for how long, and the longest queues.
 //!
-//! `inspect/holder.rs` has the connection of a holder, `inspect/order.rs` the orders of LOCK.TOP.
+//! `inspect/holder.rs` tests the connection of a holder, `inspect/order.rs` the orders of LOCK.TOP.
 
 mod bytes;
 mod holder;
@@ -50,7 +50,7 @@ fn info_shows_the_number_and_age_of_waiters() {
     let oldest = info.field("oldest-wait-ms").int();
     let quiet = i64::try_from(QUIET.as_millis()).unwrap();
     assert!((quiet..quiet + 10_000).contains(&oldest), "{oldest}");
-    // The rows agree with the reply, and with the server's numbers of the clients.
+    // The rows agree with the reply, and with the clients' numbers on the server.
     let full = locks.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     let queue = full.field("queue");
     let ids: Vec<String> = queue.list().iter().map(|row| row.field("client").int().to_string()).collect();
@@ -102,9 +102,9 @@ fn a_session_is_shown_while_its_grant_holds() {
     assert_eq!(session(&mut locks), id);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "1"]), 1);
     until("the lock has expired", || (locks.conn.state("k") == "expired").then_some(()));
-    assert!(session(&mut locks).is_nil(), "of an expired lock");
+    assert!(session(&mut locks).is_nil(), "an expired lock has no session");
     locks.hold();
-    assert!(session(&mut locks).is_nil(), "of another grant");
+    assert!(session(&mut locks).is_nil(), "another grant has no session");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn top_sorts_by_length_then_wait() {
         let top = locks.conn.execute(&["LOCK.TOP", "COUNT", &count.to_string()]);
         assert_eq!(rows(&top), expected[..count]);
     }
-    // A client that leaves no longer counts; its reserved place is not a waiter.
+    // A client that has left is no longer counted; its reserved place is not a waiter.
     let kept = locks.conn.execute(&["LOCK.ACQUIRE", "one", "PX", "30000", "ID", "7"]);
     assert!(kept.is_nil());
     drop(waiters);

@@ -7,7 +7,7 @@ use testkit::{allocates_with_libc, bound, until_within, Conn, Iterations, Reply,
 
 /// The number of locks.
 const LOCKS: usize = 200_000;
-/// The longest permitted iteration. One that does all of the work takes 80 ms and more, one that does a piece 2 ms.
+/// The longest permitted iteration. One that does all of the work takes 80 ms or more, one that does a piece 2 ms.
 const LONGEST: Duration = Duration::from_millis(5);
 /// The limit for servers with libc's allocator, which returns memory in large pieces: up to 45 ms.
 const LONGEST_OF_LIBC: Duration = Duration::from_millis(60);
@@ -67,7 +67,7 @@ fn a_demotion_forgets_many_sessions_in_pieces() {
         let before: usize = conn.info("memory", "used_memory").unwrap().parse().unwrap();
         iterations.reset();
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-        // A binding takes 200 bytes and more.
+        // A binding takes at least 200 bytes.
         until_it(&mut conn, "memory", "used_memory", |used| used < before - 2 * LOCKS * 200);
         assert_eq!(conn.info("lock", "lock_sessions").as_deref(), Some("0"));
         Some(iterations.longest())

@@ -25,7 +25,7 @@ fn several_locks_are_taken_extended_and_released_together() {
         let call = [&["LOCK.MACQUIRE", &count], others, &["EX", "10", "ID", "6"]].concat();
         assert!(conn.execute(&call).is_nil(), "{others:?}");
     }
-    // The ID holds only some of the keys.
+    // The attempt with this ID holds only some of the keys.
     assert!(conn.execute(&["LOCK.MACQUIRE", "2", "a", "d", "EX", "10", "ID", "5"]).is_nil());
     assert_eq!(conn.int(&["EXISTS", "d", "e"]), 0);
     assert_eq!(conn.int(&["LOCK.MEXTEND", "3", "a", "b", "c", &token, "EX", "20"]), 1);
@@ -93,7 +93,7 @@ fn several_locks_are_granted_when_all_are_free() {
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
     let a = behind.granted().to_string();
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "b", &b]), 1);
-    assert_eq!(locks.conn.int(&["EXISTS", "b"]), 0, "nothing is reserved");
+    assert_eq!(locks.conn.int(&["EXISTS", "b"]), 0, "no key is reserved");
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "c", &c]), 1);
     all.assert_waits();
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
@@ -185,7 +185,7 @@ fn each_key_needs_permission_for_its_access() {
     if admin.execute(&["ACL", "SETUSER", "mixed", "on", "nopass", "%RW~app:a", "%W~app:b", "%R~app:c", "+@all"])
         != Reply::Status("OK".into())
     {
-        eprintln!("skipped: this server has no key permissions for reading or writing alone");
+        eprintln!("skipped: this server has no separate key permissions for reading and writing");
         return;
     }
     let mut conn = server.conn();
@@ -199,7 +199,7 @@ fn each_key_needs_permission_for_its_access() {
         let mut other = call.to_vec();
         other[3] = "app:c";
         assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
-        // Even if the number of keys is spelled differently, and in a transaction.
+        // This holds even if the number of keys is spelled differently, and in a transaction.
         other[1] = "02";
         assert!(conn.execute(&other).error().starts_with("NOPERM "), "{other:?}");
         conn.ok(&["MULTI"]);

@@ -17,7 +17,7 @@ fn every_line_has_the_name_of_the_module() {
     let server =
         Server::with().args(&["--maxmemory-policy", "allkeys-lru"]).module_args(&["failover-grace-ms", "100"]).start();
     let mut conn = server.conn();
-    // From the load, from a server event, from the cron.
+    // The lines come from the load, from a server event and from the cron.
     assert_eq!(count(&server, "lock "), 1, "{}", server.log());
     assert_eq!(count(&server, "maxmemory-policy evicts"), 1, "{}", server.log());
     until("the cron has found what is wrong with the grace", || {
@@ -75,7 +75,7 @@ fn the_end_of_a_grace_says_what_it_refused() {
     ] {
         assert!(conn.execute(call).error().starts_with("GRACE this server"), "{call:?}");
     }
-    // Not refused because of the grace: the lock is held, or the lease is always too long.
+    // The grace does not refuse these: the lock is held, or the lease is always too long.
     conn.ok(&["SET", "held", "somebody's"]);
     assert!(conn.execute(&["LOCK.ACQUIRE", "held", "PX", "1"]).is_nil());
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]).error().starts_with("GRACE lease"));

@@ -16,7 +16,7 @@ struct Known {
     arity: i64,
     /// Without `module`, which newer servers add; 6.2 does not know `blocking`.
     flags: &'static [&'static str],
-    /// The flags of its one key.
+    /// The flags of its single key.
     key: Option<&'static [&'static str]>,
     /// Its arguments.
     example: &'static [&'static str],
@@ -151,7 +151,7 @@ fn command_info_has_arity_flags_and_key_position() {
     for known in &KNOWN {
         let info = info(&mut conn, known.name);
         assert_eq!(info[0].text(), known.name);
-        // Before 7.0 a module cannot declare it: the command itself checks.
+        // Before 7.0 a module cannot declare the arity: the command itself checks it.
         assert_eq!(info[1].int(), if is_full { known.arity } else { -1 }, "arity of {}", known.name);
         let mut flags = known.flags.to_vec();
         if is_full {
@@ -244,7 +244,7 @@ fn acl_categories_match_those_of_the_server_and_lock() {
     }
     let all = sorted(KNOWN.iter().map(|known| known.name));
     let mut in_category = |name: &str| words(&conn.execute(&["COMMAND", "LIST", "FILTERBY", "ACLCAT", name]));
-    assert_eq!(in_category("lock"), all, "and no command of the server");
+    assert_eq!(in_category("lock"), all, "and none of the server's own commands");
     for category in ["admin", "dangerous"] {
         let listed = in_category(category);
         let ours: Vec<_> = listed.iter().filter(|name| name.starts_with("lock.")).collect();
@@ -258,7 +258,7 @@ fn acl_categories_match_those_of_the_server_and_lock() {
     }
 }
 
-/// Too few or too many: `[error]` of the fixture of [`crate::wire`].
+/// Too few or too many arguments are in `[error]` of the fixture of [`crate::wire`].
 #[test]
 fn the_arguments_of_the_examples_are_enough() {
     let (_server, mut conn) = Server::connected();

@@ -1,7 +1,7 @@
 //! INFO lock: every counter changes by exactly the number of its events.
 //!
-//! `metrics/clock.rs` sets the server's wall clock; `metrics/overruns.rs` has overruns, `metrics/oldest.rs` the oldest
-//! wait and hold, `metrics/waits.rs` the histograms.
+//! `metrics/clock.rs` sets the server's wall clock; `metrics/overruns.rs` tests overruns, `metrics/oldest.rs` the
+//! oldest wait and hold, `metrics/waits.rs` the histograms.
 
 pub mod clock;
 mod oldest;
@@ -21,7 +21,7 @@ pub fn numbers(conn: &mut Conn) -> BTreeMap<String, i64> {
     fields.filter_map(|(name, value)| Some((name.to_string(), value.parse().ok()?))).collect()
 }
 
-/// One of them.
+/// One of these integers.
 pub fn number(conn: &mut Conn, name: &str) -> i64 {
     *numbers(conn).get(name).unwrap_or_else(|| panic!("INFO lock has no {name}"))
 }
@@ -106,7 +106,7 @@ fn a_new_server_counts_nothing() {
 }
 
 #[test]
-fn grants_refusals_and_extends() {
+fn grants_refusals_and_extensions_are_counted() {
     let mut scene = Scene::new();
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "5", "ID", "7"]);
     scene.moves(&[("grants", 1)]);
@@ -120,7 +120,7 @@ fn grants_refusals_and_extends() {
     scene.moves(&[]);
     assert_eq!(scene.conn.int(&["LOCK.EXTEND", "k", &token, "EX", "9"]), 1);
     scene.moves(&[("extends", 1)]);
-    // Inspecting and invalid commands do not count.
+    // Commands that inspect, and invalid ones, are not counted.
     scene.conn.execute(&["LOCK.INFO", "k", "FULL"]);
     scene.conn.execute(&["LOCK.CHECK", "k", &token]);
     scene.conn.execute(&["LOCK.TOP"]);
@@ -130,7 +130,7 @@ fn grants_refusals_and_extends() {
 }
 
 #[test]
-fn releases_late_releases_and_stale_tokens() {
+fn releases_late_releases_and_stale_tokens_are_counted() {
     let mut scene = Scene::new();
     let token = scene.hold("k");
     let late = scene.let_expire("late");
@@ -162,7 +162,7 @@ fn recoveries_by_either_command_are_grants_too() {
 }
 
 #[test]
-fn foreign_values_met() {
+fn foreign_values_that_are_met_are_counted() {
     let mut scene = Scene::new();
     scene.conn.ok(&["SET", "k", "somebody's"]);
     scene.moves(&[]);
@@ -173,7 +173,7 @@ fn foreign_values_met() {
 }
 
 #[test]
-fn hand_offs_and_current_waiters() {
+fn hand_offs_and_current_waiters_are_counted() {
     let mut scene = Scene::new();
     let token = scene.hold("a");
     scene.hold("b");
@@ -213,7 +213,7 @@ fn hand_offs_and_current_waiters() {
 }
 
 #[test]
-fn grants_that_nobody_received() {
+fn grants_that_nobody_received_are_counted() {
     let mut scene = Scene::new();
     for (id, place) in [("", 0), ("9", 1)] {
         let token = scene.hold("k");
@@ -238,7 +238,7 @@ fn grants_that_nobody_received() {
 }
 
 #[test]
-fn time_outs_and_places_that_are_kept_and_resumed() {
+fn time_outs_and_kept_and_resumed_places_are_counted() {
     let mut scene = Scene::new();
     scene.hold("k");
     scene.inspect();
@@ -261,13 +261,13 @@ fn time_outs_and_places_that_are_kept_and_resumed() {
 }
 
 #[test]
-fn cancels_an_attempt_in_every_state() {
+fn cancels_are_counted_in_every_state_of_an_attempt() {
     let mut scene = Scene::new();
     scene.conn.int(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "1"]);
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "2"]);
     scene.conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "ID", "3"]);
     scene.inspect();
-    // Each ID is barred for a while, and counts as a place.
+    // Each cancelled ID is barred for a while, and counts as a place.
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "99"]), 0);
     scene.moves(&[("places", 1)]);
     assert_eq!(scene.conn.int(&["LOCK.CANCEL", "k", "2"]), 1);
@@ -281,7 +281,7 @@ fn cancels_an_attempt_in_every_state() {
 }
 
 #[test]
-fn deadlocks_and_sessions_that_ended() {
+fn deadlocks_and_ended_sessions_are_counted() {
     let mut scene = Scene::new();
     let (mut a, mut b) = (scene.server.conn(), scene.server.conn());
     a.int(&["LOCK.ACQUIRE", "a", "EX", "60", "SESSION"]);
@@ -298,7 +298,7 @@ fn deadlocks_and_sessions_that_ended() {
     a.read().int();
     let expected = [("blocked", -1), ("grants", 1), ("hand_offs", 1), ("longest_queue", -1), ("recoveries", 1)];
     scene.moves(&[&expected[..], &[("sessions", -1), ("sessions_ended", 1), ("waiters", -1)]].concat());
-    // A session whose lock was released before has nothing to end.
+    // A session whose lock has already been released has nothing to end.
     let token = scene.conn.lock("a", "token").int().to_string();
     assert_eq!(a.int(&["LOCK.RELEASE", "a", &token]), 1);
     drop(a);
@@ -306,7 +306,7 @@ fn deadlocks_and_sessions_that_ended() {
 }
 
 #[test]
-fn percentiles_of_wait_and_hold_times() {
+fn percentiles_show_wait_and_hold_times() {
     let mut scene = Scene::new();
     let start = Instant::now();
     let token = scene.hold("k");

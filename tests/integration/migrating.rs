@@ -17,7 +17,7 @@ use testkit::{skipped, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/MIGRATING.md");
 
-/// The rows of the document's table of libraries that are run.
+/// The rows for the libraries that are run, in the document's table.
 fn documented() -> BTreeMap<String, Row> {
     let opening = "| library | writes |";
     let table = DOCUMENT.lines().skip_while(|line| !line.starts_with(opening)).skip(2);

@@ -57,7 +57,7 @@ fn a_past_timestamp_without_expiry_is_taken_over() {
     for (what, token) in tokens_like_times() {
         conn.ok(&["SET", "a", &token]);
         let granted = !conn.execute(&["LOCK.RECOVER", "a", "EX", "30"]).is_nil();
-        // A counter of 1000000007 looks like a second in 2001: the contract says so.
+        // A counter of 1000000007 looks like a second in 2001. The contract says so.
         let has_passed = !matches!(what, "a counter" | "random letters" | "seconds to come");
         assert_eq!(granted, has_passed, "{what}: {token}");
     }
@@ -87,7 +87,7 @@ fn a_classic_client_in_milliseconds_steals_as_documented() {
     let (mut holder, mut thief) = (server.conn(), server.conn());
     let token = holder.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();
 
-    // Its current time is a thousand times larger than any timestamp in seconds.
+    // The client's current time is a thousand times larger than any timestamp in seconds.
     let now_ms = now_ns() / 1_000_000;
     let timestamp = (now_ms + 501).to_string();
     #[allow(clippy::cast_precision_loss)]

@@ -68,7 +68,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Without a margin. `None` if a module cannot publish.
+    /// Starts a server without a margin. `None` if a module cannot publish.
     pub fn start() -> Option<Self> {
         Self::with(&[])
     }
@@ -91,13 +91,13 @@ impl Queue {
         self.locks.conn.execute(args)
     }
 
-    /// An attempt asks for `k` for 30 s, and waits for as long.
+    /// An attempt asks for `k` for 30 s, and waits for up to 30 s.
     #[track_caller]
     pub fn ask(&mut self, id: &str) {
         self.ask_with(&["LOCK.ACQUIRE", "k"], id, &[]);
     }
 
-    /// As `ask`, with another command and more options. It queues.
+    /// Like `ask`, with another command and more options. The attempt queues.
     #[track_caller]
     pub fn ask_with(&mut self, command: &[&str], id: &str, more: &[&str]) {
         let channel: &[&str] =

@@ -32,7 +32,7 @@ fn all(conn: &mut Conn) -> Vec<String> {
 fn with_settings(what: &str) -> Option<(Server, Conn)> {
     let (server, mut conn) = Server::connected();
     if conn.is_before_7() {
-        eprintln!("skipped: {what}: this server has no settings of modules in CONFIG");
+        eprintln!("skipped: {what}: this server has no module settings in CONFIG");
         return None;
     }
     Some((server, conn))
@@ -207,7 +207,7 @@ fn the_configuration_file_of_the_project_works() {
         assert_eq!(setting(&mut conn, "maxmemory-policy"), "noeviction");
         conn.int(&["LOCK.ACQUIRE", "door", "EX", "5"]);
         let warnings: Vec<_> = server.log().lines().filter(|l| l.contains("<lock>")).map(String::from).collect();
-        assert_eq!(warnings.len(), 1, "besides that it is loaded, the module has nothing to say: {warnings:?}");
+        assert_eq!(warnings.len(), 1, "the module only reports that it is loaded: {warnings:?}");
     }
     let _ = fs::remove_dir_all(dir);
 }
@@ -216,10 +216,10 @@ fn the_configuration_file_of_the_project_works() {
 fn an_old_server_fails_to_load_with_one_line() {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join(".servers/redis-6.0.16/server");
     if !old.exists() {
-        eprintln!("skipped: there is no server that is too old; make servers fetches one");
+        eprintln!("skipped: no server that is too old was found; `make servers` fetches one");
         return;
     }
-    let Err(log) = Options::default().binary(old).try_start() else { panic!("a server started that is too old") };
+    let Err(log) = Options::default().binary(old).try_start() else { panic!("a server that is too old started") };
     let said: Vec<_> = log.lines().filter(|line| line.contains("<lock>") || line.contains("<module>")).collect();
     assert_eq!(said.len(), 1, "{log}");
     assert!(said[0].contains("the module is not loaded: it needs Redis 6.2 or later"), "{log}");

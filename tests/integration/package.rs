@@ -69,7 +69,7 @@ impl Drop for Root {
 
 /// A command in the project's root folder, without the variables set by the tests' own make.
 ///
-/// As a safeguard it has a DESTDIR: a test that forgets its own must not install into this machine.
+/// As a safeguard it has a DESTDIR: a test that does not set one must not install into this machine.
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "MODULEDIR", "CONF"] {
@@ -120,13 +120,13 @@ fn uninstall_restores_the_configuration_byte_for_byte() {
     assert_eq!(fs::metadata(root.path(CONF)).unwrap().mode() & 0o7777, 0o640);
 
     said(&root.make("install"));
-    assert_eq!(root.conf(), installed, "the second time changes nothing");
+    assert_eq!(root.conf(), installed, "the second installation changes nothing");
 
     said(&root.make("uninstall"));
     assert_eq!(root.conf(), CONF_TEXT);
     let left: Vec<_> = fs::read_dir(root.path("etc/redis")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["redis.conf"]);
-    assert!(!root.path("usr/lib/redis").exists(), "nor the folders that it made");
+    assert!(!root.path("usr/lib/redis").exists(), "the folders that the installation made are gone too");
     said(&root.make("uninstall"));
 }
 
@@ -140,7 +140,7 @@ fn install_goes_where_moduledir_and_conf_say() {
     assert!(root.path("opt/modules/libredis_lock.so").is_file());
     assert_eq!(root.conf(), CONF_TEXT, "not named, not touched");
     let conf = fs::read_to_string(root.path("srv/one.conf")).unwrap();
-    // The last line had no newline: the new line must not be appended to it.
+    // The last line had no newline: the new line must not be joined to it.
     assert!(conf.starts_with("port 7001\n"), "{conf}");
     assert_eq!(load_lines(&conf), ["loadmodule /opt/modules/libredis_lock.so"]);
     said(&make("uninstall"));
@@ -190,7 +190,7 @@ fn a_missing_rustup_skips_arm64_in_one_line() {
         let found = run(command("sh").args(["-c", "command -v \"$0\"", tool]));
         symlink(said(&found).trim(), dir.join(tool)).unwrap();
     }
-    // A compiler that knows only this machine.
+    // A compiler that supports only this machine.
     write_program(&dir.join("rustc"), "#!/bin/sh\necho /nowhere\n");
     let check = |kind: &str| {
         write_program(&dir.join("uname"), &format!("#!/bin/sh\necho {kind}\n"));
@@ -200,7 +200,7 @@ fn a_missing_rustup_skips_arm64_in_one_line() {
     let text = refused(&output);
     assert!(text.starts_with("arm64: skipped, ARM64 is not compiled: it needs rustup"), "{text}");
     assert_eq!((text.lines().count(), output.status.code()), (1, Some(3)), "{text}");
-    assert_eq!(said(&check("aarch64")), "", "there, all other checks are of it");
+    assert_eq!(said(&check("aarch64")), "", "on ARM64 all other checks test it anyway");
     fs::remove_dir_all(dir).unwrap();
 }
 
@@ -228,7 +228,7 @@ fn missing_arm64_is_skipped_at_home_and_fails_in_ci() {
 fn without_root_one_line_says_so() {
     let root = Root::new();
     let bin = temp_dir();
-    // A user other than the one that runs the tests; if that were ignored, everything would still go into this folder.
+    // A user other than the one that runs the tests; if this were ignored, everything would still go into this folder.
     write_program(&bin.join("id"), "#!/bin/sh\necho 1000\n");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = run(command("scripts/install.sh")
@@ -252,7 +252,7 @@ fn a_server_survives_a_replaced_module_file() {
     let server = loads(&root.path(MODULE));
     let inode = fs::metadata(root.path(MODULE)).unwrap().ino();
     said(&root.make("install"));
-    assert_ne!(fs::metadata(root.path(MODULE)).unwrap().ino(), inode, "a new file, not the old one written over");
+    assert_ne!(fs::metadata(root.path(MODULE)).unwrap().ino(), inode, "it is a new file, not the old one overwritten");
     let mut conn = server.conn();
     assert!(conn.int(&["LOCK.ACQUIRE", "other", "EX", "60"]) > 0);
     said(&root.make("uninstall"));
@@ -310,7 +310,7 @@ fn a_module_that_is_loaded_already_is_not_loaded_twice() {
         assert_eq!(root.conf(), conf);
         said(&root.line(&["status"]));
     }
-    // The tool must not guess which file has the line, but it must warn that the server would not start.
+    // The tool must not guess which file has the line, but must warn that the server would not start.
     assert!(refused(&root.line(&["disable"])).contains("includes a file that loads it"));
     assert_eq!(root.conf(), including);
 
@@ -323,7 +323,7 @@ fn a_module_that_is_loaded_already_is_not_loaded_twice() {
 #[test]
 fn a_linked_or_broken_configuration_is_left_alone() {
     let root = Root::new();
-    assert!(refused(&root.line(&["enable"])).contains("is not there"), "the module is not");
+    assert!(refused(&root.line(&["enable"])).contains("is not there"), "the module is not there");
     assert_eq!(root.conf(), CONF_TEXT);
 
     said(&root.make("install"));

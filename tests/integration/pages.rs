@@ -60,7 +60,7 @@ fn the_commands_are_those_of_the_server() {
             let forms: Vec<_> = lines.skip(1).map_while(|line| line.strip_prefix("    ")).collect();
             assert!(!forms.is_empty(), "{heading} has no syntax");
             for form in &forms {
-                assert_eq!(form.split(' ').next(), Some(heading), "the syntax is that of another command");
+                assert_eq!(form.split(' ').next(), Some(heading), "the syntax is another command's");
             }
             forms.into_iter().map(str::to_string)
         })
@@ -90,7 +90,7 @@ fn error_texts() -> Vec<Vec<&'static str>> {
     let (product, _) = ERRORS.split_once("#[cfg(test)]").unwrap();
     let literals = product.lines().filter_map(|line| line.split_once('"')?.1.rsplit_once('"').map(|(text, _)| text));
     let texts: Vec<Vec<&str>> = literals.map(|text| text.split(['{', '}']).step_by(2).collect()).collect();
-    assert!(texts.len() > 15 && texts.iter().all(|text| has_code(text[0])), "not as expected: {texts:?}");
+    assert!(texts.len() > 15 && texts.iter().all(|text| has_code(text[0])), "an unexpected source: {texts:?}");
     texts
 }
 

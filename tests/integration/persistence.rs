@@ -23,7 +23,7 @@ impl Data {
         Server::with().dir(&self.0)
     }
 
-    /// With an AOF that has every change whose reply was sent.
+    /// A server with an AOF that contains every change whose reply was sent.
     fn with_aof(&self) -> Options {
         self.server().args(&["--appendonly", "yes", "--appendfsync", "always"])
     }
@@ -127,7 +127,7 @@ fn content(conn: &mut Conn, key: &str) -> (Reply, i64) {
     (content, expire_at_ms(conn, key))
 }
 
-/// The values of the keys of all kinds; each kind has its own database.
+/// The contents of the keys of all kinds; each kind has its own database.
 fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     let mut all = Vec::new();
     for (db, kind) in KINDS.iter().enumerate() {
@@ -205,7 +205,7 @@ fn locks_survive_a_restart_from_a_rewritten_aof() {
         let options = data.with_aof().args(&["--aof-use-rdb-preamble", preamble]);
         still_held_after_a_restart(&options, |conn| {
             rewrite(conn);
-            // And written on.
+            // The AOF is appended to after the rewrite.
             let token = acquire(conn, &["after", "EX", "60", "SHARED"]);
             assert_eq!(conn.int(&["LOCK.RELEASE", "after", &token]), 1);
         });
@@ -231,7 +231,7 @@ fn a_retention_can_end_while_the_server_is_down() {
             conn.ok(&["SAVE"]);
         }
         drop(server);
-        // The time that has to pass is the point of the test, and there is no server to ask.
+        // That this time passes is the point of the test, and there is no server to ask.
         sleep(Duration::from_millis(1100));
 
         let server = options.start();
@@ -291,14 +291,14 @@ fn the_data_is_readable_without_the_module() {
         assert_eq!(locks(&mut conn), before);
         assert_eq!(conn.int(&["DBSIZE"]), 3);
         assert!(conn.execute(&["SET", "a", "other", "NX", "PX", "1000"]).is_nil());
-        // One decimal number for any reader, if there is no owner.
+        // Without an owner, the value is one decimal number for any reader.
         let value = before[1].0.text();
         let until_s: f64 = value.parse().unwrap();
         #[allow(clippy::cast_precision_loss)]
         let now_s = server_time_us(&mut conn) as f64 / 1e6;
         assert!((290.0..=301.0).contains(&(until_s - now_s)), "{value}");
         drop(plain);
-        // Its kept state is used once the module is loaded again.
+        // Once the module is loaded again, it uses the kept state.
         let server = options.start();
         let mut conn = server.conn();
         assert_eq!(locks(&mut conn), before);
@@ -317,7 +317,7 @@ fn tokens_grow_past_the_key_after_a_restart() {
     conn.ok(&["SET", "a", &format!("1700000000.000000{ahead}")]);
     let first = acquire(&mut conn, &["a", "PX", "1"]);
     assert_eq!(first, (ahead + 1).to_string());
-    // The server remembers it for every key.
+    // The server remembers that token for every key.
     assert_eq!(acquire(&mut conn, &["b", "EX", "30"]), (ahead + 2).to_string());
     drop(server);
 
@@ -325,7 +325,7 @@ fn tokens_grow_past_the_key_after_a_restart() {
     let mut conn = server.conn();
     until_expired(&mut conn, "a");
     assert_eq!(acquire(&mut conn, &["a", "EX", "30"]), (ahead + 2).to_string());
-    // The same for a lock that was released before another is taken.
+    // The same holds for a lock that is released before it is taken again.
     let later = ahead + 3_600_000_000;
     conn.ok(&["SET", "c", &format!("{}.000000{later}", later / 1_000_000)]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "c", &later.to_string()]), 1);

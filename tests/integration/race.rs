@@ -1,6 +1,6 @@
 //! The race described in the documentation of SETNX: of many clients that find an expired lock at once, exactly one
 //! gets it, and its token is larger than all earlier ones. And dining philosophers who take their forks at once, in
-//! random order: none blocks another for ever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets
+//! random order: none blocks another forever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets
 //! how long they dine (3).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,7 +51,7 @@ fn one_of_sixteen_takes_an_expired_lock() {
     let mut conn = server.conn();
     let mut last = conn.int(&["LOCK.ACQUIRE", "lock.foo", "EX", "30"]);
     for round in 0..ROUNDS {
-        // Every fifth time the client that died was one of the classic pattern.
+        // Every fifth time, the client that died used the classic pattern.
         let classic = round % 5 == 4;
         if classic {
             conn.ok(&["SET", "lock.foo", "1700000000"]);

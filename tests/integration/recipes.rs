@@ -44,7 +44,7 @@ while period := hear():
 #[test]
 fn a_cron_job_runs_once_unless_it_failed() {
     let Some((_server, _conn, mut machines)) = machines::<4>(CRON) else { return };
-    // All at once: one runs it.
+    // All machines try at once, and one runs the job.
     for machine in &mut machines {
         machine.say("60");
     }
@@ -52,13 +52,13 @@ fn a_cron_job_runs_once_unless_it_failed() {
     assert_eq!(said.iter().filter(|said| *said == "runs False").count(), 1, "{said:?}");
     assert_eq!(said.iter().filter(|said| *said == "False").count(), 3, "{said:?}");
     let at = said.iter().position(|said| said == "runs False").unwrap();
-    // It fails: another may.
+    // The job fails, so another machine may run it.
     machines[at].say("fail");
     assert_eq!(machines[at].hear(), "RuntimeError");
     let next = (at + 1) % machines.len();
     assert_eq!(machines[next].ask("60"), "runs False");
     assert_eq!(machines[next].ask("done"), "True");
-    // It is done: nobody runs it again.
+    // The job is done, so nobody runs it again.
     for machine in &mut machines {
         assert_eq!(machine.ask("60"), "False");
     }
@@ -69,10 +69,10 @@ fn a_dead_or_slow_cron_job_is_taken_over() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(CRON) else { return };
     assert_eq!(dies.ask("1"), "runs False");
     drop(dies); // kill -9
-    until("the lease of the dead is over", || (slow.ask("1") == "runs True").then_some(()));
-    until("that of the slow one too", || (last.ask("60") == "runs True").then_some(()));
+    until("the lease of the dead machine is over", || (slow.ask("1") == "runs True").then_some(()));
+    until("the lease of the slow machine is over too", || (last.ask("60") == "runs True").then_some(()));
     assert_eq!(last.ask("done"), "True");
-    assert_eq!(slow.ask("done"), "LockLost", "it learns that it ran at the same time as another");
+    assert_eq!(slow.ask("done"), "LockLost", "the slow job learns that another ran at the same time");
 }
 
 /// Leads until a line stops it; prints when a term begins and when a write is refused; on `stand` it stops before a
@@ -98,10 +98,11 @@ fn every_lost_leader_has_one_successor() {
     let Some(python) = python() else { return };
     let (server, mut conn) = Server::connected();
     let mut nodes = Vec::new();
-    // Only the leader that stalls loses its lock by its lease; the grant of the one that dies ends with its connection.
+    // Only the leader that stalls loses its lock when the lease ends; the grant of the one that dies ends with its
+    // connection.
     for (number, lease) in (0..).zip(["600", "600", "10", "600"]) {
         nodes.push(start_with(&python, LEADER, &server, &[lease]));
-        // Queued in this order.
+        // The nodes queue in this order.
         until("it leads or waits", || {
             let info = conn.execute(&["LOCK.INFO", "chief"]);
             (info.field("state").text() == "held" && info.field("waiters").int() == number).then_some(())
@@ -113,7 +114,7 @@ fn every_lost_leader_has_one_successor() {
     steps_down.say("stop");
     let second = term(&dies);
     assert_eq!(steps_down.hear(), "follows");
-    drop(dies); // kill -9: SESSION
+    drop(dies); // kill -9, which ends its SESSION
     let third = term(&stands_still);
     stands_still.say("stand");
     assert_eq!(stands_still.hear(), "stands");
@@ -121,10 +122,10 @@ fn every_lost_leader_has_one_successor() {
     assert!(first < second && second < third && third < fourth, "terms grow");
     until("it writes", || (conn.text(&["GET", "state"]) == fourth.to_string()).then_some(()));
     stands_still.signal("CONT");
-    // It believes that it leads, and writes.
+    // The old leader still believes that it leads, and writes.
     assert_eq!(stands_still.hear(), "refused");
     stands_still.say("stop");
-    assert_eq!(stands_still.hear(), "follows", "it has written nothing since");
+    assert_eq!(stands_still.hear(), "follows", "the old leader has written nothing since");
     assert_eq!(conn.text(&["GET", "state"]), fourth.to_string());
 }
 
@@ -156,8 +157,8 @@ fn a_slow_payment_is_fenced_off() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(PAYMENT) else { return };
     assert_eq!(dies.ask("1"), "pays");
     drop(dies); // kill -9
-    assert_eq!(slow.ask("1"), "pays", "after the lease of the dead");
-    assert_eq!(last.ask("60"), "pays", "after that of the slow one");
+    assert_eq!(slow.ask("1"), "pays", "after the lease of the dead machine");
+    assert_eq!(last.ask("60"), "pays", "after the lease of the slow machine");
     assert_eq!(slow.ask("receipt-of-the-slow"), "Busy");
     assert_eq!(last.ask("receipt-2"), "receipt-2");
     assert_eq!(slow.ask("1"), "receipt-2");
@@ -183,10 +184,10 @@ fn redis_and_sql_fence_an_earlier_holder() {
     let mut conn = server.conn();
     let early = conn.int(&["LOCK.ACQUIRE", "lock", "EX", "60"]);
     assert_eq!(writer.ask(format!("{early} a")), "True True");
-    assert_eq!(writer.ask(format!("{early} b")), "True True", "as often as it likes");
+    assert_eq!(writer.ask(format!("{early} b")), "True True", "a holder may write as often as it likes");
     assert_eq!(conn.int(&["LOCK.EXTEND", "lock", &early.to_string(), "PX", "1"]), 1);
     let late = conn.int(&["LOCK.ACQUIRE", "lock", "EX", "60", "WAIT", "20000"]);
-    // Nobody has written with the later token: SQL cannot know it yet, Redis does.
+    // Nobody has written with the later token yet, so SQL cannot know it, but Redis does.
     assert_eq!(writer.ask(format!("{early} c")), "False True");
     assert_eq!(writer.ask(format!("{late} d")), "True True");
     assert_eq!(writer.ask(format!("{early} e")), "False False");
@@ -239,9 +240,9 @@ fn a_dead_workers_job_is_redone_and_a_slow_one_fenced() {
     assert_eq!(last.ask("work b 60"), "True");
     drop(dies); // kill -9
     assert_eq!(slow.ask("work a 1"), "slow-1", "again");
-    assert_eq!(last.ask("work a 60"), "slow-1", "again: the lease of the slow one is over");
-    assert_eq!(slow.ask("go on"), "False", "its job is no longer its own");
-    assert_eq!(last.ask("go on"), "slow-2", "which the slow one did not take off the list");
+    assert_eq!(last.ask("work a 60"), "slow-1", "again, because the lease of the slow worker is over");
+    assert_eq!(slow.ask("go on"), "False", "the job no longer belongs to it");
+    assert_eq!(last.ask("go on"), "slow-2", "the slow worker did not take this job off the list");
     assert_eq!(last.ask("go on"), "True");
     assert_eq!(conn.int(&["EXISTS", "{customer:a}:jobs", "{customer:a}:lock"]), 0);
     assert_eq!(conn.text(&["LINDEX", "log", "-1"]), "fast-3 ends");

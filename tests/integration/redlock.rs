@@ -51,7 +51,7 @@ fn two_of_five_servers_may_be_dead() {
     assert_eq!(held.granted(), 3);
     let refused = other.lock("door", LEASE).err().expect("one holds");
     assert_eq!(refused, NotLocked { granted: 0, refused: 3, failed: 2, quorum: 3 });
-    assert!(servers.iter().all(|server| info(server, "state").text() == "held"), "the other left it alone");
+    assert!(servers.iter().all(|server| info(server, "state").text() == "held"), "the other client left it alone");
     drop(held);
     servers.iter().for_each(assert_nothing_left);
     drop(other.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}")));
@@ -88,7 +88,7 @@ fn a_minority_lock_is_released_and_others_are_left_alone() {
 fn an_unanswered_grant_is_released_when_the_server_returns() {
     let servers = five();
     let redlock = redlock(&ports(&servers), Settings { timeout: Duration::from_secs(1), ..PATIENT });
-    // Connects it to all servers.
+    // Connects the client to all servers.
     drop(redlock.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}")));
     for server in &servers[..3] {
         server.signal("STOP");
@@ -101,7 +101,7 @@ fn an_unanswered_grant_is_released_when_the_server_returns() {
     }
     for server in &servers[..3] {
         until("it got the lock", || server.conn().text(&["INFO", "lock"]).contains("lock_grants:2\r").then_some(()));
-        until("and gave it back", || (info(server, "state").text() == "free").then_some(()));
+        until("the lock was given back", || (info(server, "state").text() == "free").then_some(()));
     }
 }
 
@@ -112,7 +112,7 @@ fn a_lost_reply_is_repeated_for_the_same_id() {
     let relay = Relay::to(ports[0]);
     relay.lose_reply_to("LOCK.ACQUIRE", Loss::Closed);
     ports[0] = relay.port();
-    // Two are dead, so that this one is needed.
+    // Two servers are dead, so that this one is needed.
     servers.truncate(3);
     let held = redlock(&ports, PATIENT);
     let held = held.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));
@@ -164,7 +164,7 @@ fn racing_clients_never_hold_it_together() {
                 let redlock = redlock(&ports, settings);
                 while taken.load(Ordering::SeqCst) < 100 && Instant::now() < end {
                     let Ok(held) = redlock.lock("door", LEASE) else { continue };
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two clients hold the lock");
                     thread::sleep(Duration::from_micros(500));
                     assert!(held.validity() > Duration::ZERO);
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -173,11 +173,11 @@ fn racing_clients_never_hold_it_together() {
             });
         }
     });
-    assert!(taken.into_inner() >= 20, "work goes on");
+    assert!(taken.into_inner() >= 20, "the clients make progress");
     servers.iter().for_each(assert_nothing_left);
 }
 
 #[test]
-fn the_example_runs_and_says_what_is_so() {
+fn the_example_runs_and_prints_what_is_true() {
     shows("redlock", &["one client has the lock on 5 servers", "5 refused", "on 3 servers", "3 did not answer"]);
 }

@@ -44,7 +44,7 @@ fn refusing() -> Option<Locks> {
     };
     let mut locks = Locks::on(Server::with().module_args(&["margin-ms", "0"]).start());
     locks.conn.ok(&["MODULE", "LOAD", filter.to_str().unwrap()]);
-    assert!(matches!(locks.conn.execute(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses");
+    assert!(matches!(locks.conn.execute(&["SET", "a-refused", "1"]), Reply::Error(_)), "the filter refuses the write");
     Some(locks)
 }
 
@@ -109,7 +109,7 @@ fn a_stuck_lost_grant_delays_no_other() {
         commands.push(["CLIENT", "KILL", "ID", &id].map(String::from).to_vec());
         dead.push(conn);
     }
-    // All in one iteration: the client is granted the lock by the release, and dead before the reply leaves.
+    // All in one iteration: the release grants the lock to the client, which is dead before the reply leaves.
     let commands: Vec<Vec<&str>> = commands.iter().map(|words| words.iter().map(String::as_str).collect()).collect();
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
     assert!(locks.in_one_turn(&commands).iter().all(|reply| *reply == Reply::Int(1)));

@@ -121,13 +121,13 @@ fn a_writable_replica_leaves_the_locks_to_its_master_too() {
     assert!(matches!(read.execute(&["LOCK.SCAN", "0"]), Reply::List(_)));
     assert!(matches!(read.execute(&["LOCK.HELP"]), Reply::List(_)));
 
-    // Its master's changes reach it, and once it is a master it grants.
+    // The master's changes reach the replica, and once it is a master it grants locks.
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     until("the release arrives", || (read.state("a") == "free").then_some(()));
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     read.int(&["LOCK.ACQUIRE", "a", "EX", "30"]);
     read.ok(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(read.execute(&["LOCK.ACQUIRE", "b", "EX", "30"]).error(), text, "a replica again");
+    assert_eq!(read.execute(&["LOCK.ACQUIRE", "b", "EX", "30"]).error(), text, "it is a replica again");
 }
 
 #[test]
@@ -144,13 +144,13 @@ fn a_replica_frees_a_lock_past_its_retention() {
     let (master, replica) = (master().module_args(&["margin-ms", "0", "retention-ms", "200"]).start(), Server::start());
     replica.replicate(&master);
     let (mut conn, mut read) = (master.conn(), replica.conn());
-    // Keeps the master from deleting the key: the replica still has it, and must not trust it.
+    // Keeps the master from deleting the key: the replica still has the key, and must not trust it.
     conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     let token = conn.int(&["LOCK.ACQUIRE", "a", "PX", "100"]).to_string();
     master.wait_offset(&replica);
     until("the lock is free", || (read.state("a") == "free").then_some(()));
     assert_eq!(read.int(&["LOCK.CHECK", "a", &token]), 0);
-    assert_eq!(read.int(&["DBSIZE"]), 1, "the key is there, only over");
+    assert_eq!(read.int(&["DBSIZE"]), 1, "the key is still there, although it is over");
 }
 
 #[test]
@@ -194,14 +194,14 @@ fn a_replica_equals_its_master_after_any_commands() {
     }
     assert!(tokens.len() > 50, "the mix granted next to nothing: {}", tokens.len());
 
-    // Some locks end free: no later change makes up for a DEL that is not replicated.
+    // Some locks are free at the end, so that no later change makes up for a DEL that is not replicated.
     conn.ok(&["SELECT", "0"]);
     for key in ["k0", "k1"] {
         conn.execute(&["DEL", key]);
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
-    // Nor for a ZREM: one of two holders releases.
+    // In another lock one of two holders has released, so that none makes up for a ZREM either.
     conn.execute(&["DEL", "k2"]);
     let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
     acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);

@@ -36,7 +36,7 @@ impl Stream {
             if command == mark {
                 return unwrapped(commands);
             }
-            // The master's own: its heartbeat, and the database of the following commands.
+            // PING is the master's heartbeat, and SELECT the database of the following commands.
             if !["PING", "SELECT"].iter().any(|name| command[0].eq_ignore_ascii_case(name)) {
                 commands.push(command);
             }
@@ -44,8 +44,8 @@ impl Stream {
     }
 }
 
-/// The same without the MULTI and EXEC that servers before 7.0 put around one command, or around nothing: they change
-/// nothing.
+/// The commands without the MULTI and EXEC that servers before 7.0 put around one command, or around nothing, and that
+/// change nothing.
 pub fn unwrapped(commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let mut kept: Vec<Vec<String>> = Vec::new();
     for command in commands {
@@ -154,7 +154,7 @@ fn a_retained_lock_replicates_as_del_before_its_successor() {
     let end_ms: i64 = first[0][4].parse().unwrap();
     until("the retention is over", || (server_time_us(&mut conn) / 1000 > end_ms).then_some(()));
     let details = conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
-    assert!(details.list()[1].is_nil(), "what is gone has no successor: {details:?}");
+    assert!(details.list()[1].is_nil(), "a key that is gone leaves no predecessor: {details:?}");
     let mut after = stream.take();
     after.retain(|command| !matches!(command[0].as_str(), "MULTI" | "EXEC"));
     assert_eq!(first.len(), 1);
@@ -190,13 +190,13 @@ fn under_a_volatile_policy_locks_get_no_expiry() {
 }
 
 #[test]
-fn a_policy_changed_while_running_counts_for_later_grants() {
+fn a_policy_changed_while_running_applies_to_later_grants() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.int(&["LOCK.ACQUIRE", "shared", "EX", "60", "SHARED"]);
     for (policy, expires) in [("volatile-lru", false), ("noeviction", true), ("volatile-ttl", false)] {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        // At once if the server raises an event for the change, a little later before 7.0.
+        // They follow at once if the server raises an event for the change, and a little later before 7.0.
         until(&format!("grants follow {policy}"), || {
             conn.execute(&["DEL", "a"]);
             let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();

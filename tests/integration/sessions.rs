@@ -1,5 +1,5 @@
 //! SESSION: when the connection that got a lock ends, in whatever way, the lock expires a margin later, replicas get
-//! the change, and waiters are served then; never earlier, and never if the lock belongs to another client by then.
+//! the change, and waiters are served then; never earlier, and never if the lock then belongs to another client.
 
 mod ends;
 mod holds;
@@ -38,7 +38,7 @@ impl Scene {
         Self::with_margin(MARGIN_MS)
     }
 
-    /// With another margin, for events that must happen within it.
+    /// Starts a server with another margin, for events that must happen within it.
     fn with_margin(margin_ms: i64) -> Self {
         let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
@@ -132,7 +132,7 @@ fn expiry_ms(timestamp: i64) -> i64 {
     (timestamp + 999) / 1000 + 60_000
 }
 
-/// Asserts that the next holder was served at `timestamp`, not before, and learned about the first.
+/// Asserts that the next holder was served at `timestamp`, not before, and learned of the first.
 fn assert_succeeds(waiter: &mut Waiter, token: i64, timestamp: i64) {
     let details = waiter.answer();
     let details = details.list();

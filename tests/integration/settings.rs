@@ -101,7 +101,7 @@ fn falls_logged(server: &Server) -> usize {
 fn an_unload_warns_of_lost_settings() {
     let grace = "lock.failover-grace-ms";
     let (server, mut conn) = Server::connected();
-    assert_eq!(falls_logged(&server), 0, "nothing is lost when the server starts");
+    assert_eq!(falls_logged(&server), 0, "no setting is lost when the server starts");
     let path = module().to_str().unwrap();
     if conn.is_before_7() {
         conn.ok(&["MODULE", "UNLOAD", "lock"]);
@@ -121,7 +121,7 @@ fn an_unload_warns_of_lost_settings() {
     assert_eq!(falls_logged(&server), 1, "{}", server.log_tail(5));
     assert!(server.log().contains("MODULE LOADEX path CONFIG lock.failover-grace-ms 20000"), "{}", server.log_tail(5));
 
-    // As the log says.
+    // This is what the log says to do.
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
     let words: Vec<&str> = command.split(' ').map(|word| if word == "path" { path } else { word }).collect();
     conn.ok(&words);
@@ -160,7 +160,7 @@ fn a_waiter_limit_near_maxclients_is_warned_of() {
     if conn.is_before_7() {
         return;
     }
-    // When either is changed, once per change.
+    // When either setting is changed, once per change.
     conn.ok(&["CONFIG", "SET", "lock.max-waiters", "901"]);
     assert_eq!(wants_of_room(&server), 1, "{}", server.log_tail(5));
     assert!(server.log().contains("lock.max-waiters 901 leaves 99 of maxclients 1000"), "{}", server.log_tail(5));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::relay::Relay;
 use testkit::{until, Conn, Reply, Server};
 
-/// The longest lease is then 500 ms: 4500 less margin 1000, max-lag 1000 and 2000.
+/// The longest lease is then 500 ms: 4500 less the margin of 1000, max-lag of 1000, and 2000.
 pub const GRACE_MS: &str = "4500";
 const LEASE: [&str; 2] = ["PX", "500"];
 
@@ -33,7 +33,7 @@ fn deposed_master_answers(grace_ms: &str, stands_still: Duration) -> Vec<Reply> 
     let (master, replica, relay) = pair(grace_ms);
     let mut conn = master.conn();
     master.signal("STOP");
-    // The replica's acknowledgements, one a second, wait to be read: they will look new.
+    // The replica's acknowledgements, one a second, wait to be read, and will look new.
     sleep(stands_still);
     relay.cut();
     replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
@@ -195,10 +195,10 @@ fn more_replicas_than_have_to_answer_are_warned_of() {
     assert!(!is_misconfigured(&mut conn), "{}", master.log_tail(5));
     let second = Server::start();
     second.replicate(&master);
-    until("it is found", || is_misconfigured(&mut conn).then_some(()));
+    until("the warning appears", || is_misconfigured(&mut conn).then_some(()));
     assert!(master.log().contains("min-replicas-to-write below the number of replicas"), "{}", master.log_tail(5));
     conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
-    until("it is mended", || (!is_misconfigured(&mut conn)).then_some(()));
+    until("the setting is corrected", || (!is_misconfigured(&mut conn)).then_some(()));
 }
 
 #[test]
@@ -206,11 +206,11 @@ fn an_older_lease_is_warned_of_until_it_ends() {
     let (master, _replica, _relay) = pair("0");
     let mut conn = master.conn();
     if !matches!(conn.execute(&["CONFIG", "GET", "lock.failover-grace-ms"]), Reply::List(found) if !found.is_empty()) {
-        return; // A server without settings for modules: the grace cannot be set later.
+        return; // Without module settings the grace cannot be set later.
     }
     conn.int(&["LOCK.ACQUIRE", "door", "PX", "4000"]);
     conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", GRACE_MS]);
-    until("it is found", || is_misconfigured(&mut conn).then_some(()));
+    until("the warning appears", || is_misconfigured(&mut conn).then_some(()));
     assert!(master.log().contains("too short for a lease that was already granted"), "{}", master.log_tail(5));
     until("the lease ends", || (!is_misconfigured(&mut conn)).then_some(()));
 }

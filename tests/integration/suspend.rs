@@ -28,7 +28,7 @@ impl Machine {
         let clocks = Clocks::new(&[0; 3])?;
         let machine = Self { server: clocks.of(options).start(), clocks, ahead_us: [0; 3] };
         if machine.server.conn().version() >= (true, 8, 1) {
-            eprintln!("skipped: this server loads modules so that they read the clocks past a preloaded library");
+            eprintln!("skipped: modules on this server bypass a preloaded library when they read the clocks");
             return None;
         }
         Some(machine)
@@ -55,7 +55,7 @@ impl Machine {
     }
 }
 
-/// Leaves 60 s for a lease: less margin 1, max-lag 1 and 2.
+/// Leaves 60 s for a lease, after the margin of 1 s, max-lag of 1 s, and 2 s.
 const GRACE_MS: &str = "64000";
 
 const REPLICAS: [&str; 6] =
@@ -80,10 +80,10 @@ fn pair(grace_ms: &str) -> Option<(Machine, Server, Relay)> {
     let replica = options().start();
     let relay = Relay::to(master.server.port());
     replica.conn().ok(&["REPLICAOF", "127.0.0.1", &relay.port().to_string()]);
-    until("the replica is there", || {
+    until("the replica is online", || {
         master.server.conn().text(&["INFO", "replication"]).contains("state=online").then_some(())
     });
-    // Its own grace passes, by all clocks.
+    // The master's own grace passes on all clocks.
     master.move_on([100 * SECOND_US; 3]);
     let mut conn = master.server.conn();
     until("the master grants locks", || is_grant(&conn.execute(&["LOCK.ACQUIRE", "before", "PX", "1"])).then_some(()));
@@ -118,7 +118,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
         sleep(Duration::from_millis(1_100));
     });
     let mut answers: Vec<_> = asked.into_iter().map(|(name, _)| (name, conn.read())).collect();
-    assert_eq!(answers.remove(0), ("RELEASE", Reply::Int(1)), "to give back is no lease");
+    assert_eq!(answers.remove(0), ("RELEASE", Reply::Int(1)), "a release grants no lease");
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
         answers.push(("again", conn.execute(&["LOCK.ACQUIRE", "free", "PX", "60000"])));
@@ -132,7 +132,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
 #[test]
 fn a_replaced_master_that_was_suspended_grants_and_extends_nothing() {
     let Some(mut answers) = replaced_master_answers(GRACE_MS) else { return };
-    assert_eq!(answers.pop(), Some(("hand-off", Reply::Nil)), "the one that waits waits on");
+    assert_eq!(answers.pop(), Some(("hand-off", Reply::Nil)), "the waiting client goes on waiting");
     let granted: Vec<_> = answers.iter().filter(|(_, answer)| !is_refused(answer)).collect();
     assert!(granted.is_empty(), "{granted:?}");
 }
@@ -150,7 +150,7 @@ fn a_suspended_master_without_a_grace_still_grants() {
 fn a_master_that_was_suspended_and_not_replaced_grants_again() {
     let Some((mut master, _replica, _relay)) = pair(GRACE_MS) else { return };
     let mut conn = master.server.conn();
-    // The second suspend is shorter than a stall; the sum of many would not be.
+    // The second suspend is shorter than a stall, but many of them would add up to one.
     for (key, time) in [("long", HOUR), ("short", Duration::from_millis(100))] {
         let ask = ["LOCK.ACQUIRE", key, "PX", "1"];
         master.suspend(time, || conn.send(&ask));
@@ -190,8 +190,8 @@ fn waits_places_and_leases_end_while_the_machine_is_suspended() {
     let woken = Instant::now();
     assert!(brief.read().is_nil(), "an hour is more than a minute");
     assert!(is_grant(&next.read()), "its lease ended in that hour");
-    bound::wall("what was due in the suspend", Duration::from_secs(10), woken.elapsed());
-    until("its place is gone", || (number(&mut conn, "places") == 0).then_some(()));
+    bound::wall("everything due during the suspend", Duration::from_secs(10), woken.elapsed());
+    until("the place is gone", || (number(&mut conn, "places") == 0).then_some(()));
     assert!(patient.no_reply_within(Duration::from_millis(100)), "nine hours are left");
     let waited_ms = conn.lock("long", "oldest-wait-ms").int();
     assert!((3_600_000..3_660_000).contains(&waited_ms), "{waited_ms}");

@@ -60,7 +60,7 @@ impl Locks {
         self.wait_on(conn, args)
     }
 
-    /// As `wait_with`, on a given connection.
+    /// Like `wait_with`, on a given connection.
     pub fn wait_on(&mut self, conn: Conn, args: &[&str]) -> Waiter {
         let mut waiter = Waiter::of(conn);
         waiter.conn.send(args);

@@ -203,7 +203,7 @@ fn run_errors(resp3: bool) {
         let mut case = Case::start(&mut conn, &key, &state.token, resp3);
         case.set_up(&mut conn, &setup);
         let before = (Snapshot::take(&mut conn, &key), offset(&mut conn));
-        assert!(index == 0 || before.1 != "0", "what makes a state is replicated");
+        assert!(index == 0 || before.1 != "0", "the commands that make a state are replicated");
         for (expected, commands) in &fixture.error {
             for words in commands {
                 let args = case.args(words);

@@ -81,7 +81,7 @@ impl Action {
 pub enum Outcome {
     /// Granted, with the token of LOCK.*, else 0.
     Granted(i64),
-    /// nil: another client has it. LOCK.MEXTEND: at least one of the keys is not held, and none has changed.
+    /// nil: another client has the lock. LOCK.MEXTEND: at least one of the keys is not held, and none has changed.
     Refused,
     /// LOCK.MRELEASE: the number of keys released; which keys is not known.
     Part(i64),
@@ -97,9 +97,9 @@ pub enum Outcome {
 pub struct Op {
     pub client: u32,
     pub action: Action,
-    /// The number of its keys: each key's history has it, with the same client and the same `from`.
+    /// The number of its keys: each key's history contains it, with the same client and the same `from`.
     pub of: usize,
-    /// The ID that it was sent with, else 0.
+    /// The ID with which it was sent, else 0.
     pub id: i64,
     pub outcome: Outcome,
     /// When it was first sent.
@@ -150,7 +150,7 @@ pub struct KeyHistory {
     pub key: String,
     pub company: Company,
     pub ops: Vec<Op>,
-    /// In order.
+    /// The inspections, in order.
     pub inspections: Vec<Inspection>,
 }
 
@@ -175,7 +175,7 @@ pub enum Effect {
     Stall,
     /// The servers may have lost their data about locks, as their settings permit.
     Loss,
-    /// As `Loss`, for the keys that clients without LOCK.* use too.
+    /// Like `Loss`, for the keys that clients without LOCK.* use too.
     LossOfOthers,
     /// The server was restarted.
     Restart,

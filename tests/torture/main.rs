@@ -3,7 +3,7 @@
 //!
 //! `make torture SEED=1 SECONDS=60`, or `TORTURE_SEED=1 TORTURE_SECONDS=60 cargo test --test torture run:: --
 //! --nocapture`. `TORTURE_SETUPS=pair,cluster` runs only these setups of `plan.rs`. By default, as part of `make test`,
-//! it is a short run with a fixed seed.
+//! the run is short and has a fixed seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 

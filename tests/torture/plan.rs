@@ -18,7 +18,7 @@ pub enum Setup {
     Pair,
     /// Three masters and three replicas, with a failover grace.
     Cluster,
-    /// A pair without a grace, which promises nothing: shows that the checks notice.
+    /// A pair without a grace, which promises nothing: shows that the checks notice two holders.
     Bare,
     /// One server with `appendfsync always` and without the module: clients call portable/lock.lua.
     Script,
@@ -213,7 +213,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
         }
         (Track::Rest, _) => match (dice.below(6), setup) {
             (0 | 1, _) => Fault::Pause { for_ms: dice.between(20, 900), all: dice.percent(30) },
-            // A script has no settings, and its tokens can go back when the clock does.
+            // The script has no settings, and its tokens can go back when the clock does.
             (2 | 3, _) | (_, Setup::Script) => Fault::KillClients,
             (4, Setup::Always | Setup::Everysec | Setup::Nothing) => {
                 let by_ms = i64::try_from(dice.between(300, 5_000)).unwrap();

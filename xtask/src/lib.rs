@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The project's root folder.
 ///
 /// # Panics
-/// Never: this crate is inside it.
+/// Never, because this crate is inside it.
 #[must_use]
 pub fn root() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));

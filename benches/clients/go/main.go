@@ -85,7 +85,7 @@ func main() {
 	if library != "go-redis" || kinds[kind] == nil {
 		log.Fatalf("no contender %q", os.Args[1])
 	}
-	// Raw commands wait in the server longer than the library by default waits for a reply.
+	// Raw commands wait in the server for longer than the library waits for a reply by default.
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[2], ReadTimeout: 90 * time.Second})
 	locked := kinds[kind](client)
 	key := fmt.Sprintf("bench:%d", os.Getpid())

@@ -18,7 +18,7 @@ import (
 const writeTimeout = 10 * time.Second
 
 // conn is a connection that go-redis has dialed and authenticated, and no longer uses. It is read here, because
-// go-redis reads only while it waits for a reply, so it would not notice that the connection was closed.
+// go-redis reads only while it waits for a reply, so go-redis would not notice that the connection was closed.
 type conn struct {
 	net.Conn
 	client *redis.Client
@@ -116,7 +116,7 @@ func credentials(provider auth.StreamingCredentialsProvider) (user, password str
 	return user, password, nil
 }
 
-// listener ignores changes.
+// listener ignores changes to the credentials.
 type listener struct{}
 
 func (listener) OnNext(auth.Credentials) {}

@@ -106,7 +106,7 @@ func (c *cluster) NodeAt(ctx context.Context, address string) (driver.Node, erro
 	return c.node(found), nil
 }
 
-// Refresh: ForEachMaster reloads the slot map first. Nodes for servers that have left are dropped.
+// Refresh reloads the slot map, which ForEachMaster does first. Nodes for servers that have left are dropped.
 func (c *cluster) Refresh(ctx context.Context) error {
 	var mu sync.Mutex
 	seen := map[*redis.Client]bool{}

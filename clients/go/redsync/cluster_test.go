@@ -63,7 +63,7 @@ func mustWork(t *testing.T, steps ...func() (bool, error)) {
 	}
 }
 
-func TestInACluster(t *testing.T) {
+func TestItWorksInACluster(t *testing.T) {
 	cluster := server.StartCluster(t)
 	rs, client := openCluster(t, cluster)
 	other, _ := openCluster(t, cluster)
@@ -106,7 +106,7 @@ func TestInACluster(t *testing.T) {
 		}
 	})
 
-	t.Run("a mutex goes on from its value over another client", func(t *testing.T) {
+	t.Run("a mutex is restored from its value over another client", func(t *testing.T) {
 		for _, key := range keysOfAll(t, cluster) {
 			mutex := rs.NewMutex(key)
 			must(t, mutex.Lock())

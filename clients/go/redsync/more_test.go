@@ -80,7 +80,7 @@ func TestAMutexIsValidUntilItsExpiry(t *testing.T) {
 	began := time.Now()
 	must(t, mutex.Lock())
 	locked := time.Now()
-	// The whole expiry counts, less the drift; for a Held it would be nine tenths.
+	// The mutex is valid for its whole expiry, less the drift; a Held would be valid for nine tenths of it.
 	least, most := began.Add(999*time.Millisecond-locked.Sub(began)), locked.Add(1001*time.Millisecond)
 	if mutex.Until().Before(least) || mutex.Until().After(most) {
 		t.Errorf("Until is %v, not between %v and %v", mutex.Until(), least, most)
@@ -117,7 +117,7 @@ func TestAContextEndsAnAttempt(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheServerAndTheConnection(t *testing.T) {
+func TestErrorsOfTheServerAndTheConnectionAreReturned(t *testing.T) {
 	address := server.Start(t)
 	rs, client := open(t, address)
 	must(t, client.RPush(background, "list", "x").Err())
@@ -155,7 +155,7 @@ func TestErrorsOfTheServerAndTheConnection(t *testing.T) {
 	}
 }
 
-func TestWithoutTheModuleItWorksByScript(t *testing.T) {
+func TestWithoutTheModuleItWorksThroughTheScript(t *testing.T) {
 	rs, _ := open(t, server.StartPlain(t))
 	mutex := rs.NewMutex("a")
 	must(t, mutex.Lock())

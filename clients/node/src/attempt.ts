@@ -1,7 +1,7 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without waiting,
- * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If a script has
- * no queue to wait in, it polls.
+ * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If the script has
+ * no queue to wait in, the attempt polls.
  */
 
 import { randomInt } from 'node:crypto';
@@ -46,7 +46,7 @@ export class Attempt implements Asking {
   #isOnItsWay = false;
   /** A copy was never answered, and its connection was closed. */
   #mayStillRun = false;
-  /** Why the caller no longer wants it, in a box: a reason may be undefined. */
+  /** Why the caller no longer wants the lock. In a box, because a reason may be undefined. */
   #over: { reason: unknown } | undefined;
   /** Rejects when the attempt is given up. Created only for attempts that wait. */
   #gaveUp: Promise<never> | undefined;
@@ -62,7 +62,7 @@ export class Attempt implements Asking {
     this.usesConnection = request.needsConnection;
   }
 
-  /** The caller no longer wants it, or the manager is closed. */
+  /** Called when the caller no longer wants the lock, or the manager is closed. */
   giveUp(reason: unknown): void {
     this.#over ??= { reason };
     this.#reject?.(reason);
@@ -109,7 +109,7 @@ export class Attempt implements Asking {
     return this.form !== COMMANDS;
   }
 
-  /** By LOCK.*, or by script while the module is not loaded. This can change at any time; the ID stays the same. */
+  /** Uses LOCK.*, or the script while the module is not loaded. This can change at any time; the ID stays the same. */
   async #get(): Promise<Grant> {
     for (;;) {
       if (this.resources.asksForModule()) {
@@ -245,8 +245,8 @@ export class Attempt implements Asking {
   }
 
   /**
-   * Waits a little before the next copy; throws the typed error if there will be none. A copy whose reply may still
-   * come on a shared connection is awaited: two must never be in flight.
+   * Waits a little before the next copy; throws the typed error if there will not be one. A copy whose reply may still
+   * come on a shared connection is awaited, because two copies must never be in flight.
    */
   async pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
     const { name } = this.request;
@@ -282,7 +282,7 @@ export class Attempt implements Asking {
     return timedOut(this.request.name, now() - this.began);
   }
 
-  /** A connection for the whole attempt: its own for a session, one of the shared few for WAIT. */
+  /** A connection for the whole attempt: a new one for a session, one of the few shared ones for WAIT. */
   async takeConnection(): Promise<void> {
     const { resources, request } = this;
     this.giveBackConnection();
@@ -316,7 +316,7 @@ export class Attempt implements Asking {
 
   /**
    * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the attempt
-   * gets by polling, so it goes on with a new ID. In the module's queue it stays.
+   * gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
    */
   leaveQueue(): void {
     if (!this.isPortable || !this.mayBeQueued) return;
@@ -325,7 +325,7 @@ export class Attempt implements Asking {
     this.mayBeQueued = this.wasQueued = this.#mayStillRun = false;
   }
 
-  /** Leaves the queue, and gives back a grant that it may not know of. */
+  /** Leaves the queue, and gives back a grant that the attempt may not know of. */
   async #abandon(error: unknown): Promise<void> {
     // A reply in flight must not be read as the reply to another call.
     if (this.#over) this.connection?.close();

@@ -1,6 +1,6 @@
 /**
- * The one connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
- * It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
+ * The connection on which a manager's only wait blocks. That takes one round trip; NOTIFY takes two and a message.
+ * It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait with
  * NOTIFY.
  */
 
@@ -17,7 +17,7 @@ export class Blocking {
     this.#reach = reach;
   }
 
-  /** Whether an attempt may start on it: the connection is open, and nobody waits. */
+  /** Whether an attempt may start on the connection: it is open, and nobody waits. */
   get isReady(): boolean {
     return !this.#isTaken && this.openConnection !== undefined;
   }
@@ -44,7 +44,7 @@ export class Blocking {
     if (this.isOver) this.end();
   }
 
-  /** Called when others wait too, or the manager is closed. An attempt that blocks on it finishes its piece. */
+  /** Called when others wait too, or the manager is closed. An attempt that blocks finishes its piece. */
   end(): void {
     this.isOver = true;
     if (this.#isTaken) return;

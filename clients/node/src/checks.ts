@@ -5,7 +5,7 @@ import { LockBadArgumentError } from './errors.js';
 /** The name of a lock: text, or bytes. */
 export type Key = string | Uint8Array;
 
-/** @internal Checks that it is an object with only these names. `what` names it in the error. */
+/** @internal Checks that the value is an object with only these names. `what` names the value in the error. */
 export function optionsOf(value: unknown, key: string, names: Readonly<Record<string, true>>, what = 'options'): void {
   const isObject =
     typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof AbortSignal);

@@ -1,7 +1,7 @@
 /**
- * The clock on which leases are counted. performance.now() stops while the machine is suspended, but the server keeps
- * counting. So what the wall clock gains on it is added: after a suspend, or after a forward step, when a loss may be
- * reported too early. A step backward is ignored.
+ * The clock on which leases are measured. performance.now() stops while the machine is suspended, but the server keeps
+ * counting. So whatever the wall clock gains on it is added. That happens after a suspend, and after the wall clock was
+ * set forward; then a loss may be reported too early. A step backward is ignored.
  */
 
 /** The wall clock has whole milliseconds, and the readings are not simultaneous. */

@@ -72,7 +72,7 @@ export class Connections {
       };
       stop = () => {
         const at = this.#waiting.indexOf(done);
-        if (at < 0) return; // it is its turn
+        if (at < 0) return; // its turn has come
         this.#waiting.splice(at, 1);
         done(false);
       };

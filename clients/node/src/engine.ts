@@ -13,9 +13,9 @@ import type { Form, Send } from './form.js';
 import { Held, kept } from './hold.js';
 import type { Hooks, LockOptions } from './options.js';
 import { Portable } from './portable.js';
+import { Timer } from './renewal.js';
 import type { Request } from './request.js';
 import { Subscription } from './subscription.js';
-import { Timer } from './renewal.js';
 import type { Connection, Wire, Word, Words } from './wire.js';
 
 export interface Settings {
@@ -112,7 +112,7 @@ export class Engine {
     return held;
   }
 
-  /** Keeps only a weak reference to the hold, whose connection closes once nobody refers to it. */
+  /** Keeps only a weak reference to the hold. Once nobody refers to the hold, its connection is closed. */
   #watch(connection: Connection, held: Held): void {
     const ref = new WeakRef(held);
     this.#sessions.add(connection);
@@ -123,7 +123,7 @@ export class Engine {
     });
   }
 
-  /** Ends an attempt: at once if possible, else in the background. A script does not block its ID. */
+  /** Ends an attempt: at once if possible, else in the background. The script does not block the attempt's ID. */
   async cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void> {
     const until = now() + Math.max(request.lease + STILL_RUNS, this.timeout);
     const send: Send = (words) => this.wire.call(request.key, words, this.timeout);
@@ -266,7 +266,7 @@ export class Engine {
     return inTime;
   }
 
-  /** Sends it until it is answered, for as long as a call may take; then in the background until the lease ends. */
+  /** Sends RELEASE until answered, for as long as a call may take; then in the background until the lease ends. */
   async #releaseNow(held: Held): Promise<boolean> {
     const began = now();
     const epoch = this.wire.epoch();
@@ -294,7 +294,7 @@ export class Engine {
         if (!mayPass(error)) throw typed(error, request.name);
         const settled = error instanceof ConnectionLost ? error.settled : undefined;
         if (settled || now() >= Math.min(end, held._lostAt)) {
-          // The copy in flight may do the work. Then this one finds nothing to do.
+          // The copy in flight may do the work. Then the one in the background finds nothing to do.
           this.timer.owe(held._sent + held._lease, this.#settling(held));
           this.warn(`the lock ${held.key} is released in the background: ${error.message}`);
           return now() < held._lostAt;
@@ -346,7 +346,7 @@ export class Engine {
     return !this.isPortable || now() >= this.#askForModule;
   }
 
-  /** Whether to send LOCK.*. If it was missing, one attempt tries it every few seconds; the others use the script. */
+  /** Whether to send LOCK.*. If the module was missing, one attempt tries every few seconds; others use the script. */
   asksForModule(): boolean {
     if (!this.mayBeLoaded) return false;
     if (this.isPortable) this.#askForModule = now() + ASK_FOR_MODULE;
@@ -364,13 +364,13 @@ export class Engine {
     if (this.#hasWarned || !this.options.warnWithoutModule) return;
     this.#hasWarned = true;
     const text =
-      'the server has no LOCK.*: locks work by script, in order of arrival; ' +
+      'the server has no LOCK.*: locks work through a script, in order of arrival; ' +
       'session, blocking waits and deadlock detection need the module';
     if (this.options.warn) this.warn(`${text} (${error.message})`);
     else process.emitWarning(text, { type: 'ServerlockWarning', code: 'SERVERLOCK_NO_MODULE', detail: error.message });
   }
 
-  /** The module is gone: whether to continue with the scripts, which use the same value. */
+  /** Whether to continue with the script because the module is gone. Both use the same value of the key. */
   missed(held: Held, error: ReplyError): boolean {
     const goesOn = error.isUnknownCommand && held._form === COMMANDS && this.#canByScript(held._request);
     if (goesOn) held._form = this.portable;

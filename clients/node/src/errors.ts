@@ -49,7 +49,7 @@ export abstract class LockError extends Error {
 export class LockRefusedError extends LockError {}
 /** Somebody else still had the lock when the wait ended. */
 export class LockTimeoutError extends LockRefusedError {}
-/** The lock is no longer held, or no longer certainly held. */
+/** The lock is no longer held, or no longer certain to be held. */
 export class LockLostError extends LockError {}
 /** The wait would close a cycle of clients that wait for each other's session locks. */
 export class LockDeadlockError extends LockError {}

@@ -52,10 +52,10 @@ type Lease = [sent: number, lease: number];
 
 const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a);
 
-/** Work that waits only for its hold's signal is garbage, and so is the hold, unless something refers to it. */
+/** Work that waits only for its hold's signal is garbage, and so is the hold, unless something refers to the hold. */
 const KEPT = new Set<Held>();
 
-/** @internal Refers to a hold while work is running that must learn of its loss. */
+/** @internal Refers to a hold while work that must learn of its loss is running. */
 export async function kept<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
   KEPT.add(held);
   try {
@@ -88,7 +88,7 @@ export class Held {
   #lost: LockLostError | undefined;
   #onTheirWay = 0;
   #least: Lease = [0, 0];
-  /** Created on demand: one costs more than the rest of a hold. */
+  /** Created on demand, because one controller costs more than the rest of a hold. */
   #abort: AbortController | undefined;
 
   private constructor(keeper: Keeper, request: Request, grant: Grant, began: number) {
@@ -128,17 +128,17 @@ export class Held {
     return this.#abort.signal;
   }
 
-  /** Whether the lock is held for certain. */
+  /** Whether the lock is certain to be held. */
   get isHeld(): boolean {
     return this.lost === undefined && !this._ended;
   }
 
-  /** How many milliseconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released. */
+  /** How many milliseconds the lock is certain to be held if no renewal succeeds; 0 when it is lost or released. */
   left(): number {
     return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
   }
 
-  /** Throws LockLostError unless the lock is held for certain. Sends nothing: call it before each step of the work. */
+  /** Throws LockLostError unless the lock is certain to be held. Sends nothing: call it before each step of work. */
   check(): void {
     const lost = this.lost;
     if (lost) throw lost;
@@ -187,8 +187,8 @@ export class Held {
   }
 
   /**
-   * @internal An EXTEND is in flight. Its reply may be lost, so a lease that ends earlier counts at once. If
-   * several are in flight, the server may execute them in any order, so the earliest end counts.
+   * @internal Called when an EXTEND is sent. Its reply may be lost, so an earlier end takes effect at once. If
+   * several are in flight, the server may execute them in any order, so the earliest end applies.
    */
   _extending(sent: number, lease: number): void {
     if (this.#onTheirWay++ === 0) this.#least = [sent, lease];
@@ -196,13 +196,13 @@ export class Held {
     [this._sent, this._lease] = sooner([this._sent, this._lease], [sent, lease]);
   }
 
-  /** @internal The result of that EXTEND. */
+  /** @internal Called with the result of that EXTEND. */
   _extended(sent: number, lease: number, isDone: boolean): void {
     this.#onTheirWay -= 1;
     if (isDone && !this.#lost) [this._sent, this._lease] = sooner(this.#least, [sent, lease]);
   }
 
-  /** @internal The lock has ended without a release. The user is notified once. */
+  /** @internal Called when the lock has ended without a release. The user is notified once. */
   _lose(why: string, gone = false, cause?: unknown): void {
     this._gone ||= gone;
     if (this.#lost || this._ended) return;

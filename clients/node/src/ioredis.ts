@@ -1,6 +1,6 @@
 /**
- * ioredis's Redis (also with Sentinel) and Cluster. After a reconnect it resends commands that got no reply: the
- * epoch shows that.
+ * ioredis's Redis (also with Sentinel) and Cluster. After a reconnect the library resends commands that got no reply;
+ * the epoch shows that.
  */
 
 import { ConnectionLost, ReplyError, read } from './failures.js';

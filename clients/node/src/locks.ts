@@ -48,7 +48,7 @@ function wireOf(client: unknown): Wire {
   throw new LockBadArgumentError('', 'client is neither a client of node-redis nor one of ioredis');
 }
 
-/** The locks of one client: create one for each client of the application, and keep it. */
+/** The locks of one client. Create one manager for each Redis client in the application, and keep it. */
 export class Locks {
   readonly #engine: Engine;
   readonly #wire: Wire;
@@ -90,7 +90,7 @@ export class Locks {
     return this.#lockOf(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
   }
 
-  /** All of the keys or none, under one token. While waiting it holds none. */
+  /** All of the keys or none, under one token. While it waits it holds none of them. */
   allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
     return this.#lockOf(keysOf(keys), lease, options, [], true);
   }
@@ -102,7 +102,7 @@ export class Locks {
     return this.#lockOf([keyOf(key)], lease, options, [], false, true);
   }
 
-  /** Campaigns for a key until it is stopped. */
+  /** Returns a Leader, which campaigns for the key from `start` until `stop`. */
   leader(key: Key, lease: number, options: Omit<LockOptions, 'onLost'> & LeaderHooks = {}): Leader {
     const name = shown([keyOf(key)]);
     optionsOf(options, name, LEADER_OPTIONS);

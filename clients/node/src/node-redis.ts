@@ -18,8 +18,8 @@ export function nodeRedisWire(client: object): Wire {
 }
 
 /**
- * The application's own copy of the library. A folder linked by npm lies outside the application, and finds nothing
- * beside itself.
+ * The application's own copy of the library. A package folder that npm has linked lies outside the application, and
+ * does not find the library beside itself.
  */
 export async function libraryOf(): Promise<Any> {
   for (const from of [import.meta.url, process.argv[1], join(process.cwd(), 'index.js')]) {
@@ -34,7 +34,7 @@ export async function libraryOf(): Promise<Any> {
   throw new ConnectionLost(new Error('@redis/client cannot be found'));
 }
 
-/** Command time-outs are kept by this package. */
+/** This package applies the time-outs of commands itself. */
 const PATIENT = { timeout: undefined };
 
 type Kind = 'client' | 'pool' | 'cluster' | 'sentinel';
@@ -72,15 +72,15 @@ class NodeRedis implements Wire {
     return words;
   }
 
-  /** The library updates its map of the cluster when a node redirects a command, so it gets one to send. */
+  /** The library updates its map of the cluster when a node redirects a command, so this sends a command. */
   async refresh(key: Buffer): Promise<void> {
     await this.call(key, ['LOCK.CHECK', key, 0], 1000).catch(() => undefined);
   }
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#kind === 'pool') return this.#pooled(words, timeout);
-    // A signal stops a command that is still unwritten when its time is over. It costs more than everything else, and
-    // a connected client writes at once.
+    // A signal stops a command that is still unwritten when its time is over. A signal costs more than everything else,
+    // and a connected client, which writes at once, needs none.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
     const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;
     const sent = asked(() => this.#send(key, text(words), options));
@@ -90,7 +90,7 @@ class NodeRedis implements Wire {
     });
   }
 
-  /** A call without a reply in time gives up its turn: the connection may never answer. */
+  /** A call without a reply in time gives up its turn, because the connection may never answer. */
   #pooled(words: Words, timeout: number): Promise<unknown> {
     const waiting = new AbortController();
     let sent: Promise<unknown> | undefined;

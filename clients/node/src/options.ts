@@ -28,9 +28,9 @@ export interface Hooks {
 export interface ManagerOptions {
   /** How long a reply may take, in milliseconds. Default: 5000. */
   timeout?: number;
-  /** Without the module, lock by script, also in order of arrival; `session` needs the module. Default: true. */
+  /** Without the module, lock with a script, also in order of arrival; `session` needs the module. Default: true. */
   portable?: boolean;
-  /** Warn once if the module is missing: by `warn`, or else by `process.emitWarning`. Default: true. */
+  /** Warn once if the module is missing: through `warn`, or else through `process.emitWarning`. Default: true. */
   warnWithoutModule?: boolean;
   /** For metrics. */
   hooks?: Hooks;

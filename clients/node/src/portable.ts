@@ -1,5 +1,5 @@
 /**
- * The same lock where the module is not loaded: the scripts of portable/lock.lua, sent by hash. Keys, values, replies
+ * The same lock where the module is not loaded: the script portable/lock.lua, called by its hash. Keys, values, replies
  * and errors are those of the commands. Each call names the lock and its queue, or only the lock where the queue
  * cannot be used; then attempts poll.
  */
@@ -15,7 +15,7 @@ import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
-/** How long an answer about the eviction policy is valid: a failover may bring in another server. */
+/** How long an answer about the eviction policy is valid. A failover may bring in another server. */
 const POLICY_COUNTS = 60_000;
 /** For how long a denied queue is not tried again. */
 const DENIAL_COUNTS = 60_000;
@@ -138,7 +138,7 @@ return {redis.call(unpack(ARGV, 2))}`;
     return reply;
   }
 
-  /** A volatile policy could evict a key with an expiry, so locks then get none. The same if INFO is not allowed. */
+  /** A volatile policy could evict a key with an expiry, so locks get none then, nor if INFO is not allowed. */
   async #askPolicy(request: Request): Promise<void> {
     if (now() < this.#asked + POLICY_COUNTS) return;
     let reply: unknown;

@@ -285,7 +285,7 @@ export default class Redlock extends EventEmitter {
 }
 
 function gone(resources: string[], cause?: unknown): ResourceLockedError {
-  return new ResourceLockedError(`The lock of ${resources.join(', ')} is not held any more.`, cause);
+  return new ResourceLockedError(`The lock of ${resources.join(', ')} is no longer held.`, cause);
 }
 
 function checkDuration(duration: number): void {

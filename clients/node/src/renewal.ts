@@ -1,6 +1,6 @@
 /**
  * One timer for all holds of a manager. It never keeps the process alive. It has only weak references to holds: a
- * dropped hold is not renewed. Debts are things that could not be given back at once; they are retried until it works.
+ * dropped hold is not renewed. Debts are things that could not be given back at once; each is retried until it works.
  */
 
 import { now } from './clock.js';
@@ -21,7 +21,7 @@ export interface Renewer {
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
 
-/** Node's timers stop while the machine is suspended. With this limit a loss is noticed soon after. */
+/** Node's timers stop while the machine is suspended. With this limit a loss is noticed soon after a resume. */
 const LONGEST = 1000;
 
 export class Timer {
@@ -45,7 +45,7 @@ export class Timer {
     if (!held._request.timed) this.#again(held, held._renewAt);
   }
 
-  /** A hold has ended before its entry was due. Such entries are removed once they are the majority. */
+  /** Called when a hold ends before its entry is due. Such entries are removed once they are the majority. */
   forget(): void {
     if (++this.#dead > 1000 && this.#dead * 2 > this.#heap.length) {
       this.#dead = 0;
@@ -76,7 +76,7 @@ export class Timer {
     for (const entry of holds) this.#push(entry);
   }
 
-  /** Only the newest entry of a hold counts. */
+  /** Only the newest entry of a hold has an effect. */
   #again(held: Held, at: number): void {
     held._entry = ++this.#count;
     this.#push([at, held._entry, new WeakRef(held)]);

@@ -38,7 +38,7 @@ function wordOf(bytes: Buffer): Word {
   return Buffer.from(name).equals(bytes) ? name : bytes;
 }
 
-/** The queue of a lock by script: in the same slot, and distinct from every other lock's. Some keys have none. */
+/** The script's queue of a lock: in the same slot, and distinct from every other lock's. Some keys have none. */
 export function queueOf(key: Buffer): Buffer | undefined {
   const name = key.toString('latin1');
   const behind = !/[{}]/.test(name) ? `:queue:{${name}}` : /^[^{]*\{[^}]+\}/.test(name) ? ':queue' : undefined;
@@ -71,7 +71,7 @@ export class Request {
     readonly many = false,
     readonly recover = false,
     prefix = '',
-    /** Nothing renews the lease, and its whole length counts. */
+    /** The lease is not renewed, and the lock counts as held for all of it. */
     readonly timed = false,
   ) {
     const name = shown(keys);

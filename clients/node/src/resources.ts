@@ -16,7 +16,7 @@ export interface Resources extends Reach {
   readonly blocking: Blocking;
   readonly subscription: Subscription;
   readonly portable: Portable;
-  /** Whether to wait by NOTIFY. */
+  /** Whether to wait with NOTIFY. */
   notifies: boolean;
   /** Whether NOTIFY has worked before. */
   notifyWorks: boolean;

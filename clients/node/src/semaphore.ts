@@ -10,7 +10,7 @@ export class Semaphore {
   #free = AT_ONCE;
   readonly #waiting = new Set<() => void>();
 
-  /** Calls `begin` when its turn comes. Returns a function to call at the end, whether or not it has begun. */
+  /** Calls `begin` when its turn comes. Returns a function to call at the end, whether or not `begin` was called. */
   take(begin: () => void): () => void {
     let isOver = false;
     const go = (): void => {

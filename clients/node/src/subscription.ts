@@ -1,6 +1,6 @@
 /**
- * Waiting by NOTIFY: one connection that is subscribed to this process's channel, and passes each message to its
- * attempt. Messages are hints: an attempt asks the server again after one, and when the connection is lost or restored.
+ * Waiting with NOTIFY: one connection that is subscribed to this process's channel, and passes each message to its
+ * attempt. Messages are hints: an attempt asks again after a message, and when the connection is lost or restored.
  */
 
 import { randomBytes } from 'node:crypto';

@@ -2,7 +2,7 @@
 
 /** What a lock asks for. Durations are milliseconds. */
 export interface LockTerms {
-  /** How long to wait in the queue; Infinity: forever. Default: 0, the attempt is refused at once. */
+  /** How long to wait in the queue; Infinity: forever. Default: 0, which refuses at once if the lock is taken. */
   wait?: number;
   /** A label for humans, 1 to 128 visible ASCII characters. It grants no rights. Default: none. */
   owner?: string;

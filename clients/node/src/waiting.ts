@@ -1,6 +1,6 @@
 /**
- * How attempts wait in the queue: a single one by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY
- * is not available they block on one of a few connections. Without the module all wait by NOTIFY, or poll.
+ * How attempts wait in the queue: a single one by blocking in pieces on one connection, several with NOTIFY. Where
+ * NOTIFY is not available they block on one of a few connections. Without the module all wait with NOTIFY, or poll.
  */
 
 import { now } from './clock.js';
@@ -22,7 +22,7 @@ const SLACK = 100;
 
 /**
  * The attempt has joined the queue, and waits for news for this many milliseconds; or this server or this user cannot
- * wait by NOTIFY.
+ * use NOTIFY.
  */
 export type Queued = number | 'no notify';
 
@@ -85,7 +85,7 @@ export class Waiting {
       await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left));
       for (let left = attempt.left; left > 0; left = attempt.left) {
         attempt.throwIfGivenUp();
-        // From the start, or since the user lost the right.
+        // Refused from the start, or since the user lost the right.
         if (subscription.isRefused) {
           if (!attempt.isPortable) this.#resources.notifies = false;
           attempt.leaveQueue();
@@ -149,7 +149,7 @@ export class Waiting {
     }
   }
 
-  /** Blocks in pieces: connections are few, and a lost reply is noticed after one piece. undefined: others wait too. */
+  /** Blocks in pieces: connections are few, and a lost reply is noticed after a piece. undefined: others wait too. */
   async byBlocking(): Promise<Grant | undefined> {
     const attempt = this.#attempt;
     const { blocking } = this.#resources;

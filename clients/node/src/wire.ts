@@ -40,10 +40,10 @@ export interface Reach {
 }
 
 /**
- * A promise with a time-out; `late` creates its error. Rejects with ReplyError or ConnectionLost; `onFailure` is called
- * before the latter; the manager's own connections, which do not keep the process alive, pass it.
+ * A promise with a time-out; `late` creates its error. Rejects with ReplyError or ConnectionLost. `onFailure` is called
+ * before the latter; the manager's own connections, which do not keep the process alive, pass this function.
  *
- * No async function wraps it or merely passes its result on: each would create more garbage than the rest.
+ * No async function wraps this or merely passes its result on, because each would create more garbage than the rest.
  */
 export function within<T>(
   promise: Promise<T>,

@@ -152,7 +152,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert.equal(await plain.exists('x'), 0);
     });
 
-    test('a limit admits so many, and the next when one leaves', async () => {
+    test('a limit admits its number of holders, and the next when one leaves', async () => {
       const lock = locks.limit('report', 2, 30_000, { wait: 600_000 });
       const [first, second] = [await lock.acquire(), await lock.acquire()];
       const third = lock.acquire();
@@ -164,7 +164,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert.deepEqual(await plain.keys('*'), []);
     });
 
-    test('several keys are held all or none, and waited for', async () => {
+    test('an attempt for several keys gets all or none, and waits for them', async () => {
       const held = await locks.lock('a', 30_000).acquire();
       await assert.rejects(locks.allOf(['a', 'b'], 30_000).acquire(), { code: 'refused' });
       assert.equal(await plain.exists('b'), 0);
@@ -237,7 +237,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert((await calls('evalsha')) - asked <= 4);
     });
 
-    test('where a slot moves, the lock alone is asked for', async () => {
+    test('while a slot moves, calls name the lock alone', async () => {
       const theirs = await relayed();
       const two = [];
       relay.answer = (data) => {

@@ -25,7 +25,7 @@ const fails = () => {
   throw new Error('of the application');
 };
 
-/** Runs it, and returns the Node warnings raised by it. An uncaught exception fails the test by itself. */
+/** Runs the function, and returns the Node warnings that it raises. An uncaught exception fails the test by itself. */
 async function warned(run) {
   const warnings = [];
   const record = (warning) => warnings.push(warning.message);
@@ -96,7 +96,7 @@ test('a leader is notified of its loss when its manager is closed', async () => 
   await until('it is notified', () => calls.length === 2);
 });
 
-test('many attempts that share a signal end by it, without a warning of Node', async () => {
+test('many attempts that share a signal end with it, without a Node warning', async () => {
   const locks = new Locks(redis);
   const held = await locks.lock('report', 30_000).acquire();
   const given = new AbortController();

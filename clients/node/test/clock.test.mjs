@@ -65,7 +65,7 @@ test('a step backwards does not lengthen a lease, and does not hide a suspend', 
   shift -= 5 * HOUR;
   assert(held.left() <= before);
   held.check();
-  shift += LEASE; // 5 hours of this only undo the step: the larger advance of the two clocks counts
+  shift += LEASE; // 5 hours of this only undo the step: the larger advance of the two clocks applies
   assert.throws(() => held.check(), LockLostError);
 });
 

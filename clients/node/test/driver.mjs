@@ -39,7 +39,7 @@ function answerError(n, error) {
   say({ n, error: { kind, text } });
 }
 
-/** The strategy from the README: the default strategy closes a client whose socket timed out. */
+/** The strategy from the README, because the default strategy closes a client whose socket timed out. */
 const reconnectStrategy = (retries) => Math.min(50 * 2 ** retries, 2000);
 
 async function clientOf(at, protocol, keyPrefix) {
@@ -295,7 +295,7 @@ const acts = {
   },
 };
 
-/** A worker started in a scope that outlives it. */
+/** A worker that is started in a scope and outlives it. */
 async function work(name, begun) {
   for (;;) {
     const next = new Promise((resolve) => (workers[name] = resolve));

@@ -1,5 +1,5 @@
-// What keeps a process alive: a pending attempt that somebody awaits. Not a hold, a leader, an observer, or
-// a connection of a manager that was not closed, even when its server is gone.
+// Only a pending attempt that somebody awaits keeps a process alive. A hold, a leader, an observer, or a connection of
+// a manager that was not closed does not, even when its server is gone.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

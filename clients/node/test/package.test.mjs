@@ -62,7 +62,7 @@ function clone(to) {
   return to;
 }
 
-test('`npm install FOLDER` of a fresh clone gives the package, built', () => {
+test('`npm install FOLDER` of a fresh clone installs the built package', () => {
   const made = mkdtempSync(join(folder, 'install-'));
   const [source, user] = [clone(join(made, 'clone/clients/node')), join(made, 'user')];
   mkdirSync(user);

@@ -71,7 +71,7 @@ test('calls that get no reply give their turn up', async () => {
   relay.halfOpen();
   // Each half-open pool connection fails the calls that it gets; new connections work.
   let granted = 0;
-  await until('locks are had again', async () => {
+  await until('locks are granted again', async () => {
     const tries = Array.from({ length: 10 }, (_, number) => locks.lock(`s${granted} ${number}`, 60_000).acquire());
     for (const { status } of await Promise.allSettled(tries)) if (status === 'fulfilled') granted += 1;
     return granted >= 5;

@@ -40,7 +40,7 @@ async function use(locks) {
   await new Promise((resolve) => setImmediate(resolve)); // warnings come on the next tick
 }
 
-test('a missing module is a warning of Node, once for each manager', async () => {
+test('a missing module raises a Node warning, once for each manager', async () => {
   await use(opened());
   assert.deepEqual(
     warnings.map(({ name, code }) => [name, code]),
@@ -50,7 +50,7 @@ test('a missing module is a warning of Node, once for each manager', async () =>
   assert.equal(warnings.length, 2);
 });
 
-test('a logger of the application gets it instead', async () => {
+test('the `warn` option gets the warning instead', async () => {
   const warned = [];
   await use(opened({ warn: (text) => warned.push(text) }));
   assert.equal(warned.length, 1);
@@ -58,7 +58,7 @@ test('a logger of the application gets it instead', async () => {
   assert.deepEqual(warnings, []);
 });
 
-test('it can be turned off', async () => {
+test('the warning can be turned off', async () => {
   const warned = [];
   await use(opened({ warnWithoutModule: false, warn: (text) => warned.push(text) }));
   await use(opened({ warnWithoutModule: false }));

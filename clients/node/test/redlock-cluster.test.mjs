@@ -126,7 +126,7 @@ for (const library of Object.keys(OPEN)) {
         redlock.using([key], 6000, { automaticExtensionThreshold: 300 }, async (signal) => {
           const fields = await cluster.call('LOCK.INFO', key);
           const left = () => cluster.call('LOCK.CHECK', key, fields[fields.indexOf('token') + 1]);
-          await until('a part of it has passed', async () => (await left()) < 5000);
+          await until('part of the lease is over', async () => (await left()) < 5000);
           await until('it is renewed', async () => (await left()) > 5400);
           return signal.aborted;
         });
@@ -137,7 +137,7 @@ for (const library of Object.keys(OPEN)) {
       for (const key of keys) assert(await isFree(key));
     });
 
-    test('a lock goes on from its value over another client', async () => {
+    test('a lock is restored from its value over another client', async () => {
       for (const key of await keysOfAll('value')) {
         const lock = await redlock.acquire([key], LEASE);
         await (await new Lock(other, [key], lock.value, [], lock.expiration).extend(LEASE)).release();

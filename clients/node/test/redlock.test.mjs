@@ -146,7 +146,7 @@ for (const library of Object.keys(OPEN)) {
 
     /** Returns when the lease is longer again than it was. */
     const isRenewed = async (key, value, duration) => {
-      await until('a part of it has passed', async () => (await call('LOCK.CHECK', key, value)) < 0.8 * duration);
+      await until('part of the lease is over', async () => (await call('LOCK.CHECK', key, value)) < 0.8 * duration);
       await until('it is renewed', async () => (await call('LOCK.CHECK', key, value)) > 0.9 * duration);
     };
 
@@ -212,7 +212,7 @@ for (const library of Object.keys(OPEN)) {
       assert.deepEqual(order, [0, 1, 2]);
     });
 
-    test('the signal of `using` tells of a loss, and so does its end', async () => {
+    test('the signal of `using` reports a loss, and so does its end', async () => {
       const redlock = new Redlock([client]);
       const heard = [];
       redlock.on('error', (error) => heard.push(error));
@@ -237,7 +237,7 @@ for (const library of Object.keys(OPEN)) {
       );
     });
 
-    test('nothing renews a lock of `acquire`, and all of its duration counts', async () => {
+    test('a lock of `acquire` is not renewed, and is held for its whole duration', async () => {
       const redlock = new Redlock([client]);
       const lock = await redlock.acquire(['ends'], 3_600_000);
       const { now } = Date;
@@ -263,7 +263,7 @@ for (const library of Object.keys(OPEN)) {
       await isTaken(new Lock(other, ['travels'], 'mine', [], Date.now() + 1000).release());
     });
 
-    test('errors of the server are votes against', async () => {
+    test('server errors are votes against', async () => {
       const redlock = new Redlock([client], HASTY);
       await call('RPUSH', 'list', 'x');
       for (const [resources, duration, says] of [
@@ -293,7 +293,7 @@ test('it takes one client, and no scripts', () => {
   assert.deepEqual(new Redlock([client], { retryCount: 3, retryDelay: 'x' }).settings.retryDelay, 200);
 });
 
-test('without the module it works by script', async () => {
+test('without the module it works through the script', async () => {
   const [client] = ioredis(await startServer(atEnd));
   const redlock = new Redlock([client], HASTY);
   const lock = await (await redlock.acquire(['a'], 5000)).extend(6000);

@@ -1,4 +1,4 @@
-// A scope of `run` counts only while its lock is held: whatever was started in it may outlive it.
+// A scope of `run` ends with its lock, because whatever was started in the scope may outlive it.
 
 import assert from 'node:assert/strict';
 import { EventEmitter, on, once } from 'node:events';
@@ -92,7 +92,7 @@ for (const [name, start] of Object.entries(STARTED)) {
   });
 }
 
-test('after a release within its scope the lock can be had again', async () => {
+test('after a release within its scope the lock can be acquired again', async () => {
   const lock = locks.lock('released', 30_000);
   await lock.run(async (_, held) => {
     await assert.rejects(lock.acquire(), LockMisuseError);
@@ -105,7 +105,7 @@ test('after a release within its scope the lock can be had again', async () => {
   });
 });
 
-test('after a loss within its scope the lock can be had again', async () => {
+test('after a loss within its scope the lock can be acquired again', async () => {
   const lock = locks.lock('lost', 300);
   const run = lock.run(async (signal, held) => {
     await redis.del('lost');
@@ -117,7 +117,7 @@ test('after a loss within its scope the lock can be had again', async () => {
   await assert.rejects(run, LockLostError);
 });
 
-test('a scope within a scope counts for the inner one too, until its own lock is over', async () => {
+test('an outer scope also applies within an inner one, until the outer lock is over', async () => {
   const [outer, inner] = [locks.lock('outer', 30_000), locks.lock('inner', 30_000)];
   const pages = locks.shared('pages', 30_000);
   await outer.run(async (_, held) => {
@@ -154,7 +154,7 @@ test('scopes that begin in a timer of the one before keep nothing of it', async 
   });
 });
 
-test('a body that waits for nothing but its own signal keeps its lock, and is told of the loss', async () => {
+test('a body that waits for nothing but its own signal keeps its lock, and is notified of the loss', async () => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc');
   let ended;

@@ -11,13 +11,14 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockLostException;
 
 /**
- * A lock that is held, until it is released or lost.
+ * A held lock, until it is released or lost.
  *
  * PHP does one thing at a time: **only check() and extend() renew the lease**. Call check() before each step of the
  * work; during a step that takes longer than the lease, the lock is lost.
  *
- * Dropping a Held does not release the lock: its work may be half done, and the next holder can learn this. The lock
- * ends with its lease, a session at once. In a child process a Held counts as lost, and its lock is left alone.
+ * Dropping a Held does not release the lock, because its work may be half done, and the next holder can learn this. The
+ * lock ends with its lease; a session ends at once. In a child process a Held counts as lost, and its lock is left
+ * alone.
  */
 final class Held
 {
@@ -44,7 +45,7 @@ final class Held
     }
 
     /**
-     * Throws unless the lock is certainly held. It renews the lease once a third of it has passed; before that it sends
+     * Throws unless the lock is certainly held. Renews the lease once a third of it has passed; before that, this sends
      * nothing.
      *
      * @throws LockLostException
@@ -67,7 +68,7 @@ final class Held
     }
 
     /**
-     * Sets a new lease, counted from now; null: the lock's usual lease. Call it before a long step.
+     * Sets a new lease, counted from now; null means the lock's usual lease. Call this before a long step.
      *
      * @throws LockException
      */
@@ -88,7 +89,7 @@ final class Held
 
     /**
      * Runs one command on the lock's server, only if the lock is held there at that moment. In a cluster the key must
-     * be in the lock's slot. The client's prefix applies to the key; nil is null.
+     * be in the lock's slot. The client's prefix applies to the key; nil is returned as null.
      *
      * @throws LockException
      */
@@ -99,7 +100,7 @@ final class Held
 
     /**
      * Gives the lock back, and returns whether it was held to the end. If the server does not reply, a later call of
-     * the manager gives it back, or it ends with its lease.
+     * the manager gives the lock back, or it ends with its lease.
      *
      * @throws LockException
      */

@@ -16,7 +16,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockTimeoutException;
 
-/** Campaigns for a key: a lock that is held as long as its holder lives. */
+/** Campaigns for a key, whose lock is held as long as its holder lives. */
 final class Leader
 {
     private bool $isStopped = false;
@@ -31,11 +31,12 @@ final class Leader
     /**
      * Campaigns until it is stopped, and calls $lead each time it is elected. $lead has to call its Held's check()
      * before each step. When $lead returns, this process steps down, and campaigns again after others have had their
-     * turn. When the leadership is lost, check() throws LockLostException; let it pass, and the campaign continues. Any
-     * other exception from $lead ends the campaign.
+     * turn. When the leadership is lost, check() throws LockLostException; let it through, and the campaign continues.
+     * Any other exception from $lead ends the campaign.
      *
      * @param callable(Held): mixed $lead
-     * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends it
+     * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends the
+     *     campaign
      * @throws LockBadArgumentException|LockMisuseException errors that no retry can fix
      */
     public function run(callable $lead, ?callable $while = null): void
@@ -71,7 +72,9 @@ final class Leader
         }
     }
 
-    /** Ends the campaign once $lead returns, or at the wait's next piece. For $lead and for signal handlers. */
+    /**
+     * Ends the campaign once $lead returns, or at the next piece of the wait. $lead and signal handlers may call this.
+     */
     public function stop(): void
     {
         $this->isStopped = true;
@@ -103,7 +106,7 @@ final class Leader
                     yield $now;
                 }
             } catch (ReplyError | ConnectionLost) {
-                // unknown for now
+                // the leader is unknown for now
             }
             Clock::pause($this->request->lease / 3);
         }
@@ -116,13 +119,13 @@ final class Leader
             $lead($held);
         } catch (LockLostException $lost) {
             if ($held->isHeld()) {
-                throw $lost; // about another lock
+                throw $lost; // the error is about another lock
             }
         } finally {
             try {
                 $held->release();
             } catch (LockMisuseException) {
-                // by $lead
+                // $lead has released it
             } catch (LockException $error) {
                 $context = ['error' => $error->getMessage()];
                 $this->engine->resources->logger?->warning('serverlock: stepping down: {error}', $context);

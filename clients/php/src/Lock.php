@@ -90,8 +90,8 @@ final class Lock
     }
 
     /**
-     * Takes over a lock that another process, or an earlier request, holds by this token, with the rest of its lease.
-     * Only the token is needed. Without the module, the lock must have been acquired by script.
+     * Takes over a lock that another process, or an earlier request, holds with this token, with the rest of its lease.
+     * Only the token is needed. Without the module, the lock must have been acquired with the script.
      *
      * @throws LockException
      */

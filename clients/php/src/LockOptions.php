@@ -9,7 +9,7 @@ final class LockOptions
 {
     /**
      * @param float $wait how long to wait in the queue; 0: not at all; INF: forever
-     * @param string|null $owner a label that others see, 1 to 128 visible ASCII characters; it grants nothing
+     * @param string|null $owner a label that others see, 1 to 128 visible ASCII characters; it does not affect grants
      * @param bool $session the lock has its own connection, and ends one second after that connection closes
      * @param bool $details set the Held's predecessor
      * @param int $replicas how many replicas must confirm the grant, or it is given back

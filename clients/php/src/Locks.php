@@ -18,10 +18,10 @@ use Serverlock\Wire\Predis;
 use Serverlock\Wire\PredisCluster;
 
 /**
- * The locks of one of the application's clients. Create one for each client, and keep it.
+ * The locks of one of the application's Redis clients. Create one Locks for each client, and keep it.
  *
  * Times are seconds. Each kind of lock takes LockOptions after its key and lease: as one object, or as the arguments of
- * its constructor: `lock('report', 30.0, wait: 60.0)`.
+ * its constructor, as in `lock('report', 30.0, wait: 60.0)`.
  */
 final class Locks
 {
@@ -31,7 +31,8 @@ final class Locks
      * @param \Redis|\RedisCluster|ClientInterface|\Closure(): \Redis $client a closure connects to the current master;
      *     it is called again when the connection has broken, or leads to a replica
      * @param float $timeout how long a reply may take
-     * @param bool $portable without the module, lock by script, still in order of arrival; session needs the module
+     * @param bool $portable use a script where the module is missing, still in order of arrival; session needs the
+     *     module
      * @param string|list<string>|null $auth password, or user and password, for the connections that Locks open, if the
      *     client does not reveal them: \RedisCluster
      * @param array<string, mixed>|null $tls options of the "ssl" context for the connections that Locks open, if the
@@ -55,27 +56,27 @@ final class Locks
         $this->engine = new Engine($client, $timeout, $portable, $hooks, $logger, $warnWithoutModule);
     }
 
-    /** One holder at a time. */
+    /** A lock with one holder at a time. */
     public function lock(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
     {
         return $this->describe([$key], $lease, $options);
     }
 
-    /** Any number of holders share it (readers); a holder of lock() (a writer) excludes them. */
+    /** A lock that any number of holders share (readers); a holder of lock() (a writer) excludes them. */
     public function shared(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
     {
         return $this->describe([$key], $lease, $options, kind: ['SHARED']);
     }
 
-    /** At most $n holders at a time. */
+    /** A lock with at most $n holders at a time. */
     public function limit(string $key, int $n, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
     {
         return $this->describe([$key], $lease, $options, kind: ['LIMIT', $n]);
     }
 
     /**
-     * All of the keys or none, under one token. It holds none while it waits. In a cluster they have to be in one slot.
-     * It takes all options except details.
+     * A lock on all of the keys or none of them, under one token. An attempt holds none of them while it waits. In a
+     * cluster the keys have to be in one slot. It takes all options except details.
      *
      * @param array<string> $keys
      */
@@ -85,8 +86,8 @@ final class Locks
     }
 
     /**
-     * Only a lock that its last holder never released; that holder is the predecessor. It takes all options except wait
-     * and details.
+     * A lock that can be acquired only if its last holder never released it; that holder is the predecessor. It takes
+     * all options except wait and details.
      */
     public function recover(string $key, float $lease, LockOptions|float|string|bool|int|null ...$options): Lock
     {
@@ -138,7 +139,7 @@ final class Locks
         if (method_exists($connection, 'getConnectionBySlot')) {
             return new PredisCluster($client);
         }
-        $reason = 'client shares keys out among servers by itself, in a way unknown to locks';
+        $reason = 'client distributes keys among servers in its own way, which locks do not know';
         throw new LockBadArgumentException('', $reason);
     }
 }

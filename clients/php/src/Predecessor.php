@@ -9,7 +9,7 @@ final class Predecessor
 {
     /**
      * @param float $overdue how many seconds ago its lock had expired
-     * @param int|null $token null: a client of the classic pattern, which has no tokens
+     * @param int|null $token null after a client of the classic pattern, which has no tokens
      */
     public function __construct(
         public readonly float $overdue,

@@ -49,7 +49,7 @@ final class ArrowsTest extends TestCase
     }
 
     /**
-     * The classes that a source names in its code: by `use`, or without it in its own namespace.
+     * The classes that a source names in its code, through `use` or directly in its own namespace.
      *
      * @param list<string> $known names of classes
      * @return list<string>
@@ -107,7 +107,7 @@ final class ArrowsTest extends TestCase
             }
         }
         self::assertSame([], array_unique($wrong));
-        self::assertGreaterThan(100, $count, 'they are too few to be all');
+        self::assertGreaterThan(100, $count, 'there are too few to be all of them');
     }
 
     public function testAReferenceIsFoundHoweverItIsWritten(): void

@@ -61,7 +61,7 @@ final class EngineTest extends TestCase
         self::assertCount(6, $client->sent, 'the cancel is not sent again');
     }
 
-    /** @return array<string, array{string, bool}> the reply of the server, and whether a retry may help */
+    /** @return array<string, array{string, bool}> the server's reply, and whether a retry may help */
     public static function errors(): array
     {
         $passing = ['LOADING', 'BUSY', 'MISCONF', 'TRYAGAIN', 'CLUSTERDOWN', 'MASTERDOWN', 'READONLY', 'MOVED', 'ASK',
@@ -176,7 +176,7 @@ final class EngineTest extends TestCase
         self::assertTrue($engine->acquire(new Request(['report'], 30.0))->release());
         $client->replies = [1, 4712];
         $client->sent = [];
-        MovedClock::by(monotonic: 1.1); // not at once: it has just failed
+        MovedClock::by(monotonic: 1.1); // not at once, because it has just failed
         $engine->acquire(new Request(['other'], 30.0));
         self::assertSame([['LOCK.RELEASE', 'report', 4711]], array_slice($client->sent, 0, 1));
     }
@@ -203,7 +203,7 @@ final class EngineTest extends TestCase
         }
     }
 
-    public function testTheModuleIsAskedForAgainAfterAWhileOnly(): void
+    public function testTheModuleIsProbedForAgainOnlyAfterAWhile(): void
     {
         $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $client = new ScriptedClient([$unknown, 'maxmemory_policy:noeviction', 4711, 4712]);
@@ -226,7 +226,7 @@ final class EngineTest extends TestCase
         return [$unknown, 'maxmemory_policy:noeviction'];
     }
 
-    public function testWhereASlotMovesTheLockAloneIsAskedFor(): void
+    public function testWhereASlotMovesCallsNameOnlyTheLock(): void
     {
         $moves = new ReplyError('TRYAGAIN Multiple keys request during rehashing of slot');
         $client = new ScriptedClient([...self::withoutModule(), $moves, 4711, $moves, 1]);
@@ -238,7 +238,7 @@ final class EngineTest extends TestCase
         self::engine($client)->acquire(new Request(['report'], 30.0, kind: ['SHARED']));
     }
 
-    public function testAQueueThatIsDeniedIsNotAskedForInTheNextMinute(): void
+    public function testADeniedQueueIsNotUsedForAMinute(): void
     {
         $denied = new ReplyError('NOPERM No permissions to access a key');
         $client = new ScriptedClient([...self::withoutModule(), $denied, 4711, 1, 1]);
@@ -249,7 +249,7 @@ final class EngineTest extends TestCase
         self::assertSame([2, 1, 1, 2], array_column(array_slice($client->sent, 2), 2));
     }
 
-    public function testAnAttemptOfWhichACopyMayStillRunIsCancelledASecondTime(): void
+    public function testAnAttemptIsCancelledASecondTimeIfACopyMayStillRun(): void
     {
         $client = new ScriptedClient([...self::withoutModule(), new ConnectionLost('a'), new ConnectionLost('b'), 1]);
         $engine = self::engine($client);
@@ -269,7 +269,7 @@ final class EngineTest extends TestCase
         self::assertSame(array_slice($cancel, 2), array_slice($client->sent[0], 2));
     }
 
-    public function testSeveralKeysAreCancelledByGettingThemOnceMore(): void
+    public function testSeveralKeysAreCancelledByAcquiringThemOnceMore(): void
     {
         $lost = [new ConnectionLost('a'), new ConnectionLost('b')];
         $client = new ScriptedClient([...self::withoutModule(), ...$lost, 4711, 2]);
@@ -303,7 +303,7 @@ final class EngineTest extends TestCase
         self::assertNotInstanceOf(Portable::class, $held->hold->calls);
     }
 
-    public function testAMissingModuleIsSaidOnce(): void
+    public function testAMissingModuleIsReportedOnce(): void
     {
         $unknown = new ReplyError("ERR unknown command 'LOCK.ACQUIRE', with args beginning with: ");
         $log = tempnam(sys_get_temp_dir(), 'serverlock-');
@@ -344,7 +344,7 @@ final class EngineTest extends TestCase
         (new Leader(self::engine($client), new Request(['report'], 30.0)))->run($generator);
     }
 
-    public function testAScopeCountsOnlyWhileItsHoldIsHeldAndReleasesThatHoldOnly(): void
+    public function testAScopeAppliesOnlyWhileItsHoldIsHeldAndReleasesOnlyThatHold(): void
     {
         $client = new ScriptedClient([11, 1, 12, 1]);
         $lock = new Lock(self::engine($client), new Request(['report'], 30.0));

@@ -122,7 +122,7 @@ final class HoldingTest extends ServerTestCase
         self::assertTrue($locks->lock('cron', 300, atLeast: 100)->acquire()->release());
         $locks->lock('another', 30)->acquire();
         self::assertSame('held', $server->info('cron')['state']);
-        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'cut, in case no call comes');
+        self::assertLessThanOrEqual(100_000, $server->info('cron')['lease-ms'], 'cut in case no later call comes');
         MovedClock::by(monotonic: 101.0);
         $locks->lock('other', 30)->acquire();
         self::assertSame('free', $server->info('cron')['state']);
@@ -150,7 +150,7 @@ final class HoldingTest extends ServerTestCase
         self::assertSame('free', $server->info('report')['state']);
         $lost = self::thrown(LockLostException::class, fn () => $lock->run(fn () => $server->connect()->del('report')));
         self::assertStringContainsString('over before it was released', $lost->getMessage());
-        $lock->run(fn (Held $held) => self::assertTrue($held->release())); // by the work, once
+        $lock->run(fn (Held $held) => self::assertTrue($held->release())); // released only by the work
     }
 
     public function testATokenTakesALockToAnotherProcess(): void
@@ -204,7 +204,7 @@ final class HoldingTest extends ServerTestCase
             self::assertNull($leader->look()->token);
             $locks->lock('chief', 0.1)->acquire();
             self::until('it has expired', fn (): bool => $leader->look()->token === null);
-            self::assertSame(1, $server->connect()->exists('chief'), 'it is kept');
+            self::assertSame(1, $server->connect()->exists('chief'), 'the key is kept');
         }
     }
 
@@ -215,9 +215,9 @@ final class HoldingTest extends ServerTestCase
         $tokens = [];
         $leader->run(function (Held $held) use (&$tokens, $leader, $server): void {
             $tokens[] = $held->token;
-            if (count($tokens) === 2) { // is deposed
+            if (count($tokens) === 2) { // the second term ends with a loss
                 $server->connect()->del('chief');
-                self::until('it notices', function () use ($held): bool {
+                self::until('the loss is noticed', function () use ($held): bool {
                     $held->check();
                     return false;
                 });

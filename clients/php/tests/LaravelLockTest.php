@@ -8,7 +8,7 @@ use Illuminate\Contracts\Cache\LockTimeoutException;
 use Serverlock\Adapter\LaravelLocks;
 use Serverlock\Locks;
 
-/** Laravel locks, used as in its own tests of Redis locks. */
+/** Laravel locks, used as in Laravel's own tests of Redis locks. */
 final class LaravelLockTest extends ServerTestCase
 {
     private Server $server;
@@ -22,7 +22,7 @@ final class LaravelLockTest extends ServerTestCase
     /** @return array<string, array{bool}> */
     public static function servers(): array
     {
-        return ['with the module' => [true], 'by script' => [false]];
+        return ['with the module' => [true], 'with the script' => [false]];
     }
 
     /** @dataProvider servers */
@@ -61,7 +61,7 @@ final class LaravelLockTest extends ServerTestCase
     }
 
     /** @dataProvider servers */
-    public function testAnotherProcessReleasesByTheOwner(bool $hasModule): void
+    public function testAnotherProcessReleasesWithTheOwner(bool $hasModule): void
     {
         $locks = $this->locks($hasModule);
         $lock = $locks->lock('foo', 10);
@@ -75,7 +75,7 @@ final class LaravelLockTest extends ServerTestCase
     }
 
     /** @dataProvider servers */
-    public function testForceReleaseReleasesThatOfAnybody(bool $hasModule): void
+    public function testForceReleaseReleasesAnybodysLock(bool $hasModule): void
     {
         $locks = $this->locks($hasModule);
         $locks->lock('foo')->forceRelease();
@@ -92,7 +92,7 @@ final class LaravelLockTest extends ServerTestCase
         self::assertTrue($lock->release());
     }
 
-    public function testAClientOfSetNxAndThisOneExcludeEachOther(): void
+    public function testAClientThatUsesSetNxAndThisOneExcludeEachOther(): void
     {
         $locks = $this->locks();
         $redis = $this->server->connect();

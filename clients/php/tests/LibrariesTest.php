@@ -16,8 +16,8 @@ final class LibrariesTest extends ServerTestCase
     /** @return array<string, array{string, bool}> */
     public static function prefixed(): array
     {
-        return ['phpredis' => ['phpredis', true], 'phpredis, by script' => ['phpredis', false],
-            'predis' => ['predis', true], 'predis, by script' => ['predis', false]];
+        return ['phpredis' => ['phpredis', true], 'phpredis, with the script' => ['phpredis', false],
+            'predis' => ['predis', true], 'predis, with the script' => ['predis', false]];
     }
 
     /** @dataProvider prefixed */
@@ -68,8 +68,8 @@ final class LibrariesTest extends ServerTestCase
     /** @return array<string, array{string, int}> */
     public static function databases(): array
     {
-        return ['phpredis' => ['phpredis', 0], 'its database 3' => ['phpredis', 3], 'predis' => ['predis', 0],
-            'its database, 3' => ['predis', 3]];
+        return ['phpredis' => ['phpredis', 0], 'phpredis, database 3' => ['phpredis', 3], 'predis' => ['predis', 0],
+            'predis, database 3' => ['predis', 3]];
     }
 
     /** @dataProvider databases */
@@ -89,8 +89,8 @@ final class LibrariesTest extends ServerTestCase
         } finally {
             $server->resume();
         }
-        self::assertLessThan(30e9, hrtime(true) - $began, 'not the minute of PHP');
-        self::until('it answers', fn (): bool => (bool) $server->connect()->ping());
+        self::assertLessThan(30e9, hrtime(true) - $began, 'not the minute that PHP would wait');
+        self::until('the server answers', fn (): bool => (bool) $server->connect()->ping());
         // Not a token, and from the database that the application has selected.
         self::assertSame('1', $client->get('mine'));
         $locks->lock('again', 30)->acquire();
@@ -106,7 +106,7 @@ final class LibrariesTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testWaitsGoToTheDatabaseOfTheApplication(string $library): void
+    public function testWaitsUseTheDatabaseOfTheApplication(string $library): void
     {
         $server = $this->server();
         $client = $library === 'phpredis'
@@ -122,7 +122,7 @@ final class LibrariesTest extends ServerTestCase
         self::assertGreaterThan(0.25e9, hrtime(true) - $began);
     }
 
-    public function testAPhpredisThatHasGivenUpIsStoodInFor(): void
+    public function testAPhpredisThatHasGivenUpIsReplaced(): void
     {
         $server = $this->server();
         $redis = $server->connect();
@@ -152,7 +152,7 @@ final class LibrariesTest extends ServerTestCase
         self::assertTrue($locks->lock('report', 30)->acquire()->release());
     }
 
-    public function testAClosureConnectsAgainToTheMasterOfTheMoment(): void
+    public function testAClosureReconnectsToTheCurrentMaster(): void
     {
         [$first, $second] = [$this->server(), $this->server()];
         $master = $first;
@@ -181,7 +181,7 @@ final class LibrariesTest extends ServerTestCase
             $redis->setOption(\Redis::OPT_READ_TIMEOUT, 1); // phpredis takes it from PHP when it connects
             self::thrown(\RedisException::class, fn () => $redis->rawCommand('BLPOP', 'nothing', '2'));
             usleep(1_200_000);
-            self::assertNotSame('hello', $redis->rawCommand('ECHO', 'hello'), 'that of BLPOP');
+            self::assertNotSame('hello', $redis->rawCommand('ECHO', 'hello'), 'the reply to BLPOP');
             $predis = new \Predis\Client(['port' => $server->port]);
             $failed = fn () => $predis->executeRaw(['BLPOP', 'nothing', '2']);
             self::thrown(\Predis\Connection\ConnectionException::class, $failed);
@@ -204,7 +204,7 @@ final class LibrariesTest extends ServerTestCase
      *
      * @dataProvider clusters
      */
-    public function testAClusterTakesPrefixPasswordAndForks(string $library, string $prefix, string $password): void
+    public function testAClusterWorksWithPrefixPasswordAndForks(string $library, string $prefix, string $password): void
     {
         $servers = [];
         foreach ([[0, 8191], [8192, 16383]] as $slots) {

@@ -51,7 +51,7 @@ final class PackageTest extends ServerTestCase
     {
         $changes = ['6379' => (string) $server->port, 'sleep(1)' => 'usleep(1)', '< 10;' => '< 2;'];
         $source = str_replace(array_keys($changes), $changes, $source, $count);
-        self::assertGreaterThan(0, $count, 'it names no server');
+        self::assertGreaterThan(0, $count, 'the program names no server');
         $libraries = var_export(__DIR__ . '/autoload.php', true);
         $file = self::$folder . '/empty/program.php';
         // Only Debian's libraries: the package comes from vendor.
@@ -99,7 +99,7 @@ final class PackageTest extends ServerTestCase
         self::assertSame('free', $server->info('report')['state']);
     }
 
-    public function testTheOneLineChangesOfThePageOnMigratingRun(): void
+    public function testTheOneLineChangesOfTheMigrationPageRun(): void
     {
         $blocks = self::blocks('docs/MIGRATING.md');
         self::assertCount(2, $blocks);
@@ -115,7 +115,7 @@ final class PackageTest extends ServerTestCase
         }
     }
 
-    public function testTheScriptIsThatOfTheRepository(): void
+    public function testTheScriptIsAnExactCopy(): void
     {
         self::assertFileEquals(self::ROOT . '/portable/lock.lua', dirname(__DIR__) . '/src/lock.lua');
     }

@@ -41,13 +41,13 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testAMessageSaysThatItIsItsTurn(string $library): void
+    public function testAMessageTellsAnAttemptThatItIsItsTurn(string $library): void
     {
         $server = $this->server(hasModule: false);
         $bare = $server->connect();
         $held = self::engine($server->client($library))->acquire(self::request());
         $engine = self::engine($server->client($library));
-        foreach ([1, 2] as $turn) { // the second time it is subscribed already
+        foreach ([1, 2] as $turn) { // the second time, the manager is already subscribed
             $asked = [];
             $goesOn = function () use ($bare, &$held, &$asked): bool {
                 $asked[] = self::calls($bare, 'evalsha');
@@ -59,7 +59,7 @@ final class QueueTest extends ServerTestCase
             };
             $got = $engine->acquire(self::request(), $goesOn);
             self::assertNull($held);
-            self::assertLessThan(8, end($asked) - $asked[0], 'it does not poll');
+            self::assertLessThan(8, end($asked) - $asked[0], 'the attempt does not poll');
             self::assertSame(1, self::calls($bare, 'subscribe'));
             self::assertSame([], $bare->keys('*queue*'));
             $held = $got;
@@ -88,7 +88,7 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testOtherKindsOfLocksWorkByScript(string $library): void
+    public function testOtherKindsOfLocksWorkWithTheScript(string $library): void
     {
         $server = $this->server(hasModule: false);
         $bare = $server->connect();
@@ -128,7 +128,7 @@ final class QueueTest extends ServerTestCase
         $held = $locks->lock('a}', 30)->acquire();
         $before = self::calls($bare, 'evalsha');
         self::thrown(LockRefusedException::class, fn () => $locks->lock('a}', 30, wait: 1)->acquire());
-        self::assertGreaterThan($before + 3, self::calls($bare, 'evalsha'), 'it polls');
+        self::assertGreaterThan($before + 3, self::calls($bare, 'evalsha'), 'the attempt polls');
         self::assertTrue($held->release());
         foreach (
             [$locks->shared('a}', 30), $locks->limit('a}', 2, 30), $locks->allOf(['a', 'a}'], 30)] as $lock
@@ -154,8 +154,8 @@ final class QueueTest extends ServerTestCase
             $held = $locks->lock('report', 30)->acquire();
             $before = self::calls($bare, 'evalsha');
             self::thrown(LockRefusedException::class, fn () => $locks->lock('report', 30, wait: 1)->acquire());
-            self::assertGreaterThan($before + 3, self::calls($bare, 'evalsha'), 'it polls');
-            self::assertCount(1, $bare->rawCommand('ACL', 'LOG'), 'and has asked once');
+            self::assertGreaterThan($before + 3, self::calls($bare, 'evalsha'), 'the attempt polls');
+            self::assertCount(1, $bare->rawCommand('ACL', 'LOG'), 'only one call is denied');
             self::assertSame(0, $bare->zCard(self::QUEUE));
             self::assertTrue($held->release());
             if ($rights[0] === '~report') {
@@ -166,7 +166,7 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testAnErrorOfTheApplicationIsNotThatOfALock(string $library): void
+    public function testAnErrorOfTheApplicationIsNotTakenForThatOfALock(string $library): void
     {
         $server = $this->server();
         $client = $server->client($library);
@@ -175,7 +175,7 @@ final class QueueTest extends ServerTestCase
         try {
             $client instanceof \Redis ? $client->rawCommand('LPOP', 'report', 'x', 'y') : $client->lpop('report');
         } catch (\Exception) {
-            // phpredis keeps its text
+            // phpredis keeps the error's text
         }
         self::thrown(LockRefusedException::class, fn () => $locks->lock('report', 30)->acquire());
         self::assertTrue($held->release());

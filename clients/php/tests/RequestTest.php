@@ -78,7 +78,7 @@ final class RequestTest extends TestCase
         LockOptions::of(['wiat' => 60.0]);
     }
 
-    public function testTheQueueOfAKeyIsInItsSlotAndOfNoOther(): void
+    public function testAQueueIsInTheSlotOfItsKeyAndBelongsToNoOther(): void
     {
         self::assertSame('report:queue:{report}', Request::queueOf('report'));
         self::assertSame("\xff\0\n:queue:{\xff\0\n}", Request::queueOf("\xff\0\n"));

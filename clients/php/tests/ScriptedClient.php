@@ -42,7 +42,7 @@ final class ScriptedClient implements Client
 
     public function address(string $key, float $timeout): Address
     {
-        throw new ConnectionLost('no lines here');
+        throw new ConnectionLost('no connections here');
     }
 
     public function known(): array

@@ -102,7 +102,7 @@ final class SignalTest extends TestCase
                 self::fail("round $round: only " . implode(', ', $commands));
             }
         }
-        self::assertGreaterThan(100, $ended, 'enough of them were ended');
+        self::assertGreaterThan(100, $ended, 'enough attempts were ended');
         self::assertTrue(pcntl_async_signals(), 'signals are handled as before');
     }
 }

@@ -15,7 +15,7 @@ use Symfony\Component\Lock\Store\RedisStore;
 
 /**
  * The cases of symfony/lock's own tests of stores (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore),
- * written again: Debian's package comes without them.
+ * written again, because Debian's package comes without them.
  */
 final class SymfonyStoreTest extends ServerTestCase
 {
@@ -81,7 +81,7 @@ final class SymfonyStoreTest extends ServerTestCase
         self::thrown(LockConflictedException::class, fn () => $store->putOffExpiration($one, 30));
     }
 
-    public function testALockExpiresAndCanBePutOff(): void
+    public function testALockExpiresAndItsExpirationCanBePutOff(): void
     {
         $store = $this->store();
         $key = new Key('a');
@@ -192,7 +192,7 @@ final class SymfonyStoreTest extends ServerTestCase
         self::assertSame('free', $this->server->info('a')['state']);
     }
 
-    public function testWithTheFactoryOfSymfony(): void
+    public function testTheFactoryOfSymfonyWorks(): void
     {
         $factory = new LockFactory($this->store());
         [$one, $two] = [$factory->createLock('report', 30), $factory->createLock('report', 30)];
@@ -203,18 +203,18 @@ final class SymfonyStoreTest extends ServerTestCase
         self::assertGreaterThan(20, $one->getRemainingLifetime());
         $one->release();
         self::assertTrue($two->acquire(true));
-        unset($two); // it releases on its own, as usual in symfony/lock
+        unset($two); // this releases the lock, as usual in symfony/lock
         self::assertSame('free', $this->server->info('report')['state']);
     }
 
-    public function testWhatIsNoConflictIsAnErrorOfTheStorage(): void
+    public function testErrorsOtherThanConflictsAreStorageErrors(): void
     {
         $this->server->connect()->rPush('a', 'x');
         $error = self::thrown(LockStorageException::class, fn () => $this->store()->save(new Key('a')));
         self::assertStringContainsString('WRONGTYPE', $error->getMessage());
     }
 
-    public function testTheOwnStoreOfSymfonyAndThisOneExcludeEachOther(): void
+    public function testSymfonysOwnStoreAndThisOneExcludeEachOther(): void
     {
         $theirs = new RedisStore($this->server->connect());
         $theirs->save($key = new Key('a'));

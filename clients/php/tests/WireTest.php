@@ -71,7 +71,7 @@ final class WireTest extends TestCase
         $connection->call(['PING'], 0.05);
     }
 
-    public function testTheEndOfALineIsSeenWithoutACall(): void
+    public function testTheEndOfAConnectionIsSeenWithoutACall(): void
     {
         [$connection, $other] = $this->connection();
         self::assertTrue($connection->isOpen());
@@ -83,7 +83,7 @@ final class WireTest extends TestCase
         self::assertFalse($connection->isOpen());
     }
 
-    public function testLinesSlowlyFilledAreReadInFull(): void
+    public function testAReplyThatArrivesSlowlyIsReadInFull(): void
     {
         [$connection, $other] = $this->connection();
         $big = str_repeat('x', 300_000);
@@ -132,7 +132,7 @@ final class WireTest extends TestCase
         self::assertNotSame(Slot::of('{a'), Slot::of('a'));
     }
 
-    public function testAClusterIsFollowed(): void
+    public function testRedirectionsOfAClusterAreFollowed(): void
     {
         $slots = [[0, 8191, ['a', 1]], [8192, 16383, ['b', 2]]];
         $sent = [];
@@ -148,7 +148,7 @@ final class WireTest extends TestCase
         }, fn (): array => ['a:1']);
         self::assertSame('x', $cluster->call('foo', ['GET', 'foo'], 1.0));
         self::assertSame('z', $cluster->call('foo', ['GET', 'foo'], 1.0), 'ASKING');
-        self::assertSame('y', $cluster->call('foo', ['GET', 'foo'], 1.0), 'ASK is for once');
+        self::assertSame('y', $cluster->call('foo', ['GET', 'foo'], 1.0), 'ASK applies once');
         $expected = ['a:1 CLUSTER', 'b:2 GET', 'c:3 GET', 'a:1 CLUSTER', 'b:2 GET', 'c:3 ASKING', 'c:3 GET', 'b:2 GET'];
         self::assertSame($expected, $sent);
     }

@@ -24,7 +24,7 @@ set_error_handler(static function (int $level, string $text, string $file, int $
 
 $client = $argv[1] ?? '';
 if (!in_array($client, Libraries::NAMES, true)) {
-    fwrite(STDERR, 'the client is one of ' . implode(', ', Libraries::NAMES) . "\n");
+    fwrite(STDERR, 'the client must be one of ' . implode(', ', Libraries::NAMES) . "\n");
     exit(2);
 }
 if (($argv[2] ?? '') === 'worker') {

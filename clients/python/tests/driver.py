@@ -1,4 +1,4 @@
-"""Plays the orders of clients/suite with this package: `driver.py redis-py`, or another of NAMES."""
+"""Carries out the orders of clients/suite with this package: `driver.py redis-py`, or another of NAMES."""
 
 import importlib
 import logging

@@ -165,7 +165,7 @@ async def _within(orders, work):
 
 
 async def do_spawn(order, _):
-    """A task started in the scope that outlives it."""
+    """Starts a task in the scope that outlives the scope."""
     orders = workers[order["worker"]] = asyncio.Queue()
 
     async def work():

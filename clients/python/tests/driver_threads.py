@@ -198,7 +198,7 @@ def _within(body, work):
 
 
 def do_spawn(order, _):
-    """A thread started in the scope that outlives it."""
+    """Starts a thread in the scope that outlives the scope."""
     worker = workers[order["worker"]] = Body(None)
 
     def work():

@@ -10,7 +10,7 @@ class Clock(unittest.TestCase):
         self.monotonic, self.wall = 100.0, 1_800_000_000.0
         self.now = Larger(lambda: self.monotonic, lambda: self.wall)
 
-    def test_a_suspend_counts(self) -> None:
+    def test_the_clock_runs_during_a_suspend(self) -> None:
         before = self.now()
         self.monotonic += 1
         self.wall += 31

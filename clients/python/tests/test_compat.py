@@ -83,10 +83,10 @@ async def r(create_redis):
 class TheirTests(unittest.TestCase):
     """With a margin and a retention of 0, because some of them check the key's expiry."""
 
-    def test_of_threads(self) -> None:
+    def test_they_pass_with_threads(self) -> None:
         self.run_theirs("tests/test_lock.py", "redis.lock", "serverlock.compat.redis_py", 32)
 
-    def test_of_asyncio(self) -> None:
+    def test_they_pass_with_asyncio(self) -> None:
         self.run_theirs(
             "tests/test_asyncio/test_lock.py", "redis.asyncio.lock", "serverlock.compat.redis_py_asyncio", 30
         )
@@ -175,13 +175,13 @@ print(client.exists("lock:report"))
 class Migrating(unittest.TestCase):
     """docs/MIGRATING.md names the line to change: a program behaves the same before and after."""
 
-    def test_the_lock_of_redis_py(self) -> None:
+    def test_a_program_with_redis_pys_lock_changes_one_line(self) -> None:
         self.changes(REDIS_PY, "from redis.lock ", "True True False\nFalse\n")
 
-    def test_the_lock_of_redis_py_with_asyncio(self) -> None:
+    def test_a_program_with_redis_pys_asyncio_lock_changes_one_line(self) -> None:
         self.changes(ASYNCIO, "from redis.asyncio.lock ", "True True False\nFalse\n")
 
-    def test_python_redis_lock(self) -> None:
+    def test_a_program_with_python_redis_lock_changes_one_line(self) -> None:
         self.changes(PYTHON_REDIS_LOCK, "with redis_lock.", "1\n0\n")
 
     def changes(self, program: str, line: str, says: str) -> None:

@@ -69,14 +69,14 @@ class Compat(unittest.TestCase):
         with self.assertRaisesRegex(redis.exceptions.LockNotOwnedError, "no longer owned"):
             timed.release()
 
-    def test_all_of_the_timeout_counts(self) -> None:
+    def test_the_lock_is_held_for_its_whole_timeout(self) -> None:
         lock = Lock(self.client, "a", timeout=300)
         lock.acquire()
         lock.local.hold._lease.sent -= 280  # the last tenth
         self.assertTrue(lock.owned())
         lock.release()
 
-    def test_a_token_may_travel(self) -> None:
+    def test_a_token_may_be_passed_on(self) -> None:
         lock = Lock(self.client, "a", timeout=30)
         lock.acquire()
         self.assertEqual(int(lock.local.token), self.info("a")["token"])
@@ -122,7 +122,7 @@ class Compat(unittest.TestCase):
             client.set("a", "somebody's")
             self.assertTrue(lock.locked())
 
-    def test_without_the_module_it_works_by_script(self) -> None:
+    def test_without_the_module_it_works_through_the_script(self) -> None:
         server = Server(module=False)
         self.addCleanup(server.end)
         client: Any = redis.Redis(port=server.port)
@@ -160,7 +160,7 @@ class Compat(unittest.TestCase):
             with self.assertRaisesRegex(errors.LockError, "cannot be chosen"):
                 Lock(plain, "a").acquire(token="mine")
 
-    def test_a_forked_child_does_not_release(self) -> None:
+    def test_a_forked_child_does_not_release_the_lock(self) -> None:
         lock = Lock(self.client, "a", timeout=30)
         lock.acquire()
         child = os.fork()
@@ -189,7 +189,7 @@ class Compat(unittest.TestCase):
         gc.collect()
         self.assertIsNone(ref())
 
-    def test_in_a_cluster(self) -> None:
+    def test_it_works_in_a_cluster(self) -> None:
         def start(*options: object, **more: Any) -> Server:
             server = Server(*options, **more)
             self.addCleanup(server.end)
@@ -204,7 +204,7 @@ class Compat(unittest.TestCase):
                 self.assertFalse(Lock(client, name, timeout=30).acquire(blocking_timeout=0.1))
             self.assertFalse(lock.locked())
 
-    def test_with_asyncio(self) -> None:
+    def test_it_works_with_asyncio(self) -> None:
         async def play() -> list[int]:
             client: Any = redis.asyncio.Redis(port=self.server.port)
             order: list[int] = []

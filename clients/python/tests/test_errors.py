@@ -57,7 +57,7 @@ class Errors(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    def test_what_is_misspelt_is_an_error(self) -> None:
+    def test_a_misspelt_option_is_an_error(self) -> None:
         for client, kind in ((redis.Redis(), Locks), (redis.asyncio.Redis(), serverlock.aio.Locks)):
             locks: Any = kind(client)
             for wrong in (
@@ -75,7 +75,7 @@ class Options(unittest.TestCase):
                 with self.assertRaisesRegex(TypeError, "wiat|onwer|tiemout|unknown option"):
                     wrong()
 
-    def test_editors_see_them(self) -> None:
+    def test_editors_see_the_options(self) -> None:
         for kind in (Locks, serverlock.aio.Locks):
             self.assertIn("timeout", inspect.signature(kind).parameters)
             for name in ("lock", "shared", "limit", "all_of"):

@@ -6,26 +6,26 @@ from serverlock.core.lease import Lease
 
 
 class Leases(unittest.TestCase):
-    def test_the_holder_stops_a_tenth_before_the_end(self) -> None:
+    def test_for_its_holder_a_lease_ends_a_tenth_early(self) -> None:
         lease = Lease(100.0, 30.0)
         self.assertEqual((lease.renew_at, lease.lost_at, lease.ends_at), (110.0, 127.0, 130.0))
         self.assertEqual(Lease(100.0, 30.0, margin=0.0).lost_at, 130.0)
 
-    def test_a_confirmed_extension_counts_from_its_sending(self) -> None:
+    def test_a_confirmed_extension_counts_from_when_it_was_sent(self) -> None:
         lease = Lease(100.0, 30.0)
         lease.extending(110.0, 30.0)
         self.assertEqual(lease.ends_at, 130.0)
         lease.extended(110.0, 30.0, counts=True)
         self.assertEqual(lease.ends_at, 140.0)
 
-    def test_an_extension_that_shortens_counts_at_once_and_for_good(self) -> None:
+    def test_an_extension_that_shortens_the_lease_takes_effect_at_once_and_for_good(self) -> None:
         lease = Lease(100.0, 30.0)
         lease.extending(110.0, 5.0)
         self.assertEqual(lease.ends_at, 115.0)
         lease.extended(110.0, 5.0, counts=False)
         self.assertEqual(lease.ends_at, 115.0)
 
-    def test_the_earliest_end_counts_among_extensions_in_flight(self) -> None:
+    def test_of_several_extensions_in_flight_the_earliest_end_applies(self) -> None:
         lease = Lease(100.0, 30.0)
         lease.extending(110.0, 60.0)
         lease.extending(111.0, 10.0)

@@ -101,7 +101,7 @@ class Package(unittest.TestCase):
         metadata = run(python, "-m", "pip", "show", "serverlock")
         self.assertIn("License: MIT", metadata)
 
-    def test_its_users_are_typed(self) -> None:
+    def test_its_users_get_types(self) -> None:
         use = self.folder / "use.py"
         use.write_text(USE)
         mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(self.folder / "cache"))

@@ -80,7 +80,7 @@ class PipelineWithThreads(unittest.TestCase):
         waiting.join(30)
         self.assertFalse(waiting.is_alive())
 
-    def test_a_gate_lets_the_next_one_in_when_a_holder_is_gone(self) -> None:
+    def test_a_semaphore_lets_the_next_caller_in_when_an_owner_is_gone(self) -> None:
         semaphore = Semaphore(Threads(), 1)
         owners, second = [Owner()], Owner()
         self.assertTrue(run(lambda: semaphore.acquire(owners[0], 1)))
@@ -158,7 +158,7 @@ class Waits(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(asyncio.CancelledError):
             await task
 
-    async def test_each_block_has_its_own_end_though_they_share_a_timer(self) -> None:
+    async def test_each_block_has_its_own_end_though_all_share_a_timer(self) -> None:
         deadline = Deadline()
         began = time.monotonic()
         for seconds in (300, 0.05, 0.2):  # shorter than the timer that is set, and longer
@@ -171,7 +171,7 @@ class Waits(unittest.IsolatedAsyncioTestCase):
             pass
         await asyncio.sleep(0.1)
 
-    async def test_a_caller_that_is_cancelled_is_not_told_of_a_time_out(self) -> None:
+    async def test_a_caller_that_is_cancelled_gets_no_time_out(self) -> None:
         async def wait() -> None:
             with Deadline().after(30):
                 await asyncio.sleep(30)

@@ -39,7 +39,7 @@ class Words(unittest.TestCase):
     def test_a_notify_wait_is_at_most_an_hour(self) -> None:
         self.assertIn(3_600_000, request(self.locks.lock("a", 2, wait=math.inf)).acquire("7", 10**9, "channel"))
 
-    def test_numbers_that_are_none_are_refused(self) -> None:
+    def test_invalid_numbers_are_refused(self) -> None:
         for lease in (True, math.nan, 0, -1, "5", None, 10**10, timedelta(0)):
             with self.assertRaisesRegex(LockBadArgument, "the lock 'a': lease is"):
                 self.locks.lock("a", lease)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ class Errors(unittest.TestCase):
             self.assertEqual(reply_error(error).code, code)
             self.assertTrue(str(reply_error(error)).startswith(code))
 
-    def test_what_may_pass_and_what_it_becomes(self) -> None:
+    def test_which_errors_are_retried_and_what_they_become(self) -> None:
         waited = 1.0
         for text, passes, kind in (
             ("MOVED 1 x", True, LockTimeout),

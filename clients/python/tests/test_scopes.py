@@ -78,7 +78,7 @@ class Threads(unittest.TestCase):
         one(lambda: second.__exit__(None, None, None))
         self.assertEqual(self.conn.info("pool")["state"], "free")
 
-    def test_a_scope_releases_once(self) -> None:
+    def test_a_scope_releases_its_lock_once(self) -> None:
         with self.locks.lock("a", 60):
             pass
         ended = self.locks._engine()._timer.dropped
@@ -88,7 +88,7 @@ class Threads(unittest.TestCase):
         calls = dict(re.findall(r"cmdstat_lock\.(\w+):calls=(\d+)", stats, re.I))
         self.assertEqual(calls, {"acquire": "1", "release": "1"})
 
-    def test_a_thread_may_lock_what_another_one_left_for_it(self) -> None:
+    def test_a_thread_may_lock_again_after_another_one_left_its_scope(self) -> None:
         one, two = Worker(), Worker()
         lock = self.locks.lock("a", 60)
         one(lock.__enter__)

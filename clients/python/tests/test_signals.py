@@ -19,11 +19,11 @@ from servers import Server, until
 
 
 class SoftTimeLimit(Exception):
-    """As raised by task queues."""
+    """Like the one that task queues raise."""
 
 
 class Interruption:
-    """Raises at one of the points where Python runs signal handlers: at the start of a function, and after one in C.
+    """Raises at one of the points where Python runs signal handlers: at a function's start, and after a C function.
 
     A profiler is called there, and can raise. `at` counts these points.
     """

@@ -22,7 +22,7 @@ from servers import Server, until
 
 class Registration(unittest.TestCase):
     def test_an_attempt_that_ends_without_unregistering_leaves_nothing(self) -> None:
-        """Such as an attempt that a signal handler ends at the beginning of `unregister`."""
+        """A signal handler may end an attempt at the beginning of `unregister`."""
         locks = Locks(redis.Redis(port=1))
         self.addCleanup(locks.close)
         subscription = locks._engine().resources.subscription
@@ -41,9 +41,9 @@ class Waiting(unittest.TestCase):
         self.addCleanup(self.conn.close)
         self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
 
-    def test_threads_wait_for_ever(self) -> None:
+    def test_threads_wait_forever(self) -> None:
         locks = Locks(redis.Redis(port=self.server.port))
-        for count in (1, 3):  # a single waiter blocks, several wait by NOTIFY
+        for count in (1, 3):  # a single waiter blocks, several wait with NOTIFY
             got: list[bool] = []
             waits = [
                 threading.Thread(
@@ -59,7 +59,7 @@ class Waiting(unittest.TestCase):
             self.assertEqual(got, [True] * count)
             self.token = self.conn.call("LOCK.ACQUIRE", "a", "PX", 60_000)
 
-    def test_tasks_wait_for_ever(self) -> None:
+    def test_tasks_wait_forever(self) -> None:
         async def play(count: int) -> list[bool]:
             client: Any = redis.asyncio.Redis(port=self.server.port)
             locks = serverlock.aio.Locks(client)

@@ -26,7 +26,7 @@ class HangsUp(unittest.TestCase):
             except OSError:
                 return
 
-    def test_each_call_of_a_batch_is_broken_and_nothing_is_raised(self) -> None:
+    def test_each_call_in_a_batch_fails_and_nothing_is_raised(self) -> None:
         for patience in (None, 0.2, 30):
             locks = Locks(redis.Redis(port=self.port, socket_timeout=patience), timeout=1)
             wire = locks._engine().wire

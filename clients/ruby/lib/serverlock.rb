@@ -27,6 +27,6 @@ require_relative "serverlock/scopes"
 require_relative "serverlock/leader"
 require_relative "serverlock/locks"
 
-# Distributed locks by the LOCK.* commands of the redis-lock module, for Redis and Valkey. Begin with {Locks}.
+# Distributed locks for Redis and Valkey, through the LOCK.* commands of the redis-lock module. Start with {Locks}.
 module Serverlock
 end

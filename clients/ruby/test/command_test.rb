@@ -4,7 +4,7 @@ require_relative "support"
 
 # The two forms of a command.
 class CommandTest < Minitest::Test
-  def test_the_queue_of_a_lock_has_its_slot
+  def test_a_queue_is_in_the_slot_of_its_lock
     { "report" => "report:queue:{report}", "{42}:report" => "{42}:report:queue", "a{b}" => "a{b}:queue", "a}b" => nil,
       "a{b" => nil, "{}x" => nil, "x{}{y}" => nil, "\xFF" => "\xFF:queue:{\xFF}".b, "a\n" => "a\n:queue:{a\n}" }.each do |lock, queue|
       queue.nil? ? assert_nil(Serverlock::Keys.queue_of(lock)) : assert_equal(queue.b, Serverlock::Keys.queue_of(lock))
@@ -20,10 +20,10 @@ class CommandTest < Minitest::Test
     assert_equal [1, "report", "lock_acquire", 1000, -1, "PX", 30_000, "ID", 7, "OWNER", "me"], command.script(-1, true)
     assert_equal [1, "report", "lock_acquire"], request.acquire(7, alone: true).script(-1, false).take(3)
     refute_predicate command, :needs_module?
-    assert_predicate request.acquire(7, wait: 900), :needs_module?, "it blocks"
+    assert_predicate request.acquire(7, wait: 900), :needs_module?, "the command blocks"
   end
 
-  def test_locks_of_several_holders_and_several_locks_need_their_queues
+  def test_several_holders_or_several_keys_need_the_queues
     shared = Serverlock::Request.new("report", lease: 30, shared: true)
     assert_equal [2, "report", "report:queue:{report}", "lock_release", 1000, 60_000, 12], shared.release(12).script(60_000, true)
     assert_equal ["lock.cancel", "report", 7], shared.cancel(7, "c").words

@@ -22,7 +22,7 @@ end
 class Cannot < StandardError
 end
 
-# Plays orders.
+# Carries out orders.
 class Driver
   include Scopes
   include Storm
@@ -51,7 +51,7 @@ class Driver
     say(event: "ready", language: "ruby", client: @client, version: Redis::VERSION, can: ABILITIES, storms: MEANS)
     $stdin.each_line do |line|
       order = JSON.parse(line)
-      # It can be cancelled once `play` runs.
+      # The order can be cancelled once `play` runs.
       thread = Thread.handle_interrupt(Cancelled => :never) { Thread.new { play(order) } }
       thread.report_on_exception = false
       @mutex.synchronize { @pending[order["n"]] = thread if thread.alive? }
@@ -224,8 +224,8 @@ class Driver
   end
 
   def do_drop(order)
-    # In its own thread, whose stack is gone before garbage collection. The timer refers to a new hold until it has seen
-    # it, so this repeats for a few seconds.
+    # The hold is dropped in its own thread, whose stack is gone before garbage collection. The timer refers to a new
+    # hold until it has looked at it, so the collection is repeated for a few seconds.
     Thread.new { @holds.delete(order["hold"]) && nil }.join
     Thread.new do
       20.times do

@@ -2,9 +2,9 @@
 
 require_relative "support"
 
-# Lets in a few at a time, in order, whatever exceptions strike the waiting threads.
+# A gate lets in a few callers at a time, in order, whatever exceptions strike the waiting threads.
 class GateTest < Minitest::Test
-  def test_it_lets_in_so_many_at_a_time
+  def test_it_lets_in_only_that_many_at_a_time
     gate = Serverlock::Gate.new(2)
     inside = most = 0
     mutex = Mutex.new
@@ -30,7 +30,7 @@ class GateTest < Minitest::Test
     500.times do
       threads = Array.new(6) { Thread.new { gate.with { Thread.pass } && (served << true) } }
       threads.sample(3, random: dice).each(&:kill)
-      threads.each { |thread| assert thread.join(60), "it waits forever" }
+      threads.each { |thread| assert thread.join(60), "the thread waits forever" }
     end
     assert_equal 0, gate.in_use
     assert_operator served.size, :>=, 0

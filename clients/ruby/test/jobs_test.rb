@@ -6,7 +6,7 @@ ENV["REDIS_URL"] = "redis://127.0.0.1:#{TestServer.port}"
 require_relative "sidekiq_app"
 require "serverlock/active_job"
 
-# Real Sidekiq processes, which are killed with -9.
+# Real Sidekiq processes, which are killed with kill -9.
 class SidekiqTest < LockTest
   def setup
     super
@@ -49,11 +49,11 @@ class SidekiqTest < LockTest
     second = sidekiq
     assert_equal second.to_s, began("a", 2).last
     @redis.set("end:a", 1)
-    eventually("it ended") { @redis.llen("ended:a") == 1 }
+    eventually("the job ended") { @redis.llen("ended:a") == 1 }
     assert_equal "1", @redis.get("most:a")
   end
 
-  def test_jobs_of_the_same_arguments_run_one_at_a_time_and_all_of_them_run
+  def test_jobs_with_the_same_arguments_run_one_at_a_time_and_all_run
     2.times { sidekiq }
     3.times { OneAtATime.perform_async("b") }
     OneAtATime.perform_async("other")
@@ -72,7 +72,7 @@ class SidekiqTest < LockTest
     began("c", 1)
     assert_nil OnceUntilDone.perform_async("c")
     @redis.set("end:c", 1)
-    eventually("it can be queued again") { OnceUntilDone.perform_async("c") }
+    eventually("the job can be queued again") { OnceUntilDone.perform_async("c") }
   end
 
   def test_a_unique_job_that_is_killed_can_be_queued_again_soon
@@ -80,9 +80,9 @@ class SidekiqTest < LockTest
     pid = sidekiq
     began("d", 1)
     key = Serverlock::Sidekiq.key("class" => "OnceUntilDone", "args" => ["d"])
-    assert_operator info(key)["lease-ms"], :<, 10_000, "it is the process's lease now"
+    assert_operator info(key)["lease-ms"], :<, 10_000, "the lease is the process's now"
     finish(pid)
-    eventually("it can be queued again") { OnceUntilDone.perform_async("d") }
+    eventually("the job can be queued again") { OnceUntilDone.perform_async("d") }
   end
 end
 
@@ -124,7 +124,7 @@ class ActiveJobTest < LockTest
     assert_equal 2, Report::RAN.size
   end
 
-  def test_a_second_job_of_the_same_arguments_is_refused
+  def test_a_second_job_with_the_same_arguments_is_refused
     theirs(Report, "a")
     Report.perform_now("a")
     assert_empty Report::RAN
@@ -133,7 +133,7 @@ class ActiveJobTest < LockTest
     assert_empty ActiveJob::Base.queue_adapter.enqueued_jobs
   end
 
-  def test_or_is_queued_again
+  def test_a_refused_job_can_be_queued_again
     theirs(Patient, "a")
     Patient.perform_now("a")
     assert_empty Report::RAN

@@ -4,7 +4,7 @@ require_relative "support"
 
 # How long a hold may believe that it has its lock. There is no clock: each time is an argument.
 class LeaseTest < Minitest::Test
-  def test_it_is_lost_a_tenth_before_its_end_and_due_after_a_third
+  def test_a_lease_is_lost_a_tenth_before_its_end_and_due_after_a_third
     lease = Serverlock::Lease.new(100.0, 30.0)
     assert_in_delta 127.0, lease.lost_at
     assert_in_delta 110.0, lease.due_at
@@ -34,7 +34,7 @@ class LeaseTest < Minitest::Test
     assert_in_delta 130.0, lease.lost_at
   end
 
-  def test_of_several_on_their_way_the_shortest_counts_once_one_is_confirmed
+  def test_once_one_of_several_extensions_is_confirmed_the_shortest_lease_counts
     lease = Serverlock::Lease.new(100.0, 30.0)
     short = lease.sent(101.0, 10.0)
     long = lease.sent(102.0, 60.0)
@@ -50,7 +50,7 @@ class LeaseTest < Minitest::Test
     assert_in_delta 127.0, lease.lost_at
   end
 
-  def test_after_a_failure_it_is_due_a_twentieth_later
+  def test_after_a_failure_a_renewal_is_due_a_twentieth_later
     lease = Serverlock::Lease.new(100.0, 30.0)
     lease.retry_at(110.0)
     assert_in_delta 111.5, lease.due_at

@@ -4,7 +4,7 @@ require_relative "support"
 
 # Ruby's own exceptions, blocks, threads and errors, which the suite does not cover.
 class LocksTest < LockTest
-  def test_a_block_holds_the_lock_and_gives_its_value
+  def test_a_block_holds_the_lock_and_its_value_is_returned
     value = @locks.lock("report", lease: 30) do |held|
       assert_equal "held", state("report")
       assert_equal held.token, info("report")["token"]
@@ -29,7 +29,7 @@ class LocksTest < LockTest
     assert_equal(%w[free free free], %w[a b c].map { |key| state(key) })
   end
 
-  def test_what_keeps_a_lock_is_sent_again_if_its_connection_was_closed
+  def test_the_command_that_keeps_a_lock_is_sent_again_if_its_connection_was_closed
     @locks.lock("report", lease: 30, at_least: 300) do
       @redis.call("client", "kill", "id", @locks.engine.client.call(%w[client id]))
     end
@@ -48,7 +48,7 @@ class LocksTest < LockTest
     assert_equal "free", state("report")
   end
 
-  def test_a_mask_of_the_caller_stays_in_the_body
+  def test_the_mask_of_the_caller_applies_in_the_body
     struck = nil
     thread = Thread.new do
       Thread.handle_interrupt(RuntimeError => :never) do
@@ -60,7 +60,7 @@ class LocksTest < LockTest
       end
     end
     thread.report_on_exception = false
-    eventually("it is in") { thread[:in] }
+    eventually("the thread is in the body") { thread[:in] }
     thread.raise("later")
     assert_raises(RuntimeError) { thread.join }
     assert_equal false, struck
@@ -130,7 +130,7 @@ class LocksTest < LockTest
     end
   end
 
-  def test_without_the_module_keys_may_be_named_as_options_are
+  def test_without_the_module_keys_may_be_named_like_options
     TestServer.without_module do |redis|
       locks = Serverlock::Locks.new(redis, warn_without_module: false)
       assert_equal(1, locks.lock("WAIT", lease: 30, owner: "WAIT") { 1 })
@@ -142,7 +142,7 @@ class LocksTest < LockTest
     end
   end
 
-  def test_without_the_module_a_wait_in_the_queue_ends_with_a_grant_that_replicas_confirm
+  def test_without_the_module_replicas_must_confirm_a_grant_after_a_wait
     TestServer.without_module do |redis|
       locks = Serverlock::Locks.new(redis, warn_without_module: false)
       theirs = locks.lock("report", lease: 30).acquire
@@ -156,7 +156,7 @@ class LocksTest < LockTest
     end
   end
 
-  # The attempt is never notified, so with queues it would wait behind others forever.
+  # The attempt is never notified, so in a queue it would wait behind others forever.
   def test_without_messages_an_attempt_polls_past_the_queue
     TestServer.without_module do |redis|
       redis.call("acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-subscribe")
@@ -164,18 +164,18 @@ class LocksTest < LockTest
       locks = Serverlock::Locks.new(Redis.new(url:), warn_without_module: false)
       theirs = locks.lock("report", lease: 30).acquire
       listener = Thread.new { Redis.new(port: redis.connection[:port]).subscribe("theirs") { nil } }
-      eventually("it listens") { redis.pubsub(:numsub, "theirs")[1] == 1 }
+      eventually("the other client listens") { redis.pubsub(:numsub, "theirs")[1] == 1 }
       redis.evalsha(Serverlock::Portable::SHA, %w[report report:queue:{report}],
                     ["lock_acquire", 1000, 60_000, "PX", 1, "WAIT", 60_000, "ID", 7, "NOTIFY", "theirs"])
       waiting = Thread.new { locks.lock("report", lease: 30, wait: 60).acquire }
       theirs.release
       assert waiting.join(20)&.value&.release
-      assert_equal 1, redis.zcard("report:queue:{report}"), "the other still has its place"
+      assert_equal 1, redis.zcard("report:queue:{report}"), "the other attempt still has its place"
       listener.kill
     end
   end
 
-  def test_retention_is_kept_where_keys_with_an_expiry_are_evicted
+  def test_keys_get_no_expiry_where_that_could_evict_them
     TestServer.without_module do |redis|
       locks = Serverlock::Locks.new(redis, warn_without_module: false)
       locks.lock("a", lease: 30) { assert_operator redis.pttl("a"), :>, 60_000 }

@@ -3,7 +3,7 @@
 require_relative "support"
 require "connection_pool"
 
-# A manager's only wait blocks on one connection that is kept. Once others wait too, all wait by NOTIFY.
+# A manager's only wait blocks on one connection that is kept. Once others wait too, all wait with NOTIFY.
 class LoneTest < LockTest
   def wait_for_it(seconds = 60)
     Thread.new { @locks.lock("report", lease: 30, wait: seconds).acquire }
@@ -32,7 +32,7 @@ class LoneTest < LockTest
     assert_equal [0, 0], @locks.census.values_at("blocking", "slots")
   end
 
-  def test_a_second_wait_ends_the_solitude
+  def test_once_a_second_attempt_waits_nobody_blocks
     theirs = @redis.call("lock.acquire", "report", "PX", 60_000)
     first = wait_for_it
     queued(1)
@@ -69,7 +69,7 @@ class LoneTest < LockTest
     assert wait_for_it.value.release
   end
 
-  def test_it_takes_one_connection_more
+  def test_it_takes_one_more_connection
     @locks.close
     @locks = Serverlock::Locks.new(TestServer.redis(id: "lone")) # managers of other tests may connect at any time
     connected = -> { @redis.client(:list).count { |client| client["name"] == "lone" } }
@@ -78,7 +78,7 @@ class LoneTest < LockTest
     queued(1)
     assert_equal 2, connected.call, "including the application's"
     @locks.close
-    eventually("it is closed") { connected.call == 1 }
+    eventually("the connection is closed") { connected.call == 1 }
   end
 
   def test_a_connection_that_is_lost_costs_no_wait
@@ -87,7 +87,7 @@ class LoneTest < LockTest
     queued(1)
     blocked = @redis.client(:list).find { |client| client["flags"].include?("b") }
     @redis.call("client", "kill", "id", blocked["id"])
-    eventually("it blocks again") do
+    eventually("the wait blocks again") do
       @redis.client(:list).any? { |client| client["flags"].include?("b") && client["id"] != blocked["id"] }
     end
     queued(1)
@@ -95,7 +95,7 @@ class LoneTest < LockTest
     assert waiting.value.release
   end
 
-  def test_close_ends_it
+  def test_close_ends_the_wait
     @redis.call("lock.acquire", "report", "PX", 60_000)
     waiting = wait_for_it(600)
     waiting.report_on_exception = false
@@ -105,7 +105,7 @@ class LoneTest < LockTest
     queued(0)
   end
 
-  def test_over_a_pool_it_takes_one_of_the_slots
+  def test_over_a_pool_it_takes_one_slot
     pool = ConnectionPool.new(size: 5) { TestServer.redis }
     locks = Serverlock::Locks.new(pool)
     theirs = @redis.call("lock.acquire", "report", "PX", 60_000)

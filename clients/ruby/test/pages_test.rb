@@ -22,7 +22,7 @@ class PagesTest < LockTest
     line
   end
 
-  def test_the_example_is_that_of_the_readme
+  def test_the_example_is_the_same_as_in_the_readme
     example = page("examples/ruby/report.rb").delete_prefix("# frozen_string_literal: true\n\n")
     assert_includes page("clients/ruby/README.md"), "```ruby\n#{example}```\n"
   end

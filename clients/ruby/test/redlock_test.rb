@@ -57,7 +57,7 @@ class RedlockTest < LockTest
     assert_includes error.message, "'r'"
   end
 
-  def test_a_lock_is_extended_by_its_info
+  def test_a_lock_is_extended_with_its_info
     info = @redlock.lock("r", 300)
     longer = @redlock.lock("r", 9000, extend: info)
     assert_equal info[:value], longer[:value]
@@ -74,28 +74,28 @@ class RedlockTest < LockTest
     assert_equal(:done, @redlock.lock!("r", 20_000, extend: info) { :done })
   end
 
-  def test_an_info_of_nobody_is_extended_only_as_a_new_lock
+  def test_an_unknown_info_is_extended_only_as_a_new_lock
     assert_equal false, @redlock.lock("r", 3000, extend: { value: "hello world" }, extend_only_if_locked: true)
     info = @redlock.lock("r", 3000, extend: { value: "hello world" })
     assert @redlock.valid_lock?(info)
-    assert_equal false, @redlock.lock("r", 3000, extend: { value: "1" }), "it is somebody else's"
+    assert_equal false, @redlock.lock("r", 3000, extend: { value: "1" }), "the lock is somebody else's"
     refute_nil @redlock.lock("s", 3000, extend: nil)[:value]
   end
 
-  def test_the_old_names_of_an_option_warn
+  def test_the_old_names_of_an_option_cause_a_warning
     info = @redlock.lock("r", 20_000)
     _, warning = capture_io { assert @redlock.lock("r", 20_000, extend: info, extend_life: true) }
     assert_includes warning, "DEPRECATION WARNING"
   end
 
-  def test_urls_clients_and_pools_are_servers
+  def test_a_server_may_be_a_url_a_client_or_a_pool
     url = "redis://localhost:#{TestServer.port}"
     [[url], url, [TestServer.redis], ConnectionPool.new(size: 2) { TestServer.redis }].each do |servers|
       assert_equal(:done, Serverlock::Redlock.new(servers, redis_timeout: 1).lock!("r", 3000) { :done })
     end
   end
 
-  def test_without_an_answer_to_lock_is_an_error_and_other_calls_are_not
+  def test_without_a_server_lock_raises_and_other_calls_do_not
     gone = Serverlock::Redlock.new(["redis://localhost:1"], QUICK)
     error = assert_raises(Serverlock::Redlock::LockAcquisitionError) { gone.lock("r", 3000) }
     assert_equal [Serverlock::NoServer], error.errors.map(&:class)
@@ -103,7 +103,7 @@ class RedlockTest < LockTest
     assert_equal [nil, nil, false], [gone.get_remaining_ttl_for_lock(info), gone.get_remaining_ttl_for_resource("r"), gone.unlock(info)]
   end
 
-  def test_the_time_that_is_left
+  def test_the_remaining_time_is_reported
     info = @redlock.lock("r", 3000)
     assert_includes 1..3000, @redlock.get_remaining_ttl_for_lock(info)
     assert_includes 1..3000, @redlock.get_remaining_ttl_for_resource("r")
@@ -114,7 +114,7 @@ class RedlockTest < LockTest
     refute @redlock.unlock(info)
   end
 
-  def test_it_is_not_renewed_and_can_be_handed_on
+  def test_a_lock_is_not_renewed_and_can_be_handed_on
     info = @redlock.lock("r", 600)
     other = Serverlock::Redlock.new(TestServer.redis)
     eventually("it has expired") { other.get_remaining_ttl_for_lock(info).nil? }
@@ -129,7 +129,7 @@ class RedlockTest < LockTest
     assert second.value
   end
 
-  def test_a_delay_is_given_the_number_of_the_try
+  def test_a_delay_callable_gets_the_number_of_the_try
     numbers = []
     redlock = Serverlock::Redlock.new(@locks, retry_count: 3, retry_delay: ->(number) { numbers << number and 1 })
     redlock.lock("r", 3000)

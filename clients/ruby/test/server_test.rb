@@ -31,21 +31,21 @@ class ServerTest < Minitest::Test
     @request = Serverlock::Request.new("report", lease: 30)
   end
 
-  # How many keys each script got that the block called.
+  # How many keys each of the block's script calls has.
   def keys_of
     @bench.calls.clear
     yield
     @bench.calls.select { |words| words[0] == "evalsha" }.map { |words| words[2] }
   end
 
-  def test_the_module_is_looked_for_with_an_acquire_and_its_coming_is_told_once
+  def test_only_an_acquire_probes_for_the_module_and_finding_it_is_reported_once
     assert_equal 12, @server.call(@request.acquire(7))
     @bench.module = true
-    assert_equal 12, @server.call(@request.release(12)), "a hold does not ask"
+    assert_equal 12, @server.call(@request.release(12)), "a release does not probe for the module"
     @server.instance_variable_set(:@asked_at, Serverlock::Clock.now - 6)
     words = @server.translate(copy = @request.acquire(7, wait: 900, channel: "c"))
     assert_equal "lock.acquire", words[0]
-    assert_equal "evalsha", @server.translate(copy)[0], "one copy asks"
+    assert_equal "evalsha", @server.translate(copy)[0], "only one copy probes"
     assert_equal "WAITING", @server.settle("WAITING", words, copy, @bench, 1)
     assert_equal [1, false], [@found, @server.module_missing?]
     assert_equal 11, @server.call(@request.acquire(7))
@@ -70,7 +70,7 @@ class ServerTest < Minitest::Test
   end
 end
 
-# What the background gives back, and when.
+# What is given back in the background, and when.
 class DebtsTest < Minitest::Test
   class Bench
     attr_reader :cancelled
@@ -102,7 +102,7 @@ class DebtsTest < Minitest::Test
     bench.cancelled
   end
 
-  def test_a_copy_that_may_still_run_is_cancelled_once_more_where_nothing_bars_its_id
+  def test_a_copy_that_may_still_run_is_cancelled_once_more_where_nothing_blocks_its_id
     threads = [[true, true, 2], [true, false, 1], [false, true, 1]].map do |missing, unanswered, times|
       Thread.new { [times, cancelled(missing, unanswered)] }
     end

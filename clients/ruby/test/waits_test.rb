@@ -72,13 +72,13 @@ class WaitsTest < Minitest::Test
     assert_equal 1, @bench.copies.size
   end
 
-  def test_a_reply_to_an_attempt_that_was_given_up_gives_back
+  def test_a_grant_to_an_attempt_that_was_given_up_is_given_back
     @subscription.send_again(@wait)
     @bench.answer(12) { @subscription.forget(7) }
     assert_equal [7], @bench.cancelled
   end
 
-  def test_a_copy_without_a_reply_of_an_attempt_that_was_given_up_is_cancelled_once_more
+  def test_an_attempt_that_was_given_up_is_cancelled_twice_if_a_copy_got_no_reply
     @subscription.send_again(@wait)
     @bench.answer(Serverlock::ConnectionLost.new("closed")) { @subscription.forget(7) }
     assert_equal [[7, :again]], @bench.cancelled
@@ -114,13 +114,13 @@ class WaitsTest < Minitest::Test
     assert_equal [12, nil, nil, nil], @wait.outcome.value
   end
 
-  def test_a_new_queue_is_joined_by_all_within_a_second
+  def test_all_attempts_join_a_new_queue_within_a_second
     @wait.resend_at = Serverlock::Clock.now + 60
     @subscription.send_all_again
     assert_operator @wait.resend_at, :<=, Serverlock::Clock.now + 1
   end
 
-  def test_a_reply_outlasts_the_news_that_follow_it
+  def test_a_reply_outlasts_later_messages
     @subscription.send_again(@wait)
     @bench.answer(12)
     hear("timeout 7 report")
@@ -135,7 +135,7 @@ class WaitsTest < Minitest::Test
     assert_equal 1, due.size
     assert_operator at, :>, now + 6
     @wait.look(now + 20, due)
-    assert_equal 1, due.size, "one is on its way"
+    assert_equal 1, due.size, "one copy is on its way"
     assert_equal Float::INFINITY, @wait.look(now + 61, due)
     assert_equal :timeout, @wait.outcome
   end

@@ -1,9 +1,9 @@
 //! One attempt to get a lock: sent, waited for, and given up without leaving anything behind.
 //!
-//! It first asks without waiting, over the application's own connection. Only if somebody else has the lock, it joins
-//! the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY, or else by blocking on one of
-//! a few connections. Without the module it joins the script's queue by NOTIFY, or polls if it cannot (wait.rs). Each
-//! copy goes to the module or the script, whichever is available at that moment (copy.rs).
+//! It first asks without waiting, over the application's own connection. It joins the queue only if somebody else has
+//! the lock. A single waiter blocks in pieces on one connection; several waiters use NOTIFY, or else block on a few
+//! connections. Without the module, an attempt joins the script's queue with NOTIFY, or polls if it cannot (wait.rs).
+//! Each copy goes to the module or the script, whichever is available at that moment (copy.rs).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,8 @@ use crate::request::Request;
 use crate::resources::Resources;
 use crate::sync::{Signal, first};
 
-/// How long a cancelled caller waits for the server to give up its attempt. After that it continues in the background.
+/// How long a cancelled caller waits until its attempt is withdrawn. After that, the withdrawal continues in the
+/// background.
 const FAREWELL: Duration = Duration::from_millis(100);
 const LARGEST_ID: u64 = 999_999_999_999_999_999;
 
@@ -35,7 +36,7 @@ pub(crate) struct Attempt {
     pub(crate) connection: Option<Arc<Connection>>,
     /// The right to one of the few connections.
     turn: Option<Turn>,
-    /// The connection is the one for the only wait.
+    /// The connection is that of the manager's only wait: see blocking.rs.
     pub(crate) is_alone: bool,
     pub(crate) uses_connection: bool,
     /// The attempt may be in the queue, or have the lock.
@@ -50,7 +51,8 @@ pub(crate) struct Attempt {
     pub(crate) asks_again: Option<Duration>,
     /// A call without a reply, on a connection that others use too. Its reply is awaited before anything else is sent.
     pub(crate) late: Option<Call>,
-    /// Such calls whose later copies went another way. The server may still carry them out long after the attempt.
+    /// Calls of this kind whose later copies went another way. The server may still carry them out long after the
+    /// attempt.
     pub(crate) overdue: Vec<Call>,
     /// The call that was on its way when the caller gave up.
     pub(crate) settling: Option<Call>,
@@ -61,11 +63,11 @@ pub(crate) struct Attempt {
 /// The outcome of an ACQUIRE.
 pub(crate) enum Asked {
     Granted(Grant),
-    /// Somebody else has it.
+    /// Somebody else has the lock.
     Refused,
-    /// It is in the queue.
+    /// The attempt is in the queue.
     Queued,
-    /// This server, or this user, cannot wait by NOTIFY, or the script has no queue for this lock.
+    /// This server, or this user, cannot use NOTIFY, or the script has no queue for this lock.
     NoNotify,
     /// The copy cannot block: the module is gone.
     Moved,
@@ -126,7 +128,7 @@ impl Attempt {
         }
     }
 
-    /// The error as users get it: a time-out if the server kept changing until the wait ended.
+    /// The error as users get it: a time-out if the server gave temporary errors until the wait ended.
     fn failure(&self, failure: Failure) -> Error {
         let is_over = matches!(failure, Failure::Reply(_)) && failure.may_pass() && !self.request.wait().is_zero();
         let (text, name) = (failure.text(), &self.request.name);
@@ -158,7 +160,7 @@ impl Attempt {
         }
     }
 
-    /// Returns `None` if the module has come or gone, so that there is another way now.
+    /// Returns `None` if the module was loaded or unloaded meanwhile, so that there is another way now.
     async fn tried(&mut self) -> Result<Option<Grant>, Failure> {
         if self.resources.blocking.is_ready()
             && let Some(grant) = Box::pin(self.alone()).await?
@@ -229,7 +231,7 @@ impl Attempt {
         self.error(Kind::Timeout, format!("somebody else still had it after {waited:.1?}"))
     }
 
-    /// Sends a copy, and again after errors that may pass.
+    /// Sends a copy, and further copies after errors that may pass.
     pub(crate) async fn ask(
         &mut self,
         wait: Duration,
@@ -274,8 +276,8 @@ impl Attempt {
         }
     }
 
-    /// Waits a little before the next copy, or returns the error if there is none. The previous copy has a reply, or
-    /// its connection is closed.
+    /// Waits a little before the next copy, or returns the error if there is no next copy. The previous copy has a
+    /// reply, or its connection is closed.
     pub(crate) async fn pause_after(&mut self, failure: Failure) -> Result<(), Failure> {
         if matches!(failure, Failure::Ours(_) | Failure::GivenUp) || failure.is_unknown_command() {
             return Err(failure);
@@ -311,7 +313,7 @@ impl Attempt {
         let _ = tokio::time::timeout(span, over).await;
     }
 
-    /// Takes a dedicated connection for the whole attempt: its own for a session, one of the few for WAIT.
+    /// Takes a dedicated connection for the whole attempt: a new one for a session, otherwise one of the shared few.
     pub(crate) async fn take_connection(&mut self) -> Result<(), Failure> {
         self.give_back_connection().await;
         let resources = Arc::clone(&self.resources);
@@ -349,7 +351,7 @@ impl Attempt {
     }
 
     /// Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
-    /// attempt gets by polling, so it continues with a new ID. It stays in the module's queue.
+    /// attempt gets by polling, so the attempt continues with a new ID. A place in the module's queue is kept.
     pub(crate) async fn leave_queue(&mut self) {
         if !self.is_portable || !self.may_be_queued {
             return;

@@ -1,8 +1,9 @@
-//! The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
+//! The connection on which a manager's only wait blocks. That takes one round trip, where NOTIFY takes two and a
+//! message.
 //!
-//! It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
-//! NOTIFY. While the connection is open, calls keep to one connection, so that there are never more than three in all.
-//! Many simultaneous calls also close it.
+//! It is for processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait
+//! with NOTIFY. While the connection is open, calls keep to one connection, so that there are never more than three in
+//! all. Many simultaneous calls also close it.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +21,7 @@ pub(crate) struct Blocking {
 struct State {
     connection: Option<Arc<Connection>>,
     is_taken: bool,
-    /// Calls keep to one connection for its sake.
+    /// While this is set, calls keep to one connection.
     is_used: bool,
     /// A second attempt has waited.
     is_over: bool,
@@ -37,7 +38,7 @@ impl Blocking {
         !state.is_taken && !state.is_over && state.connection.as_ref().is_some_and(|connection| connection.is_open())
     }
 
-    /// Whether the caller waits alone. If so, the connection is its own until it leaves.
+    /// Whether the caller waits alone. If so, the connection belongs to the caller until it leaves.
     pub(crate) fn enter(self: &Arc<Self>) -> bool {
         let mut state = locked(&self.state);
         if state.is_taken || state.is_over {
@@ -86,7 +87,8 @@ impl Blocking {
         }
     }
 
-    /// Others wait or call. An attempt that blocks on the connection keeps it until the end of its piece.
+    /// Closes the connection because others wait or call. An attempt that blocks on it keeps it until the end of its
+    /// piece.
     pub(crate) fn end(&self) {
         let mut state = locked(&self.state);
         state.is_over = true;
@@ -103,7 +105,7 @@ impl Blocking {
         }
     }
 
-    /// Also ends the wait.
+    /// Closes the connection, which also ends the wait.
     pub(crate) fn close(&self) {
         let mut state = locked(&self.state);
         state.is_over = true;

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Callbacks {
-    /// Calls it soon, in turn. If it panics, the next one is still called.
+    /// Calls the function soon, in turn. If it panics, the next one is still called.
     pub(crate) fn call(self: &Arc<Self>, handle: &Handle, callback: impl FnOnce() + Send + 'static) {
         let mut state = locked(&self.state);
         state.queue.push_back(Box::new(callback));
@@ -38,7 +38,7 @@ impl Callbacks {
         drop(state);
         let (callbacks, at) = (Arc::clone(self), handle.clone());
         let work = move || {
-            let _runtime = at.enter(); // so that they may spawn
+            let _runtime = at.enter(); // so that callbacks may spawn tasks
             while let Some(callback) = callbacks.next() {
                 let _ = catch_unwind(AssertUnwindSafe(callback));
             }
@@ -54,7 +54,7 @@ impl Callbacks {
         locked(&self.state).threads == 0
     }
 
-    /// Nothing: the thread ends.
+    /// Returns `None` if no call is left: the thread then ends.
     fn next(&self) -> Option<Callback> {
         let mut state = locked(&self.state);
         let callback = state.queue.pop_front();

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The time since some earlier moment. A suspend of the machine counts, because the server's clock keeps running.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Duration {
-    // It fails only on kernels before 2.6.39, on which Rust does not run.
+    // The call fails only on kernels before 2.6.39, on which Rust does not run.
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
@@ -37,7 +37,7 @@ struct Larger {
 
 #[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
 impl Larger {
-    /// The two readings are not quite of the same moment.
+    /// The two clocks are not read at quite the same moment.
     const JITTER: i128 = 10_000_000;
 
     const fn new() -> Self {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn milliseconds_are_rounded_but_never_to_nothing() {
+    fn milliseconds_are_rounded_but_never_to_zero() {
         for (micros, ms) in [(0, 1), (1, 1), (1499, 1), (1500, 2), (2_000_000, 2000)] {
             assert_eq!(milliseconds(Duration::from_micros(micros)), ms, "{micros} us");
         }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_of_the_times_on_two_clocks_counts() {
+    fn the_larger_advance_of_two_clocks_counts() {
         let (mut clock, mut monotonic, mut wall) = (Larger::new(), Duration::ZERO, 0_i128);
         let mut before = clock.at(monotonic, wall);
         for (what, more, more_wall, passed) in [

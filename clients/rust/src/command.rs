@@ -32,7 +32,8 @@ pub(crate) enum Command<'a> {
         id: u64,
         channel: &'a str,
     },
-    /// The shortest lease, under an attempt's ID: the reply is its token if it was granted. Only for the script.
+    /// Asks for the shortest lease under an attempt's ID. The reply is the attempt's token if it was granted. Only for
+    /// the script.
     Probe {
         id: u64,
     },
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_commands() {
+    fn each_command_has_its_words() {
         let mut report = one("report", Sharing::Alone);
         let words = |request: &Request, command: Command| shown(&command.words(request));
         assert_eq!(words(&report, acquire(Duration::ZERO, None)), "LOCK.ACQUIRE report PX 30000 ID 7");
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_script_name_the_queues() {
+    fn script_calls_name_the_queues() {
         let call = |request: &Request, is_alone, command: Command| {
             let mut cmd = Cmd::new();
             command.call(request, is_alone, [1000, -1], &mut cmd);

@@ -1,5 +1,5 @@
-//! A dedicated connection: for waiting, for sessions, and if the application has none to share. Its end is noticed at
-//! once.
+//! A dedicated connection, for waits, for sessions, and for an application that has none to share. Its end is noticed
+//! at once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ type Receiver = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Connection {
     stream: Mutex<Option<MultiplexedConnection>>,
-    /// A connection used instead, on which threads block themselves.
+    /// A connection used instead of `stream`, on which the calling thread itself blocks.
     #[cfg(feature = "blocking")]
     blocks: Option<Mutex<Option<Blocking>>>,
     /// Makes calls let go of the connection.
@@ -100,7 +100,7 @@ impl Connection {
         Ok(Arc::new(Self { blocks: Some(Mutex::new(Some(blocking))), ..Self::empty() }))
     }
 
-    /// Whether a call on it cannot be interrupted.
+    /// Whether calls on this connection cannot be interrupted.
     #[cfg(feature = "blocking")]
     pub(crate) fn blocks(&self) -> bool {
         self.blocks.is_some()
@@ -146,7 +146,7 @@ impl Connection {
         Err(failure)
     }
 
-    /// Passes messages on from now on, in order of arrival.
+    /// Subscribes to the channel. From now on the receiver is called with its messages, in order of arrival.
     pub(crate) async fn subscribe(
         &self,
         channel: &str,
@@ -189,7 +189,8 @@ impl Connection {
     /// Returns when the connection is closed: nothing that was sent before can still get a reply.
     pub(crate) async fn close(&self) {
         self.close_soon();
-        // The library ends it once the last call has let go of it. Without a receiver of messages that goes unnoticed.
+        // The library closes it once the last call has let go of it. Without a receiver of messages, that goes
+        // unnoticed.
         if Arc::strong_count(&self.ended) > 1 {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.ended.wait()).await;
         }

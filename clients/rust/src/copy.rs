@@ -154,7 +154,7 @@ mod tests {
             assert!(matches!(attempt.read(&place(span), true), Ok(Asked::Queued)));
             assert_eq!(attempt.asks_again, Some(Duration::from_millis(span.unsigned_abs())));
         }
-        assert!(!attempt.resources.notify_works.load(Ordering::SeqCst), "the module may refuse it");
+        assert!(!attempt.resources.notify_works.load(Ordering::SeqCst), "the module may refuse NOTIFY");
         let free = Value::Array(vec![Value::Int(7), Value::Nil, Value::Nil, Value::Nil]);
         assert!(matches!(attempt.read(&free, true), Ok(Asked::Granted(grant)) if grant.token == 7));
     }
@@ -166,14 +166,14 @@ mod tests {
         assert!(matches!(attempt.read(&Value::Nil, true), Ok(Asked::Queued)));
         assert!(attempt.asks_again < Some(Duration::from_millis(151)) && attempt.may_be_queued);
         assert!(matches!(attempt.read(&Value::Nil, false), Ok(Asked::Refused)));
-        assert!(!attempt.may_be_queued, "it leaves nothing behind");
+        assert!(!attempt.may_be_queued, "the copy leaves nothing behind");
         attempt.may_run = true;
         assert!(matches!(attempt.read(&Value::Nil, false), Ok(Asked::Refused)));
         assert!(attempt.may_be_queued, "an earlier copy may still run");
     }
 
     #[tokio::test]
-    async fn one_attempt_at_a_time_asks_for_the_module() {
+    async fn one_attempt_at_a_time_probes_for_the_module() {
         let resources = attempt().resources;
         let unknown = Failure::Reply(ReplyError { code: "ERR".into(), text: "ERR unknown command".into() });
         assert!(!resources.is_portable());

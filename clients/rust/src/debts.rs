@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const CANCELS_AGAIN: Duration = Duration::from_secs(2);
 
 impl Resources {
-    /// Retries in the background until it works, or until `until`.
+    /// Pays the debt in the background, and retries until that succeeds, or until `until`.
     pub(crate) fn owe<F>(self: &Arc<Self>, until: Duration, debt: impl Fn(Arc<Self>) -> F + Send + 'static)
     where
         F: Future<Output = Result<(), Failure>> + Send,
@@ -61,7 +61,7 @@ impl Resources {
     }
 
     /// Awaits the reply to a copy whose attempt continued without it. A copy that runs after the release gets the lock
-    /// once more, or a place in the queue: it is withdrawn, unless the lock is still held.
+    /// once more, or a place in the queue. It is then withdrawn, unless the lock is still held.
     pub(crate) fn settle_late(
         self: &Arc<Self>,
         request: &Arc<Request>,

@@ -72,7 +72,7 @@ impl Engine {
         if let Some(connection) = &hold.connection {
             self.watch(&hold, connection);
         }
-        // The hook first: a hold would be renewed forever if the hook panicked and no caller got it.
+        // The hook is called first, because a hold would be renewed forever if the hook panicked and no caller got it.
         if let Some(granted) = &self.resources.hooks.granted {
             granted(&hold.request.name, hold.granted.saturating_sub(began));
         }
@@ -147,7 +147,7 @@ impl Engine {
             return Err(Error::new(
                 Kind::Argument,
                 &hold.request.name,
-                "command has no key: its first argument is one",
+                "the command has no key, which must be its first argument",
             ));
         };
         let words = || {

@@ -11,9 +11,9 @@ use redis::RedisError;
 pub enum Kind {
     /// Somebody else has the lock, or an operator cancelled the wait.
     Refused,
-    /// Somebody else still had the lock when the wait ended, or the server kept changing until then.
+    /// Somebody else still had the lock when the wait ended, or the server refused to grant it until then.
     Timeout,
-    /// The lock is no longer held, or not for certain.
+    /// The lock is no longer held, or no longer certain to be held.
     Lost,
     /// The wait would close a cycle of clients that wait for each other's session locks.
     Deadlock,
@@ -28,7 +28,7 @@ pub enum Kind {
     Argument,
     /// Asking for a lock within its own scope, or using closed locks.
     Misuse,
-    /// The caller has given the attempt up.
+    /// The caller has given up the attempt.
     Cancelled,
 }
 
@@ -66,7 +66,7 @@ impl Error {
         Self { kind, key: Arc::clone(key), reason: reason.into().into_boxed_str(), cause: None }
     }
 
-    /// Adds the cause of another error.
+    /// Takes over the cause of another error.
     pub(crate) fn because_of(self, other: Self) -> Self {
         self.because(other.cause)
     }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_a_code_and_a_cause_and_is_one_of_the_language() {
+    fn an_error_has_a_code_and_a_cause_and_becomes_an_io_error() {
         let cause = redis::make_extension_error("BUSY".into(), Some("running a script".into()));
         let error = Error::new(Kind::Timeout, &"\"a\"".into(), "too late").because(Some(Arc::new(cause)));
         let copy = error.clone();

@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     Reply(ReplyError),
     /// No connection, or no reply in time; the connection is closed.
     Lost(ConnectionLost),
-    /// No reply in time, on a connection that others use too: it may still come.
+    /// No reply in time, on a connection that others use too. It may still come.
     Late(Call),
     /// The caller has given up.
     GivenUp,
@@ -36,7 +36,7 @@ pub(crate) struct ReplyError {
 
 pub(crate) struct ConnectionLost {
     text: String,
-    /// A retry is pointless: the server does not let this user in.
+    /// Whether a retry is pointless, because the server does not let this user in.
     is_final: bool,
     cause: Option<Arc<RedisError>>,
 }
@@ -64,7 +64,7 @@ impl Failure {
         matches!(self, Self::Lost(broken) if broken.is_final)
     }
 
-    /// A blocking connection timed out.
+    /// Whether a blocking connection timed out.
     #[cfg(feature = "blocking")]
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Lost(ConnectionLost { cause: Some(cause), .. }) if cause.is_timeout())
@@ -161,7 +161,7 @@ pub(crate) fn read(reply: Result<Value, RedisError>) -> Reply {
     }
 }
 
-/// The meaning of an error of the library.
+/// The meaning of a library error.
 pub(crate) fn failure(error: RedisError) -> Failure {
     let is_final = error.kind() == ErrorKind::AuthenticationFailed;
     if let (false, Some(code)) = (is_final, error.code()) {

@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::hold::Hold;
 use crate::sync::Signal;
 
-/// Cancels attempts from outside: the attempts that got it fail as [`Cancelled`](crate::Kind::Cancelled), and leave
-/// nothing behind. Clones share its state.
+/// Cancels attempts from outside. The attempts to which it was passed fail as [`Cancelled`](crate::Kind::Cancelled),
+/// and leave nothing behind. Clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(pub(crate) Arc<Signal>);
 
 impl Cancel {
-    /// Not cancelled yet.
+    /// Creates a `Cancel` that is not cancelled yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -76,7 +76,7 @@ impl Watch {
         self.hold.check()
     }
 
-    /// Waits until the lock is lost or released, and returns the error that [`Watch::check`] returns from then on. It
+    /// Waits until the lock is lost or released, and returns the error that [`Watch::check`] returns from then on. This
     /// works in any async runtime.
     pub async fn over(&self) -> Error {
         self.hold.over.wait().await;
@@ -164,19 +164,21 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::One, Sharing::Limit(n))
         }
 
-        /// Gets all of the keys or none, under one token. It holds none while it waits. In a cluster the keys have to
-        /// be in one slot. Without the module it polls, and gets no key that others wait for.
+        /// A lock on all of the keys or none of them, under one token. An attempt holds none of them while it waits. In
+        /// a cluster the keys have to be in one slot. Without the module, an attempt polls, and gets no key that others
+        /// wait for.
         pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
             let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
             self.described(keys, lease, Form::Many, Sharing::Alone)
         }
 
-        /// Gets only a lock that its last holder never released; that holder is the `predecessor`. It does not wait.
+        /// A lock that can be acquired only if its last holder never released it; that holder is the `predecessor`. An
+        /// attempt does not wait.
         pub fn recover(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $lock {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
         }
 
-        /// A campaign for a key: a lock that is held as long as its holder lives. It waits for a minute at a time.
+        /// A campaign for a key, whose lock is held as long as its holder lives. It waits in pieces of a minute.
         pub fn leader(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $leader {
             $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
         }
@@ -194,7 +196,7 @@ macro_rules! locks_methods {
 
         /// Closes its own connections. Held locks are no longer renewed, and attempts fail as
         /// [`Misuse`]($crate::Kind::Misuse). The application's connections stay open. Dropping the last of these
-        /// locks, their descriptions and their holds does the same.
+        /// `Locks`, their descriptions and their holds does the same.
         pub fn close(&self) {
             self.owner.engine.close();
         }

@@ -31,7 +31,7 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
-    /// Reads token, overdue-ms, previous token and previous owner. `None`: the lock was free.
+    /// Reads token, overdue-ms, previous token and previous owner. Returns `None` if the lock was free.
     pub(crate) fn read(details: &[Value]) -> Option<Self> {
         let [_, overdue, token, owner] = details else { return None };
         Some(Self {
@@ -70,9 +70,9 @@ pub(crate) struct Hold {
     pub(crate) granted: Duration,
     /// Its session's connection.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Fires when it is lost or released.
+    /// Fires when the lock is lost or released.
     pub(crate) over: Signal,
-    /// The number of its newest entry in the timer.
+    /// The number of this hold's newest entry in the timer.
     pub(crate) entry: AtomicU64,
     state: Mutex<State>,
 }
@@ -82,7 +82,7 @@ struct State {
     sent: Duration,
     lease: Duration,
     is_portable: bool,
-    /// Released.
+    /// Whether the lock was released.
     is_ended: bool,
     /// The server has replied that the grant is over.
     is_gone: bool,
@@ -169,7 +169,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Why a forked child does not hold it.
+    /// The error in a forked child, which does not hold the lock.
     fn inherited(&self) -> Option<Error> {
         let reason = "lost: it belongs to the process that this one was forked from";
         self.resources.is_inherited().then(|| self.error(reason))
@@ -186,7 +186,7 @@ impl Hold {
         }
     }
 
-    /// The lock has ended without a release. Its user is notified once.
+    /// Ends the lock without a release, and notifies its user once.
     pub(crate) fn lose(self: &Arc<Self>, why: &str, is_gone: bool) {
         let mut state = locked(&self.state);
         state.is_gone |= is_gone;
@@ -200,15 +200,15 @@ impl Hold {
         self.notify_loss(lost);
     }
 
-    /// The server no longer knows the grant.
+    /// Records that the server no longer knows the grant.
     pub(crate) fn taken(self: &Arc<Self>) -> Error {
         self.lose("somebody has taken it away", true);
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
-    /// An EXTEND is about to be sent. Its reply may be lost, so a lease that ends earlier counts at once. If several
-    /// are on their way, the server may run them in any order: once one is confirmed, the shortest lease counts from
-    /// when that one was sent.
+    /// Call this before an EXTEND is sent. Its reply may be lost, so a lease that ends earlier takes effect at once. If
+    /// several are on their way, the server may run them in any order: once one is confirmed, the shortest of their
+    /// leases applies, counted from when that one was sent.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
         let mut state = locked(&self.state);
         state.shortest = if state.on_their_way == 0 { lease } else { lease.min(state.shortest) };
@@ -223,12 +223,12 @@ impl Hold {
         locked(&self.state).is_portable
     }
 
-    /// The module is gone: uses the script from now on. Returns whether that is new.
+    /// Uses the script from now on, because the module is gone. Returns whether that is new.
     pub(crate) fn make_portable(&self) -> bool {
         !std::mem::replace(&mut locked(&self.state).is_portable, true)
     }
 
-    /// Marks it as released; `None` if it already was.
+    /// Marks the hold as released; `None` if it already was.
     pub(crate) fn end(self: &Arc<Self>) -> Option<Ended> {
         let lost = self.inherited().or_else(|| self.lost());
         let mut state = locked(&self.state);
@@ -253,13 +253,13 @@ impl Hold {
         locked(&self.state).ends()
     }
 
-    /// Whether it is released or lost, as far as is known: it no longer needs a timer.
+    /// Whether the hold is known to be released or lost, so that it no longer needs a timer.
     pub(crate) fn is_over(&self) -> bool {
         let state = locked(&self.state);
         state.is_ended || state.lost.is_some()
     }
 
-    /// Whether the timer should renew it now, and when it is lost; `None` if it is over.
+    /// Whether the timer should renew the hold now, and when it is lost; `None` if it is over.
     pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
         self.check().ok()?;
         let mut state = locked(&self.state);
@@ -275,7 +275,7 @@ impl Hold {
         locked(&self.state).is_renewing = false;
     }
 
-    /// A command for it, to the module or the script, whichever last knew it.
+    /// A command for the hold, to the module or the script, whichever last knew it.
     pub(crate) fn sending<'a>(&'a self, command: Command<'a>) -> Sending<'a> {
         if self.is_portable() {
             return Sending::to_script(&self.resources.portable, &self.request, command);
@@ -289,7 +289,7 @@ impl Hold {
         may_use_scripts && self.request.needs_module().is_none() && self.make_portable()
     }
 
-    /// Sends a command; by script if the module is gone.
+    /// Sends a command, through the script if the module is gone.
     pub(crate) async fn send(&self, command: Command<'_>) -> Reply {
         let timeout = self.resources.reach.timeout;
         loop {
@@ -301,7 +301,7 @@ impl Hold {
         }
     }
 
-    /// Sends the words; again if the module is gone.
+    /// Sends the words, and again if the module is gone.
     pub(crate) async fn send_words(&self, words: impl Fn() -> Cmd) -> Reply {
         let reach = &self.resources.reach;
         loop {
@@ -321,7 +321,7 @@ impl Hold {
             return;
         }
         let (name, held) = (Arc::clone(&self.request.name), now().saturating_sub(self.granted));
-        // They may be slow. If one panics, the other is still called.
+        // The functions may be slow. If one panics, the other is still called.
         self.resources.callbacks.call(&self.resources.reach.handle, move || {
             if let Some(hook) = &hook {
                 let _ = catch_unwind(AssertUnwindSafe(|| hook(&name, held, &lost)));
@@ -335,7 +335,7 @@ impl Hold {
     /// The reply to a fenced command, as the caller wants it.
     pub(crate) fn converted<T: redis::FromRedisValue>(&self, value: Value) -> Result<T, Error> {
         let reply = T::from_redis_value(value);
-        reply.map_err(|error| Error::new(Kind::Argument, &self.request.name, format!("the reply is another: {error}")))
+        reply.map_err(|error| Error::new(Kind::Argument, &self.request.name, format!("unexpected reply: {error}")))
     }
 }
 
@@ -347,7 +347,7 @@ pub(crate) struct Extending {
 }
 
 impl Extending {
-    /// Its reply is late, and nobody waits for it: it stays on its way until the reply comes.
+    /// Call this if its reply is late and nobody waits for it. The EXTEND stays on its way until the reply comes.
     pub(crate) fn await_late(self, late: Call) {
         let reach = self.hold.resources.reach.clone();
         reach.clone().spawn(async move {
@@ -356,7 +356,7 @@ impl Extending {
         });
     }
 
-    /// The server has confirmed it.
+    /// Call this once the server has confirmed the EXTEND.
     pub(crate) fn done(self) {
         let mut state = locked(&self.hold.state);
         if state.lost.is_none() {

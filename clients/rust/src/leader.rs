@@ -39,7 +39,7 @@ impl Term {
         self.watch.token()
     }
 
-    /// Whether it is over: the leadership was lost, or the leader resigned or was stopped.
+    /// Whether the term is over: the leadership was lost, or the leader resigned or was stopped.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.resigned.is_fired() || self.stopped.is_fired() || self.watch.check().is_err()
@@ -53,7 +53,7 @@ impl Term {
         self.watch.check()
     }
 
-    /// Waits until it is over. It works in any async runtime.
+    /// Waits until the term is over. This works in any async runtime.
     pub async fn over(&self) {
         first(self.watch.over(), first(self.resigned.wait(), self.stopped.wait())).await;
     }
@@ -134,7 +134,7 @@ impl Campaign {
 pub(crate) struct Looks {
     engine: Arc<Engine>,
     request: Arc<Request>,
-    /// The token that was yielded last; 0: nobody led.
+    /// The token that was yielded last; 0 if nobody led.
     before: Option<i64>,
 }
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_leader_is_read_from_both_protocols() {
+    fn the_leader_is_read_in_both_protocols() {
         let text = |text: &str| Value::BulkString(text.into());
         let fields =
             |state| vec![(text("state"), text(state)), (text("token"), Value::Int(7)), (text("owner"), text("alice"))];

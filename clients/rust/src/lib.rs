@@ -1,7 +1,8 @@
 //! Distributed locks for Redis and Valkey: waiters queue in the server, each grant has a fencing token, and a new
 //! holder learns if its predecessor crashed.
 //!
-//! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each client of the application.
+//! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each Redis client in the
+//! application.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -12,7 +13,7 @@
 //! let held = report.acquire()?; // its drop gives the lock back
 //! println!("working, token {}", held.token()); // pass the token to the storage with each write
 //! for _ in 0..3 {
-//!     held.check()?; // before each step: is the lock held for certain?
+//!     held.check()?; // before each step: fails unless the lock is certain to be held
 //! }
 //! held.release()?; // an error unless the lock was held to the end
 //! # Ok(())
@@ -20,8 +21,8 @@
 //! ```
 //!
 //! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition returns its own
-//! `Held`, which cannot be copied. The lease is renewed while the lock is held, and the lock counts as lost a tenth of
-//! the lease before the server gives it to others, whatever the network does.
+//! `Held`, which cannot be copied. The lease is renewed while the lock is held. Whatever the network does, the holder
+//! considers the lock lost before others can get it: earlier by a tenth of the lease plus the server's margin (1 s).
 //!
 //! With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
 //! which notifies the next waiter, so locks are still granted in order of arrival. `session` needs the module, and

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// None yet.
+    /// Creates hooks without any functions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -128,13 +128,14 @@ macro_rules! lock_options {
             self
         }
 
-        /// Waits in the queue for at most this long; without it, an attempt is refused at once.
+        /// Waits in the queue for at most this long. Without this option, an attempt that finds the lock taken is
+        /// refused at once.
         #[must_use]
         pub fn wait(self, wait: std::time::Duration) -> Self {
             self.with(|it| it.wait = wait)
         }
 
-        /// A label that others see, 1 to 128 visible ASCII characters. It grants nothing.
+        /// A label that others see, 1 to 128 visible ASCII characters. It does not affect grants.
         #[must_use]
         pub fn owner(self, owner: impl Into<String>) -> Self {
             self.with(|it| it.owner = Some(owner.into()))

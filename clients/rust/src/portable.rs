@@ -1,4 +1,4 @@
-//! The same lock without the module: the script, sent by hash. Keys, values, replies and errors are the same as with
+//! The same lock without the module: sends the script by hash. Keys, values, replies and errors are the same as with
 //! the commands. Each lock has its queue as a second key.
 
 use std::sync::{LazyLock, Mutex};
@@ -14,9 +14,9 @@ use crate::sync::locked;
 
 const MARGIN: i64 = 1000;
 const RETENTION: i64 = 60_000;
-/// How long a reply about the eviction policy counts: a failover changes the server.
+/// How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ.
 const POLICY_COUNTS: Duration = Duration::from_secs(60);
-/// How long calls do without queues before one tries again whether the user may use them.
+/// How long calls do without queues before one checks again whether the user may use them.
 const REMEMBERS_DENIAL: Duration = Duration::from_secs(60);
 
 /// The script is the function library without its first line.
@@ -26,7 +26,7 @@ static SCRIPT: LazyLock<(&str, String)> = LazyLock::new(|| {
     (script, sha1_smol::Sha1::from(script).digest().to_string())
 });
 
-/// The script's CHECK, before one command of the user's.
+/// Does the script's CHECK, then runs one of the user's commands.
 pub(crate) const FENCED: &str = "
 local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
 local value, ends = redis.pcall('GET', KEYS[1]), nil
@@ -55,9 +55,9 @@ struct State {
 }
 
 /// A command on its way to the module or the script. It is sent again with the script's text if the server does not
-/// have that, and without the queue if the user may not use the queue, or its slot moves.
+/// have the script, and without the queue if the user may not use the queue, or its slot moves.
 pub(crate) struct Sending<'a> {
-    /// `None`: it goes to the module.
+    /// `None` if the command goes to the module.
     portable: Option<&'a Portable>,
     request: &'a Request,
     command: Command<'a>,
@@ -109,7 +109,7 @@ impl<'a> Sending<'a> {
         cmd
     }
 
-    /// The reply; `None`: send the command again.
+    /// Returns the reply, or `None` if the command has to be sent again.
     pub(crate) fn read(&mut self, reply: Reply) -> Option<Reply> {
         let Some(portable) = self.portable else { return Some(reply) };
         match &reply {
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn without_the_right_to_the_queue_the_lock_is_sent_alone() {
+    fn without_the_right_to_the_queue_calls_name_only_the_lock() {
         let (portable, report, page) = (Portable::new(), request("a", Sharing::Alone), request("a", Sharing::Shared));
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert_eq!(call(&sending), "EVAL 2 a a:queue:{a} lock_acquire 1000 -1 PX 30000 WAIT 30000 ID 7 NOTIFY c");
         assert!(sending.read(refused("NOPERM")).is_none() && portable.has_queue(&report));
         assert_eq!(call(&sending), "EVAL 1 a lock_acquire 1000 -1 PX 30000 ID 7");
-        assert!(sending.read(refused("NOPERM")).is_some() && portable.has_queue(&report), "it may do nothing at all");
+        assert!(sending.read(refused("NOPERM")).is_some() && portable.has_queue(&report), "the user may do nothing");
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert!(sending.read(refused("NOPERM")).is_none() && sending.read(Ok(Value::Nil)).is_some());
         assert!(!portable.has_queue(&report), "for a while");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_slot_moves_the_lock_is_sent_alone() {
+    fn while_a_slot_moves_calls_name_only_the_lock() {
         let (portable, report) = (Portable::new(), request("a", Sharing::Alone));
         let mut sending = Sending::to_script(&portable, &report, Command::Release { token: 5 });
         assert!(sending.read(refused("TRYAGAIN")).is_none());
@@ -250,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_queue_is_sent_alone() {
+    fn calls_for_a_key_without_a_queue_name_only_the_key() {
         let (portable, brace) = (Portable::new(), request("a{", Sharing::Alone));
         assert!(!portable.has_queue(&brace));
         assert!(call(&Sending::to_script(&portable, &brace, WAITS)).starts_with("EVAL 1 a{ "));
         let both = Request::new(vec!["a".into(), "b".into()], Duration::from_secs(30), Form::Many, Sharing::Alone);
-        assert!(!portable.has_queue(&both), "several keys do not wait");
+        assert!(!portable.has_queue(&both), "several keys do not wait in a queue");
         let probe = Sending::to_script(&portable, &both, Command::Probe { id: 7 });
         assert!(call(&probe).starts_with("EVAL 4 a b "));
     }
 
     #[test]
-    fn locks_get_an_expiry_only_where_none_is_evicted_for_it() {
+    fn locks_get_no_expiry_where_that_could_evict_them() {
         let portable = Portable::new();
         let learn = |info: &str| {
             assert!(portable.learn_policy(Ok(Value::BulkString(info.into()))).is_ok());

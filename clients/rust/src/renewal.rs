@@ -16,7 +16,7 @@ use crate::hold::Hold;
 use crate::sync::locked;
 
 const SWEEPS_AFTER: usize = 1000;
-/// Timers stop while the machine is suspended, so this one checks the clock again after that time.
+/// The system's timers stop while the machine is suspended, so this one checks the clock at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Ord for Entry {
 }
 
 impl Timer {
-    /// Renews it when a third of its lease has passed.
+    /// Renews the hold when a third of its lease has passed.
     pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Hold>) {
         self.check_at(hold, hold.renew_at());
     }
@@ -92,7 +92,7 @@ impl Timer {
         }
     }
 
-    /// A hold has ended before its entry was due. Old entries are swept once they are the majority.
+    /// Call this when a hold has ended before its entry was due. Old entries are swept once they are the majority.
     pub(crate) fn forget(&self) {
         let mut state = locked(&self.state);
         state.dead = state.dead.saturating_add(1);
@@ -111,7 +111,7 @@ impl Timer {
         }
     }
 
-    /// Holds are no longer renewed; their loss is still reported.
+    /// Stops renewing holds; their loss is still reported.
     pub(crate) fn close(&self) {
         locked(&self.state).is_closed = true;
         self.forget();
@@ -139,7 +139,7 @@ async fn run(timer: Weak<Timer>, changed: Arc<Notify>) {
         let (due, next) = timer.due();
         for entry in due.into_iter().filter(Entry::is_newest) {
             let Some(due) = entry.hold.due() else { continue };
-            // First, so that the outcome of the renewal overrides it.
+            // This comes first, so that the outcome of the renewal overrides it.
             timer.check_at(&entry.hold, due.lost_at);
             if due.renews {
                 let timer = Arc::clone(&timer);
@@ -164,7 +164,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
             Err(Failure::Late(late)) if now() < lost_at => {
                 log::warn!("serverlock: the renewal of the lock {} has no reply yet", hold.request.name);
                 if reach.router.passes_late_replies() {
-                    break Err(Failure::Late(late)); // the next goes another way
+                    break Err(Failure::Late(late)); // the next copy goes another way
                 }
                 call = late;
             }

@@ -30,7 +30,7 @@ pub(crate) enum Form {
     Recovery,
 }
 
-/// How many may hold it at a time.
+/// How many may hold the lock at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
     Alone,
@@ -159,7 +159,7 @@ impl Request {
         self.sharing == Sharing::Alone
     }
 
-    /// How long it waits in the queue. A recovery does not wait.
+    /// How long an attempt waits in the queue. A recovery does not wait.
     pub(crate) fn wait(&self) -> Duration {
         if self.form == Form::Recovery {
             return Duration::ZERO;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_text_can_be_read() {
+    fn keys_that_are_not_text_are_shown_readably() {
         assert_eq!(shown(&[vec![0, 255, b' '], b"a".to_vec()]), "\"\\x00\\xff \", \"a\"");
         assert!(shown(&vec![vec![b'k'; 300]; 9]).len() < 420);
     }

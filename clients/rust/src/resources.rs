@@ -61,8 +61,8 @@ impl Resources {
         }
     }
 
-    /// Whether this is a child of the process that created it. A child leaves everything alone: connections and locks
-    /// belong to its parent, and the thread that would reply was not forked.
+    /// Whether this is a child of the process that created the manager. A child leaves everything alone: connections
+    /// and locks belong to its parent, and the thread that would reply was not forked.
     pub(crate) fn is_inherited(&self) -> bool {
         self.process != std::process::id()
     }
@@ -94,8 +94,8 @@ impl Resources {
         if self.warns_without_module && !self.has_warned.swap(true, Ordering::SeqCst) {
             let reply = failure.text();
             let text = format!(
-                "serverlock: the server has no LOCK.*: locks work by script, in order of arrival; session, blocking waits \
-                 and deadlock detection need the module: {reply}"
+                "serverlock: the server has no LOCK.*: locks work through a script, in order of arrival; session, \
+                 blocking waits and deadlock detection need the module: {reply}"
             );
             if log::max_level() == log::LevelFilter::Off {
                 eprintln!("{text}"); // no logger is set up

@@ -26,7 +26,7 @@ enum Kind {
     Cluster(Arc<[Client]>),
 }
 
-/// Sentinels, asked by one caller at a time: others would each block a thread.
+/// Sentinels, asked by one caller at a time, because each further caller would block a thread.
 #[cfg(feature = "sentinel")]
 struct Asked {
     client: Mutex<redis::sentinel::SentinelClient>,
@@ -73,7 +73,7 @@ impl Servers {
         matches!(self.0, Kind::Cluster(_))
     }
 
-    /// The client for the server at that address; without one, for the only server, or the master.
+    /// The client for the server at that address; without an address, for the only server, or the master.
     pub(crate) fn client(&self, address: Option<&str>) -> RedisResult<Client> {
         match &self.0 {
             Kind::One(client) => Ok(client.as_ref().clone()),
@@ -95,7 +95,7 @@ impl Servers {
         clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect()
     }
 
-    /// As [`Self::client`], without holding up other tasks.
+    /// Like [`Self::client`], without holding up other tasks.
     #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))] // Only Sentinels have to be asked.
     pub(crate) async fn find(&self, address: Option<&str>) -> Result<Client, Failure> {
         #[cfg(feature = "sentinel")]
@@ -140,7 +140,7 @@ pub(crate) trait Server: Send + Sync {
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
     }
-    /// A connection on which a thread blocks itself, if threads send the calls.
+    /// A connection on which the calling thread itself blocks, if threads send the calls.
     fn connection(&self, _timeout: Duration) -> Option<Result<Arc<Connection>, Failure>> {
         None
     }
@@ -281,7 +281,7 @@ impl Router {
     pub(crate) async fn dial(&self, key: &[u8], timeout: Duration) -> Result<Arc<Connection>, Failure> {
         let address = if self.is_cluster() { Some(self.located(key, timeout).await?) } else { None };
         let client = self.servers.find(address.as_deref()).await?;
-        // On a thread of the runtime: it goes too deep for the small stacks of some callers.
+        // This runs on a thread of the runtime, because some callers have too small a stack for it.
         match tokio::spawn(async move { Connection::open(&client, timeout).await }).await {
             Ok(connection) => connection,
             Err(_) => Err(Failure::broken("the runtime is ending")),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_version_six_is_read_with_its_brackets() {
+    fn an_ipv6_address_is_read_with_its_brackets() {
         let any = ConnectionAddr::Tcp("a".into(), 1);
         assert_eq!(placed(&any, "[::1]:7000"), ConnectionAddr::Tcp("::1".into(), 7000));
     }

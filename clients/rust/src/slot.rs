@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_server() {
+    fn slots_are_the_same_as_on_the_server() {
         // CLUSTER KEYSLOT
         for (key, expected) in [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("a{foo}{bar}", 12182)] {
             assert_eq!(slot(key.as_bytes()), expected, "{key}");

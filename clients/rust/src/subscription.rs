@@ -1,4 +1,4 @@
-//! How attempts wait by NOTIFY: one connection that is subscribed to this manager's channel. Messages are hints: an
+//! How attempts wait with NOTIFY: one connection that is subscribed to this manager's channel. Messages are hints: an
 //! attempt asks the server again after a message, and when the connection is lost or restored.
 
 use std::collections::{HashMap, VecDeque};
@@ -159,7 +159,7 @@ async fn subscribed(subscription: &Subscription, key: &[u8]) -> Result<Arc<Conne
     let connection = reach.dial(key).await?;
     locked(&subscription.state).connection = Some(Arc::clone(&connection));
     if reach.closed.is_fired() {
-        connection.close_soon(); // close came before the connection
+        connection.close_soon(); // the manager was closed before the connection was open
     }
     let state = Arc::clone(&subscription.state);
     let pending = move |message: &str| pass(&locked(&state), message);
@@ -203,7 +203,7 @@ impl Updates {
         locked(&self.state).again
     }
 
-    /// Messages that came before a command do not concern it.
+    /// Drops the messages that came before a command, because they do not concern it.
     pub(crate) fn forget(&self) {
         let mut pending = locked(&self.state);
         pending.kinds.clear();

@@ -59,7 +59,8 @@ impl Signal {
         }
     }
 
-    /// Runs the action when it fires, or at once if it already has: for threads that cannot wait for it.
+    /// Runs the action when the signal fires, or at once if it already has. For threads that cannot wait for the
+    /// signal.
     #[cfg(feature = "blocking")]
     pub(crate) fn when_fired(&self, act: &Act) -> Registered<'_> {
         let number = crate::random::random();
@@ -128,7 +129,7 @@ mod tests {
 
     #[cfg(feature = "blocking")]
     #[test]
-    fn a_signal_acts_once_and_not_after_it_was_taken_back() {
+    fn a_signal_runs_its_action_once_and_not_after_its_withdrawal() {
         let (signal, count) = (Signal::default(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
         let act: Act = {
             let count = Arc::clone(&count);
@@ -139,7 +140,7 @@ mod tests {
         signal.fire();
         assert_eq!(count.load(Ordering::SeqCst), 1);
         drop(registered);
-        drop(signal.when_fired(&act)); // it has fired
+        drop(signal.when_fired(&act)); // the signal has fired
         assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 

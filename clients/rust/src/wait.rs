@@ -42,7 +42,7 @@ impl Drop for Registered {
     }
 }
 
-/// Its manager's only wait, until this is dropped.
+/// A manager's only wait, until this is dropped.
 struct Alone(Arc<Blocking>);
 
 impl Drop for Alone {
@@ -62,7 +62,7 @@ enum Piece {
 
 impl Attempt {
     /// Waits in the queue without a connection, and claims the lock when it is notified of the grant. Returns `None` if
-    /// the server or this user cannot.
+    /// the server or this user cannot use NOTIFY.
     pub(crate) async fn by_notify(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         resources.blocking.end();
@@ -72,7 +72,7 @@ impl Attempt {
         subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
         let mut message = String::new();
         loop {
-            // Either from the start, or since the user lost the right.
+            // The subscription was refused from the start, or since the user lost the right.
             if subscription.is_refused() {
                 resources.notifies.store(false, Ordering::SeqCst);
                 self.leave_queue().await;
@@ -88,7 +88,7 @@ impl Attempt {
                 Asked::NoNotify | Asked::Moved => return Ok(None),
                 Asked::Queued => {
                     if message == "granted" {
-                        // Too late: the server skips this process's channel until it sends a command.
+                        // The claim came too late: the server skips this process's channel until it sends a command.
                         subscription.send_again();
                     }
                     message = self.await_message(updates).await?;
@@ -146,14 +146,14 @@ impl Attempt {
         let alone = Alone(Arc::clone(&resources.blocking));
         self.is_alone = true;
         let outcome = self.by_blocking().await;
-        self.connection = None; // it stays with the manager
+        self.connection = None; // the connection stays with the manager
         self.is_alone = false;
         drop(alone);
         outcome
     }
 
-    /// Waits in pieces: connections are few, and a lost reply is noticed after one piece. Returns `None` if it is no
-    /// longer alone, or the module is gone.
+    /// Waits in pieces, because connections are few and a lost reply is noticed after one piece. Returns `None` if the
+    /// attempt is no longer alone, or the module is gone.
     pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {
@@ -166,7 +166,7 @@ impl Attempt {
                     }
                 }
                 Ok(Piece::Cancelled) => {
-                    self.over()?; // by ourselves
+                    self.over()?; // fails if we cancelled it ourselves
                     self.may_be_queued = false;
                     return Err(self.refused());
                 }
@@ -203,8 +203,8 @@ impl Attempt {
         self.asked_piece().await
     }
 
-    /// Only the server can interrupt this thread: when the caller or the manager is done, it is asked to end the
-    /// attempt. A CANCEL that comes before its ACQUIRE blocks the ID.
+    /// Only the server can interrupt this thread, so it is asked to end the attempt when the caller or the manager is
+    /// done. A CANCEL that comes before its ACQUIRE blocks the ID.
     #[cfg(feature = "blocking")]
     async fn piece_of_thread(&mut self) -> Result<Piece, Failure> {
         let (resources, request, id) = (Arc::downgrade(&self.resources), Arc::clone(&self.request), self.id);

@@ -51,7 +51,7 @@ fn kind(outcome: Result<impl Sized, Error>) -> String {
 }
 
 #[test]
-fn a_child_leaves_the_lock_of_its_parent_alone() {
+fn a_child_leaves_its_parents_lock_alone() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     for is_session in [false, true] {
@@ -81,7 +81,7 @@ fn a_child_leaves_the_lock_of_its_parent_alone() {
 }
 
 #[test]
-fn a_child_does_not_use_the_locks_of_its_parent_but_its_own() {
+fn a_child_uses_its_own_locks_instead_of_its_parents() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     locks.lock("report", LEASE).acquire().unwrap().release().unwrap(); // its connection is open

@@ -46,7 +46,7 @@ fn the_example_counts_waits_holds_and_losses() {
     .map(str::to_owned)
     .into();
     // A loss is reported on another thread.
-    until("all of it is counted", || {
+    until("all events are counted", || {
         exporter.reset();
         meters.force_flush().unwrap();
         recorded(&exporter.get_finished_metrics().unwrap()) == expected

@@ -68,7 +68,7 @@ fn project(name: &str, unpacked: &Path, more: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("src/bin")).unwrap();
     let lines = blocks("toml")[0];
-    // It is not in a registry yet: clients/suite/install.py tries the path, this test the packed crate.
+    // The crate is not in a registry yet: clients/suite/install.py tests the path, this test the packed crate.
     let threads = "serverlock = { path = \"../redis-lock/clients/rust\" }";
     assert!(lines.contains(threads) && lines.contains("features = [\"tokio\"]"), "{lines}");
     let redis = "redis = \"1.8\"";

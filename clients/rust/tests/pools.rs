@@ -75,7 +75,7 @@ fn a_call_over_a_pool_ends_in_time_and_leaves_nothing() {
     let (locks, pool) = with_r2d2(&server, Options::new().timeout(Duration::from_millis(200)));
     locks.lock("report", LEASE).acquire().unwrap().release().unwrap();
     server.call::<()>(&["CLIENT", "PAUSE", "600000", "WRITE"]);
-    let error = locks.lock("report", LEASE).acquire().unwrap_err(); // else it would be granted after the pause
+    let error = locks.lock("report", LEASE).acquire().unwrap_err(); // otherwise it would be granted after the pause
     assert_eq!(error.kind(), Kind::NoServer, "{error}");
     server.call::<()>(&["CLIENT", "UNPAUSE"]);
     until("it is free", || server.is_free("report"));
@@ -84,7 +84,7 @@ fn a_call_over_a_pool_ends_in_time_and_leaves_nothing() {
 }
 
 #[test]
-fn a_pool_that_has_no_connection_is_no_server() {
+fn a_pool_without_connections_is_reported_as_no_server() {
     let gone = redis::Client::open("redis://127.0.0.1:1").unwrap();
     let pool = r2d2::Pool::builder().connection_timeout(Duration::from_millis(50)).build_unchecked(gone.clone());
     let call = move |cmd: &Cmd| cmd.query(&mut pool.get().map_err(io::Error::other)?);
@@ -93,7 +93,7 @@ fn a_pool_that_has_no_connection_is_no_server() {
 }
 
 #[test]
-fn a_closure_that_panics_is_no_server() {
+fn a_closure_that_panics_is_reported_as_no_server() {
     let server = Server::start();
     let locks = Locks::with_calls(server.client(), |_| panic!("the closure panics"), Options::new());
     assert_eq!(locks.lock("report", LEASE).acquire().unwrap_err().kind(), Kind::NoServer);
@@ -136,7 +136,7 @@ fn keys_of_all(nodes: &[Server; 3]) -> Vec<String> {
 }
 
 #[test]
-fn threads_share_a_client_of_a_cluster() {
+fn threads_share_a_cluster_client() {
     let nodes = Server::start_cluster();
     let client = ClusterClient::new([("127.0.0.1", nodes[0].port)]).unwrap();
     let servers = Servers::cluster(nodes.iter().map(Server::client));
@@ -170,7 +170,7 @@ fn threads_share_a_client_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn tasks_share_a_client_of_a_cluster() {
+async fn tasks_share_a_cluster_client() {
     let nodes = Server::start_cluster();
     let client = ClusterClient::new([("127.0.0.1", nodes[0].port)]).unwrap();
     let connection = client.get_async_connection().await.unwrap();

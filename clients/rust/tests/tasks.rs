@@ -16,7 +16,7 @@ use support::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// As `until`, without holding up other tasks.
+/// Like `until`, without holding up other tasks.
 async fn eventually(what: &'static str, condition: impl Fn() -> bool + Send + 'static) {
     tokio::task::spawn_blocking(move || until(what, condition)).await.unwrap();
 }
@@ -26,7 +26,7 @@ fn started() -> Arc<Server> {
 }
 
 #[tokio::test]
-async fn to_drop_an_attempt_gives_it_up() {
+async fn dropping_an_attempt_gives_it_up() {
     let server = started();
     let locks = Locks::new(server.client());
     let theirs = locks.lock("report", LEASE).acquire().await.unwrap();
@@ -37,7 +37,7 @@ async fn to_drop_an_attempt_gives_it_up() {
     waiting.abort();
     let at = Arc::clone(&server);
     eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
-    // Not only for a moment, between two pieces of a wait that continues.
+    // Nobody waits later either: this was not a pause between two pieces of a wait that continues.
     let asked = server.calls("lock.acquire");
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(server.calls("lock.acquire"), asked);
@@ -45,9 +45,9 @@ async fn to_drop_an_attempt_gives_it_up() {
     assert!(server.is_free("report"));
 }
 
-/// However far the attempt has come: the test tries each of its steps that awaits something.
+/// The test drops the attempt at each of its steps that awaits something.
 #[tokio::test]
-async fn to_drop_an_attempt_at_any_step_leaves_no_lock() {
+async fn dropping_an_attempt_at_any_step_leaves_no_lock() {
     let server = started();
     let locks = Locks::new(server.client());
     for steps in 0..12 {
@@ -70,23 +70,23 @@ async fn to_drop_an_attempt_at_any_step_leaves_no_lock() {
 }
 
 #[tokio::test]
-async fn to_drop_a_release_does_not_stop_it() {
+async fn dropping_a_release_does_not_stop_it() {
     let server = started();
     let locks = Locks::new(server.client());
     let held = locks.lock("report", LEASE).acquire().await.unwrap();
     let mut release = Box::pin(held.release());
-    let _ = tokio::time::timeout(Duration::ZERO, &mut release).await; // it has begun
+    let _ = tokio::time::timeout(Duration::ZERO, &mut release).await; // the release has begun
     drop(release);
     let at = Arc::clone(&server);
     eventually("it is free", move || at.is_free("report")).await;
     let held = locks.lock("report", LEASE).acquire().await.unwrap();
-    drop(held.release()); // it has not
+    drop(held.release()); // the release has not begun
     let at = Arc::clone(&server);
     eventually("it is free", move || at.is_free("report")).await;
 }
 
 #[tokio::test]
-async fn to_drop_a_guard_gives_the_lock_back() {
+async fn dropping_a_guard_gives_the_lock_back() {
     let server = started();
     let locks = Locks::new(server.client());
     drop(locks.lock("report", LEASE).acquire().await.unwrap());
@@ -133,7 +133,7 @@ async fn a_loss_ends_what_awaits_it() {
 
 /// The locks' own connection is opened at the first call, shared by all, and opened again after it broke.
 #[tokio::test]
-async fn a_connection_of_its_own_is_one_and_comes_back() {
+async fn locks_share_their_own_connection_and_open_it_again() {
     let server = started();
     let locks = Locks::new(server.client());
     assert_eq!(server.connections(), 0);
@@ -148,14 +148,14 @@ async fn a_connection_of_its_own_is_one_and_comes_back() {
         attempt.await.unwrap();
     }
     assert_eq!(server.connections(), 1);
-    assert_eq!(server.accepted(), before + 3); // it, and those that look
+    assert_eq!(server.accepted(), before + 3); // the locks' connection, and those of the two checks
     server.call::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
     locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
 }
 
 /// A stalled server causes one error in time, and a lock that it grants later is given back.
 #[tokio::test]
-async fn a_server_that_stands_still_is_one_error() {
+async fn a_stalled_server_causes_one_error() {
     let server = started();
     let locks = Locks::with_options(server.client(), Options::new().timeout(Duration::from_millis(200)));
     locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();

@@ -32,7 +32,7 @@ fn a_drop_gives_the_lock_back_at_once() {
 }
 
 #[test]
-fn a_panic_in_the_work_gives_the_lock_back_and_goes_on() {
+fn a_panic_in_the_work_gives_the_lock_back_and_continues() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     let report = locks.lock("report", LEASE);
@@ -109,7 +109,7 @@ fn a_cancelled_wait_returns_at_once_and_leaves_nothing() {
 }
 
 #[test]
-fn the_connections_of_locks_that_are_dropped_are_closed() {
+fn dropped_locks_close_their_connections() {
     let server = Server::start();
     let connections = Connections::new(server.client());
     let locks = Locks::new(connections.clone());
@@ -133,7 +133,7 @@ fn the_connections_of_locks_that_are_dropped_are_closed() {
     assert_eq!(pong, "PONG");
 }
 
-/// The scope of a thread is forgotten when it ends.
+/// The scope of a thread is forgotten when the scope ends.
 #[test]
 fn a_scope_that_has_ended_keeps_nothing_open() {
     let server = Server::start();
@@ -180,7 +180,7 @@ fn many_threads_share_two_connections() {
 
 /// After a server restart, kept connections fail: that costs an attempt at most one of its two tries.
 #[test]
-fn connections_that_were_kept_over_a_restart_cost_one_try() {
+fn kept_connections_cost_one_try_after_a_restart() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     let (one, two) = (locks.lock("a", LEASE), locks.lock("b", LEASE));

@@ -9,7 +9,7 @@ from stage import LONG_WAIT, Skip, is_free, scenario, until, waits
 
 
 def hold_and_wait(stage, place, conn, key="report", **options):
-    """A lock is held, waited for and handed over in this place."""
+    """Holds a lock in this place, waits for it and hands it over."""
     driver = stage.opened(place, **options)
     first = driver.do("acquire", manager="m", hold="a", key=key, lease_ms=30000)["token"]
     second = driver.begin("acquire", manager="m", hold="b", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
@@ -22,7 +22,7 @@ def hold_and_wait(stage, place, conn, key="report", **options):
 
 
 @scenario(rules="A6 W1")
-def a_password_is_that_of_the_application(stage):
+def the_password_of_the_application_is_used(stage):
     server = stage.server("--requirepass", "secret")
     conn = stage.connect(server, "secret")
     hold_and_wait(stage, {**server.at, "password": "secret"}, conn)
@@ -102,7 +102,7 @@ def tls_works(stage):
         if "background" in driver.ready["can"]:
             driver.event("lost", hold="s")
         with fails("lost", "session"):
-            until("it looks", lambda: driver.do("check", hold="s")["left_ms"] < 0)
+            until("the loss is noticed", lambda: driver.do("check", hold="s")["left_ms"] < 0)
 
 
 @scenario(rules="A1")
@@ -155,7 +155,7 @@ def fsync_needs_a_server_that_writes_to_disk(stage):
 
 
 @scenario("prefix", rules="S6")
-def a_prefix_of_the_library_is_applied_once(stage):
+def the_prefix_of_the_library_is_applied_once(stage):
     for has_module in (True, False):
         server = stage.server(module=has_module)
         conn = stage.connect(server)

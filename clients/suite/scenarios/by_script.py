@@ -30,7 +30,7 @@ def begin(driver, key, hold, **fields):
 
 
 def stays(conn, key, *kind):
-    """An attempt by the suite, so that the queue's key stays when another attempt's wait ends."""
+    """Queues an attempt by the suite, so that the queue's key stays when another attempt's wait ends."""
     attempt = ("PX", LONG_LEASE, "WAIT", LONG_WAIT, "ID", 4711, "NOTIFY", "stays", *kind)
     assert conn.script("lock_acquire", key, *attempt)[0] == "WAITING"
 
@@ -41,7 +41,7 @@ def released(driver, *holds):
 
 
 def serve_all(driver, holds):
-    """Each of the pending holds gets the lock, and releases it."""
+    """Waits until each of the pending holds gets the lock, and releases it."""
     left = dict(holds)
     while left:
         name = until("one gets it", lambda: [name for name, hold in left.items() if hold.is_answered])[0]
@@ -50,7 +50,7 @@ def serve_all(driver, holds):
 
 
 def nothing_is_left(conn, key):
-    """Neither a holder nor an attempt."""
+    """Whether there is neither a holder nor an attempt."""
     return conn.call("EXISTS", key, queue_of(key)) == 0
 
 
@@ -89,8 +89,8 @@ def nobody_polls(stage):
     began, before = time.monotonic(), calls(conn, "evalsha")
     time.sleep(2)
     asked, passed = calls(conn, "evalsha") - before, time.monotonic() - began
-    # Each asks once after subscribing, then every 5 s; the second in the queue every 2 s. Polling would ask 40
-    # times a second.
+    # Each attempt asks once after subscribing, then every 5 s; the second in the queue asks every 2 s. Polling attempts
+    # would ask 40 times a second.
     assert asked <= 8 + 3 * passed, (asked, passed)
     give(conn, "report", theirs)
     serve_all(driver, holds)
@@ -160,7 +160,7 @@ def a_killed_waiter_does_not_stop_the_next(stage):
 
 
 @scenario("queue", rules="H13 W14")
-def a_killed_holder_is_followed_by_the_next_which_learns_of_it(stage):
+def the_successor_of_a_killed_holder_learns_of_the_crash(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     dead, driver = stage.opened(server), stage.opened(server)
@@ -199,7 +199,7 @@ def a_stopped_waiter_holds_up_nobody_and_gets_the_lock_later(stage):
 
 
 @scenario("queue", rules="W5 W14")
-def other_clients_of_the_queue_are_notified_and_notify(stage):
+def other_clients_of_the_queue_are_notified_and_notify_in_turn(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -257,7 +257,7 @@ def readers_and_writers_share_a_lock_in_order(stage):
 
 
 @scenario("queue", rules="S1 W14")
-def a_limit_admits_so_many(stage):
+def a_limit_admits_only_that_many(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver, other = stage.opened(server), stage.opened(server)
@@ -362,7 +362,7 @@ def a_hundred_waits_use_few_connections(stage):
 
 
 @scenario("queue", "prefix", rules="S6 W14")
-def a_prefix_of_the_library_counts_for_the_queue(stage):
+def the_prefix_of_the_library_applies_to_the_queue(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     for prefix, key in (("app:", "x"), ("{app}:", "x"), ("app:", "{x}:y")):

@@ -63,7 +63,7 @@ def a_lost_reply_costs_nothing(stage):
 
 
 @scenario("queue", "background", rules="A5 W14")
-def what_a_stopped_server_finds_in_its_sockets_leaves_nothing(stage):
+def commands_left_in_the_sockets_of_a_stopped_server_leave_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server, timeout_ms=500)
@@ -75,7 +75,7 @@ def what_a_stopped_server_finds_in_its_sockets_leaves_nothing(stage):
             driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000)
     finally:
         server.resume()
-    # A cancel that overtakes the copy of the ACQUIRE ends nothing, so another one follows.
+    # A cancel that overtakes the copy of the ACQUIRE ends nothing, so another cancel follows.
     time.sleep(0.3)
     until("the lock is free", lambda: nothing_is_left(conn, "report"))
     time.sleep(0.5)
@@ -97,7 +97,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
         relay.strand()
         pending = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=LONG_LEASE)
         time.sleep(0.3)
-        before = [time.monotonic()]  # the last time when it was not yet cancelled
+        before = [time.monotonic()]  # the last time at which it was not yet cancelled
 
         def is_cancelled(asked=asked, before=before):
             now = time.monotonic()
@@ -265,7 +265,7 @@ def without_the_right_to_publish_attempts_ask_again(stage):
 
 
 @scenario("queue", "cluster", rules="A6 W1 W14")
-def a_cluster_is_followed(stage):
+def redirections_of_a_cluster_are_followed(stage):
     cluster = stage.cluster(module=False)
     driver = stage.opened(cluster)
     for number in range(6):
@@ -328,7 +328,7 @@ def the_queue_is_used_once_the_module_is_gone(stage):
 
 
 @scenario("queue", "moves", rules="W10 W14")
-def all_that_wait_move_over_when_the_module_is_loaded(stage):
+def all_waiting_attempts_move_over_when_the_module_is_loaded(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     theirs = {key: take(conn, key) for key in "ab"}
@@ -338,7 +338,7 @@ def all_that_wait_move_over_when_the_module_is_loaded(stage):
         waits(conn, key, 2)
     conn.call("MODULE", "LOAD", MODULE)
     for key in "ab":
-        waits(conn, key, 2)  # by LOCK.INFO now
+        waits(conn, key, 2)  # counted with LOCK.INFO now
     for key in "ab":
         assert conn.call("LOCK.RELEASE", key, theirs[key]) == 1
         left = list(drivers)

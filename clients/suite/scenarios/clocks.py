@@ -1,4 +1,4 @@
-"""Suspended machines, and wall clocks that are set: a holder never believes in more time than its lease has."""
+"""Suspended machines, and wall clocks that are set: no holder believes that its lease lasts longer than it does."""
 
 from scenarios.holding import fails
 from stage import calls, scenario, until
@@ -33,7 +33,7 @@ def a_suspend_counts_towards_the_lease(stage):
 
 
 @scenario("clock", "background", rules="H3")
-def a_renewal_that_came_due_in_a_suspend_is_sent_after_it(stage):
+def a_renewal_that_came_due_during_a_suspend_is_sent_after_it(stage):
     server = stage.server()
     conn = stage.connect(server)
     clock = stage.clock()
@@ -42,9 +42,9 @@ def a_renewal_that_came_due_in_a_suspend_is_sent_after_it(stage):
     clock.suspend(400)
     left = driver.do("check", hold="h")["left_ms"]
     assert left <= 500_000 or calls(conn, "lock.extend"), left  # a timer may run before this order
-    # By the monotonic clock it would be due in five minutes.
+    # By the monotonic clock, the renewal would be due in five minutes.
     until("it is renewed", lambda: "cmdstat_lock.extend" in conn.call("INFO", "commandstats"))
-    until("its lease is whole again", lambda: driver.do("check", hold="h")["left_ms"] > 700_000)
+    until("its lease is full again", lambda: driver.do("check", hold="h")["left_ms"] > 700_000)
     assert driver.do("release", hold="h")["held"] is True
 
 

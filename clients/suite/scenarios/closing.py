@@ -8,7 +8,7 @@ from stage import LATE_SUCCESSORS, LONG_LEASE, Successor, is_free, scenario, unt
 def a_wait_ends_when_its_manager_is_closed(stage):
     server = stage.server()
     conn = stage.connect(server)
-    for count in (1, 3):  # alone, and by NOTIFY
+    for count in (1, 3):  # alone, and with NOTIFY
         theirs = conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)
         driver = stage.opened(server)
         holds = [driver.begin("acquire", manager="m", hold=f"h{number}", key="report", lease_ms=30000, wait_ms=300_000)

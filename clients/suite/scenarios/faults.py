@@ -11,12 +11,12 @@ MARGIN = 1.0
 
 
 def ways_to_lose(stage):
-    """A reply is lost with its connection, or alone if it is the client's own connection, which it can close."""
+    """Whether a reply is lost with its connection. It is also lost alone if the client can close the connection."""
     return (True, False) if "pooled" in stage.driver().ready["can"] else (True,)
 
 
 @scenario(rules="A3 H6")
-def a_lost_reply_is_one_grant_and_one_release(stage):
+def a_lost_reply_leads_to_one_grant_and_one_release(stage):
     server = stage.server()
     conn = stage.connect(server)
     relay = stage.relay(server)
@@ -57,7 +57,7 @@ def a_lost_reply_to_a_renewal_costs_nothing(stage):
 
 
 @scenario(rules="A7")
-def no_server_is_one_typed_error_that_names_the_lock(stage):
+def a_missing_server_causes_one_typed_error_that_names_the_lock(stage):
     driver = stage.opened({"kind": "single", "host": "127.0.0.1", "port": free_port()}, timeout_ms=1000)
     for wait_ms, least in ((..., 0), (800, 0.7)):
         began = time.monotonic()
@@ -67,7 +67,7 @@ def no_server_is_one_typed_error_that_names_the_lock(stage):
 
 
 @scenario("background", rules="A5 A7")
-def a_stopped_server_is_one_typed_error_and_nothing_stays_held(stage):
+def a_stopped_server_causes_one_typed_error_and_nothing_stays_held(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server, timeout_ms=500)
@@ -242,7 +242,7 @@ def a_dropped_hold_is_not_renewed(stage):
 
 
 @scenario(rules="H13")
-def a_forgotten_lock_does_not_keep_the_process(stage):
+def a_forgotten_lock_does_not_keep_the_process_alive(stage):
     server = stage.server()
     conn = stage.connect(server)
     conn.call("LOCK.ACQUIRE", "theirs", "PX", LONG_LEASE)
@@ -309,7 +309,7 @@ def a_shorter_lease_counts_although_its_reply_was_lost(stage):
             left = driver.do("left", hold="h")["left_ms"]
             held = conn.call("LOCK.CHECK", "report", token)
             passed = 1000 * (time.monotonic() - asked)
-            assert left <= held + passed, f"the client believes in {left} ms, the server has {held} ms"
+            assert left <= held + passed, f"the client counts on {left} ms, the server on {held} ms"
             time.sleep(0.05)
         driver.kill()
         conn.call("DEL", "report")
@@ -331,7 +331,7 @@ def a_subscription_that_is_not_confirmed_is_made_again(stage):
 
     silent = until("the server has subscribed it", lines)
     until("its reply was lost", lambda: relay.lost)
-    until("that line is closed, and another subscribed", lambda: len(lines()) == 1 and lines() != silent)
+    until("that connection is closed, and another subscribed", lambda: len(lines()) == 1 and lines() != silent)
     waits(conn, "report", 2)
     conn.call("LOCK.RELEASE", "report", theirs)
     left = dict(enumerate(holds))
@@ -342,7 +342,7 @@ def a_subscription_that_is_not_confirmed_is_made_again(stage):
 
 
 @scenario("background", "cancel", "pooled", rules="H3 A5")
-def what_cannot_be_given_back_holds_up_no_renewal(stage):
+def what_cannot_be_given_back_delays_no_renewal(stage):
     server = stage.server()
     conn = stage.connect(server)
     relay = stage.relay(server)
@@ -351,7 +351,7 @@ def what_cannot_be_given_back_holds_up_no_renewal(stage):
     driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(3000))
     relay.lose("LOCK.CANCEL", times=20, close=False)
     attempts = [driver.begin("acquire", manager="m", hold=f"w{number}", key="other", lease_ms=20000, wait_ms=LONG_WAIT)
-                for number in range(3)]  # not alone: the calls have two connections
+                for number in range(3)]  # not alone, so that calls have two connections
     waits(conn, "other", 3)
     driver.do("cancel", of=attempts[0].number)
     end = time.monotonic() + 9
@@ -386,7 +386,7 @@ def what_a_half_open_connection_delivers_late_is_withdrawn(stage):
     relay = stage.relay(server)
     driver = stage.opened(relay, timeout_ms=500)
     if "pooled" in driver.ready["can"]:
-        raise Skip("it closes the connection")
+        raise Skip("the library closes the connection")
     driver.do("raw", manager="m", args=["PING"])
     relay.strand()
     try:

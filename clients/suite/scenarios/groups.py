@@ -22,7 +22,7 @@ def locks_and_waits_survive_a_failover(stage):
     conn = stage.connect(group.master)
     driver = stage.opened(group, timeout_ms=1000)
     renews = "background" in driver.ready["can"]
-    # It is renewed after a third; the rest is ten times as long as a failover takes.
+    # It is renewed after a third of its lease; the rest is ten times as long as a failover takes.
     driver.do("acquire", manager="m", hold="h", key="held", lease_ms=45_000 if renews else LONG_LEASE)
     conn.call("LOCK.ACQUIRE", "theirs", "PX", 6000)
     waiting = driver.begin("acquire", manager="m", hold="w", key="theirs", lease_ms=300_000, wait_ms=LONG_WAIT)
@@ -41,7 +41,7 @@ def locks_and_waits_survive_a_failover(stage):
 
 
 @scenario("cluster", rules="A6 W1")
-def a_cluster_is_followed(stage):
+def redirections_of_a_cluster_are_followed(stage):
     cluster = stage.cluster()
     driver = stage.opened(cluster)
     for number in range(6):

@@ -74,7 +74,7 @@ def a_held_lock_is_refused_at_once_and_the_error_names_it(stage):
 
 
 @scenario(rules="S1")
-def owner_bytes_keys_and_details_arrive(stage):
+def owners_keys_of_bytes_and_details_arrive(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -105,7 +105,7 @@ def recover_takes_only_what_nobody_released(stage):
 
 
 @scenario(rules="S1")
-def several_holders_and_several_keys(stage):
+def a_lock_may_have_several_holders_or_several_keys(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -163,7 +163,7 @@ def verify_extend_and_fenced_ask_the_server(stage):
 
 
 @scenario(rules="H12")
-def a_body_that_fails_releases_and_its_error_is_the_one_to_tell(stage):
+def a_body_that_fails_releases_the_lock_and_its_error_is_raised(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -210,7 +210,7 @@ def a_lock_that_is_taken_away_stops_the_work(stage):
 
 
 @scenario(rules="H5")
-def work_that_ends_after_a_loss_is_told(stage):
+def work_that_ends_after_a_loss_causes_an_error(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -237,7 +237,7 @@ def max_hold_ends_the_renewal(stage):
 
 
 @scenario("background", rules="H11")
-def at_least_keeps_others_out_and_the_caller_goes_on(stage):
+def at_least_keeps_others_out_and_the_caller_continues(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -266,7 +266,7 @@ def releasing_twice_is_a_clear_error(stage):
     server = stage.server()
     driver = stage.opened(server)
     if "consumes" in driver.ready["can"]:
-        raise Skip("to release twice does not compile")
+        raise Skip("releasing twice does not compile")
     driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000)
     driver.do("release", hold="h")
     with fails("misuse", "report"):
@@ -274,7 +274,7 @@ def releasing_twice_is_a_clear_error(stage):
 
 
 @scenario(rules="S3")
-def a_shared_lock_object_gives_each_caller_a_hold_of_its_own(stage):
+def a_shared_lock_object_gives_each_caller_its_own_hold(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -300,7 +300,7 @@ def a_shared_lock_object_gives_each_caller_a_hold_of_its_own(stage):
 
 
 @scenario(rules="L2")
-def hooks_tell_what_happens(stage):
+def hooks_report_what_happens(stage):
     server = stage.server()
     conn = stage.connect(server)
     driver = stage.opened(server, hooks=True)

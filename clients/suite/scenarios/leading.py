@@ -24,8 +24,8 @@ def one_leads_then_the_next(stage):
     until("one leads again", lambda: len(one.events("elected")) == 2)
     assert two.event("deposed", leader="l")["token"] == second["token"]
     conn.call("DEL", "chief")
-    until("it has noticed", lambda: len(one.events("deposed")) == 2)
-    until("it is elected again", lambda: len(one.events("elected")) == 3)
+    until("one has noticed the loss", lambda: len(one.events("deposed")) == 2)
+    until("one is elected again", lambda: len(one.events("elected")) == 3)
 
 
 @scenario("leader", rules="L3")

@@ -1,4 +1,4 @@
-"""Servers without the module, with it loaded later, or unloaded."""
+"""Servers without the module, and servers where it is loaded later or unloaded."""
 
 import time
 
@@ -8,7 +8,7 @@ from stage import LONG_WAIT, PATIENCE, is_free, scenario, until, waits
 
 
 @scenario(rules="W10")
-def without_the_module_the_same_calls_work_by_script(stage):
+def without_the_module_the_same_calls_work_with_the_script(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -55,7 +55,7 @@ def what_needs_the_module_says_so(stage):
 
 
 @scenario(rules="W10")
-def scripts_learn_of_predecessors_and_losses_too(stage):
+def scripts_report_predecessors_and_losses_too(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     dead, driver = stage.opened(server), stage.opened(server)
@@ -116,7 +116,7 @@ def the_module_is_used_once_loaded_and_the_script_once_it_is_gone(stage):
 
 
 @scenario("moves", rules="W10")
-def an_attempt_by_script_moves_over_when_the_module_is_loaded(stage):
+def an_attempt_with_the_script_moves_over_when_the_module_is_loaded(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -124,7 +124,7 @@ def an_attempt_by_script_moves_over_when_the_module_is_loaded(stage):
     theirs.do("acquire", manager="m", hold="h", key="report", lease_ms=60000)
     hold = driver.begin("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=LONG_WAIT)
     driver.do("raw", manager="m", args=["PING"])
-    time.sleep(1)  # it is waiting, or polling
+    time.sleep(1)  # the attempt is waiting, or polling
     assert not hold.is_answered
     conn.call("MODULE", "LOAD", MODULE)
     waits(conn, "report", 1)

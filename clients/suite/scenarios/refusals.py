@@ -67,7 +67,7 @@ TROUBLES = {
 
 
 @scenario("refusals", rules="A7")
-def an_attempt_goes_on_until_the_server_grants_again(stage):
+def an_attempt_continues_until_the_server_grants_locks_again(stage):
     for code, trouble in TROUBLES.items():
         server = stage.server()
         driver = stage.opened(server)
@@ -92,7 +92,7 @@ def a_release_that_is_refused_is_made_up_for(stage):
     for code in ("BUSY", "MISCONF"):
         server = stage.server()
         driver = stage.opened(server, timeout_ms=300)
-        # With a wait: the first replies may take longer than the time-out.
+        # These have a wait, because the first replies may take longer than the time-out.
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=300_000, wait_ms=LONG_WAIT)
         scope = driver.begin("scope", manager="m", scope="s", key="scope", lease_ms=300_000, wait_ms=LONG_WAIT)
         driver.event("entered", scope="s")
@@ -111,7 +111,7 @@ def a_release_that_is_refused_is_made_up_for(stage):
 
 
 @scenario("refusals", rules="A7")
-def what_will_not_pass_is_said_at_once(stage):
+def an_error_that_will_not_pass_is_reported_at_once(stage):
     server = stage.server()
     conn = stage.connect(server)
     try:

@@ -1,11 +1,11 @@
-"""A scope belongs to its hold: it counts only while the lock is held, and only for its holders."""
+"""A scope belongs to its hold: it applies only while the lock is held, and only to its holders."""
 
 from scenarios.holding import fails
 from stage import is_free, scenario
 
 
 @scenario("scopes", rules="S4")
-def what_was_started_in_a_scope_is_a_caller_like_others_after_it(stage):
+def what_was_started_in_a_scope_is_a_caller_like_any_other_after_it(stage):
     server = stage.server()
     driver = stage.opened(server)
     scope = driver.begin("scope", manager="m", scope="s", key="report", lease_ms=30000)

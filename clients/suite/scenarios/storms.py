@@ -28,7 +28,7 @@ def a_storm_over_a_few_blocking_connections_leaves_nothing(stage):
 
 
 @scenario("storm", "census", rules="A5 A8 W10 W14")
-def a_storm_by_script_leaves_nothing(stage):
+def a_storm_with_the_script_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     driver = stage.opened(server)
@@ -36,7 +36,7 @@ def a_storm_by_script_leaves_nothing(stage):
 
 
 def weather(stage, conn, driver, is_free, waits_ms, attempts):
-    """Storms by each of the language's means, on free keys and on a few contended ones."""
+    """Storms with each of the language's means, on free keys and on a few contended ones."""
     background = "background" in driver.ready["can"]
     lease_ms = stage.lease(20000)  # a dozen concurrent storms leave a driver little of two cores
     if background:

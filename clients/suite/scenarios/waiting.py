@@ -14,7 +14,7 @@ FEW = 5
 
 
 def need_notify(conn):
-    """Waiting without a connection depends on the server."""
+    """Skips the scenario on a server without NOTIFY."""
     try:
         conn.call("LOCK.ACQUIRE", "probe", "PX", 1, "WAIT", 1, "ID", 1, "NOTIFY", "probe")
     except Refusal as error:
@@ -35,7 +35,7 @@ def a_waiter_gets_the_lock_when_it_is_released(stage):
         before = calls(conn, "lock.acquire")
         assert conn.call("LOCK.RELEASE", "report", theirs) == 1
         token = hold.get()["token"]
-        assert calls(conn, "lock.acquire") - before <= 3, "it polls"
+        assert calls(conn, "lock.acquire") - before <= 3, "the waiter polls"
         assert conn.info("report")["token"] == token
         assert 20000 < driver.do("left", hold=f"h{turn}")["left_ms"] <= 30000
         assert driver.do("release", hold=f"h{turn}")["held"] is True
@@ -170,7 +170,7 @@ def a_thousand_waits_use_few_connections(stage):
 
 
 def end_of_solitude(driver, conn, key="solitude"):
-    """Two attempts wait at the same time, so that all later ones wait by NOTIFY."""
+    """Makes two attempts wait at the same time, so that all later ones wait with NOTIFY."""
     theirs = conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE)
     pair = {hold: driver.begin("acquire", manager="m", hold=hold, key=key, lease_ms=30000, wait_ms=LONG_WAIT)
             for hold in "xy"}
@@ -211,7 +211,7 @@ def a_lone_wait_and_those_that_join_it_use_few_connections(stage):
 @scenario("background", rules="W6")
 def a_claim_that_comes_too_late_is_made_up_for_everywhere(stage):
     took = []
-    while not took or took[-1] > 2.5:  # by its own timer it would be resent every five seconds
+    while not took or took[-1] > 2.5:  # its own timer would resend it every five seconds
         assert len(took) < 4, took
         took.append(late_claim(stage))
 
@@ -316,7 +316,7 @@ def waits_survive_the_loss_of_their_connection(stage):
 
 
 @scenario(rules="W6 A7")
-def waits_go_on_at_a_server_that_was_restarted_empty(stage):
+def waits_continue_on_a_server_that_was_restarted_empty(stage):
     server = stage.server()
     conn = stage.connect(server)
     conn.call("LOCK.ACQUIRE", "report", "PX", LONG_LEASE)

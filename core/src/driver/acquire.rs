@@ -137,7 +137,7 @@ impl<E: Edge> Entry<'_, E> {
             Err(behind) => {
                 let met = locks.iter().position(|lock| !lock.is_nobodys());
                 let lock = |at: usize| locks.get(at).copied().unwrap_or(State::Free);
-                // A key that it cannot have: it waits in that key's queue.
+                // The caller waits in the queue of a key that it cannot have.
                 let at = met.or(behind).unwrap_or(0);
                 let Some(key) = keys.get(at) else { return Err(Error::NumKeys) };
                 let blocked = blocked(at, lock(at), key, request, self.would_wait(ask));
@@ -160,7 +160,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(Outcome::Granted(granted))
     }
 
-    /// An attempt with an ID claims the grant that waits for it. A cancelled attempt gets nothing.
+    /// An attempt with an ID claims the grant that is waiting for it. A cancelled attempt gets nothing.
     fn known_attempt(
         &mut self,
         names: &[E::Name<'_>],
@@ -178,8 +178,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(self.claim(names, ask, wanted)?.map(Outcome::Granted))
     }
 
-    /// Whether an attempt that holds the lock may get its grant again, with a longer lease. During a grace, only if
-    /// this server granted it: otherwise the grant may have ended on the previous master.
+    /// Whether an attempt that holds the lock may get its grant again, with a longer lease. During a grace, it may do
+    /// so only if this server made the grant, because otherwise the grant may have ended on the previous master.
     fn may_report_again(&mut self, token: Token, wanted: &Wanted<'_>) -> Result<(), Error> {
         match wanted.may_grant {
             Err(error @ Error::Grace(_)) if !self.engine().gate().granted_here(token) => {
@@ -205,7 +205,8 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The key with this index, which the request cannot have. When it becomes free matters only if the request waits.
+/// The key with this index, which the request cannot have. The time at which it becomes free matters only if the
+/// request waits.
 fn blocked(at: usize, lock: State<'_>, key: &impl Key, request: &Request<'_>, waits: bool) -> Blocked {
     let due = if waits { due(lock, request.share, || key.expires_in_ms(), key.now()) } else { None };
     Blocked { at, due, last_end: lock.last_end(), held_since: lock.held_since() }

@@ -15,7 +15,7 @@ use crate::lock::held;
 use crate::lock::request::Share;
 
 impl<E: Edge> Entry<'_, E> {
-    /// Claims the grant of these keys that waits for the attempt. `None` if there is none or it has ended.
+    /// Claims the attempt's unclaimed grant of these keys. `None` if there is none or it has ended.
     ///
     /// # Errors
     /// The error for the caller; nothing has changed.
@@ -44,7 +44,7 @@ impl<E: Edge> Entry<'_, E> {
         let claimed = self.claim_with(ticket, names, ask, wanted);
         let claimed = claimed.inspect_err(|_| self.engine().claim_refused(ticket))?;
         if claimed.is_none() {
-            // It has lost a key: it gives the others back, and keeps waiting in its place.
+            // The attempt has lost a key: it gives the others back and keeps waiting in its place.
             let given_up = self.engine().give_up(ticket, limits, clock);
             self.pass_on_given_up(given_up);
         }
@@ -94,7 +94,7 @@ impl<E: Edge> Entry<'_, E> {
             ends = record.timestamp;
             keys.push((self.edge.key_name(*name), key, record));
         }
-        // Not checked earlier: a grant that is gone cannot be asked for in another form.
+        // This is not checked earlier, because a grant that is gone cannot be asked for in another form.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(admit::other_share(&ask.request));
         }

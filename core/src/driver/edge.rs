@@ -20,7 +20,7 @@ pub enum Access {
     /// The running command names it and may change it.
     Caller,
     ReadOnly,
-    /// For a waiter: checks that this server serves its slot, and may change it.
+    /// For a waiter: checks that this server serves the key's slot. The key may be changed.
     Waiter,
 }
 
@@ -72,8 +72,8 @@ impl From<WriteRefused> for Error {
     }
 }
 
-/// The permission to write. Only the driver grants it; outside commands, once per event-loop iteration, after asking
-/// whether the module may write.
+/// The permission to write. Only the driver grants it; outside commands, it does so once per event-loop iteration,
+/// after asking the server whether the module may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit(Writer);
 
@@ -217,11 +217,11 @@ pub trait Clients {
 
     /// The running command's client.
     fn client(&self) -> u64;
-    /// Whether this client is a connection, whose end the server reports.
+    /// Whether this client is a connection. The server reports the end of a connection.
     fn is_connection(&self) -> bool;
-    /// Whether this client may be blocked: not in a transaction or a script.
+    /// Whether this client may be blocked. It may not in a transaction or a script.
     fn may_block(&self) -> bool;
-    /// Blocks the running command's client; `None` if the server does not.
+    /// Blocks the running command's client; `None` if the server does not block it.
     fn block(&mut self) -> Option<Self::Handle>;
     /// Answers a blocked client.
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
@@ -250,7 +250,7 @@ pub trait Replicas {
     fn replicas(&mut self) -> u64;
     /// The replicas' answers; `None` if the server does not report them.
     fn replication(&mut self) -> Option<Replication>;
-    /// The settings for safety across failover; `None` if it is off.
+    /// The settings for safety across failover; `None` if no grace is set.
     fn grace(&mut self) -> Option<grace::Settings>;
 }
 

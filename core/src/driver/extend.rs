@@ -78,8 +78,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(if self.is_unclaimed(name, token) { Micros(0) } else { left })
     }
 
-    /// A holder extended these locks when only the margin was left. A grant that was cut short when its session ended
-    /// has a full lease again.
+    /// Called when a holder extended these locks with only the margin left. A grant that was cut short when its session
+    /// ended has a full lease again.
     fn extended_within_margin(&mut self, names: &[E::Name<'_>], token: Token, overruns: usize) {
         self.count_overruns(overruns);
         for name in names {

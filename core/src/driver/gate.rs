@@ -90,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// Runs on every tick: notices whether the server stalled, and whether its replicas have answered since.
+    /// Runs on every tick: checks whether the server stalled, and whether its replicas have answered since.
     pub(super) fn maintain_gate(&mut self, now: MonotonicMicros) {
         self.log_grace(now);
         let settings = self.edge.grace();
@@ -116,7 +116,7 @@ impl<E: Edge> Entry<'_, E> {
         if stalled {
             self.edge.log(
                 Level::Warning,
-                "the server stood still: no lease until its replicas have answered what is replicated from now on",
+                "the server stood still: no lease until its replicas have acknowledged what is replicated from now on",
             );
         }
         if has_to_inspect {
@@ -130,7 +130,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
         let longest = settings.longest_lease();
-        // Not left to the next tick: a grace raised for a moment would admit waits for longer leases.
+        // This is not left to the next tick, because a grace raised for a moment would admit waits for longer leases.
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();

@@ -1,8 +1,8 @@
-//! The hand-off: a lock becomes free and passes to its queue.
+//! The hand-off: a lock becomes free and passes to the next waiter.
 //!
 //! Three events lead here: a holder releases its grant ([`Entry::pass_on`]), a grant turns out to have reached nobody
-//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have become free ([`Entry::serve`]). All of
-//! them
+//! ([`Entry::pass_on_lost`]), and the timer serves a queue whose lock may have become free ([`Entry::serve`]). Each of
+//! them takes three steps:
 //! 1. **decide**: the engine names the next holder ([`Engine::next_holder`]) and changes nothing;
 //! 2. **write** the decision to the key ([`Entry::carry_out`]); if this fails, nothing has changed;
 //! 3. **commit**: the same call reports the write to the engine, and only then does the waiter leave its queue.
@@ -21,7 +21,7 @@ use crate::lock::state::State;
 use crate::lock::time::{Micros, UnixMicros};
 use crate::lock::token::Token;
 
-/// How many attempts without a subscriber a command passes over; the timer continues.
+/// A command passes over at most this many attempts without a subscriber; the timer continues from there.
 const MOST_PASSED_OVER: usize = 16;
 /// After this long, a queue whose attempts wait for memory is served again.
 const OUT_OF_MEMORY: Micros = Micros(100_000);
@@ -53,7 +53,7 @@ impl<E: Edge> Entry<'_, E> {
     ) -> Result<Option<QueueId>, Error> {
         let now = key.now();
         let may_grant = self.may_grant_in_queue(key_name, budget);
-        // A grant that nobody had claimed ends as if it had never been given.
+        // A grant that nobody had claimed ends as if it had never been made.
         let before = self.engine().unclaimed_before(key_name, || key.lock(), token);
         let was_among = end(&mut key, token);
         let queue = {
@@ -92,7 +92,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(queue)
     }
 
-    /// The timer passes on a grant that nobody received, or releases it, if the key still holds it.
+    /// Called by the timer: passes on a grant that nobody received, or releases it, if the key still holds it.
     pub(super) fn pass_on_lost(
         &mut self,
         permit: Permit,
@@ -124,14 +124,14 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// The timer serves the first waiter of a queue whose lock may have become free. Returns whether it was granted.
-    /// The others are served after earlier waiters in other queues.
+    /// Called by the timer: serves the first waiter of a queue whose lock may have become free. Returns whether the
+    /// lock was granted. The others are served after earlier waiters in other queues.
     pub(super) fn serve(&mut self, permit: Permit, queue: QueueId, budget: &mut Budget) -> Result<bool, WriteRefused> {
         let served = self.serve_first(permit, queue, Of::All, budget)?;
         if served != Served::NotNow {
             return Ok(served == Served::Granted);
         }
-        // A claim would be refused for lack of memory. Blocked clients behind it need no claim.
+        // A claim would be refused for lack of memory. Blocked clients further back need no claim.
         let is_granted = self.serve_first(permit, queue, Of::Blocked, budget)? == Served::Granted;
         let again = self.edge.clock().now().after(OUT_OF_MEMORY);
         let mut engine = self.engine();
@@ -173,10 +173,10 @@ impl<E: Edge> Entry<'_, E> {
         match self.next_holder(queue, key.lock(), of, None, now, budget) {
             Next::Grant(successor) => {
                 let is_written = successor.decision.write().is_some();
-                // If the next in the queue may share it, this makes the queue ready again.
+                // If the next waiter may share the lock, this makes the queue ready again.
                 self.give(permit, queue, key_name, key, successor, budget)?;
                 if !is_written {
-                    // Its ID already held the lock: nothing has changed for the next in the queue.
+                    // The waiter's ID already held the lock: nothing has changed for the next waiter.
                     self.engine().go_on(queue);
                 }
                 Ok(Served::Granted)
@@ -207,8 +207,8 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Asks the engine for the next holder until one can have the lock at once: attempts without a subscriber are
-    /// passed over, and waits for leases beyond the grace end. Once the budget is spent, it returns the attempt or the
-    /// wait that is next.
+    /// passed over, and waits for leases that the grace does not cover are ended. Once the budget is spent, it returns
+    /// the attempt or the wait that is next.
     fn next_holder(
         &mut self,
         queue: QueueId,

@@ -1,10 +1,10 @@
 //! The order of all steps: open, decide, write, commit, signal, answer, finish.
 //!
-//! It is generic over [`Edge`], the interface to a server. The module runs it on a real server, the models run it on a
-//! fake one.
+//! It is generic over [`Edge`], the interface to a server. The module runs it on a real server, and the models run it
+//! on a fake one.
 //!
 //! An [`Entry`] is one entry from the server. It lends either the engine or the server, because the server can call
-//! back: the compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every entry.
+//! back. The compiler rejects a borrow of the engine across such a call. [`Entry::finish`] ends every entry.
 
 mod acquire;
 #[cfg(feature = "model")]

@@ -8,7 +8,7 @@ use crate::engine::queue::Ticket;
 use crate::engine::{Clock, Notification, Notified};
 use crate::lock::time::Micros;
 
-/// What a notification costs from the budget of keys.
+/// What a notification costs, counted in keys of the budget.
 const COST: usize = 4;
 /// How long publishing may take at the end of an entry from the server; the rest follows in the next iteration.
 const LONGEST: Micros = Micros(1_000);

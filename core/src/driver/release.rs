@@ -1,4 +1,4 @@
-//! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes on.
+//! LOCK.RELEASE, LOCK.MRELEASE and LOCK.CANCEL: a grant ends, and the lock passes to the next waiter.
 
 use super::edge::{Access, Edge, Expected, Key, Permit, Span};
 use super::entry::Entry;
@@ -46,8 +46,8 @@ impl<E: Edge> Entry<'_, E> {
         // All keys are opened first, so that a key of another type is found before anything has changed.
         let open = |name: &E::Name<'n>| self.edge.open(*name, Access::Caller, Expected::Grant(token), now);
         let keys: Vec<E::Key<'n>> = names.iter().map(open).collect::<Result<_, _>>()?;
-        // The keys that are just deleted (usually all), the indexes of the others, and the keys with waiters or several
-        // holders. Each release is counted once it is written.
+        // The keys that only have to be deleted (usually all), the indexes of the others, and the keys with waiters or
+        // several holders. Each release is counted once it is written.
         let (mut gone, mut others, mut awaited) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         let mut releases = Vec::with_capacity(keys.len());
         for (at, (name, key)) in names.iter().zip(&keys).enumerate() {
@@ -90,7 +90,7 @@ impl<E: Edge> Entry<'_, E> {
             self.engine().queues().has_parked(key)
         });
         let heirs = (!has_parked).then_some(Of::Head(None));
-        // A module that receives one key's event may change others, so each of the rest is opened again.
+        // A module that receives one key's event may change others, so each remaining key is opened again.
         let (mut queues, mut budget) = (Vec::new(), Budget::COMMAND);
         let over = others.len().saturating_sub(awaited.len());
         let mut result = Ok(released);
@@ -104,7 +104,7 @@ impl<E: Edge> Entry<'_, E> {
             }
             self.count_released(released);
         }
-        // After a refusal too: these locks have become free.
+        // This happens after a refusal too, because these locks have become free.
         self.pass_on_parked(&queues, &mut budget);
         if result.is_ok() {
             (0..over).for_each(|_| self.engine().count_release(Release::Over));
@@ -144,7 +144,7 @@ impl<E: Edge> Entry<'_, E> {
             ended = ended.saturating_add(number);
             all_given_up.extend(given_up);
         }
-        // Only after all of them have ended: the next in the queue may be one of them.
+        // This waits until all of them have ended, because the next in the queue may be one of them.
         self.pass_on_given_up(all_given_up);
         ended
     }
@@ -159,7 +159,7 @@ impl<E: Edge> Entry<'_, E> {
         let unclaimed = self.engine().unclaimed_by(key_name, id);
         let expected = unclaimed.as_ref().map_or(Expected::Attempt(Some(id)), |(_, token, _)| Expected::Grant(*token));
         let key = self.edge.open(name, Access::Caller, expected, now)?;
-        // First the part that can fail: its grant of this key ends and is passed on to another attempt.
+        // The part that can fail comes first: the attempt's grant of this key ends and is passed on to another attempt.
         let ends = match &unclaimed {
             Some((_, token, written)) => {
                 Some(*token).filter(|token| held::is_unchanged(key.lock(), &written.record(*token)))
@@ -203,8 +203,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(was_there)
     }
 
-    /// A command ended grants that nobody had claimed: passes them on. A grant that cannot be passed on now is passed
-    /// on soon.
+    /// Passes on grants that a command ended before anybody had claimed them. A grant that cannot be passed on now is
+    /// passed on soon.
     pub(super) fn pass_on_given_up(&mut self, given_up: impl IntoIterator<Item = GivenUp>) {
         let (now, mut budget) = (self.edge.command_time(), Budget::COMMAND);
         // The end is announced before what follows from it.

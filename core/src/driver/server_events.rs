@@ -12,18 +12,18 @@ use crate::engine::{Clock, KeyChange, KeyName};
 use crate::lock::token::Token;
 
 impl<E: Edge> Entry<'_, E> {
-    /// A key was changed by means other than LOCK.\*.
+    /// Called when a key was changed by means other than LOCK.\*.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         self.engine().key_changed(key, how);
     }
 
-    /// A database was flushed or swapped, or all of them were.
+    /// Called when a database was flushed or swapped, or all of them were.
     pub fn database_changed(&mut self, db: Option<i32>) {
         self.engine().all_changed(db);
     }
 
-    /// A blocked client has disconnected, or the server ended its wait. Returns the shape of its reply, if it was
-    /// waiting.
+    /// Called when a blocked client has disconnected, or the server ended its wait. Returns the shape of its reply, if
+    /// it was waiting.
     pub fn client_left(&mut self, client: u64) -> Option<ReplyShape> {
         let (limits, clock) = (self.edge.limits(), self.edge.clock());
         let left = self.engine().left(client, limits, clock);
@@ -38,12 +38,13 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().connection_ended(client, clock.now(), limits, clock);
     }
 
-    /// A grant reached the client that waited for it.
+    /// Called when a grant reached the client that waited for it.
     pub fn delivered(&mut self, token: Token) {
         self.engine().delivered(token);
     }
 
-    /// A grant did not reach the client that waited for it. On a replica the grant stays until its lease ends.
+    /// Called when a grant did not reach the client that waited for it. On a replica the grant stays until its lease
+    /// ends.
     pub fn undelivered(&mut self, grant: Grant) {
         if self.edge.is_replica() {
             self.engine().delivered(grant.granted.token);
@@ -53,12 +54,12 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().undelivered(grant, limits, clock);
     }
 
-    /// This server became a replica.
+    /// Called when this server became a replica.
     pub fn demoted(&mut self) {
         self.engine().demoted();
     }
 
-    /// This server started, or became master.
+    /// Called when this server started, or became master.
     pub fn promoted(&mut self) {
         let now = self.edge.clock().monotonic();
         self.engine().gate().begin_reign(now);

@@ -153,8 +153,8 @@ impl<E: Edge> Entry<'_, E> {
         Ok(true)
     }
 
-    /// A command released the locks of these queues: tries the parked waiters at their heads at once, so that other
-    /// callers are not refused a lock because of them. The timer serves the rest.
+    /// Called when a command has released the locks of these queues: tries the parked waiters at their heads at once,
+    /// so that other callers are not refused a lock because of them. The timer serves the rest.
     #[inline]
     pub(super) fn pass_on_parked(&mut self, queues: &[QueueId], budget: &mut Budget) {
         if !queues.is_empty() {

@@ -12,8 +12,8 @@ use crate::lock::time::Micros;
 use std::rc::Rc;
 
 impl<E: Edge> Entry<'_, E> {
-    /// A caller was refused: it waits if it wants to and may, else it gets its reply at once. `too_early` is the error
-    /// for a caller that would have got the lock, had the gate allowed it.
+    /// Called when a caller was refused: it waits if it wants to and may; otherwise it gets its reply at once.
+    /// `too_early` is the error for a caller that would have got the lock if the gate had allowed it.
     pub(super) fn wait_or_not(
         &mut self,
         keys: KeyNames<'_>,
@@ -31,8 +31,8 @@ impl<E: Edge> Entry<'_, E> {
         }
     }
 
-    /// A caller that was refused begins to wait if it wants to and may; otherwise it gets a place reserved if it has an
-    /// ID. Returns how it waits.
+    /// Called when a caller was refused: it begins to wait if it wants to and may; otherwise it gets a place reserved
+    /// if it has an ID. Returns how it waits.
     fn begin_wait(&mut self, keys: KeyNames<'_>, blocked: Blocked, ask: &Ask<'_>) -> Result<Option<Outcome>, Error> {
         let (request, limits) = (&ask.request, self.edge.limits());
         if !self.would_wait(ask) {

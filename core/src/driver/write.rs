@@ -43,7 +43,7 @@ impl<E: Edge> Entry<'_, E> {
     /// # Errors
     /// Why it was not written; nothing has changed.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "what is decided is as large as a value: each copy counts")]
+    #[allow(clippy::inline_always, reason = "what is decided is as large as a value: each copy costs time")]
     pub(super) fn carry_out<'n>(
         &mut self,
         permit: Permit,

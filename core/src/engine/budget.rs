@@ -1,6 +1,6 @@
 //! How much extra work an event-loop iteration or a command does before the server gets its turn.
 //!
-//! All work on what other commands and clients left behind spends from one budget, and continues in the next iteration
+//! All work on what other commands and clients left behind draws on one budget, and continues in the next iteration
 //! once the budget is spent. The budget counts keys and the bytes of their names, since one grant can have 256 kB of
 //! them. It is checked before each piece of work, so it may be exceeded by the keys of one waiter or one grant.
 
@@ -47,7 +47,7 @@ impl Budget {
         self.spent < self.most
     }
 
-    /// Whether more keys may be read or written, and there is time.
+    /// Whether more keys may be read or written, and time is left.
     pub fn is_left(&mut self, clock: impl Clock) -> bool {
         let now = clock.monotonic();
         self.has_left() && now < *self.until.get_or_insert(now.after(self.time))
@@ -63,12 +63,12 @@ impl Budget {
         self.spend(keys.saturating_add(bytes / Self::BYTES));
     }
 
-    /// One waiter was moved or freed, with its names.
+    /// Counts one waiter that was moved or freed, with its names.
     pub fn spend_on_waiter(&mut self, keys: &Keys) {
         self.spend_names(1, keys.size());
     }
 
-    /// Each of these keys was inspected.
+    /// Counts each of these keys, because it was inspected.
     pub fn spend_on_each(&mut self, keys: &Keys) {
         self.spend_names(keys.len(), keys.size());
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_spends_of_the_whole_also_beyond_its_own() {
+    fn a_part_spends_from_the_whole_even_beyond_its_own_share() {
         let mut budget = Budget::of(1_000);
         budget.part(|part| {
             part.spend(Budget::PART - 1);

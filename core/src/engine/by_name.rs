@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_dropped_in_pieces_of_the_budget() {
+    fn names_are_dropped_in_pieces_within_the_budget() {
         let (mut map, marks) = (ByName::default(), Marks::default());
         for number in 0..2 * FIRST {
             let name: Rc<[u8]> = number.to_string().into_bytes().into();

@@ -10,9 +10,9 @@ use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many grants are remembered.
+/// How many grants are remembered at most.
 const MOST: usize = 10_000;
-/// The bytes of their names.
+/// How many bytes of names they may have.
 const MOST_BYTES: usize = 4 << 20;
 /// How many expired entries are forgotten for each new one; the tick forgets the rest.
 const AT_ONCE: usize = 2;
@@ -29,7 +29,7 @@ pub struct CutShort {
 }
 
 impl CutShort {
-    /// A grant was cut short at `now` and ends at `until`.
+    /// Notes that a grant was cut short at `now` and ends at `until`.
     pub fn add(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
         let size = grant.0 .1.len();
         let is_full = |own: &Self| own.order.len() >= MOST || own.bytes.saturating_add(size) > MOST_BYTES;
@@ -49,7 +49,7 @@ impl CutShort {
         !self.grants.is_empty() && self.grants.contains(&((key.db, key.name.into()), token))
     }
 
-    /// A grant was extended: it has a full lease again.
+    /// Called when a grant was extended: it has a full lease again.
     pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
             self.grants.remove(&((key.db, key.name.into()), token));

@@ -116,7 +116,7 @@ impl<H> Engine<H> {
         &self.claims
     }
 
-    /// Whether grants wait to be claimed, or to pass on because they were not.
+    /// Whether grants wait to be claimed, or to be passed on because they were not.
     #[must_use]
     pub fn has_unclaimed(&self) -> bool {
         !self.claims.is_empty() || self.outstanding.lost() > 0

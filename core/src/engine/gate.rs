@@ -82,8 +82,8 @@ impl Gate {
         self.own.push_back(token);
     }
 
-    /// Whether this server remembers granting this token. During a grace it confirms no other grant, which may have
-    /// ended on the previous master.
+    /// Whether this server remembers granting this token. During a grace it confirms only such grants, because any
+    /// other may have ended on the previous master.
     #[must_use]
     pub fn granted_here(&self, token: Token) -> bool {
         self.own.contains(&token)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_held_against_the_replicas_once_in_a_second() {
+    fn settings_are_checked_against_the_replicas_once_a_second() {
         let settings = Settings { grace: Micros(60_000_000), margin: SECOND, max_lag: SECOND, wanted: 0 };
         let group = Group { connected: 0, latest: UnixMicros(0) };
         let mut gate = Gate::default();

@@ -28,7 +28,7 @@ pub enum Event {
 #[must_use]
 pub struct Decision {
     pub(super) what: What,
-    /// The grant that its holder, or an attempt that had not claimed it, gave back; it ends with this write.
+    /// The grant that its holder, or an attempt that had not claimed it, gave back; that grant ends with this write.
     pub(super) gives_back: Option<Token>,
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
@@ -106,7 +106,7 @@ impl Decision {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[Event::Extend], &[Counter::Extends])
     }
 
-    /// An attempt claims its grant; `holds` is how it is stored.
+    /// A decision by which an attempt claims its grant; `holds` is how it is stored.
     pub fn to_claim(record: &Record<'_>, holds: Holds) -> Self {
         Self::new(What::Value(record.encode(), holds), &[Event::Extend], &[])
     }
@@ -151,7 +151,7 @@ impl Decision {
         self.giving_back(token)
     }
 
-    /// The same decision; a grant ends with it.
+    /// The same decision, with which a grant ends.
     pub(super) fn giving_back(mut self, token: Token) -> Self {
         self.gives_back = Some(token);
         self
@@ -173,7 +173,7 @@ impl Decision {
         self.events
     }
 
-    /// The key could not be written: nothing changes.
+    /// Called when the key could not be written: nothing changes.
     pub const fn not_written(&mut self) {
         self.set_committed();
     }
@@ -258,7 +258,7 @@ pub struct Before {
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
-    /// Others can join the grant that succeeded it, so that grant's slot is not the predecessor's.
+    /// Whether others can join the grant that succeeded it, so that that grant's slot is not the predecessor's.
     lets_others_join: bool,
 }
 
@@ -281,9 +281,9 @@ impl Before {
         self.owner.as_ref().map(OwnerBuf::as_owner)
     }
 
-    /// The expired lock, restored when the grant with `token`, which succeeded it, counts as never given. `token`
-    /// stands in if the predecessor was a client of the classic pattern, which had none, or if others could join the
-    /// grant: a late release by the predecessor must not reply that nobody has held the lock since.
+    /// The expired lock, restored when the grant with `token`, which succeeded it, counts as never made. `token` stands
+    /// in if the predecessor was a client of the classic pattern, which had none, or if others could join the grant: a
+    /// late release by the predecessor must not reply that nobody has held the lock since.
     #[must_use]
     pub fn record(&self, token: Token) -> Record<'_> {
         let own = self.token.filter(|_| !self.lets_others_join);

@@ -26,7 +26,7 @@ impl Grantees {
         self.grants.reserve_exact(MOST);
     }
 
-    /// A connection was granted a lock, for the first time or again.
+    /// Notes that a connection was granted a lock, for the first time or again.
     #[inline]
     pub fn note(&mut self, token: Token, client: u64) {
         while let Some((last, _)) = self.grants.back() {
@@ -46,7 +46,7 @@ impl Grantees {
         self.grants.push_back((token, client));
     }
 
-    /// A waiter was granted a lock, and has to claim it.
+    /// Notes that a waiter was granted a lock, and has to claim it.
     pub fn note_unclaimed(&mut self, token: Token) {
         self.note(token, NOBODY);
     }
@@ -58,12 +58,12 @@ impl Grantees {
         Some(*client).filter(|client| *client != NOBODY)
     }
 
-    /// Forgets all of them: this server is a replica.
+    /// Forgets all of them, because this server is a replica.
     pub fn clear(&mut self) {
         self.grants.clear();
     }
 
-    /// An older grant passed to another connection, or was claimed.
+    /// Notes that an older grant passed to another connection, or was claimed.
     #[cold]
     fn change(&mut self, token: Token, client: u64) {
         let grant = self.find(token).and_then(|at| self.grants.get_mut(at));

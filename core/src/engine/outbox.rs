@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_of_many_is_given_back_and_that_of_a_few_is_kept() {
+    fn memory_for_many_answers_is_freed_and_memory_for_a_few_is_kept() {
         for (count, is_kept) in [(1, true), (FEW, true), (FEW + 1, false)] {
             let mut outbox = Outbox::default();
             for client in 0..count {

@@ -1,4 +1,4 @@
-//! Unfinished grants, whose reply is on its way, whose reply will never arrive, or whose connection has ended.
+//! Unfinished grants: their reply is on its way or will never arrive, or their connection has ended.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -28,11 +28,11 @@ pub struct Lost {
     pub at: usize,
     /// The grant.
     pub token: Token,
-    /// The rest of its value: the grant passes on only if the key still holds exactly this value.
+    /// The rest of its value: the grant is passed on only if the key still holds exactly this value.
     pub written: Written,
     /// The predecessor, if the lock had expired: the next holder has to learn about it.
     pub succeeds: Option<Before>,
-    /// It was never claimed, so nobody holds the lock through it.
+    /// Whether it was never claimed, so that nobody holds the lock through it.
     pub is_unclaimed: bool,
 }
 
@@ -56,10 +56,10 @@ impl Lost {
 /// Grants on their way, and lost grants.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Grants whose reply has not left the server yet. They pass on if the reply does not arrive, unless the attempt
-    /// learned of its grant in another way.
+    /// Grants whose reply has not left the server yet. They are passed on if the reply does not arrive, unless the
+    /// attempt learned of its grant in another way.
     on_their_way: FxHashSet<Token>,
-    /// Grants that nobody received: they pass on.
+    /// Grants that nobody received: they are passed on.
     lost: LostGrants,
 }
 
@@ -88,7 +88,7 @@ impl LostGrants {
         Some(lost)
     }
 
-    /// Most tokens belong to other grants: the name's mark is computed only for a lost grant's token.
+    /// Most tokens belong to other grants, so the name's mark is computed only for a lost grant's token.
     fn find(&self, key: KeyName<'_>, token: Token, marks: &Marks) -> Option<(u64, Mark)> {
         let (first, ..) = self.grants.range((token, Mark::FIRST, 0)..).next()?;
         if *first != token {
@@ -121,17 +121,17 @@ impl LostGrants {
 }
 
 impl Outstanding {
-    /// A grant is on its way to a client that waited.
+    /// Notes that a grant is on its way to a client that waited.
     pub fn sent(&mut self, token: Token) {
         self.on_their_way.insert(token);
     }
 
-    /// A grant reached its client, or is no longer meant for it. Returns whether it was on its way.
+    /// Called when a grant reached its client, or is no longer meant for it. Returns whether it was on its way.
     pub fn arrived(&mut self, token: Token) -> bool {
         self.on_their_way.remove(&token)
     }
 
-    /// A grant's attempt got its token again: the grant is neither on its way nor lost.
+    /// Called when a grant's attempt got its token again: the grant is neither on its way nor lost.
     pub fn reported_again(&mut self, key: KeyName<'_>, token: Token, marks: &Marks) {
         self.on_their_way.remove(&token);
         while let Some((number, mark)) = self.lost.find(key, token, marks) {
@@ -140,7 +140,7 @@ impl Outstanding {
         }
     }
 
-    /// Records grants that nobody received: they pass on.
+    /// Records grants that nobody received: they are passed on.
     pub fn lose(&mut self, lost: impl IntoIterator<Item = Lost>) {
         lost.into_iter().for_each(|lost| self.lost.add(lost));
     }
@@ -157,13 +157,13 @@ impl Outstanding {
         self.lost.find(key, token, marks).and_then(|(number, _)| self.lost.all.get(&number))
     }
 
-    /// How many lost grants have not passed on yet.
+    /// How many lost grants have not been passed on yet.
     #[must_use]
     pub fn lost(&self) -> usize {
         self.lost.len()
     }
 
-    /// Takes out the lost grants so that they can be dropped: their keys stay unchanged until the leases end.
+    /// Takes out the lost grants so that they can be dropped. Their keys stay unchanged until the leases end.
     pub(super) fn forget_lost(&mut self) -> LostGrants {
         std::mem::take(&mut self.lost)
     }
@@ -186,7 +186,7 @@ pub struct EndedSessions {
 }
 
 impl EndedSessions {
-    /// A connection ended at `at`, and this grant with it.
+    /// Notes that a connection ended at `at`, and this grant with it.
     pub fn add(&mut self, grant: (LockKey, Token), at: UnixMicros) {
         self.grants.insert(grant, at);
     }
@@ -206,7 +206,7 @@ impl EndedSessions {
         !self.grants.is_empty() && self.grants.contains_key(&((key.db, key.name.into()), token))
     }
 
-    /// A grant was extended after its connection ended: the disconnection no longer counts.
+    /// Called when a grant was extended after its connection ended: the disconnection no longer counts.
     pub fn renewed(&mut self, key: KeyName<'_>, token: Token) {
         if !self.grants.is_empty() {
             self.grants.remove(&((key.db, key.name.into()), token));

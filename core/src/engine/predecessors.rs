@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// How long a predecessor is remembered: clients resend within this time.
+/// How long a predecessor is remembered. Clients resend their attempts within this time.
 const AGE: Micros = Micros(60_000_000);
 /// How many predecessors are remembered.
 const MOST: usize = 1_000;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predecessor_is_that_of_its_key_and_its_grant() {
+    fn a_predecessor_belongs_to_its_key_and_its_grant() {
         let mut predecessors = Predecessors::default();
         predecessors.remember(b"a", token(20), before(1), NOW);
         predecessors.remember(b"c", token(20), before(3), NOW);

@@ -80,7 +80,7 @@ fn an_attempt_waits_from_its_first_command_until_its_place_is_given_up() {
 }
 
 #[test]
-fn an_order_gives_the_number_of_those_before() {
+fn an_order_gives_the_number_of_smaller_ones() {
     let order = Order::of(vec![9, 5, 9, 7]);
     assert_eq!([4, 5, 6, 7, 9, 10].map(|number| order.at(number)), [0, 0, 1, 1, 2, 3]);
 }

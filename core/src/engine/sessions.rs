@@ -28,7 +28,7 @@ pub type LockKey = (i32, Rc<[u8]>);
 /// A grant that ends with a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
-    /// The server's number of the client.
+    /// The server's number for the client.
     pub client: u64,
     /// The grant.
     pub token: Token,
@@ -174,7 +174,7 @@ impl Sessions {
         self.unbound(key.db, (&name, mark), &others, is_last);
     }
 
-    /// Bindings were taken out of a lock; `is_last`: the lock has no others.
+    /// Called when bindings were taken out of a lock; `is_last`: the lock has no others.
     fn unbound(&mut self, db: i32, (name, mark): (&Rc<[u8]>, Mark), taken: &[Binding], is_last: bool) {
         for binding in taken {
             self.disown(binding.client, db, name, binding.token);
@@ -185,7 +185,7 @@ impl Sessions {
         }
     }
 
-    /// A grant no longer belongs to a connection.
+    /// Called when a grant no longer belongs to a connection.
     fn disown(&mut self, client: u64, db: i32, name: &Rc<[u8]>, token: Token) {
         if let Some(own) = self.clients.get_mut(&client) {
             own.remove(&((db, Rc::clone(name)), token));
@@ -196,8 +196,8 @@ impl Sessions {
         }
     }
 
-    /// A grant was written: its binding ends later, and an earlier end of its connection no longer counts. Unless
-    /// `has_others`, all other grants of the lock are unbound.
+    /// Called when a grant was written: its binding ends later, and an earlier end of its connection no longer counts.
+    /// Unless `has_others`, all other grants of the lock are unbound.
     pub fn written(&mut self, key: KeyName<'_>, token: Token, until: UnixMicros, has_others: bool) {
         if self.has_ended(key, token) {
             self.unbind(key, token);
@@ -216,7 +216,7 @@ impl Sessions {
         }
     }
 
-    /// A connection ended at `at`: its grants end, and [`Self::next_over`] returns them.
+    /// Called when a connection ended at `at`: its grants end, and [`Self::next_over`] returns them.
     pub fn end(&mut self, client: u64, at: UnixMicros) {
         if self.holds(client) {
             self.over.insert(client, at);

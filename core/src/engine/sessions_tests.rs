@@ -52,7 +52,7 @@ fn sessions_that_expired_do_not_pile_up() {
 }
 
 #[test]
-fn a_few_expired_sessions_are_left_until_they_are_many() {
+fn expired_sessions_stay_until_there_are_many() {
     let mut sessions = Sessions::default();
     for number in 0..FEW {
         sessions.bind(KeyName::new(0, &number.to_be_bytes()), binding(1, number as u64, 10), UnixMicros(10));
@@ -69,7 +69,7 @@ fn a_few_expired_sessions_are_left_until_they_are_many() {
 }
 
 #[test]
-fn a_sweep_comes_round_to_all_connections_and_spares_what_lasts() {
+fn a_sweep_reaches_all_connections_and_keeps_live_sessions() {
     let mut sessions = Sessions::default();
     let many = u64::try_from(FEW).unwrap();
     for number in 0..many {

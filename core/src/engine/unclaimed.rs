@@ -43,13 +43,13 @@ pub struct Claim {
     pub since: MonotonicMicros,
     /// Until when it can be claimed.
     pub deadline: MonotonicMicros,
-    /// A claim was refused.
+    /// Whether a claim was refused.
     pub was_refused: bool,
     /// How many of its keys were released with its token.
     pub released: usize,
-    /// Its attempt was notified of its cancellation, which is being written.
+    /// Whether its attempt was notified of its cancellation, which is being written.
     pub is_end_announced: bool,
-    /// It can no longer be claimed, and passes on soon.
+    /// Why it can no longer be claimed and is passed on soon, if so.
     pub leaves: Option<Leaves>,
 }
 
@@ -70,7 +70,7 @@ pub enum Leaves {
 pub struct Own {
     /// The grant of exactly these keys.
     pub same: Option<Ticket>,
-    /// Grants that have other keys too, or fewer.
+    /// Grants that share keys with these, but have other keys too, or fewer.
     pub others: Vec<Ticket>,
 }
 
@@ -86,7 +86,7 @@ pub struct Claims {
     /// The last key found: a command names a grant's keys one after the other, and comparing two names costs less than
     /// computing a mark.
     found: Cell<(Ticket, usize)>,
-    /// The ended connections whose grants have not passed on yet.
+    /// The ended connections whose grants have not been passed on yet.
     over: VecDeque<u64>,
     /// The grants that leave one by one.
     leaving: VecDeque<Ticket>,
@@ -122,7 +122,7 @@ impl Claims {
         self.all.get(&ticket)
     }
 
-    /// One more key of a grant was released. Returns whether it was the last of them.
+    /// Notes that one more key of a grant was released. Returns whether it was the last of them.
     pub fn release_one(&mut self, ticket: Ticket) -> bool {
         self.all.get_mut(&ticket).is_some_and(|claim| {
             claim.released = claim.released.saturating_add(1);
@@ -181,14 +181,14 @@ impl Claims {
         own
     }
 
-    /// Whether a grant of a key to an attempt was cancelled, and has not passed on yet.
+    /// Whether a grant of a key to an attempt was cancelled, and has not been passed on yet.
     #[must_use]
     pub fn is_cancelled(&self, key: KeyName<'_>, id: Id, marks: &Marks) -> bool {
         let is_it = |claim: &Claim| matches!(claim.leaves, Some(Leaves::Cancelled { .. }));
         !self.leaving.is_empty() && self.of_key(key, marks, [id, id]).any(|(_, claim, _)| is_it(claim))
     }
 
-    /// A grant can no longer be claimed, and passes on soon.
+    /// Called when a grant can no longer be claimed: it is passed on soon.
     pub fn leave_soon(&mut self, ticket: Ticket, leaves: Leaves) {
         if let Some(claim) = self.all.get_mut(&ticket).filter(|claim| claim.leaves.is_none()) {
             claim.leaves = Some(leaves);
@@ -196,14 +196,14 @@ impl Claims {
         }
     }
 
-    /// A grant's attempt is notified of its cancellation.
+    /// Called when a grant's attempt is notified of its cancellation.
     pub fn end_announced(&mut self, ticket: Ticket) -> Option<&Claim> {
         let claim = self.all.get_mut(&ticket).filter(|claim| !claim.is_end_announced)?;
         claim.is_end_announced = true;
         Some(claim)
     }
 
-    /// A claim was refused.
+    /// Notes that a claim was refused.
     pub fn refused(&mut self, ticket: Ticket) {
         if let Some(claim) = self.all.get_mut(&ticket) {
             claim.was_refused = true;
@@ -259,7 +259,7 @@ impl Claims {
         found
     }
 
-    /// A connection has ended: its grants have to pass on.
+    /// Called when a connection has ended: its grants have to be passed on.
     pub fn end_session(&mut self, client: u64) {
         if self.next_of(client).is_some() {
             self.over.push_back(client);

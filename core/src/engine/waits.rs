@@ -73,17 +73,17 @@ impl Waits {
         &self.failed
     }
 
-    /// An attempt got its lock.
+    /// Counts an attempt that got its lock.
     pub(super) fn has_got_it(&mut self, waited: Micros) {
         self.granted.add(waited);
     }
 
-    /// An attempt ended without its lock.
+    /// Counts an attempt that ended without its lock.
     pub(super) fn has_failed(&mut self, waited: Micros) {
         self.failed.add(waited);
     }
 
-    /// An attempt that has waited since `since` ended now without its lock.
+    /// Notes that an attempt that has waited since `since` ended now without its lock.
     pub(super) fn has_ended(&mut self, since: MonotonicMicros) {
         self.ended.push(since);
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_counts_in_every_bucket_from_its_length_on() {
+    fn a_wait_counts_in_every_bucket_whose_bound_it_does_not_exceed() {
         let mut waits = Waits::default();
         for us in [0, 1_000, 1_001, 59_999_999, 60_000_000, 60_000_001, 3_600_000_000, 3_600_000_001] {
             waits.has_got_it(Micros(us));

@@ -240,7 +240,7 @@ pub fn acquire<'a>(
     }
 }
 
-/// The attempt that holds the lock asks again: its lease never becomes shorter.
+/// Called when the attempt that holds the lock asks again: its lease never becomes shorter.
 fn again(held: Record<'_>, lease: Micros, terms: Terms, now: UnixMicros) -> Result<Acquire<'_>, Error> {
     let later = terms.timestamp(now, lease)?;
     let prolongs = later > held.timestamp;
@@ -289,7 +289,7 @@ pub fn acquire_all<'a>(
     decisions.collect::<Result<_, _>>().map(Some)
 }
 
-/// The holder of `token` gave the lock back: it passes to a waiter.
+/// Called when the holder of `token` gave the lock back: the lock passes to a waiter.
 ///
 /// # Errors
 /// [`Error::Clock`].

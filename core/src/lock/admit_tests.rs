@@ -35,7 +35,7 @@ fn states() -> Vec<State<'static>> {
 }
 
 #[test]
-fn the_table_of_the_contract() {
+fn the_rules_match_the_table_in_the_contract() {
     let token = ours(0).token;
     let other = Token::new(token.get() + 1).unwrap();
     // state, ACQUIRE grants, RECOVER grants, EXTEND and RELEASE with its token
@@ -60,7 +60,7 @@ fn the_table_of_the_contract() {
 }
 
 #[test]
-fn a_timestamp_is_now_and_lease_and_margin() {
+fn a_timestamp_is_now_plus_lease_plus_margin() {
     let Ok(Acquire::Grant { record, succeeds, holds: Holds::Alone }) =
         acquire(State::Free, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)
     else {
@@ -152,7 +152,7 @@ fn a_server_without_a_clock_grants_nothing() {
 }
 
 #[test]
-fn the_margin_is_not_the_holders() {
+fn the_margin_does_not_belong_to_the_holder() {
     let left = |left_us| check(State::of(Some(Value::Ours(ours(left_us))), NOW), ours(0).token, TERMS, NOW);
     assert_eq!(left(1_500_000), Micros(500_000));
     assert_eq!(left(900_000), Micros(0));
@@ -192,7 +192,7 @@ fn an_attempt_that_asks_in_another_way_gets_an_error() {
 }
 
 #[test]
-fn all_of_several_locks_are_decided_with_one_token_or_none_is() {
+fn several_locks_are_all_granted_with_one_token_or_none_is() {
     let held = |token| State::of(Some(Value::Ours(holders_of_7(token).0)), NOW);
     let expired = |token| State::of(Some(Value::Ours(Record { timestamp: NOW, ..holders_of_7(token).0 })), NOW);
     let attempt = Request { id: ours(0).id, ..PLAIN };
@@ -232,7 +232,7 @@ fn all_of_several_locks_are_decided_with_one_token_or_none_is() {
 }
 
 #[test]
-fn a_grant_holds_as_before_unless_it_says_how() {
+fn a_grant_keeps_its_form_unless_it_specifies_another() {
     let token = Token::new(5);
     for (holds, beside_one, beside_several, replaces) in [
         (Holds::AsBefore, false, true, None),

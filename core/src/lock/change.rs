@@ -15,7 +15,7 @@ use super::token::Token;
 pub struct Members {
     /// The holders, expired ones included.
     pub holders: Holders,
-    /// Members whose grants have ended: they are still in the key.
+    /// Members whose grants have ended, but which are still in the key.
     pub ended: Vec<Holder>,
 }
 
@@ -39,7 +39,7 @@ pub enum Contents<'k> {
     Members {
         /// Updated to what the key holds after the change.
         members: &'k mut Members,
-        /// The key has a native expiry.
+        /// Whether the key has a native expiry.
         has_expiry: bool,
     },
     /// One holder, a foreign value, or no key; it does not matter which, unless [`Write::needs_room`].
@@ -56,7 +56,7 @@ pub enum Write<'v> {
 }
 
 impl Write<'_> {
-    /// Whether it adds a holder to a set: a string in the key has to make room first.
+    /// Whether it adds a holder to a set, for which a string in the key has to make room first.
     #[must_use]
     pub const fn needs_room(&self) -> bool {
         matches!(self, Self::Value(_, Holds::Among { .. }))
@@ -114,7 +114,7 @@ pub struct Several<'v> {
     added: Option<&'v Encoded>,
     gone: Vec<Holder>,
     expiry: Expiry,
-    /// The set replaces a string.
+    /// Whether the set replaces a string.
     replaces_string: bool,
     /// The holders in the key afterwards, if it held no set before.
     pub made: Option<Members>,
@@ -211,7 +211,7 @@ impl<'v> Several<'v> {
         if let Some(record) = added.and_then(Encoded::record) {
             holders.advance(now);
             holders.put(Holder::of(&record));
-            // The predecessor of a grant that is restored with its token: it has the same member and a different score.
+            // A restored predecessor that has the grant's token is the same member with a different score.
             gone.retain(|ended| {
                 ended.token != record.token || ended.record().encode().member() != record.encode().member()
             });

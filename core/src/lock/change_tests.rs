@@ -142,7 +142,7 @@ fn a_grant_that_ends_among_several_is_taken_out() {
 }
 
 #[test]
-fn nothing_is_done_behind_a_command_that_failed() {
+fn nothing_is_done_after_a_command_that_failed() {
     let value = record(3, 5).encode();
     let change = Change::of(Write::Value(&value, AMONG), Contents::String, || MINUTE, NOW);
     for fails in 1..=3 {

@@ -31,7 +31,7 @@ pub struct Jumps {
     pub step_us: Option<i64>,
     /// How long the machine was suspended.
     pub suspended: Option<Micros>,
-    /// A timer set earlier from the wall clock would be off.
+    /// Whether a timer set earlier from the wall clock would be off.
     pub is_timer_off: bool,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_run_together_say_nothing() {
+    fn clocks_that_run_together_show_no_jump() {
         for moves in [[0, 0, 0], [SECOND; 3], [3_600 * SECOND; 3], [SECOND + 499_999, SECOND, SECOND]] {
             assert!(seen(moves).is_none(), "{moves:?}");
         }

@@ -21,7 +21,7 @@ enum Doubt {
     None,
     /// It stalled, or its clock was set, and its replicas have not been checked since.
     New,
-    /// As above; the master's replication offset at the first check since.
+    /// The same; the value is the master's replication offset at the first check since then.
     Since(u64),
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_that_comes_in_a_doubt_begins_anew() {
+    fn a_new_doubt_restarts_the_current_one() {
         let settings = Settings { wanted: 1, ..SETTINGS };
         let mut reign = Reign::begin(START);
         reign.doubt();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_of_half_the_margin_is_made_up_for() {
+    fn a_turn_of_half_the_margin_is_not_a_stall() {
         let half = START.after(Micros(500_000));
         let mut reign = Reign::begin(START);
         assert!(!reign.begin_turn(&SETTINGS, half));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_long_by_many_short_commands_is_a_stall() {
+    fn a_turn_that_many_short_commands_make_long_is_a_stall() {
         let settings = Settings { grace: Micros(1), ..SETTINGS };
         let mut reign = Reign::begin(START);
         for tenths in 1..=5 {

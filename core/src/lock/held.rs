@@ -98,8 +98,8 @@ pub fn is_unchanged(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
 }
 
-/// An attempt claims the grant that was written for it, until `until` and without a name: the record to write, if the
-/// grant has not changed since.
+/// The record to write when an attempt claims the grant that was written for it, without a name and until `until`;
+/// `None` if the grant has changed since.
 ///
 /// # Errors
 /// [`Error::Clock`].
@@ -163,7 +163,8 @@ pub fn release_from(state: State<'_>, token: Token, terms: Terms, now: UnixMicro
     }
 }
 
-/// The connection of `token`'s holder ended at `ended`: the record to write, if the lock now ends earlier.
+/// Called when the connection of `token`'s holder ended at `ended`. Returns the record to write, if the lock now ends
+/// earlier.
 #[must_use]
 pub fn end_session(state: State<'_>, token: Token, terms: Terms, ended: UnixMicros) -> Option<Record<'_>> {
     let timestamp = ended.after(terms.margin);

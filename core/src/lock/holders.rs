@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_at_once_as_holder_by_holder() {
+    fn a_set_that_is_read_at_once_equals_one_built_holder_by_holder() {
         for all in [
             vec![(1, 9, 1), (2, 5, 2)],
             // A token that occurs twice, which this module never writes: only the first one read counts.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_walked_round_by_their_tokens() {
+    fn next_goes_round_the_holders_in_the_order_of_their_tokens() {
         let holders: Holders = [5, 3, 9].map(|token| holder(token, 1, 0)).into_iter().collect();
         let next = |token| holders.next(Token::new(token).unwrap()).map(|next| next.token.get());
         assert_eq!([0, 3, 4, 5, 9].map(next), [3, 5, 5, 9, 3].map(Some));

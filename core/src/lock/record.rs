@@ -102,7 +102,7 @@ pub enum Value<'a> {
     Ours(Record<'a>),
     /// A timestamp of the classic pattern, written by another client.
     Classic(UnixMicros),
-    /// Not a timestamp: counts as held while the key exists.
+    /// A value that is not a timestamp: it counts as held while the key exists.
     Foreign,
 }
 

@@ -98,7 +98,7 @@ fn the_longest_value_just_fits() {
 }
 
 #[test]
-fn pairs_and_fours_of_digits_are_written_like_the_standard_library_does() {
+fn pairs_and_fours_of_digits_are_written_as_the_standard_library_writes_them() {
     for number in 0..10_000 {
         for number in [number, number * 10_000, number * 10_001] {
             assert_eq!(eight_bytes(number).as_slice(), format!("{number:08}").as_bytes());
@@ -106,9 +106,9 @@ fn pairs_and_fours_of_digits_are_written_like_the_standard_library_does() {
     }
 }
 
-/// Values of all kinds and near misses, and sets of them between queue ends.
+/// Values of all kinds and near misses, and sets of them, one per line.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
-    // Close to each other, so that some of several holders are expired; the requests use ID 7.
+    // The timestamps are close to each other, so that some of several holders are expired. The requests use ID 7.
     let ours = "17637100[0-9]{2}\\.[0-9]{6}17637100004829[0-9]{2}(0000000000000000007|[0-9]{19})?( [!-~]{1,128})?";
     let any_of_ours = "[0-9]{10}\\.[0-9]{22}([0-9]{19})?( [!-~]{1,128})?";
     prop_oneof![

@@ -36,8 +36,8 @@ impl Retention {
         }
     }
 
-    /// When an expired holder leaves its set, in Unix milliseconds, whatever the key's native expiry. Always limited:
-    /// each grant can add a holder.
+    /// When an expired holder leaves its set, in Unix milliseconds, whatever the key's native expiry. It is always
+    /// limited, because each grant can add a holder.
     #[must_use]
     pub const fn holder_stays_until_ms(self, timestamp: UnixMicros) -> u64 {
         let ms = match self {

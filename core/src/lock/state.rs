@@ -137,8 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_several_is_what_the_last_of_them_makes_it() {
-        // Ends, and at time 10: name, is nobody's, is expired, the last grant to end, its end.
+    fn a_lock_with_several_holders_has_the_state_of_its_last() {
+        // The holders' ends, and the expected state at time 10: name, is nobody's, is expired, the last grant to end,
+        // its end.
         for (ends, expected) in [
             (&[20, 5][..], ("held", false, false, Some(0), Some(20))),
             (&[9, 10], ("expired", true, true, Some(1), Some(10))),

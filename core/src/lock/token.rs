@@ -92,7 +92,7 @@ impl Tokens {
 
     /// The token of a grant at `now` in a key that holds `in_key`, which must leave room.
     ///
-    /// A token more than 10 years ahead of the clock counts for its key alone: if it advanced the server's tokens, one
+    /// A token more than 10 years ahead of the clock affects only its key: if it advanced the server's tokens, one
     /// forged value near 2^53 would make every later grant useless.
     pub fn next(&mut self, now: UnixMicros, in_key: Option<Token>) -> Token {
         let own = now.0.max(self.last.saturating_add(1)).min(Token::MAX);
@@ -132,7 +132,7 @@ mod tests {
             let mut tokens = Tokens::new();
             tokens.given_back(NOW, back);
             assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 }), "{lead}");
-            // The same for a token in a key; the next token in that key passes it anyway.
+            // The same for a token in a key; the next token in that key exceeds it anyway.
             let mut tokens = Tokens::new();
             assert_eq!(tokens.next(NOW, Some(Token(back.0 - 1))), Token(back.0.max(NOW.0)));
             assert_eq!(tokens.next(NOW, None), Token(if moves { back.0 + 1 } else { NOW.0 + 1 }), "{lead}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_the_key_that_is_ahead_of_the_clock_is_passed() {
+    fn a_token_in_the_key_that_is_ahead_of_the_clock_is_exceeded() {
         let ahead = Token(NOW.0 + 5_000_000);
         let mut tokens = Tokens::new();
         assert_eq!(tokens.next(NOW, Some(ahead)), Token(ahead.0 + 1));

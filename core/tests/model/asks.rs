@@ -1,5 +1,5 @@
-//! Clients' commands with times in seconds, their replies, and the event loop until nothing is due: for tests that go
-//! through events on the fake server step by step.
+//! Helpers for tests that go through events on the fake server step by step: clients' commands with times in seconds,
+//! their replies, and running the event loop until nothing is due.
 
 use crate::fake::{Blocked, Node, Settings};
 use redis_lock_core::driver::{Ask, Outcome};
@@ -38,12 +38,12 @@ pub fn id(number: u64) -> Id {
     Id::parse(number.to_string().as_bytes()).unwrap()
 }
 
-/// The same request with an ID.
+/// The same request, with an ID.
 pub fn named(number: u64, ask: Ask<'static>) -> Ask<'static> {
     Ask { request: Request { id: Some(id(number)), ..ask.request }, ..ask }
 }
 
-/// The same request, ending with the connection.
+/// The same request for a lock that ends with the connection.
 pub fn in_session(ask: Ask<'static>) -> Ask<'static> {
     Ask { session: true, ..ask }
 }

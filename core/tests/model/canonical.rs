@@ -1,5 +1,5 @@
-//! A server's canonical form: the same for the same situation, however it came about, and different for every situation
-//! in which something else would happen.
+//! A server's canonical form is the same for the same situation, however it came about, and different for every
+//! situation in which something else would happen.
 
 use crate::asks::{alone, hold, id, in_session, named, node, seconds};
 use crate::fake::{Blocked, Node, Settings};
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// Tickets, queues and counts that came and went.
+    /// Lets tickets, queues and counts come and go.
     fn noise(&self) {
         let limits = Limits { place: Micros(0), ..Settings::default().limits };
         self.node.event(|entry| {
@@ -204,7 +204,7 @@ proptest! {
 /// A server on which client 1 holds the lock `a`.
 fn held() -> (Node, Token) {
     let node = node();
-    // Events of clients are on from the start.
+    // Client events are on from the start.
     node.world.borrow_mut().has_client_events = true;
     let token = hold(&node, 1, b"a", &ask(0));
     (node, token)
@@ -214,14 +214,14 @@ fn wait(node: &Node, client: u64, ask: Ask<'_>) {
     assert!(matches!(node.command(client, |entry| entry.acquire(b"a", &ask)), Ok(Outcome::Waits)));
 }
 
-/// The lock passes on to client 2, and client 3 waits.
+/// Passes the lock to client 2, and client 3 waits.
 fn hand_over(node: &Node, token: Token) {
     wait(node, 2, ask(9));
     wait(node, 3, ask(9));
     node.command(1, |entry| entry.release(b"a", token)).unwrap();
 }
 
-/// Events on a server whose lock is held, all at the same time.
+/// A name, and events on a server whose lock is held, all at the same time.
 type Way = (&'static str, Box<dyn Fn(&Node, Token)>);
 
 fn way(name: &'static str, goes: impl Fn(&Node, Token) + 'static) -> Way {
@@ -285,7 +285,7 @@ fn in_the_end() -> Vec<Way> {
         way("the grant is on its way", |node, token| {
             hand_over(node, token);
         }),
-        way("the grant is on its way, and has a place behind nobody", |node, token| {
+        way("the grant is on its way, and its attempt has a place behind nobody", |node, token| {
             wait(node, 2, named(1, ask(9)));
             wait(node, 3, named(2, ask(9)));
             node.command(1, |entry| entry.release(b"a", token)).unwrap();
@@ -294,7 +294,7 @@ fn in_the_end() -> Vec<Way> {
             hand_over(node, token);
             node.deliver(Blocked(2));
         }),
-        way("and is lost", |node, token| {
+        way("and has been lost", |node, token| {
             hand_over(node, token);
             node.lose(Blocked(2));
         }),
@@ -334,7 +334,7 @@ fn different_servers_have_different_canonical_forms() {
     for (name, way) in in_queue().iter().chain(&in_the_end()).chain(&in_succession()) {
         let (node, token) = held();
         way(&node, token);
-        // Not compared: the keys, the blocked clients and the timer.
+        // The keys, the blocked clients and the timer are not compared.
         let form = node.driver.borrow().engine().canonical(&[], node.world.borrow().monotonic);
         for (other, known) in &forms {
             assert_ne!(&form, known, "{name} / {other}");

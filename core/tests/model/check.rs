@@ -7,7 +7,7 @@ use std::fmt::{self, Debug, Display, Formatter};
 use std::hash::Hash;
 use std::time::Instant;
 
-/// `LOCK_MODEL=large`: the larger bounds, for a run of minutes in the release profile.
+/// Whether `LOCK_MODEL=large` selects the larger bounds, for a run that takes minutes in the release profile.
 pub fn is_large() -> bool {
     std::env::var("LOCK_MODEL").is_ok_and(|bounds| bounds == "large")
 }
@@ -32,7 +32,8 @@ where
     M::Action: Clone + Debug + PartialEq,
 {
     let begin = Instant::now();
-    // Only one thread: this binary's tests run in parallel, and one thread finds the same path each time.
+    // Only one thread is used, because this binary's tests run in parallel, and one thread finds the same path each
+    // time.
     let checker = model.checker().threads(1).finish_when(until).target_max_depth(deepest);
     let checker = checker.spawn_bfs().join();
     let figures = Figures {
@@ -43,7 +44,7 @@ where
     (checker, figures)
 }
 
-/// Checks all states: everything that must always hold does, and everything that must be possible occurs.
+/// Checks all states: everything that must always be true is true, and everything that must be possible occurs.
 pub fn holds<M>(what: &str, model: M)
 where
     M: Model + Send + Sync + 'static,
@@ -59,7 +60,7 @@ where
             (_, Some(path)) => panic!("{what}: does not hold: {}\n{path}{:?}", property.name, path.last_state()),
         }
     }
-    println!("{what}: holds in all of {figures}");
+    println!("{what}: holds in all states: {figures}");
 }
 
 /// After this many states, a path that is a step or two longer than the shortest will do.
@@ -85,5 +86,5 @@ where
         path = found_path;
         shorter = run(model.clone(), found(), deepest).0.discovery(property);
     }
-    print!("{what}: not \"{property}\", found in {figures}: {path}");
+    print!("{what}: counter-example to \"{property}\" found in {figures}: {path}");
 }

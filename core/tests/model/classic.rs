@@ -37,7 +37,7 @@ enum Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    /// Who wrote the key, and the time in it or its native expiry.
+    /// Who wrote the key, and the timestamp in it or its native expiry.
     key: Option<(usize, u8)>,
     clients: Vec<Client>,
 }
@@ -62,12 +62,12 @@ struct Classic {
     end: u8,
 }
 
-/// The maximum of all clients.
+/// The longest lease of all clients.
 const LEASE: u8 = 2;
 /// The "+ 1" of the documentation.
 const MARGIN: u8 = 1;
 
-const EXCLUSION: &str = "at most one client believes to hold the lock";
+const EXCLUSION: &str = "at most one client believes it holds the lock";
 
 impl Classic {
     const fn keeps_time_in_key(&self) -> bool {

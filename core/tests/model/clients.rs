@@ -1,5 +1,5 @@
-//! The model's clients, and an outsider's knowledge of the grants. Written from the contract alone, it shares nothing
-//! with the rules that it judges.
+//! The model's clients, and an outsider's knowledge of the grants. This module is written from the contract alone, and
+//! shares nothing with the rules that it judges.
 
 use redis_lock_core::lock::record::Id;
 use redis_lock_core::lock::time::Micros;
@@ -102,14 +102,14 @@ impl Client {
         last - u64::from(self.earlier_conns)..=last
     }
 
-    /// It closes its connection, losing everything on its way there, and opens another.
+    /// Closes its connection, losing everything on its way there, and opens another.
     pub fn reconnect(&mut self) {
         self.earlier_conns += 1;
         self.outbox = None;
         self.inbox = None;
     }
 
-    /// It has given up the lock, or never got it.
+    /// Called when the client has given up the lock, or never got it.
     pub fn rest(&mut self) {
         self.phase = Phase::Idle;
         self.token = None;
@@ -117,7 +117,7 @@ impl Client {
         self.sent_at = 0;
     }
 
-    /// It reads an answer.
+    /// Reads an answer.
     pub fn read(&mut self, reply: Reply, lease: u8) {
         match (self.phase, reply) {
             (Phase::Asking, Reply::Token(token)) => {

@@ -1,5 +1,5 @@
-//! A wall clock that is set. Replica lags are measured by it, so a master with a grace distrusts its last counts until
-//! it has checked them again. `failover` has the rule; here the driver has to check in time.
+//! A wall clock that is set. Replica lags are measured with it, so a master with a grace distrusts its last counts
+//! until it has checked the replicas again. `failover` has the rule; here the driver has to check in time.
 
 use crate::asks::{self, alone, seconds, START};
 use crate::fake::{Node, Settings};
@@ -24,13 +24,13 @@ fn after_a_clock_step_nothing_is_granted_until_the_replicas_are_checked() {
     node.event(|entry| entry.tick());
     let token = acquire(&node, b"held").unwrap();
     for (name, ahead) in [(b"1", 2), (b"2", -2)] {
-        // No tick comes in between: the next command has to notice it.
+        // No tick comes in between: the next command has to notice the step.
         let wall = node.world.borrow().wall.0.checked_add_signed(ahead * 1_000_000).unwrap();
         node.world.borrow_mut().wall = UnixMicros(wall);
         let extended = node.command(1, |entry| entry.extend(b"held", token, seconds(30)));
         assert_eq!(extended, Err(Error::NoReplicas), "the clock was set by {ahead} s");
         assert_eq!(acquire(&node, name), Err(Error::NoReplicas), "the clock was set by {ahead} s");
         node.event(|entry| entry.tick());
-        assert!(acquire(&node, name).is_ok(), "they were checked");
+        assert!(acquire(&node, name).is_ok(), "the replicas were checked");
     }
 }

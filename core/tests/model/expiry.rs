@@ -20,11 +20,11 @@ fn a_waiter_for_several_locks_waits_for_a_key_of_another_type_too() {
     assert!(granted(&node, 2).is_none());
     node.delete(&place(b"other"));
     settle(&node);
-    assert!(granted(&node, 2).is_some(), "in the turn in which that is gone");
+    assert!(granted(&node, 2).is_some(), "in the turn in which that value is gone");
 }
 
 #[test]
-fn a_value_of_others_is_waited_for_until_its_key_expires() {
+fn a_value_written_by_others_is_waited_for_until_its_key_expires() {
     let node = node();
     let content = Content::String(b"foreign".to_vec());
     let expire_at_ms = Some(START.0 / 1_000 + 3_000);
@@ -39,8 +39,8 @@ fn a_value_of_others_is_waited_for_until_its_key_expires() {
     assert!(granted(&node, 3).is_some());
 }
 
-/// Others leave something with an expiry in a key that somebody waits for: the holder's value, their own string, a
-/// value of another type.
+/// The contents, with an expiry, that others leave in a key that somebody waits for: the holder's value, their own
+/// string, or a value of another type.
 fn contents(node: &Node) -> [Content; 3] {
     let held = node.world.borrow().keys[&place(b"k")].content.clone();
     let other = Content::Set([(b"no holder".to_vec(), START.0)].into());
@@ -74,7 +74,7 @@ fn whatever_a_key_holds_its_native_expiry_is_waited_for() {
 }
 
 #[test]
-fn a_lock_is_waited_for_to_the_native_expiry_that_its_key_had_before() {
+fn a_lock_is_waited_for_until_the_native_expiry_that_its_key_had_before() {
     let node = node();
     hold(&node, 1, b"k", &alone(60, 0));
     let before = node.world.borrow().keys[&place(b"k")].clone();

@@ -1,9 +1,9 @@
 //! A master that is replaced: its replica may not know about a grant, and the master may not know about its demotion.
 //!
-//! The crate's own `Reign` and `Settings` decide whether a server may grant. Around them: a master with replicas, a
-//! stream of writes that each replica follows with any lag, acknowledgements that a master reads late after a stall,
-//! and a promotion at any moment. The server's own count of good replicas, which can be very old, is assumed to be
-//! always sufficient.
+//! The crate's own `Reign` and `Settings` decide whether a server may grant. The model around them consists of a master
+//! with replicas, a stream of writes that each replica follows with any lag, acknowledgements that a master reads late
+//! after a stall, and a promotion at any moment. The server's own count of good replicas, which can be very old, is
+//! assumed to be always sufficient.
 
 mod conditions;
 mod servers;
@@ -15,14 +15,14 @@ use stateright::{Model, Property};
 
 const SECOND: u64 = 1_000_000;
 const START_S: u64 = 1_763_710_000;
-/// With this, a turn of the loop may take a second.
+/// With this lag, a turn of the loop may take a second.
 const MAX_LAG_S: u8 = 2;
 const MARGIN_S: u8 = 3;
 const LEASE_S: u8 = 1;
-/// The shortest for this lease: the lease plus the margin, max-lag and two seconds.
+/// The shortest grace for this lease: the lease plus the margin, max-lag and two seconds.
 const GRACE_S: u8 = LEASE_S + MARGIN_S + MAX_LAG_S + 2;
 
-/// The parts of the failover safety that are present.
+/// The parts of failover safety that are present.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // Each is one part of the condition.
 struct Condition {
@@ -32,20 +32,20 @@ struct Condition {
     grace_set_at: u8,
     replicas: u8,
     min_replicas: u8,
-    /// The master notices that it stalled.
+    /// Whether the master notices that it stalled.
     notices_stalls: bool,
-    /// The master notices that its clock was set.
+    /// Whether the master notices that its clock was set.
     notices_clock: bool,
-    /// Acknowledgements from before it stalled do not count.
+    /// Whether acknowledgements from before it stalled are ignored.
     only_new_answers: bool,
     /// How often the master may be stopped and its clock set back.
     stalls: u8,
     clock_steps: u8,
     /// By how much its clock is set back.
     clock_step_s: i8,
-    /// Between two reads of its sockets, the server's loop can stall several times.
+    /// Whether the server's loop can stall several times between two reads of its sockets.
     slow_turns: bool,
-    /// A turn of the loop may take as long as the margin.
+    /// Whether a turn of the loop may take as long as the margin.
     long_turns: bool,
     /// The lease that clients ask for before the grace is set, in seconds.
     early_lease_s: u8,
@@ -66,9 +66,10 @@ struct Replica {
     has: u8,
     /// An acknowledgement that the master has not read.
     unread: Option<u8>,
-    /// It arrived before the last cron, so this turn of the loop reads it.
+    /// Whether the acknowledgement arrived before the last cron, so that this turn of the loop reads it.
     is_overdue: bool,
-    /// The last acknowledgement that the master read: how much, and when by its wall clock.
+    /// The last acknowledgement that the master read: how much of the stream it covers, and when the master read it, by
+    /// its wall clock.
     read: (u8, i8),
 }
 
@@ -83,7 +84,7 @@ struct Master {
     /// How much its wall clock is behind, in seconds.
     behind: i8,
     stands_still: bool,
-    /// It has not yet read its sockets since its last stall.
+    /// Whether it has not yet read its sockets since its last stall.
     is_behind_with_reading: bool,
     clock_was_set: bool,
 }
@@ -106,7 +107,7 @@ struct State {
     now: u8,
     master: Master,
     replicas: Vec<Replica>,
-    /// The first replica, since it was promoted.
+    /// The first replica, once it is promoted.
     promoted: Option<(Store, Reign)>,
     clients: [Client; 2],
     stalls: u8,
@@ -139,7 +140,7 @@ struct Failover {
     is: Condition,
 }
 
-const EXCLUSION: &str = "at most one client believes to hold the lock";
+const EXCLUSION: &str = "at most one client believes it holds the lock";
 
 const fn monotonic(now: u8) -> MonotonicMicros {
     MonotonicMicros(now as u64 * SECOND)
@@ -177,7 +178,7 @@ impl Model for Failover {
             clock_steps: self.is.clock_steps,
         };
         state.master.reign.begin_turn(&self.settings(0, u8::MAX), monotonic(FIRST_S));
-        // There was a stall of many seconds; the replicas have answered since.
+        // There was a stall of many seconds, and the replicas have answered since then.
         let all = vec![Answer { offset: 1, lag_s: 0 }; usize::from(self.is.replicas)];
         state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
         state.master.reign.inspect(&self.settings(0, u8::MAX), 0, &all, monotonic(FIRST_S));
@@ -186,7 +187,7 @@ impl Model for Failover {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let master = &state.master;
-        // Each asks once: a client that is done holds the lock with nobody else.
+        // Each client asks once, so once one of them is done, two can no longer hold the lock.
         if state.clients.contains(&Client::Done) {
             return;
         }

@@ -1,8 +1,9 @@
 //! A fake server for the driver: keys that execute the commands of each change, blocked clients, one timer, and a clock
 //! that only a test moves. It knows no lock rules: a command that the driver forgets is missing in its keys.
 //!
-//! It behaves like a server. A key whose native expiry has passed is gone when it is opened, and its end is reported as
-//! a keyspace event. A blocked client is answered once. A timer fires when it is due, and nothing else wakes a client.
+//! It behaves like a real server. A key whose native expiry has passed is gone when it is opened, and its end is
+//! reported as a keyspace event. A blocked client is answered once. A timer fires when it is due, and nothing else
+//! wakes a client.
 
 mod edge;
 mod key;
@@ -39,7 +40,7 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     None,
-    /// A key is judged by a clock one second ahead.
+    /// A key is judged with a clock that is one second ahead.
     TakesOverEarly,
     /// Contenders wait no longer than the holder may work.
     NoMargin,
@@ -61,7 +62,7 @@ pub struct Settings {
     pub limits: Limits,
     pub edges: usize,
     pub grace: Option<grace::Settings>,
-    /// All keys that become free are reported.
+    /// Whether all keys that become free are reported.
     pub reports_keys: bool,
     pub mutant: Mutant,
 }
@@ -154,7 +155,7 @@ impl Node {
         }
     }
 
-    /// An entry from the server, for a client.
+    /// Runs an entry from the server, for a client.
     pub fn enter<R>(&self, writer: Writer, client: u64, body: impl FnOnce(&mut Entry<'_, FakeEdge<'_>>) -> R) -> R {
         self.enter_with(FakeEdge { node: self, writer, client, db: 0, is_timer: false }, body)
     }
@@ -174,20 +175,20 @@ impl Node {
         self.enter(Writer::Timer, 0, body)
     }
 
-    /// The timer fires.
+    /// Fires the timer.
     fn run_timer(&self) {
         let edge = FakeEdge { node: self, writer: Writer::Timer, client: 0, db: 0, is_timer: true };
         self.enter_with(edge, |entry| entry.timer_fired());
     }
 
-    /// Both clocks advance.
+    /// Advances both clocks.
     pub fn pass(&self, time: Micros) {
         let mut world = self.world.borrow_mut();
         world.wall = world.wall.after(time);
         world.monotonic = world.monotonic.after(time);
     }
 
-    /// The wall clock is set, and the module reads it.
+    /// Sets the wall clock, and the module reads it.
     pub fn set_clock(&self, wall: UnixMicros) {
         self.world.borrow_mut().wall = wall;
         self.event(|entry| entry.tick());
@@ -211,7 +212,7 @@ impl Node {
         is_due
     }
 
-    /// The monotonic clock advances to the end of the next wait or place, and the timer fires.
+    /// Advances the monotonic clock to the end of the next wait or place, and fires the timer.
     pub fn end_comes(&self) {
         let end = self.driver.borrow().engine().queues().next_end().expect("somebody waits, or has a place");
         {
@@ -222,14 +223,14 @@ impl Node {
         self.run_timer();
     }
 
-    /// Somebody else deletes a key.
+    /// Deletes a key for somebody else.
     pub fn delete(&self, place: &OwnedKeyName) {
         if self.put(place, None).is_some() {
             self.report_key(place, KeyChange::Gone);
         }
     }
 
-    /// Somebody else changes a key, and no event reports it. Returns the old value.
+    /// Changes a key for somebody else, which no event reports. Returns the old value.
     pub fn put(&self, place: &OwnedKeyName, stored: Option<Stored>) -> Option<Stored> {
         let mut world = self.world.borrow_mut();
         let before = match stored {
@@ -240,7 +241,7 @@ impl Node {
         before
     }
 
-    /// A key's native expiry is noticed, if it has passed.
+    /// Lets the server notice that a key's native expiry has passed, if it has.
     pub fn expire(&self, place: &OwnedKeyName) {
         if self.is_past_expiry(place) {
             self.delete(place);
@@ -254,7 +255,7 @@ impl Node {
         world.keys.get(place).and_then(|stored| stored.expire_at_ms).is_some_and(|at| now_ms > at)
     }
 
-    /// The answer to a client arrives.
+    /// Lets the answer to a client arrive.
     pub fn deliver(&self, client: Blocked) -> Option<Answer> {
         let answer = self.take_letter(client)?;
         if let Answer::Granted(grant) = &answer {
@@ -264,7 +265,7 @@ impl Node {
         Some(answer)
     }
 
-    /// The answer to a client is lost: the client has disconnected.
+    /// Loses the answer to a client, which has disconnected.
     pub fn lose(&self, client: Blocked) -> Option<Answer> {
         let answer = self.take_letter(client)?;
         if let Answer::Granted(grant) = &answer {
@@ -280,7 +281,7 @@ impl Node {
         Some(world.letters.remove(at).1)
     }
 
-    /// A connection ends, and with it its wait, if it waits, and its locks.
+    /// Ends a connection, and with it its wait, if it waits, and its locks.
     pub fn disconnect(&self, client: u64) {
         self.event(|entry| entry.client_left(client));
         if self.world.borrow().has_client_events {
@@ -288,7 +289,7 @@ impl Node {
         }
     }
 
-    /// A keyspace event reports a key.
+    /// Reports a key with a keyspace event.
     pub fn report_key(&self, (db, name): &OwnedKeyName, how: KeyChange) {
         let is_reported = {
             let world = self.world.borrow();
@@ -299,7 +300,7 @@ impl Node {
         }
     }
 
-    /// The lock in a key now, without opening the key.
+    /// Shows `body` the lock in a key now, without opening the key.
     pub fn with_lock<R>(&self, place: &OwnedKeyName, body: impl FnOnce(State<'_>) -> R) -> R {
         let (stored, now) = {
             let world = self.world.borrow();

@@ -1,5 +1,5 @@
 //! Reasons for a server not to grant: a grace that has not passed, replicas that do not answer, a stall, clocks that
-//! jump. Each one refuses commands, holds up waiters, is logged, and ends when it should.
+//! jump. Each of them makes the server refuse commands and holds up waiters, is logged, and ends when it should.
 
 use crate::asks::{alone as ask, hold, hold_all, is_granted, named, seconds, wait, START};
 use crate::fake::{Blocked, Node, Settings};
@@ -61,7 +61,7 @@ fn acquire(node: &Node, client: u64, name: &[u8], ask: &Ask<'_>) -> Result<Optio
     match node.command(client, |entry| entry.acquire(name, ask))? {
         Outcome::Granted(granted) => Ok(Some(granted.token)),
         Outcome::NotGranted => Ok(None),
-        Outcome::Waits | Outcome::Queued => panic!("it waits"),
+        Outcome::Waits | Outcome::Queued => panic!("the client waits"),
     }
 }
 
@@ -90,10 +90,10 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
         node.command(3, |entry| entry.acquire_all(&[b"free", b"other"], &ask(5, 0))).unwrap_err(),
         Error::Grace(19_900)
     );
-    assert_eq!(acquire(&node, 3, b"held", &ask(5, 0)), Ok(None), "it would not have got that one");
+    assert_eq!(acquire(&node, 3, b"held", &ask(5, 0)), Ok(None), "somebody else holds that lock");
     assert_eq!(node.command(3, |entry| entry.acquire_all(&[b"free", b"held"], &ask(5, 0))).map(|_| ()), Ok(()));
     assert_eq!(node.command(3, |entry| entry.recover(b"free", &ask(5, 0))), Ok(None), "nothing has expired there");
-    assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "nor there");
+    assert_eq!(node.command(3, |entry| entry.recover(b"held", &ask(5, 0))), Ok(None), "that lock has not expired");
     wait(&node, 4, &[b"free"], &ask(5, 99));
     wait(&node, 5, &[b"too", b"x"], &ask(5, 99));
     // Earlier grants are extended and released; nobody gets the lock.
@@ -103,12 +103,12 @@ fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
     run(&node, 198);
     assert!(![2, 4, 5].iter().any(|client| is_granted(&node, *client)));
     run(&node, 2);
-    assert!(is_granted(&node, 2) && is_granted(&node, 4), "they are, and nothing else has to happen");
+    assert!(is_granted(&node, 2) && is_granted(&node, 4), "nothing else has to happen for that");
     assert!(acquire(&node, 3, b"other", &ask(5, 0)).unwrap().is_some());
 }
 
 #[test]
-fn a_grace_that_is_too_short_for_a_lease_of_before_is_logged() {
+fn a_grace_that_is_too_short_for_an_earlier_lease_is_logged() {
     for (lease, is_logged) in [(16, false), (18, true)] {
         let node = node();
         acquire(&node, 1, b"k", &ask(lease, 0)).unwrap().unwrap();
@@ -186,11 +186,11 @@ fn a_lease_beyond_a_shortened_grace_is_not_granted_behind_a_dead_attempt() {
         wait(&node, 3, &[b"k"], &ask(16, 99));
         wait(&node, 4, &[b"k"], &ask(15, 99));
         run(&node, 30);
-        // The next tick would find this waiter, but the lock passes on first.
+        // The next tick would find this waiter, but the lock is passed on first.
         set_grace(&node, Some(grace::Settings { grace: seconds(19), ..GRACE }));
         assert!(release(&node, token));
         assert_eq!(failed(&node, 3), Some(Error::LeaseBeyondGrace(15_000)));
-        assert!(is_granted(&node, 4), "the lock passes on at once");
+        assert!(is_granted(&node, 4), "the lock is passed on at once");
     }
 }
 
@@ -219,7 +219,7 @@ fn a_holders_id_gets_no_reply_while_good_replicas_are_missing() {
     hold_all(&node, 1, &[b"a", b"b"], &named(5));
     answers(&node, 500, &[]);
     run(&node, 1);
-    assert_eq!(acquire(&node, 1, b"k", &named(5)), Err(Error::NoReplicas), "it would end later");
+    assert_eq!(acquire(&node, 1, b"k", &named(5)), Err(Error::NoReplicas), "the lease would end later");
     assert_eq!(acquire(&node, 1, b"k", &named(2)), Err(Error::NoReplicas), "another master may have given it away");
     let both = |lease| node.command(1, |entry| entry.acquire_all(&[b"a", b"b"], &named(lease)));
     for lease in [5, 2] {
@@ -254,7 +254,7 @@ fn after_a_stall_nothing_is_granted_until_the_replicas_answer() {
 }
 
 #[test]
-fn clocks_that_jump_are_noticed_by_the_next_who_asks() {
+fn clocks_that_jump_are_noticed_by_the_next_caller() {
     let node = after_grace();
     let count = |counter| node.driver.borrow().engine().counters().get(counter);
     let step = |by_us: i64| {

@@ -25,7 +25,7 @@ fn sent(node: &Node) -> Vec<u64> {
 }
 
 #[test]
-fn a_lock_passes_on() {
+fn a_lock_is_passed_on() {
     let node = node();
     let token = hold(&node, 0, KEY, &alone(30, 0));
     wait(&node, 2, &[KEY], &alone(30, 9));
@@ -41,7 +41,7 @@ fn many_clients_are_answered_once_each_in_pieces_while_some_leave() {
     clients.clone().for_each(|client| wait(&node, client, &[KEY], &alone(30, 9)));
     node.event(|entry| entry.demoted());
     assert_eq!(sent(&node).len(), AT_ONCE);
-    // They have not been answered yet, and are still released only once.
+    // These clients have not been answered yet, and each is still released only once.
     let gone = [1_500, 1_999, u64::from(CLIENTS)];
     for client in gone {
         node.disconnect(client);
@@ -50,7 +50,7 @@ fn many_clients_are_answered_once_each_in_pieces_while_some_leave() {
     assert!(before < 1_500);
     let answered = CLIENTS as usize - gone.len();
     while before < answered {
-        assert!(node.fire(), "nobody sends the rest");
+        assert!(node.fire(), "the rest have to be sent too");
         let now = sent(&node).len();
         assert!(now > before && now - before <= AT_ONCE, "{before} -> {now}");
         before = now;

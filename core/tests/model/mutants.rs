@@ -1,5 +1,5 @@
-//! Shows that the checks can fail: the server is a mutant, and the checker finds the path to the effect. The scopes
-//! find mutants of the module itself, in `scripts/mutants.sh`.
+//! Shows that the checks can fail: the server is a mutant, and the checker finds the path to the effect.
+//! `scripts/mutants.sh` shows that the scopes find mutants of the module itself.
 
 use crate::check;
 use crate::fake::Mutant;
@@ -11,7 +11,7 @@ fn finds(scope: Scope, mutant: Mutant, property: &'static str) {
     check::fails(&format!("{mutant:?}"), property, &Protocol::new(Scope { mutant, ..scope }));
 }
 
-/// Breaks no rule, but a condition that docs/SEMANTICS.md states.
+/// Finds a violation of exclusion in a scope that breaks no rule, but a condition that docs/SEMANTICS.md states.
 fn finds_without(condition: &str, scope: Scope) {
     check::fails(&format!("without {condition}"), EXCLUSION, &Protocol::new(scope));
 }
@@ -36,7 +36,8 @@ fn the_margin_does_not_cover_a_clock_that_is_set_further() {
 #[test]
 fn a_classic_client_whose_clock_exceeds_the_margin_takes_a_held_lock() {
     let scope = beside_getset();
-    // One second more is not enough: for a client that parses a float, the token makes the timestamp slightly later.
+    // One second more is not enough, because for a client that parses a float, the token makes the timestamp slightly
+    // later.
     let budget = Budget { clock_back: scope.margin + 2, ..scope.budget };
     finds_without("clocks of classic clients within the margin", Scope { budget, ..scope });
 }
@@ -47,7 +48,7 @@ fn a_grant_without_inspecting_the_key_again_is_a_second_one() {
 }
 
 #[test]
-fn a_place_that_is_not_kept_is_overtaken() {
+fn a_waiter_whose_place_is_not_kept_is_overtaken() {
     finds(queue(), Mutant::ForgetsPlaces, GRANTS);
 }
 

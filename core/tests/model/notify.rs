@@ -28,7 +28,7 @@ const OTHER: ChannelName<'static> = ChannelName { name: b"app-2", is_sharded: fa
 const K: &[&[u8]] = &[b"k"];
 const K_AND_X: &[&[u8]] = &[b"k", b"x"];
 
-/// The same request, notified on a channel.
+/// The same request, for an attempt that is notified on a channel.
 fn notified_on(channel: ChannelName<'static>, ask: Ask<'static>) -> Ask<'static> {
     Ask { notify: Some(channel), ..ask }
 }
@@ -103,7 +103,7 @@ fn value(node: &Node, name: &[u8]) -> Option<(Token, Option<u64>, UnixMicros)> {
     })
 }
 
-/// The clocks advance, and the event loop with them.
+/// Advances the clocks, and the event loop with them.
 fn pass(node: &Node, ms: u64) {
     for _ in 0..ms.div_ceil(50) {
         node.pass(redis_lock_core::lock::time::Micros(50_000));
@@ -130,15 +130,15 @@ fn an_attempt_is_queued_notified_and_claims_its_lease() {
         crate::asks::settle(&node);
         assert_eq!(received(&node), ["granted 7 k"]);
         let (unclaimed, named, ends) = value(&node, b"k").unwrap();
-        assert_eq!(named, None, "only this server knows whose it is");
+        assert_eq!(named, None, "only this server knows whose grant it is");
         assert_eq!(ends, START.after(seconds(3)), "a lease of claim-ms, and the margin");
         node.pass(seconds(1));
         let granted = claim(&node, 3, names, &attempt(7));
         assert_eq!(granted.token, unclaimed);
         for name in names {
-            assert_eq!(value(&node, name), Some((unclaimed, Some(7), START.after(seconds(7)))), "it counts from then");
+            assert_eq!(value(&node, name), Some((unclaimed, Some(7), START.after(seconds(7)))), "from the claim on");
         }
-        assert_eq!(claim(&node, 4, names, &attempt(7)).token, unclaimed, "a copy that arrives later");
+        assert_eq!(claim(&node, 4, names, &attempt(7)).token, unclaimed, "a late copy gets the same token");
         assert_eq!(waiters(&node) + places(&node), 0);
     }
 }
@@ -165,7 +165,7 @@ fn a_repeated_command_keeps_its_place_and_its_newer_arguments_apply() {
     assert_eq!(waiters(&node), 2);
     node.pass(seconds(2));
     crate::asks::settle(&node);
-    assert_eq!(received(&node), ["timeout 8 k"], "a wait counts from the newest command");
+    assert_eq!(received(&node), ["timeout 8 k"], "a wait is counted from the newest command");
     release(&node, b"k", token);
     assert_eq!(node.world.borrow().messages[0].0, Channel { name: b"app-2"[..].into(), is_sharded: false });
     assert_eq!(received(&node), ["granted 7 k"]);
@@ -238,7 +238,7 @@ fn cancel_ends_a_wait_and_bars_late_copies_for_a_while() {
         assert!(matches!(late(names), Ok(Outcome::NotGranted)));
         assert!(matches!(late(K_AND_X), Ok(Outcome::NotGranted)), "the key is one of them");
         assert!(matches!(late(&[b"other"]), Ok(Outcome::Granted(_))), "another key");
-        assert!(!cancel(&node, b"k", 7), "it is nowhere");
+        assert!(!cancel(&node, b"k", 7), "that attempt is no longer known");
         assert_eq!(value(&node, b"k"), None);
         pass(&node, 10_100);
         assert!(matches!(late(names), Ok(Outcome::Granted(_))));
@@ -246,7 +246,7 @@ fn cancel_ends_a_wait_and_bars_late_copies_for_a_while() {
 }
 
 #[test]
-fn one_that_waits_for_a_cancelled_id_is_not_barred_by_another_id() {
+fn cancelling_an_unknown_id_bars_only_that_id() {
     let (node, token) = held();
     assert!(!cancel(&node, b"k", 7));
     release(&node, b"k", token);

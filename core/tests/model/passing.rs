@@ -1,5 +1,5 @@
-//! How locks pass on outside the command that releases them: grants that were not received, locks that others changed,
-//! and the keyspace events of each.
+//! How locks are passed on outside the command that releases them: grants that were not received, locks that others
+//! changed, and the keyspace events of each.
 
 use crate::asks::{alone, ask, count, granted, hold, hold_all, in_session, named, node, place, seconds, settle, wait};
 use crate::fake::{Blocked, Node};
@@ -37,14 +37,14 @@ fn each_change_raises_its_events_and_nothing_else_does() {
     let token = hold(&node, 1, b"k", &named(7, alone(5, 0)));
     assert_eq!(events(&node), [Event::Acquire]);
     hold(&node, 1, b"k", &named(7, alone(5, 0)));
-    assert_eq!(events(&node), [], "its lease ends no later");
+    assert_eq!(events(&node), [], "the lease ends no later");
     hold(&node, 1, b"k", &named(7, alone(6, 0)));
     assert_eq!(events(&node), [Event::Extend]);
     node.command(1, |entry| entry.extend(b"k", token, seconds(7))).unwrap();
     assert_eq!(events(&node), [Event::Extend]);
     wait(&node, 2, &[b"k"], &alone(5, 9));
     node.command(1, |entry| entry.release(b"k", token)).unwrap();
-    assert_eq!(events(&node), [Event::Release, Event::Acquire], "it passes on");
+    assert_eq!(events(&node), [Event::Release, Event::Acquire], "the lock is passed on");
     let token = granted(&node, 2).unwrap().granted.token;
     node.command(2, |entry| entry.release(b"k", token)).unwrap();
     assert_eq!(events(&node), [Event::Release]);
@@ -85,9 +85,9 @@ fn each_of_several_locks_reports_its_predecessor() {
     assert_eq!([0, 1, 2].map(before), [Some((Some(a), owner, 1_000)), None, Some((Some(c), owner, 1_000))]);
 }
 
-/// A waiter's grant is lost. It had succeeded an overdue holder.
+/// A waiter's grant, which succeeds an overdue holder, is lost.
 #[test]
-fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
+fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been_granted() {
     let two = |wait| ask(Share::Limit(2), 5, wait);
     // How many others are live, and the kind of lock: a string, or a set with one or two of two holders.
     for (share, others) in [(Share::Alone, 0), (Share::Limit(1), 0), (Share::Limit(2), 1)] {
@@ -125,7 +125,7 @@ fn when_a_grant_is_lost_the_lock_is_as_if_it_had_never_been() {
 }
 
 #[test]
-fn a_restored_predecessor_stays_unless_the_next_needs_its_place() {
+fn a_restored_predecessor_stays_unless_the_next_holder_needs_its_slot() {
     let node = node();
     let two = |lease, wait| ask(Share::Limit(2), lease, wait);
     let first = hold(&node, 1, b"k", &two(5, 0));
@@ -153,7 +153,7 @@ fn a_lost_grant_that_succeeded_nobody_is_released() {
     assert!(node.fire());
     assert!(!node.world.borrow().keys.contains_key(&place(b"k")));
     assert_eq!(count(&node, Counter::Undelivered), 1);
-    // Its attempt has its place again.
+    // The attempt has its place again.
     let newcomer = node.command(3, |entry| entry.acquire(b"k", &alone(5, 0)));
     assert!(matches!(newcomer, Ok(Outcome::Granted(_))), "a reserved place alone blocks nobody");
 }
@@ -214,7 +214,7 @@ fn all_who_can_share_a_lock_that_came_free_get_it_in_one_turn() {
 }
 
 #[test]
-fn a_lock_that_others_freed_in_silence_is_found_and_counted() {
+fn a_lock_that_others_freed_without_an_event_is_found_and_counted() {
     for names in [&[b"k".as_slice()][..], &[b"k", b"x"]] {
         let node = node();
         hold(&node, 1, b"k", &alone(5, 0));

@@ -1,4 +1,4 @@
-//! Clients, network and one server: every order of their steps, within the bounds of a [`Scope`].
+//! Clients, a network and one server: every order of their steps, within the bounds of a [`Scope`].
 //!
 //! Time passes in whole seconds, at any moment. A command and its reply can be under way for any time, be lost, or
 //! arrive long after their sender has given up. After `horizon` no client begins anything new, and everything under way
@@ -26,8 +26,8 @@ const SECOND: Micros = Micros(1_000_000);
 const DB: i32 = 0;
 const KEY: &[u8] = b"door";
 
-/// A wait, or how long a place is reserved: both end at any moment that the model chooses, or never. Those that end
-/// do so hours after they began, by a clock that moves only then.
+/// The length of a wait or of the reservation of a place. Both end at any moment that the model chooses, or never.
+/// Those that end do so hours after they began, on a clock that moves only then.
 const NEVER: Micros = Micros(u64::MAX);
 const HOUR: Micros = Micros(3_600 * SECOND.0);
 
@@ -111,7 +111,7 @@ pub enum Action {
     Release(usize),
     Crash(usize),
     ConnectionBreaks(usize),
-    /// `gives_up`: a wait that the command begins will end by itself.
+    /// `gives_up`: whether a wait that the command begins will end by itself.
     Arrive {
         who: usize,
         gives_up: bool,
@@ -137,14 +137,15 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     ForEver,
-    /// Until a moment before, or after, the end of all waits that have one.
+    /// Until a moment before the end of all waits that have one.
     Briefly,
+    /// Until a moment after that end.
     Longer,
 }
 
-pub const EXCLUSION: &str = "at most one client believes to hold the lock";
+pub const EXCLUSION: &str = "at most one client believes it holds the lock";
 pub const GRANTS: &str =
-    "each grant follows the order, with a larger token, after the one before; a holder gets its token again";
+    "grants follow the order, each with a larger token and after the one before; a holder gets its token again";
 pub const WAKE_UP: &str = "a lock that nobody has and somebody waits for is about to be tried";
 pub const LOST: &str = "a grant that nobody received is about to be passed on";
 pub const SERVED: &str = "in the end nobody waits";

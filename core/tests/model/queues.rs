@@ -1,5 +1,5 @@
 //! Waiters, and commands that may not wait: no waiter is overtaken, a queue has its bounds, an evicted lock stays
-//! taken, a session ends once. And how INFO counts all of these.
+//! taken, and a session ends once. Also how INFO counts all of these.
 
 use crate::asks::{
     acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
@@ -24,7 +24,7 @@ fn ends_at(node: &Node, name: &[u8]) -> Option<UnixMicros> {
     node.with_lock(&place(name), |lock| lock.last_end())
 }
 
-/// The event loop runs until `time`.
+/// Runs the event loop until `time`.
 fn run_until(node: &Node, time: UnixMicros) {
     let left = time.since(node.world.borrow().wall);
     for _ in 0..left.0 / 100_000 {
@@ -60,7 +60,7 @@ fn a_freed_lock_goes_to_its_waiter_and_not_to_a_newcomer() {
                 assert!(is_granted(&node, 2));
             }
         }
-        // The first attempt gets it whichever of its commands asks, and its older command gets a reply.
+        // The first attempt gets the lock whichever of its commands asks, and its older command gets a reply.
         let node = came_free();
         assert!(matches!(acquire(&node, 4, waits_for, &named(7, alone(5, 0))), Ok(Outcome::Granted(_))));
         assert!(matches!(node.deliver(Blocked(2)), Some(Answer::Failed(Error::Replaced))));
@@ -70,7 +70,7 @@ fn a_freed_lock_goes_to_its_waiter_and_not_to_a_newcomer() {
 }
 
 #[test]
-fn so_many_wait_and_so_many_attempts_have_one_id() {
+fn the_numbers_of_waiters_and_of_attempts_with_one_id_are_limited() {
     let limits = Limits { waiters: 2, ..Settings::default().limits };
     let node = Node::new(Settings { limits, ..Settings::default() }, START);
     hold(&node, 1, b"k", &alone(5, 0));
@@ -96,7 +96,7 @@ fn so_many_wait_and_so_many_attempts_have_one_id() {
     assert_eq!(waits(2, &[&[64], b"z"], 7), Err(Error::BusyId));
     assert_eq!(waits(2, &[&[64], b"z"], 8), Ok(true), "another ID");
     assert_eq!(waits(3, &[&[64]], 7), Ok(true), "one key alone");
-    assert_eq!(waits(4, &[&[5], &[64]], 7), Ok(true), "it was one of them");
+    assert_eq!(waits(4, &[&[5], &[64]], 7), Ok(true), "it replaces one of the 64");
 }
 
 #[test]
@@ -156,7 +156,8 @@ fn an_attempt_whose_grant_was_lost_has_its_place_again_once() {
         settle(&node);
         assert!(is_granted(&node, 5) && !is_granted(&node, 4), "ahead of a client that came before it lost its grant");
 
-        // Others took its lock away, and it already waits when its grant is lost: it keeps its new place.
+        // Others took the attempt's lock away, and it already waits again when its grant is lost: it keeps its new
+        // place.
         let node = crate::asks::node();
         let token = hold(&node, 1, b"k", &alone(5, 0));
         wait(&node, 2, names, &named(7, alone(5, 9)));
@@ -199,7 +200,7 @@ fn a_deadlock_search_is_bounded_and_reads_no_key_unless_waits_lead_back() {
         hold(&node, 2, b"b", &in_session(alone(5, 0)));
         node.world.borrow_mut().opened = 0;
         wait(&node, 1, &[b"b"], &alone(5, 9));
-        assert_eq!(node.world.borrow().opened, 1, "it does not lead back yet");
+        assert_eq!(node.world.borrow().opened, 1, "the wait does not lead back yet");
         let outcome = acquire(&node, 2, &[b"a"], &alone(5, 9)).map(|outcome| matches!(outcome, Outcome::Waits));
         (outcome, [Counter::Deadlocks, Counter::DeadlocksUnchecked].map(|counter| count(&node, counter)))
     };
@@ -210,7 +211,7 @@ fn a_deadlock_search_is_bounded_and_reads_no_key_unless_waits_lead_back() {
         let (outcome, [_, unchecked]) = cycle(edges);
         assert_eq!((outcome, unchecked), (Ok(true), 1), "{edges}");
     }
-    // Each lock and each binding, once before keys are read and once when they are, where a key counts as five.
+    // Each lock and each binding counts once before keys are read and once when they are, where a key counts as five.
     assert_eq!(enough, 18);
 }
 
@@ -264,7 +265,7 @@ fn a_script_is_neither_kept_waiting_nor_bound_to_its_connection() {
 }
 
 #[test]
-fn a_release_of_several_hands_on_at_once_what_is_waited_for_alone() {
+fn a_release_of_several_locks_hands_on_at_once_each_that_is_waited_for_alone() {
     let node = node();
     let both = hold_all(&node, 1, &[b"a", b"b"], &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 9));
@@ -273,7 +274,7 @@ fn a_release_of_several_hands_on_at_once_what_is_waited_for_alone() {
 }
 
 #[test]
-fn tokens_pass_one_of_an_earlier_server_that_is_given_back() {
+fn tokens_exceed_a_released_token_of_an_earlier_server() {
     for several in [false, true] {
         let node = node();
         let ahead = Token::new(START.0 + 9_000_000).unwrap();

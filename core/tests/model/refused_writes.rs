@@ -21,8 +21,8 @@ fn allow(node: &Node) {
 #[test]
 fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     let node = node();
-    // A lock that becomes free, a lock whose grant is lost, a lock that ends with its connection: each is refused,
-    // beside another that is not.
+    // There is a lock that becomes free, a lock whose grant is lost, and a lock that ends with its connection. The
+    // write of each is refused, beside another lock's write that is not.
     for name in [b"a", b"b"] {
         hold(&node, 1, name, &alone(5, 0));
     }
@@ -53,7 +53,7 @@ fn a_refused_write_is_tried_again_and_holds_up_no_other_key() {
     assert!(granted(&node, 3).is_some() && granted(&node, 2).is_none());
     assert_eq!((ends_at(b"c").is_some(), ends_at(b"d")), (true, None));
     assert_eq!((ends_at(b"e"), ends_at(b"f")), (Some(START.after(seconds(61))), Some(START.after(seconds(1)))));
-    // Not at once: the loop would do nothing else.
+    // The writes are not tried again at once, because the loop would do nothing else.
     assert!(!node.fire());
     allow(&node);
     node.pass(Micros(19_000));
@@ -96,7 +96,8 @@ fn a_waiter_for_several_locks_gets_none_if_one_cannot_be_written() {
 
 #[test]
 fn waiters_for_a_key_whose_slot_is_lost_get_an_error() {
-    // When its lock becomes free, when a grant passes on, and for one of several keys.
+    // They get it when the lock becomes free, when a grant is passed on, and when the slot of one of several keys is
+    // lost.
     let node = node();
     hold(&node, 1, b"a", &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 99));
@@ -123,7 +124,7 @@ fn waiters_for_a_key_whose_slot_is_lost_get_an_error() {
 }
 
 #[test]
-fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
+fn a_release_of_several_locks_fails_if_one_of_them_cannot_be_written() {
     let node = node();
     let names: [&[u8]; 2] = [b"a", b"b"];
     let granted = hold_all(&node, 1, &names, &alone(5, 0));
@@ -137,7 +138,7 @@ fn a_release_of_several_locks_fails_where_one_of_them_cannot_be_written() {
 fn a_release_of_several_locks_counts_what_was_written() {
     let names: [&[u8]; 3] = [b"a", b"b", b"c"];
     let overruns = [Counter::Releases, Counter::LateReleases, Counter::Overruns, Counter::StaleTokens];
-    // All of them alone, or each with a waiter: a hand-off is a different write.
+    // Either nobody waits for any of the locks, or each has a waiter: a hand-off is a different write.
     for has_next in [false, true] {
         let node = node();
         let granted = hold_all(&node, 1, &names[..2], &alone(5, 0));
@@ -161,6 +162,6 @@ fn a_release_of_several_locks_counts_what_was_written() {
         allow(&node);
         assert_eq!(release(), Ok(1));
         let all = overruns.map(|counter| count(&node, counter));
-        assert_eq!((all[0] + all[1], all[2], all[3]), (2, 2, 2), "{has_next}: the first and the last are over");
+        assert_eq!((all[0] + all[1], all[2], all[3]), (2, 2, 2), "{has_next}: the token does not hold a and c");
     }
 }

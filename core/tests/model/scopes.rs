@@ -37,7 +37,7 @@ fn scope(clients: &[(Kind, u8)], horizon: u8, budget: Budget) -> Scope {
     }
 }
 
-/// Clients that ask, work too long, extend, crash, release late; a clock that runs ahead by the margin.
+/// Clients that ask, work too long, extend, crash and release late; a clock that runs ahead by the margin.
 pub fn leases() -> Scope {
     let budget = Budget { extends: 1, crashes: 1, clock_ahead: 1, ..NOTHING };
     if is_large() {
@@ -58,7 +58,7 @@ pub fn queue() -> Scope {
     }
 }
 
-/// Lost replies, commands that are resent with their ID, first commands that arrive late, and LOCK.CANCEL.
+/// Replies that are lost, commands that are resent with their ID, first commands that arrive late, and LOCK.CANCEL.
 pub fn resends() -> Scope {
     if is_large() {
         let budget = Budget { resends: 2, late: 1, cancels: 1, clock_back: 1, ..NOTHING };
@@ -83,7 +83,7 @@ pub fn sessions() -> Scope {
     }
 }
 
-/// Clients of the classic pattern on the same key, clocks apart by the margin.
+/// Clients of the classic pattern on the same key, with clocks apart by the margin.
 pub fn beside_getset() -> Scope {
     let budget = Budget { crashes: 1, clock_ahead: 1, clock_back: 1, ..NOTHING };
     if is_large() {
@@ -115,7 +115,7 @@ fn holds(name: &str, scope: Scope, facts: &[Fact]) {
 }
 
 #[test]
-fn leases_exclude() {
+fn leases_exclude_other_clients() {
     holds("leases", leases(), &[Fact::TakeOver, Fact::Extended, Fact::StaleRelease]);
 }
 

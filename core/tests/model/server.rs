@@ -29,7 +29,7 @@ pub struct Server(Arc<Kept>);
 struct Kept {
     number: u64,
     form: Form,
-    /// A new server is started afresh in each thread.
+    /// The settings of a server that has just started: each thread starts one afresh.
     fresh: Option<Settings>,
 }
 
@@ -46,7 +46,7 @@ impl Server {
         node
     }
 
-    /// Keeps a server as it is now.
+    /// Keeps a server in its current state.
     pub fn of(node: Node) -> Self {
         Self::keep(node, None)
     }
@@ -76,7 +76,7 @@ impl Server {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Not at the end of a thread, which drops all of them.
+        // At the end of a thread this fails, but then all of them are dropped.
         let _ = NODES.try_with(|nodes| nodes.borrow_mut().remove(&self.number));
     }
 }

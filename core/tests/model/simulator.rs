@@ -38,7 +38,7 @@ fn steps(plan: Plan, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// In some worlds, clients hold locks with their sessions and wait long enough to wait for each other.
+/// Whether this is a world in which clients hold locks with their sessions and wait long enough to wait for each other.
 fn has_cycles(plan: Plan, seed: u64) -> bool {
     plan == Plan::Calm && seed.is_multiple_of(5)
 }
@@ -51,7 +51,7 @@ fn for_long(step: Step) -> Step {
     match step {
         Step::Acquire(own) => Step::Acquire(command(own)),
         Step::AcquireAll(own) => Step::AcquireAll(command(own)),
-        // Leases would be too long for a grace.
+        // The leases would be too long for a grace.
         Step::SetGrace { .. } => Step::Pass(Time::Turn),
         other => other,
     }
@@ -118,9 +118,9 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn fixed_seeds_are_without_a_finding() {
-    // Then the seeds of old findings: a claim that ends in the same millisecond as its grant, so that the set keeps the
-    // native expiry; a set whose last holder is not the one that has to claim its grant; two simultaneous grants that
-    // nobody claims.
+    // After them come the seeds of old findings: a claim that ends in the same millisecond as its grant, so that the
+    // set keeps the native expiry; a set whose last holder is not the one that has to claim its grant; two simultaneous
+    // grants that nobody claims.
     let found = [784_921_784_289, 901_109_689_152, 595_617_627_183];
     let sum = simulate_all((0..1_000).chain(found), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;

@@ -17,7 +17,7 @@ fn opened(node: &Node) -> usize {
 }
 
 #[test]
-fn it_subscribes_to_events_when_it_has_to_and_once() {
+fn it_subscribes_to_events_when_it_has_to_and_only_once() {
     let node = node();
     let subscriptions = |node: &Node| node.world.borrow().subscriptions.clone();
     let token = hold(&node, 1, b"k", &ask(30, 0));
@@ -35,7 +35,7 @@ fn it_subscribes_to_events_when_it_has_to_and_once() {
 }
 
 #[test]
-fn a_timer_that_the_server_is_late_with_is_set_anew() {
+fn a_timer_that_the_server_is_late_with_is_set_again() {
     let node = node();
     hold(&node, 1, b"k", &ask(30, 0));
     wait(&node, 2, &[b"k"], &ask(5, 1));
@@ -46,7 +46,7 @@ fn a_timer_that_the_server_is_late_with_is_set_anew() {
     let before = timer(&node);
     node.pass(Micros(700_000));
     node.event(|entry| entry.tick());
-    assert_eq!((timer(&node), count(&node, Counter::LateTimers)), (before, 0), "it may still fire");
+    assert_eq!((timer(&node), count(&node, Counter::LateTimers)), (before, 0), "the timer may still fire");
     node.pass(Micros(1));
     node.event(|entry| entry.tick());
     assert_eq!((timer(&node), count(&node, Counter::LateTimers)), (before + 1, 1));
@@ -91,7 +91,7 @@ fn the_release_of_the_last_lock_grants_all_of_several() {
         } else {
             assert_eq!(node.command(1, |entry| entry.release(b"a", token)), Ok(Release::InTime));
         }
-        // Not when a timer fires: others would be refused the lock meanwhile, and nobody would have it.
+        // This does not wait until a timer fires: meanwhile others would be refused the lock, and nobody would have it.
         let world = node.world.borrow();
         assert!(world.keys.contains_key(&(0, b"a".to_vec())) && world.keys.contains_key(&(0, b"b".to_vec())));
         drop(world);
@@ -116,7 +116,7 @@ fn a_command_tries_some_parked_waiters_and_the_timer_the_rest() {
 }
 
 #[test]
-fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
+fn the_timer_reads_a_limited_number_of_keys_in_a_turn() {
     const KEYS: usize = 40;
     let node = node();
     let names: Vec<Vec<u8>> = (0..KEYS).map(|number| number.to_string().into_bytes()).collect();
@@ -129,7 +129,7 @@ fn the_timer_reads_no_more_than_so_many_keys_in_a_turn() {
     opened(&node);
     node.delete(&(0, names[0].to_vec()));
     assert!(node.fire());
-    // 2048 keys of tries and queues, without cutting off the last; and the key where each try began.
+    // 2048 keys for tries and queues, without cutting off the last try, and the key where each try began.
     assert_eq!(opened(&node), 50 * (KEYS + 1));
     settle(&node);
     assert_eq!(opened(&node), 10 * (KEYS + 1));

@@ -1,5 +1,5 @@
-//! An outsider's knowledge of the grants. Written from the contract alone, it shares nothing with the rules that it
-//! judges. It sees the server's replies, the blocked connections, and the key.
+//! An outsider's knowledge of the grants. This module is written from the contract alone, and shares nothing with the
+//! rules that it judges. It sees the server's replies, the blocked connections, and the key.
 
 use crate::clients::Command;
 use crate::fake::{Blocked, World};
@@ -33,15 +33,15 @@ pub enum Violation {
     NotReported,
 }
 
-/// A grant, by the server's clock.
+/// A grant, in the server's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Live {
     who: Who,
     token: Token,
     until: UnixMicros,
-    /// The connection that it ends with.
+    /// The connection with which it ends.
     session: Option<u64>,
-    /// That connection has ended: the grant may end from this time on.
+    /// From when the grant may end, because that connection has ended.
     may_end: Option<UnixMicros>,
 }
 
@@ -75,7 +75,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The server granted the lock, or reported a grant again.
+    /// Called when the server granted the lock, or reported a grant again.
     pub fn granted(&mut self, grant: Grant, world: &World, term: Micros) {
         let Grant { who, token, session } = grant;
         let (now, until) = (world.wall, world.wall.after(term));
@@ -100,26 +100,26 @@ impl Witness {
         self.live = Some(Live { who, token, until, session, may_end: None });
     }
 
-    /// A grant was sent to a waiting client. Returns the client.
+    /// Called when a grant was sent to a waiting client. Returns the client.
     pub fn sent(&mut self, conn: u64, token: Token) -> Who {
         let who = self.arrived.iter().find(|(_, known)| *known == conn).map_or(Who::Conn(conn), |(who, _)| *who);
         self.on_their_way.push((token, who));
         who
     }
 
-    /// LOCK.EXTEND has set a new lease.
+    /// Called when LOCK.EXTEND has set a new lease.
     pub fn extended(&mut self, token: Token, until: UnixMicros) {
         if let Some(live) = self.live.as_mut().filter(|live| live.token == token) {
             (live.until, live.may_end) = (until, None);
         }
     }
 
-    /// A grant was released.
+    /// Called when a grant was released.
     pub fn given_back(&mut self, token: Token) {
         self.live = self.live.filter(|live| live.token != token);
     }
 
-    /// An attempt was cancelled: it holds nothing, and has no place.
+    /// Called when an attempt was cancelled: it holds nothing, and has no place.
     pub fn cancelled(&mut self, id: Id) {
         let who = Who::Attempt(id);
         self.leave(who);
@@ -127,7 +127,7 @@ impl Witness {
         self.live = self.live.filter(|live| live.who != who);
     }
 
-    /// A grant reached its client.
+    /// Called when a grant reached its client.
     pub fn delivered(&mut self, token: Token) {
         if let Some(at) = self.on_their_way.iter().position(|(known, _)| *known == token) {
             let (_, who) = self.on_their_way.remove(at);
@@ -135,7 +135,7 @@ impl Witness {
         }
     }
 
-    /// A grant did not reach its client. Returns whether it has to be passed on.
+    /// Called when a grant did not reach its client. Returns whether it has to be passed on.
     pub fn undelivered(&mut self, token: Token) -> bool {
         let at = self.on_their_way.iter().position(|(known, _)| *known == token);
         if let Some(at) = at {
@@ -145,7 +145,7 @@ impl Witness {
         at.is_some()
     }
 
-    /// A connection has ended: its holder has the margin to notice.
+    /// Called when a connection has ended: its holder has the margin to notice that.
     pub fn connection_ended(&mut self, conn: u64, until: UnixMicros) {
         self.leave(Who::Conn(conn));
         if let Some(live) = self.live.as_mut().filter(|live| live.session == Some(conn)) {
@@ -165,7 +165,7 @@ impl Witness {
         ids.filter_map(|(who, _)| if let Who::Attempt(id) = who { Some(*id) } else { None })
     }
 
-    /// An attempt was refused: it waits, or has a reserved place if it has an ID.
+    /// Called when an attempt was refused: it waits, or has a reserved place if it has an ID.
     pub fn arrive(&mut self, who: Who, conn: u64) {
         match self.arrived.iter_mut().find(|(known, _)| *known == who) {
             Some(known) => known.1 = conn,
@@ -173,12 +173,12 @@ impl Witness {
         }
     }
 
-    /// An attempt has its grant, has given up, or waited without an ID.
+    /// Called when an attempt has its grant, has given up, or waited without an ID.
     pub fn leave(&mut self, who: Who) {
         self.arrived.retain(|(known, _)| *known != who);
     }
 
-    /// DEL or GETSET by somebody else: the server no longer knows about a grant.
+    /// Called when somebody else ran DEL or GETSET: the server no longer knows about a grant.
     pub fn overwritten(&mut self) {
         self.live = None;
         self.unreceived = None;
@@ -189,7 +189,8 @@ impl Witness {
         self.unreceived.is_some_and(|token| self.live.is_some_and(|live| live.token == token))
     }
 
-    /// An ended grant's past does not distinguish states. `held`: the grant in the key, and its end.
+    /// Forgets the past of an ended grant, which does not distinguish states. `held`: the grant in the key, and its
+    /// end.
     pub fn forget(&mut self, now: UnixMicros, held: Option<(Token, UnixMicros)>) {
         let unreceived = self.unreceived;
         // A restored predecessor without its own token has the grant's token, but not its end.

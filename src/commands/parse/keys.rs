@@ -25,7 +25,7 @@ pub fn keys<'a>(args: &impl Arguments<'a>, behind: usize) -> Result<Range<usize>
     Ok(1..count.saturating_add(1))
 }
 
-/// Checks that a key's name is not too long for a lock, nor for a remembered attempt.
+/// Checks that a key's name is not too long for a lock or for a remembered attempt.
 ///
 /// # Errors
 /// [`Error::KeyLength`]

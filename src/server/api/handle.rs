@@ -16,14 +16,14 @@ pub struct Callbacks {
     pub reply: raw::RedisModuleCmdFunc,
     /// Frees its answer.
     pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut libc::c_void),
-    /// The client has disconnected.
+    /// Called when the client has disconnected.
     pub disconnect: raw::RedisModuleDisconnectFunc,
-    /// CLIENT UNBLOCK ... TIMEOUT ends its wait.
+    /// Called when CLIENT UNBLOCK ... TIMEOUT ends its wait.
     pub unblock: raw::RedisModuleCmdFunc,
-    /// The timer fires.
+    /// Called when the timer fires.
     pub timer: raw::RedisModuleTimerProc,
-    /// Something happened to a key.
+    /// Called when something happened to a key.
     pub key: raw::RedisModuleNotificationFunc,
-    /// A connection began or ended.
+    /// Called when a connection began or ended.
     pub client: raw::RedisModuleEventCallback,
 }

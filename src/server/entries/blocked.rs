@@ -54,7 +54,7 @@ pub unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, letter: *mut lib
     });
 }
 
-/// The client has disconnected, or the server ended its wait with its own error.
+/// Called when the client has disconnected, or the server ended its wait with its own error.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn on_disconnect(ctx: *mut raw::RedisModuleCtx, _handle: *
     enter(&context, Writer::Timer, |entry| entry.client_left(client::caller(&context)));
 }
 
-/// CLIENT UNBLOCK ... TIMEOUT. This is the only way to get here, since the server was given no time-out.
+/// Called for CLIENT UNBLOCK ... TIMEOUT. The server has no other reason to call this, since it was given no time-out.
 ///
 /// # Safety
 /// Called by the server for a client that the module blocked.

@@ -139,13 +139,13 @@ c_event!(on_swap, |_: &Context, entry: &mut Entry<'_>, _, data: *mut libc::c_voi
     }
 });
 
-/// The server forked, which can happen in the middle of anything, so this only changes a flag. The child may write a
-/// snapshot for a replica or an AOF, which then needs every later change.
+/// Called when the server forked. That can happen in the middle of anything, so this only changes a flag. The child may
+/// write a snapshot for a replica or an AOF, which then needs every later change.
 unsafe extern "C" fn on_fork(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut libc::c_void) {
     module().sinks.may_come();
 }
 
-/// The server begins or finishes loading its data.
+/// Called when the server begins or finishes loading its data.
 unsafe extern "C" fn on_loading(
     _: *mut raw::RedisModuleCtx,
     _: raw::RedisModuleEvent,

@@ -28,9 +28,9 @@ pub struct Facts(RefCell<Known>);
 #[derive(Default)]
 struct Known {
     version: Option<Version>,
-    /// `maxmemory-policy` evicts keys that have a native expiry, and only those.
+    /// Whether `maxmemory-policy` evicts keys that have a native expiry, and only those.
     evicts_volatile: bool,
-    /// `maxmemory-policy` evicts any key: locks can be evicted to free memory.
+    /// Whether `maxmemory-policy` evicts any key, so that locks can be evicted to free memory.
     evicts_all: bool,
     /// `min-replicas-to-write`
     min_replicas: u64,
@@ -66,7 +66,7 @@ impl Facts {
         self.current(context, settings).min_replicas
     }
 
-    /// The settings for safety across failover; `None` if it is off.
+    /// The settings for safety across failover; `None` if no grace is set.
     #[inline]
     pub fn grace(&self, context: &Context, settings: &Settings) -> Option<grace::Settings> {
         let grace = settings.failover_grace();
@@ -144,7 +144,7 @@ impl Facts {
         }
     }
 
-    /// Forgets the facts: the module is unloaded.
+    /// Forgets the facts, because the module is unloaded.
     pub fn forget(&self) {
         self.0.take();
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn bugs_of_servers_are_avoided() {
+    fn server_bugs_are_avoided() {
         assert!(!Version::Redis(7, 2, 9).can_be_unblocked());
         assert!(Version::Redis(7, 4, 0).can_be_unblocked());
         assert!(!Version::Valkey(7, 2, 5).can_be_unblocked());

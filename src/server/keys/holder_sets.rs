@@ -51,7 +51,7 @@ pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
 /// The holders, read whole from the key.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     let count = count(zset)?;
     let mut all = Vec::with_capacity(count);
@@ -82,7 +82,7 @@ fn load(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
 /// held only if the key does.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub fn confirmed(zset: &Zset<'_>, set: Box<Set>, expected: Expected) -> Result<Box<Set>, Unseen> {
     let holders = &set.members.holders;
     let is_there = match expected {
@@ -117,7 +117,7 @@ impl Glimpse<'_> {
 /// Reads a part of a set. The other members are only counted, so foreign ones among them are not noticed.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub fn glimpse(zset: &Zset<'_>, wanted: Glimpse<'_>, now: UnixMicros) -> Result<Box<Set>, Unseen> {
     if count(zset)? <= if wanted.whole { SOME } else { FEW } {
         return load(zset);

@@ -66,7 +66,7 @@ impl<'a> Key<'a> {
     /// Opens a key only to read it, for one row of many: it reads only part of a set of holders.
     ///
     /// # Errors
-    /// As [`Key::open`].
+    /// The errors of [`Key::open`].
     pub fn glimpse(context: &'a Context, name: Arg<'a>, wanted: Glimpse<'_>, now: UnixMicros) -> Result<Self, Unseen> {
         // SAFETY: the key does not outlive the borrow of the call.
         Self::open_as(unsafe { context.copy() }, name, Mode::Read, now, |zset| holder_sets::glimpse(zset, wanted, now))
@@ -75,7 +75,7 @@ impl<'a> Key<'a> {
     /// Like [`Key::open`], only for reading.
     ///
     /// # Errors
-    /// As [`Key::open`].
+    /// The errors of [`Key::open`].
     pub fn inspect(context: &'a Context, name: Arg<'a>, now: UnixMicros) -> Result<Self, Unseen> {
         // SAFETY: the key does not outlive the borrow of the call.
         Self::open(unsafe { context.copy() }, name, Mode::Read, Expected::Nothing, now)

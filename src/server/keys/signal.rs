@@ -35,7 +35,7 @@ pub struct Writing<'n> {
 }
 
 impl<'n> Writing<'n> {
-    /// From now on, changes to this key count as our own.
+    /// Makes changes to this key count as our own from now on.
     #[must_use]
     pub fn of(name: Arg<'n>) -> Self {
         let before = module().written.replace(Some(name.as_ptr()));

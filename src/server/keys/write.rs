@@ -31,7 +31,7 @@ const LONG: [u8; 65] = [b'-'; 65];
 pub struct Written<'a> {
     context: Context,
     name: Arg<'a>,
-    /// The events to publish; if its own commands were called, the server publishes them itself.
+    /// The events to publish; if the server's own commands were called, the server publishes the events itself.
     events: Events,
 }
 

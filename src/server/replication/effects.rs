@@ -1,5 +1,5 @@
 //! Replicates the changes that a command made in place. Without an AOF or a replica it builds no effects, and only
-//! counts.
+//! counts the change.
 
 use crate::driver::WriteRefused;
 use crate::lock::record::Encoded;
@@ -61,7 +61,7 @@ pub fn zrem(context: &Context, name: Arg<'_>, member: Arg<'_>) {
     if module().sinks.only_count(context) {
         return;
     }
-    // SAFETY: the format takes two strings of the server, which it copies or retains.
+    // SAFETY: the format takes two server strings, which the server copies or retains.
     unsafe {
         let (zrem, format) = (c"ZREM".as_ptr(), c"ss".as_ptr());
         (api().replicate)(context.as_ptr(), zrem, format, name.as_ptr(), member.as_ptr());
@@ -74,7 +74,7 @@ pub fn pexpireat(context: &Context, name: Arg<'_>, ms: u64) -> Result<(), WriteR
         return Ok(());
     }
     with_expiry(ms, |_, ms| {
-        // SAFETY: the format takes two strings of the server, which it copies or retains.
+        // SAFETY: the format takes two server strings, which the server copies or retains.
         unsafe {
             let (context, name) = (context.as_ptr(), name.as_ptr());
             (api().replicate)(context, c"PEXPIREAT".as_ptr(), c"ss".as_ptr(), name, ms)

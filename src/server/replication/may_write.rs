@@ -5,8 +5,8 @@ use crate::server::api::context::Context;
 use crate::server::state::module;
 use redis_module::raw;
 
-/// Whether the server lets a module write now, outside a command: not as a replica, while loading, while paused or
-/// failing over, or with too few good replicas.
+/// Whether the server lets a module write now, outside a command. It does not on a replica, while the server is
+/// loading, paused or failing over, or with too few good replicas.
 pub fn may_write(context: &Context) -> bool {
     let never = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_READONLY

@@ -105,7 +105,7 @@ impl Settings {
         }
     }
 
-    /// The server ticks `hz` times a second.
+    /// Notes that the server ticks `hz` times a second.
     pub fn set_hz(&self, hz: u32) {
         self.tick.set(RAREST_TICK.0.checked_div(u64::from(hz)).map_or(RAREST_TICK, Micros));
     }

@@ -79,7 +79,7 @@ pub fn module() -> &'static Module {
 }
 
 impl Module {
-    /// Frees all memory: the module is unloaded.
+    /// Frees all memory, because the module is unloaded.
     pub fn unload(&self) {
         drop(self.driver.take());
         drop(self.sets.take());

@@ -1,8 +1,8 @@
 //! Caches sets of holders from one command to the next, the most recently used first.
 //!
 //! It is bounded: all sets together have at most [`MOST`] holders, and long names count like holders. An unused set is
-//! dropped after some seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a time. An
-//! empty cache frees all its memory.
+//! dropped after about ten seconds, since nothing reports a key that vanishes. Large amounts are freed a part at a
+//! time. An empty cache frees all its memory.
 //!
 //! A set is found by the hash of its name, which is kept: a growing map would hash all names again, and with 4 kB each
 //! that stopped the server for 90 ms.
@@ -156,8 +156,8 @@ impl Kept {
         }
     }
 
-    /// These holders were read from a key that is not in memory. If they are known under another name, the key was
-    /// renamed, moved or copied, and that name's set is dropped.
+    /// Called when these holders were read from a key that is not in memory. If they are known under another name, the
+    /// key was renamed, moved or copied, and that name's set is dropped.
     pub fn give_up_moved(&mut self, holders: &Holders) {
         if self.current.by_last.is_empty() {
             return;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_holders_are_in_memory_and_no_more() {
+    fn only_a_limited_number_of_holders_is_in_memory() {
         const SIZE: u64 = 4_096;
         let fit = MOST as u64 / SIZE;
         let mut kept = Kept::default();

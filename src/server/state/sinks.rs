@@ -30,11 +30,11 @@ const LOGGED: u64 = 10;
 /// What is known about sinks, from one tick to the next.
 #[derive(Default)]
 pub struct Sinks {
-    /// The server announces forks, and its replication is known.
+    /// Whether the server announces forks and its replication is known.
     can_know: Cell<bool>,
-    /// There was no sink at the last tick, and nothing has happened since that could bring one.
+    /// Whether there was no sink at the last tick, and nothing has happened since that could bring one.
     are_none: Cell<bool>,
-    /// A command has written since the last tick.
+    /// Whether a command has written since the last tick.
     has_written: Cell<bool>,
     /// Writes that were not replicated.
     unreplicated: Cell<u64>,
@@ -43,12 +43,12 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// The server announces its forks. From the next tick on, it is known whether there is a sink.
+    /// Called if the server announces its forks: from the next tick on, it is known whether there is a sink.
     pub fn begin(&self, version: Version) {
         self.can_know.set(version.has_known_sinks());
     }
 
-    /// There may be a sink from now on.
+    /// Notes that there may be a sink from now on.
     pub fn may_come(&self) {
         self.are_none.set(false);
     }

@@ -18,7 +18,7 @@ import redis.clients.jedis.util.SafeEncoder;
  * <p>Waits jedis|lettuce|redisson PORT KEY OWNER [ID]
  */
 public final class Waits {
-    /** Sends a command, and gives its reply; null for nil. */
+    /** Sends a command and returns its reply; null for nil. */
     interface Client {
         Object call(String... words) throws Exception;
     }
@@ -38,7 +38,7 @@ public final class Waits {
             System.out.println("gave up: " + error.toString().lines().findFirst().orElse(""));
         }
         System.out.flush();
-        Runtime.getRuntime().halt(0); // threads of the libraries would keep it
+        Runtime.getRuntime().halt(0); // the libraries' threads would keep the process alive
     }
 
     private static Client client(String library, String port) {
@@ -55,7 +55,7 @@ public final class Waits {
                     return lettuce.dispatch(keyword(words[0]), new IntegerOutput<>(StringCodec.UTF8), arguments);
                 };
             default:
-                // It has no call for commands of modules; its own objects use this one.
+                // Redisson has no call for module commands; its own objects use this one.
                 var config = new Config();
                 config.useSingleServer().setAddress("redis://127.0.0.1:" + port);
                 var redisson = ((Redisson) Redisson.create(config)).getCommandExecutor();

@@ -1,6 +1,6 @@
-"""A worker that holds the lock of the old library and that of LOCK.*, while a fleet moves from one to the other.
+"""A worker that holds both the old library's lock and a LOCK.* lock, while a fleet moves from one to the other.
 
-both.py PORT: says `working` when it has both, and works until a line comes.
+both.py PORT: prints `working` when it has both, and works until it reads a line.
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""Drives the locks of Python libraries, so that a test can put them on a key of LOCK.* in the order that it wants.
+"""Drives the locks of Python libraries, so that a test can use them on a LOCK.* key in the order that it wants.
 
 locks.py LIBRARY PORT, then a line `verb key seconds` on standard input for each step; the lease is that many seconds.
-Each step is answered by one line: `held`, `refused`, `done`, or `fails` and the exception of the library.
+Each step is answered with one line: `held`, `refused`, `done`, or `fails` and the library's exception.
 
     try      take the lock if it can be had at once
     take     wait for it
@@ -118,7 +118,7 @@ class RedisLock02(Tried):
 
 class CeleryOnce(Tried):
     def make(self):
-        # Of Celery itself nothing is used but names that the lock's module imports.
+        # Of Celery itself, only the names that the lock's module imports are needed.
         for name in ["celery", "celery.states", "celery.result"]:
             sys.modules.setdefault(name, types.ModuleType(name))
         sys.modules["celery"].Task = object
@@ -203,7 +203,7 @@ def answer(client, library, locks, verb, key, seconds):
             locks[key] = library(client, key, int(seconds))
             return "held" if locks[key].take(verb == "take") else "refused"
         return getattr(locks[key], verb)() or "done"
-    except Exception as error:  # whatever the library makes of what it finds is what the test asks for
+    except Exception as error:  # the test wants to know what the library makes of what it finds
         return f"fails {type(error).__name__}"
 
 

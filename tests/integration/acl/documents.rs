@@ -128,7 +128,7 @@ fn one_page_shows_these_rules_and_no_others() {
         match name.as_str() {
             PAGE => shown.extend(rules),
             "docs/PORTABLE.md" => {}
-            _ => assert_eq!(rules.collect::<Vec<_>>(), [""; 0], "{name}: {PAGE} has the rules"),
+            _ => assert_eq!(rules.collect::<Vec<_>>(), [""; 0], "{name}: the rules belong on {PAGE}"),
         }
     }
     assert_eq!(shown, RULES.iter().map(|rule| rule.text.to_string()).collect());

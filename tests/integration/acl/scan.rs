@@ -90,7 +90,7 @@ fn every_readable_lock_is_found_among_many_others() {
 }
 
 #[test]
-fn scripts_functions_and_transactions_have_the_eyes_of_their_user() {
+fn scripts_functions_and_transactions_see_what_their_user_may_read() {
     let Some(server) = with_tenants() else { return };
     let mut admin = server.conn();
     let library = "#!lua name=l\nredis.register_function('scan', function() \
@@ -123,7 +123,7 @@ fn the_default_user_is_a_user_like_any_other() {
 }
 
 #[test]
-fn changed_rights_count_from_the_next_command() {
+fn changed_rights_apply_from_the_next_command() {
     let Some(server) = with_tenants() else { return };
     let mut admin = server.conn();
     admin.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "+lock.scan"]);
@@ -177,7 +177,7 @@ fn user_with(admin: &mut Conn, server: &Server, name: &str, rules: &[&str]) -> C
     conn
 }
 
-/// Commands that call LOCK.SCAN in every way possible in a stream of commands.
+/// A stream of commands that calls LOCK.SCAN in every possible way.
 fn stream() -> Vec<u8> {
     let script = "redis.call('LOCK.SCAN', '0') return redis.call('SET', 'scripted', '1')";
     let commands: [&[&str]; 8] = [
@@ -257,12 +257,12 @@ fn the_required_rights_depend_on_the_server_version() {
     let for_operators = flags.iter().any(|flag| flag.text() == "admin");
     let mut app = user(&server, &["~app:*", "-@all", "+lock.scan"]);
     let seen = scan(&mut app);
-    if distinguishes_reading_from_writing(&server, "LOCK.SCAN for everybody") {
+    if distinguishes_reading_from_writing(&server, "LOCK.SCAN for every user") {
         assert!(!for_operators);
         assert_eq!(seen, set(&["app:a"]));
     } else {
         assert!(for_operators);
-        assert_eq!(seen, set(&HELD), "so docs/OPERATING.md says to take it away");
+        assert_eq!(seen, set(&HELD), "this is why docs/OPERATING.md says to revoke LOCK.SCAN");
         let mut without = user(&server, &["~app:*", "+@all", "-lock.scan"]);
         assert!(is_denied(&without.execute(&["LOCK.SCAN", "0"])));
     }

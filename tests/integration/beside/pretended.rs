@@ -127,7 +127,7 @@ impl Pretended {
                 return iterations;
             }
             iterations += 1;
-            assert!(iterations < 1_000, "the timer fires for ever");
+            assert!(iterations < 1_000, "the timer fires forever");
         }
     }
 

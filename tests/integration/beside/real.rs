@@ -11,9 +11,9 @@ pub struct Real {
     moved: clock::Clocks,
     server: Server,
     control: Conn,
-    /// With the other database.
+    /// The connection that has selected the other database.
     other: Conn,
-    /// The server's numbers of the clients, and their connections.
+    /// The clients' numbers on the server, and their connections.
     clients: Vec<(u64, Conn)>,
     /// Whether the module lets CLIENT UNBLOCK end waits.
     pub can_unblock: bool,
@@ -50,17 +50,17 @@ impl Real {
         let mut control = server.conn();
         let mut other = server.conn();
         other.ok(&["SELECT", "1"]);
-        // Makes the same command find a key expired on both servers.
+        // So the same command finds a key expired on both servers.
         control.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let version @ (is_valkey, major, minor) = control.version();
-        // Before Redis 7.4 and Valkey 8.0 the module does not touch it.
+        // Before Redis 7.4 and Valkey 8.0 the module does not let CLIENT UNBLOCK end waits.
         let can_unblock = (major, minor) >= if is_valkey { (8, 0) } else { (7, 4) };
         let mut own = Self { moved, server, control, other, clients: Vec::new(), can_unblock };
         // Valkey 8.1 and later load modules in such a way that they bypass a preloaded library when reading the clocks.
         let reads_past = version >= (true, 8, 1);
         let stands = u64::try_from(server_time_us(&mut own.control)).unwrap() == clocks.wall();
         if reads_past || !stands {
-            eprintln!("skipped: the clocks of this server cannot be made to stand still");
+            eprintln!("skipped: the clocks of this server cannot be stopped");
             return None;
         }
         for _ in 0..CLIENTS {
@@ -79,7 +79,7 @@ impl Real {
         self.clients.iter().map(|(conn, _)| *conn).collect()
     }
 
-    /// A client whose connection has ended returns with a new one.
+    /// Gives a client whose connection has ended a new one.
     pub fn reconnect(&mut self, client: usize) -> u64 {
         self.clients[client] = self.connect();
         self.clients[client].0

@@ -32,7 +32,7 @@ fn an_unassigned_slot_ends_all_waits() {
     let hand_offs = node.number(&["INFO", "lock"], "lock_hand_offs");
 
     let other = (0..16_384).find(|slot| *slot != slot_of(node, key) && owns(node, *slot)).unwrap().to_string();
-    // In one iteration: the lock is released while nothing may be granted.
+    // Both run in one iteration, so that the lease ends while nothing may be granted.
     let mut conn = node.conn();
     conn.send(&["LOCK.EXTEND", brief, &brief_token, "PX", "300"]);
     conn.send(&["CLUSTER", "DELSLOTS", &other]);

@@ -1,6 +1,6 @@
-//! A replica becomes master, by each of the three FAILOVER commands or because its master died. Waiters at the old
+//! A replica becomes master, through each of the three FAILOVER commands or because its master died. Waiters on the old
 //! master get an error and no lock; the lock is on the new master, and still belongs to its holder; a timer that grants
-//! constantly does no harm; and work goes on. Without an AOF and with one.
+//! constantly does no harm; and work goes on. This is tested without an AOF and with one.
 
 use super::follower::{take_turns, Work};
 use super::nodes::Node;

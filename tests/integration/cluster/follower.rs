@@ -11,7 +11,7 @@ use testkit::{until, Conn, Reply, SetAtEnd};
 
 pub struct Follower {
     conns: HashMap<u16, Conn>,
-    /// All nodes; it asks the first.
+    /// The ports of all nodes; it asks the first.
     ports: VecDeque<u16>,
 }
 

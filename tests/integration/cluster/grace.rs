@@ -1,5 +1,5 @@
 //! `lock.failover-grace-ms` in a cluster, the same on all nodes, with `min-replicas-to-write` equal to the number of
-//! replicas: no lock has two holders at once, however a replica becomes master. Without it, two clients hold.
+//! replicas: no lock has two holders at once, however a replica becomes master. Without the grace, locks can have two.
 //!
 //! `LOCK_FAILOVERS=n` makes the masters change n times in the long test; the default is once.
 
@@ -96,9 +96,9 @@ struct Hold {
 struct Work {
     key: String,
     holds: Mutex<Vec<Hold>>,
-    /// Nobody takes it while this is set.
+    /// Nobody takes the lock while this is set.
     rest: AtomicBool,
-    /// The next holder keeps it for its lease.
+    /// The next holder keeps the lock for its whole lease while this is set.
     keep: AtomicBool,
     kept: AtomicUsize,
 }
@@ -195,7 +195,7 @@ fn a_grace_keeps_locks_exclusive_across_failovers() {
     cluster.nodes.iter().for_each(Node::assert_sound);
 }
 
-/// One master is killed, one is replaced by FORCE, one by TAKEOVER while its replica is cut off from it.
+/// One master is killed, one is replaced with FORCE, one with TAKEOVER while its replica is cut off from it.
 fn change_all_masters(cluster: &Cluster, works: &[Work]) {
     let killed = cluster.master_of(&works[0].key);
     let next = cluster.replica_of(killed);

@@ -12,7 +12,7 @@ fn moves_slots(node: &Node) -> bool {
     let (valkey, major, minor) = node.version();
     let can = if valkey { major >= 9 } else { (major, minor) >= (8, 4) };
     if !can {
-        eprintln!("skipped: a slot that the server moves by itself, from Valkey 9 and Redis 8.4 on");
+        eprintln!("skipped: slots that the server itself moves: this needs Valkey 9 or Redis 8.4");
     }
     can
 }
@@ -58,7 +58,7 @@ fn an_atomic_slot_move_redirects_waiters() {
     let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
     assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
-    assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention came along");
+    assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention moved with it");
     assert_is_intact(to, key, (&token, &value));
     from.assert_sound();
     to.assert_sound();

@@ -29,7 +29,7 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let mut conn = cluster.master_of(&early).conn();
     assert_eq!(conn.state(&early), "expired");
     let details = conn.execute(&["LOCK.ACQUIRE", &early, "PX", "1000", "DETAILS"]);
-    assert_eq!(details.list()[2].int().to_string(), token, "its successor learns of it");
+    assert_eq!(details.list()[2].int().to_string(), token, "its successor learns of the earlier grant");
     assert_eq!(conn.state(&late), "held");
     assert!(conn.lock(&late, "session").is_nil());
     drop(ends_after);

@@ -45,7 +45,7 @@ impl Held {
         let tokens: Vec<String> = holders.list().iter().map(|holder| holder.field("token").int().to_string()).collect();
         assert_eq!(tokens, self.tokens);
         assert_eq!(holders.list()[0].field("owner").text(), "first");
-        assert!(holders.list()[2].field("session").is_nil(), "a session does not come along");
+        assert!(holders.list()[2].field("session").is_nil(), "a session does not move with its lock");
         for token in &self.tokens {
             assert!(conn.int(&["LOCK.CHECK", &self.k, token]) > 400_000);
         }
@@ -152,14 +152,14 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     // One key has left: nobody holds it here.
     let port = to.port.to_string();
     here.ok(&["MIGRATE", "127.0.0.1", &port, &b, "0", "10000"]);
-    // It waits for the keys here, and learns about the others once these keys are free.
+    // The waiter waits for the keys that are here, and learns that the other has left once these are free.
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     assert_eq!(here.int(&["LOCK.RELEASE", &a, &own_a]), 1);
     let ends = Waiters(vec![waiter]).end();
     assert_eq!(ends, Ends { unblocked: 1, ..Ends::default() });
     assert_eq!(counters(), counted, "not even one of its keys was granted");
-    assert!(here.execute(&["EXISTS", &a]).error().starts_with("ASK "), "it is nobody's");
+    assert!(here.execute(&["EXISTS", &a]).error().starts_with("ASK "), "nobody holds it");
     let reply = here.execute(&["LOCK.MACQUIRE", "2", &a, &b, "PX", "60000"]);
     // Before 7.0 the server replies ASK.
     let is_sent_on = ["TRYAGAIN ", "ASK "].iter().any(|code| reply.error().starts_with(code));

@@ -67,7 +67,7 @@ impl Waiters {
     }
 }
 
-/// A failover ends all waits on the old master, none with the lock. Returns the old and the new master.
+/// A failover ends all waits on the old master, none of them with the lock. Returns the old and the new master.
 pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&str]) -> (&'a Node, &'a Node) {
     let count = waiters.0.len();
     let (old, new) = cluster.fail_over(key, way);
@@ -77,7 +77,7 @@ pub fn fail_over<'a>(cluster: &'a Cluster, waiters: Waiters, key: &str, way: &[&
     (old, new)
 }
 
-/// The holder's lock is intact: it can be extended, and its release serves the next client that queues again.
+/// The lock is intact: its holder can extend it, and its release serves the next client that has queued again.
 pub fn assert_is_intact(node: &Node, key: &str, (token, value): (&str, &str)) {
     let mut conn = node.conn();
     assert_eq!(conn.text(&["GET", key]), value);

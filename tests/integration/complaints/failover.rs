@@ -27,15 +27,15 @@ fn cut_off() -> Option<(Server, Server, Instant, String)> {
 /// took over, and a second client takes it there.
 #[test]
 fn no_two_owners_after_a_failover() {
-    let (master, replica, mut sent, token) = until("a master grants what no replica hears of", cut_off);
+    let (master, replica, mut sent, token) = until("a master grants a lock that reaches no replica", cut_off);
     let (mut first, mut second) = (master.conn(), replica.conn());
     assert_eq!(second.int(&["EXISTS", "theirs", "ours"]), 0);
 
     second.ok(&["REPLICAOF", "NO", "ONE"]);
-    // There is no second replica, and without one it would not write.
+    // The new master has no replica, and without one it would refuse writes.
     second.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     assert!(take(&mut second, "theirs", "second", "30000"));
-    assert!(first.int(&["PTTL", "theirs"]) > 0, "the complaint: both have it");
+    assert!(first.int(&["PTTL", "theirs"]) > 0, "the complaint: both hold the lock");
 
     // The first client renews as long as it can; the second keeps trying.
     let mut lease_end = sent + LEASE_TIME;

@@ -30,14 +30,14 @@ fn no_lease_is_lost_without_notice() {
     let write = slow.execute(&["EVAL", GUARDED, "2", "ours", "data", &lost, "of slow"]);
     assert!(write.error().contains("LOST"), "{write:?}");
     assert_eq!(next.text(&["GET", "data"]), "of next");
-    assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal tells");
-    assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release tells");
-    // The successor learns about it too, and another store can distinguish the two.
+    assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal reports the loss");
+    assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release reports the loss");
+    // The successor learns of the loss too, and another store can tell the two holders apart by their tokens.
     assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
     assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
 }
 
-/// redisson/redisson#7272: a renewal that is in flight at the unlock keeps the lock alive for ever.
+/// redisson/redisson#7272: a renewal that is in flight at the unlock keeps the lock alive forever.
 #[test]
 fn no_renewal_outlives_its_unlock() {
     let (_server, mut conn) = Server::connected();
@@ -46,14 +46,14 @@ fn no_renewal_outlives_its_unlock() {
     assert!(take(&mut conn, "theirs", "client:1", "30000"));
     assert_eq!(conn.int(&["EVAL", RELEASE, "1", "theirs", "client:1"]), 1);
     assert!(take(&mut conn, "theirs", "client:1", "300"));
-    assert_eq!(conn.int(&["EVAL", RENEW, "1", "theirs", "client:1", "30000"]), 1, "the renewal of the first time");
-    assert!(conn.int(&["PTTL", "theirs"]) > 10_000, "the complaint: nobody renews that on purpose");
+    assert_eq!(conn.int(&["EVAL", RENEW, "1", "theirs", "client:1", "30000"]), 1, "the renewal is from the first hold");
+    assert!(conn.int(&["PTTL", "theirs"]) > 10_000, "the complaint: the second hold is renewed by mistake");
 
     let attempt = ["PX", "300", "ID", "42", "OWNER", "client:1"];
     let first = acquire(&mut conn, "ours", &attempt);
     assert_eq!(conn.int(&["LOCK.RELEASE", "ours", &first]), 1);
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
-    assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and it creates no lock");
+    assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and the late renewal creates no lock");
     let second = acquire(&mut conn, "ours", &attempt);
     assert_ne!(first, second, "each grant has a token of its own");
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
@@ -70,7 +70,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     assert!(take(&mut stale, "theirs", "1", "30"));
     until("the lease is over", || take(&mut next, "theirs", "1", "30000").then_some(()));
     assert_eq!(stale.int(&["DEL", "theirs"]), 1);
-    assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works together with the second");
+    assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works at the same time as the second");
 
     let over = acquire(&mut stale, "ours", &["PX", "30"]);
     let token = next.until_granted(&["LOCK.ACQUIRE", "ours", "PX", "30000"]).to_string();
@@ -81,7 +81,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     assert_eq!(next.int(&["LOCK.RELEASE", "ours", &token]), 1);
 }
 
-/// laravel/horizon#1738 (also redis/redis-py#554): a crash between SETNX and EXPIRE leaves a lock for ever.
+/// laravel/horizon#1738 (also redis/redis-py#554): a crash between SETNX and EXPIRE leaves a lock that never expires.
 #[test]
 fn no_crash_leaves_a_lock_without_expiry() {
     let (server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
@@ -99,7 +99,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
         let id = client(&mut crashes);
         crashes.send_bytes(&sent[..length]);
         drop(crashes);
-        until("the server knows", || conn.text(&["CLIENT", "LIST", "ID", &id]).is_empty().then_some(()));
+        until("the connection has ended", || conn.text(&["CLIENT", "LIST", "ID", &id]).is_empty().then_some(()));
         let left = conn.int(&["PTTL", "ours"]);
         assert!((-2..=81).contains(&left) && left != -1, "{left} ms left after {length} bytes");
         assert!(length == sent.len() || left == -2, "after {length} bytes");
@@ -114,7 +114,7 @@ fn no_crash_leaves_a_lock_without_expiry() {
 
 /// redisson/redisson#2116 (also samcook/RedLock.net#32): a refused client cannot see who holds the lock.
 #[test]
-fn nobody_holds_unseen() {
+fn nobody_holds_a_lock_unseen() {
     let mut locks = Locks::start();
     let mut holder = locks.server.conn();
     let client = holder.int(&["CLIENT", "ID"]);
@@ -130,7 +130,7 @@ fn nobody_holds_unseen() {
     assert_eq!(info.field("state").text(), "held");
     assert_eq!(info.field("owner").text(), "nightly@db1");
     assert_eq!(info.field("token").int().to_string(), token);
-    assert_eq!(info.field("session").int(), client, "the connection, as CLIENT LIST and CLIENT KILL have it");
+    assert_eq!(info.field("session").int(), client, "the connection, as CLIENT LIST and CLIENT KILL name it");
     assert!((0..30_000).contains(&info.field("held-ms").int()));
     assert!((1..=30_000).contains(&info.field("free-in-ms").int()));
     let queue = info.field("queue");
@@ -139,7 +139,7 @@ fn nobody_holds_unseen() {
     assert_eq!(queue.list()[0].field("client").int().to_string(), waiter.id);
     let top = locks.conn.execute(&["LOCK.TOP"]);
     assert_eq!(top.list()[0].field("owner").text(), "nightly@db1");
-    // Clients that only know GET see it too.
+    // Clients that only know GET see the owner too.
     assert!(locks.conn.text(&["GET", "k"]).ends_with(" nightly@db1"));
     // And an operator can take the lock from its holder, which gets an error.
     locks.release(&token);

@@ -35,8 +35,8 @@ fn no_herd_wakes_on_unlock() {
     locks.release(token);
     let after = locks.info("stats", "total_commands_processed");
     // Later servers count a waiter's command only when its wait ends.
-    assert!(after - processed <= 3, "besides RELEASE and INFO {} commands", after - processed - 2);
-    // It was served in the iteration of the release; the others keep waiting.
+    assert!(after - processed <= 3, "{} commands besides RELEASE and INFO", after - processed - 2);
+    // The first was served in the iteration of the release; the others keep waiting.
     let token = waiters[0].conn.read().int();
     for waiter in &mut waiters[1..] {
         assert!(waiter.conn.no_reply_within(Duration::from_millis(2)), "{:?}", waiter.conn.try_read());
@@ -58,7 +58,7 @@ fn no_newcomer_barges_past_the_queue() {
     assert!(take(&mut newcomer, "theirs", "newcomer", "30000"));
     assert!(!take(&mut patient, "theirs", "patient", "30000"), "the complaint");
 
-    // In the iteration of a release, after a plain DEL in one transaction, and around the end of a lease.
+    // The newcomer asks in the iteration of a release, after a DEL in one transaction, and around the end of a lease.
     let token = locks.hold();
     let mut waiter = locks.wait(&[]);
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "k", &token], &["LOCK.ACQUIRE", "k", "PX", "30000"]]);
@@ -69,7 +69,7 @@ fn no_newcomer_barges_past_the_queue() {
         newcomer.execute(command);
     }
     let replies = newcomer.execute(&["EXEC"]);
-    assert_eq!(replies.list(), [Reply::Int(1), Reply::Int(0), Reply::Nil], "it was free, but another's turn");
+    assert_eq!(replies.list(), [Reply::Int(1), Reply::Int(0), Reply::Nil], "free, but another client's turn");
     let token = waiter.granted();
     let mut waiter = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]), 1);
@@ -100,7 +100,7 @@ fn no_dead_waiter_blocks_a_free_lock() {
     locks.conn.int(&["DEL", "theirs"]);
     let mut fair = |name: &str| locks.conn.int(&["EVAL", FAIR, "2", "theirs", "queue", name]) == 1;
     for _ in 0..20 {
-        assert!(!fair("alive"), "the complaint: the lock is free, and the first in the queue is dead");
+        assert!(!fair("alive"), "the complaint: the lock is free, but the first in the queue is dead");
     }
 
     for death in ["closes", "is killed", "is killed in the turn of the hand-off"] {

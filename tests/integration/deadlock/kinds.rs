@@ -1,5 +1,5 @@
-//! DEADLOCK with several holders of a lock, or several wanted locks: refused where no client could continue, and only
-//! there.
+//! DEADLOCK with several holders of a lock, or several wanted locks: refused if no client could continue, and only
+//! then.
 
 use super::{LEASE, WAIT};
 use crate::kinds::Row;
@@ -62,13 +62,13 @@ fn a_writer_behind_readers_closes_a_cycle_with_any() {
 }
 
 #[test]
-fn one_place_that_can_come_free_is_enough() {
+fn one_place_that_can_become_free_is_enough() {
     let mut clients = Clients::start();
     let mut stuck = clients.holds("k", &["LIMIT", "2"]);
     let free = clients.holds("k", &["LIMIT", "2"]);
     let mut caller = clients.holds("callers", &[]);
     clients.waits(&mut stuck, &wants("callers", &[]));
-    // Either of the two holders may release, and one of them can.
+    // Either of the two holders could release its place, and one of them is not stuck.
     clients.waits(&mut caller, &wants("k", &["LIMIT", "2"]));
     drop(free);
     assert!(matches!(caller.read(), Reply::Int(_)), "the session of the other has ended");
@@ -83,7 +83,7 @@ fn slots_held_by_waiters_for_the_caller_are_a_cycle() {
         clients.waits(stuck, &wants("callers", &[]));
     }
     assert!(is_deadlock(&caller.execute(&wants("k", &["LIMIT", "2"]))));
-    // With a third slot it does not even wait.
+    // With a third slot the caller does not even wait.
     caller.int(&["LOCK.ACQUIRE", "k", "PX", "600000", "LIMIT", "3"]);
 }
 
@@ -95,7 +95,7 @@ fn a_reader_behind_a_writer_waits_for_earlier_readers() {
     let mut writer = clients.0.server.conn();
     clients.waits(&mut writer, &wants("k", &[]));
     clients.waits(&mut reader, &wants("callers", &[]));
-    // Without the writer ahead it would be admitted at once.
+    // Without the writer ahead the caller would be admitted at once.
     assert!(is_deadlock(&caller.execute(&wants("k", &["SHARED"]))));
 }
 

@@ -18,7 +18,7 @@ fn until_over(all: &mut Subscriber, token: &str) {
 }
 
 #[test]
-fn each_command_that_changes_one_of_several_holders() {
+fn each_command_that_changes_one_of_several_holders_raises_its_events() {
     let mut all = Subscriber::to("KA");
     let first = share(&mut all, &["EX", "60", "SHARED", "ID", "5"]);
     all.gets(&["zadd", "expire", "lock.acquire"]);
@@ -39,7 +39,7 @@ fn each_command_that_changes_one_of_several_holders() {
 }
 
 #[test]
-fn the_place_of_an_overdue_holder() {
+fn replacing_an_overdue_holder_raises_its_events() {
     let mut all = Subscriber::to("KA");
     let late = share(&mut all, &["PX", "1", "LIMIT", "2"]);
     share(&mut all, &["EX", "60", "LIMIT", "2"]);
@@ -70,7 +70,7 @@ fn a_shared_hand_off_is_never_seen_without_a_holder() {
 }
 
 #[test]
-fn each_command_that_changes_several_keys() {
+fn each_command_that_changes_several_keys_raises_its_events() {
     let mut all = Subscriber::to("KA");
     let keys = ["a", "b"];
     let each = |events: &[&str]| -> Vec<String> {
@@ -90,7 +90,7 @@ fn each_command_that_changes_several_keys() {
     assert_eq!(all.received(), [""; 0]);
     assert_eq!(all.conn.int(&["LOCK.MEXTEND", "2", "a", "b", &token, "EX", "60"]), 1);
     assert_eq!(sorted(all.received()), each(&["set", "expire", "lock.extend"]));
-    // To a client that waits for them.
+    // A release grants them to a client that waits for them.
     let mut waiter = all.server.conn();
     waiter.send(&["LOCK.MACQUIRE", "2", "b", "a", "EX", "60", "WAIT", "60000"]);
     until("it waits", || (number(&mut all.conn, "waiters") == 1).then_some(()));

@@ -29,7 +29,7 @@ fn a_failed_failover_grants_nothing_and_the_queue_moves_on() {
     let token = Kind::Shared.take(&mut locks.conn, &["EX", "60"]);
     let mut queue = Queue::of(&mut locks);
     let timestamp = shorten(&mut locks, Kind::Shared, &token, 600);
-    // A replica that does not answer: the master waits for it to catch up, paused.
+    // The replica does not answer: the master is paused while it waits for the replica to catch up.
     replica.signal("STOP");
     locks.conn.ok(&["SET", "more", "1"]);
     let from = server_time_us(&mut locks.conn);
@@ -38,7 +38,7 @@ fn a_failed_failover_grants_nothing_and_the_queue_moves_on() {
     let in_time = from < timestamp;
     let first = queue.0[0].granted();
     replica.signal("CONT");
-    assert!(!in_time || first >= from + 1_200_000, "granted {} us after it began", first - from);
+    assert!(!in_time || first >= from + 1_200_000, "granted {} us after the failover began", first - from);
     queue.serve_after(&mut locks, first);
     assert_eq!(locks.conn.execute(&["ROLE"]).list()[0].text(), "master");
     locks.server.wait_offset(&replica);
@@ -73,7 +73,7 @@ fn a_lease_that_ends_in_a_failover_is_granted_once() {
     locks.conn.ok(&["SET", "more", "1"]);
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    // Past the lease; the reply to the server's own WAIT would be as good a clock.
+    // Until the lease is over; the reply to the server's own WAIT command would serve as well.
     let mut ask = locks.server.conn();
     let end = server_time_us(&mut ask) + 500_000;
     until("the lease is over", || (server_time_us(&mut ask) > end).then_some(()));

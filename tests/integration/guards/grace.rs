@@ -1,4 +1,4 @@
-//! Setting a grace ends the waits for leases that it does not cover: all of them, once, at any place in the queue.
+//! Setting a grace ends the waits for leases that it does not cover: all of them, each once, at any place in the queue.
 
 use super::reports_settings;
 use crate::waiting::Locks;
@@ -7,12 +7,12 @@ use crate::waiting::Locks;
 fn has_settings(locks: &mut Locks) -> bool {
     let has = reports_settings(locks);
     if !has {
-        eprintln!("skipped: the server has no settings of modules that can be changed");
+        eprintln!("skipped: this server has no module settings that can be changed");
     }
     has
 }
 
-/// A grace that is set while clients wait: every waiter whose lease it does not cover gets an error, at any place in
+/// When a grace is set while clients wait, every waiter whose lease it does not cover gets an error, at any place in
 /// the queue.
 #[test]
 fn a_grace_ends_all_waits_for_longer_leases() {
@@ -60,7 +60,7 @@ fn waits_ended_by_one_command_are_answered_once() {
                 waiter.closed();
             } else {
                 waiter.failed("GRACE");
-                assert_eq!(waiter.conn.execute(&["PING"]).text(), "PONG", "there is no second answer");
+                assert_eq!(waiter.conn.execute(&["PING"]).text(), "PONG", "there is no second reply");
             }
         }
         assert_eq!((locks.waiters(), locks.conn.int(&["EXISTS", "k"])), (0, 0));
@@ -68,7 +68,7 @@ fn waits_ended_by_one_command_are_answered_once() {
     assert_eq!(locks.info("clients", "blocked_clients"), 0);
 }
 
-/// The same if the lock is handed off before the module has inspected all of them.
+/// The same holds if the lock is handed off before the module has inspected all waiters.
 #[test]
 fn no_hand_off_exceeds_the_grace() {
     let mut locks = Locks::start();

@@ -100,11 +100,11 @@ fn a_set_that_others_changed_or_replaced_is_read_anew() {
     let Reply::Text(dump) = dump else { panic!("{dump:?}") };
     for gone in [middle, last] {
         assert_eq!(conn.int(&["ZREM", "k", gone]), 1);
-        assert_eq!(conn.int(&["LOCK.CHECK", "k", gone]), 0, "fewer are seen");
+        assert_eq!(conn.int(&["LOCK.CHECK", "k", gone]), 0, "the module sees that there are fewer");
     }
-    // The same count and the same first member: by its memory, the module would take it for a set of holders.
+    // The same count and the same first member: going by its memory, the module would take this for a set of holders.
     assert_eq!(conn.int(&["ZADD", "k", "9999999999", "player"]), 1);
-    assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "a new last is noticed");
+    assert!(conn.execute(&["LOCK.CHECK", "k", first]).error().starts_with("WRONGTYPE "), "a new last member shows");
     assert_eq!(conn.int(&["ZREM", "k", "player"]), 1);
     assert!(conn.int(&["LOCK.CHECK", "k", first]) > 0);
     let again = acquire(&mut conn, &["k", "EX", "600", "LIMIT", "499"]);

@@ -16,7 +16,7 @@ fn fill(conn: &mut Conn, key: &str, count: usize, (from_ms, to_ms): (i64, i64)) 
     let range = (to_ms - from_ms).max(1);
     let holders: Vec<(String, String)> = (0..count)
         .map(|n| {
-            // Tokens that are close have ends that are far apart, and so are far apart in the server's memory.
+            // The leases of close tokens end far apart, so they are far apart in the server's memory.
             let spread = i64::try_from(n * 7_919 % count).unwrap() * range / i64::try_from(count).unwrap();
             let end = now + (from_ms + spread) * 1_000;
             let member = format!(
@@ -79,7 +79,7 @@ fn an_uncached_set_costs_no_command_5_ms() {
             forget(&mut conn);
             Some(cost_of(&iterations, &mut conn, &call(tries.next()?)))
         });
-        // In memory it is O(log n).
+        // With the set in memory it is O(log n).
         bound::cpu(&format!("{name}, in memory"), Duration::from_micros(500), || {
             conn.int(&["LOCK.CHECK", "k", "1"]);
             Some(cost_of(&iterations, &mut conn, &call(tries.next()?)))
@@ -104,14 +104,14 @@ fn no_check_takes_5_ms_on_a_replica() {
 }
 
 #[test]
-fn leases_that_end_together_cost_no_5_ms() {
+fn leases_that_end_together_cost_less_than_5_ms() {
     let Some((server, iterations)) = Iterations::start(Server::with().module_args(&["margin-ms", "0"])) else { return };
     let mut conn = server.conn();
     let mut rounds = 0..;
     bound::cpu("LOCK.CHECK when all leases have ended", BOUND, || {
         let key = format!("k{}", rounds.next()?);
         let tokens = fill(&mut conn, &key, MOST, (1_000, 1_000));
-        // All are live and in memory, unless the machine is slow.
+        // All holders are live and in memory, unless the machine is slow.
         conn.int(&["LOCK.CHECK", &key, &tokens[0]]);
         until("they have ended", || {
             let end = conn.execute(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).list()[1].text();
@@ -189,7 +189,7 @@ fn a_set_of_others_with_more_members_is_no_lock() {
     waiter.granted();
 }
 
-/// Sets of a few holders, read one after the other: the memory for them grows in small steps.
+/// When sets of a few holders are read one after another, the memory for them grows in small steps.
 #[test]
 fn many_sets_come_into_memory_without_a_pause() {
     for padding in [0, 4_000] {
@@ -199,7 +199,7 @@ fn many_sets_come_into_memory_without_a_pause() {
 
 fn keep_many(padding: &str) {
     const SETS: usize = 60_000;
-    let what = format!("the longest of 60,000 reads of sets, with names of {} bytes and more", padding.len());
+    let what = format!("the longest of 60,000 reads of sets, with names of {} bytes or more", padding.len());
     bound::cpu(&what, BOUND, || {
         let (server, iterations) = Iterations::start(Server::with())?;
         let mut conn = server.conn();

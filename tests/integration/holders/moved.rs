@@ -44,7 +44,7 @@ fn a_set_that_changed_under_another_name_is_read_anew() {
             conn.execute(step);
         }
         for holder in [&new, &stays, &last] {
-            assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "it holds");
+            assert!(conn.int(&["LOCK.CHECK", "k", holder]) > 0, "the holder still holds it");
         }
         assert_eq!(conn.int(&["LOCK.CHECK", "k", &released]), 0, "it was released");
         assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60", "LIMIT", "3"]).is_nil(), "three hold it");
@@ -84,7 +84,7 @@ impl Account {
         members.list().chunks(2).map(|pair| (pair[0].text()[..16].to_string(), us(&pair[1]))).collect()
     }
 
-    /// Compares: a grant is held only if the key says so; with `exactly`, also whenever the key says so.
+    /// Asserts that a grant is held only if the key says so; with `exactly`, also that it is whenever the key says so.
     fn compare(&mut self, exactly: bool, what: &str) {
         for key in KEYS {
             let holders = self.holders(key);
@@ -118,7 +118,7 @@ impl Account {
             (4, _) => words(&["LOCK.ACQUIRE", key, "EX", &lease, "LIMIT", "4"]),
             _ => words(&["LOCK.ACQUIRE", key, "EX", &lease, "SHARED"]),
         };
-        // More than a few would hide an error in their number.
+        // More than a few holders would hide an error in their number.
         let call = if known.len() > 5 { words(&["LOCK.RELEASE", key, &self.any(&known).unwrap()]) } else { call };
         if let Reply::Int(token @ 1_000_000..) = self.conn.execute(&call) {
             self.tokens.insert(token.to_string());
@@ -149,7 +149,7 @@ impl Account {
         call.iter().map(ToString::to_string).collect()
     }
 
-    /// A copy appears, an earlier version comes back, or a plain command changes it.
+    /// A copy appears, an earlier version comes back, or a plain command changes the set.
     fn disturb(&mut self) -> Vec<String> {
         let (from, to) = (self.any(&KEYS).unwrap(), self.any(&KEYS).unwrap());
         let members: Vec<String> =
@@ -216,7 +216,7 @@ fn foreign_writes_to_a_set_are_noticed() {
     };
     play(100, step, |account, what| {
         account.compare(false, what);
-        // Every fourth of these asks for one more of the key's holders.
+        // Every fourth of these checks asks for one more of the key's holders.
         for key in KEYS {
             for _ in 0..4 * account.holders(key).len() {
                 account.conn.int(&["LOCK.CHECK", key, "1"]);

@@ -3,10 +3,10 @@
 //! among operators' commands (pauses, kills, flushes, reloads, settings). Afterwards the server has not restarted, each
 //! command had one reply of a known kind, no client waits, and memory is back to its previous level.
 //!
-//! A single connection, without commands that move or forge tokens, sees each key's tokens grow.
+//! On a single connection, without commands that move or forge tokens, each key's tokens grow.
 //!
-//! `LOCK_COMMANDS` sets the number of commands (20,000 by default; a million takes some minutes), `LOCK_SEED` the seed.
-//! With `--nocapture` it prints the results.
+//! `LOCK_COMMANDS` sets the number of commands (20,000 by default; a million takes a few minutes), `LOCK_SEED` the
+//! seed. With `--nocapture` it prints the results.
 
 mod commands;
 
@@ -135,7 +135,7 @@ impl Storm {
         Ok(())
     }
 
-    /// A lost connection must have a reason.
+    /// A connection may only be lost for a reason.
     fn replace(&mut self, client: usize) {
         assert!(self.kills.contains(&true), "the server closed a connection:\n{}", self.server.log_tail(30));
         self.clients[client] = self.server.conn();
@@ -157,7 +157,7 @@ impl Storm {
                 let code = text.split(' ').next().unwrap_or_default();
                 assert!(!text.contains("internal"), "{}: {text}", shown());
                 let known = ["ERR", "WRONGTYPE", "BUSYLOCKS", "DEADLOCK", "UNBLOCKED", "NOREPLICAS"];
-                // A single client is refused because of its own command, not because of others'.
+                // A single client is refused because of its own command, not because of other clients' commands.
                 let known = if self.width == 1 { &known[..2] } else { &known[..] };
                 assert!(!name.starts_with("LOCK.") || known.contains(&code), "{}: {text}", shown());
                 code.to_string()

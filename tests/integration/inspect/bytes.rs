@@ -1,5 +1,5 @@
-//! The replies of LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN, and the errors that depend on others, byte for byte as in
-//! parts five, six and eight of the fixture, in RESP2 and RESP3.
+//! The replies of LOCK.INFO FULL, LOCK.TOP and LOCK.SCAN, and the errors that do not depend on the arguments alone,
+//! byte for byte as in parts five, six and eight of the fixture, in RESP2 and RESP3.
 
 use super::address;
 use crate::waiting::{Locks, Waiter};

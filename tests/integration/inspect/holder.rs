@@ -66,7 +66,7 @@ fn a_handed_off_lock_belongs_to_its_waiter() {
     assert_eq!(first.int(&["LOCK.RELEASE", "k", &token]), 1);
     next.granted();
     assert_eq!(shown(&mut locks.conn, "k").0.int().to_string(), next.id);
-    // It is free: no holder is shown.
+    // The lock is free: no holder is shown.
     locks.conn.int(&["DEL", "k"]);
     assert_eq!(shown(&mut locks.conn, "k"), NOBODY);
 }

@@ -94,7 +94,7 @@ fn top_of_100000_queues_is_fast_in_any_order() {
             });
         }
         if name.len() > 1 {
-            // The locks that are left out come later in the order.
+            // The locks that are not shown come later in the order.
             let rows = keys(&mut locks, &["BY", "wait", "COUNT", "1000"]);
             assert!((150..300).contains(&rows.len()), "{} rows", rows.len());
             assert_eq!(rows, keys(&mut locks, &["BY", "wait", "COUNT", &rows.len().to_string()]));

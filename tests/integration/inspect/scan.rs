@@ -134,7 +134,7 @@ fn fill(conn: &mut Conn, locks: usize, holders: usize) {
     }
 }
 
-/// The names that MATCH filters out count too: long names cost the server time.
+/// The names that MATCH filters out are counted too, because long names cost the server time.
 #[test]
 fn long_names_that_do_not_match_shorten_the_page() {
     const BOUND: Duration = Duration::from_millis(5);

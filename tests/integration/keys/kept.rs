@@ -8,7 +8,7 @@ use testkit::{encoded, until, Conn, Reply, Server};
 /// How many names, and how long each of them is: together 120 MB.
 const NAMES: usize = 30_000;
 const LENGTH: usize = 4_000;
-/// The names' memory: 64 MB of names, the allocator's rounding, and queues, places and indexes.
+/// The limit on memory: 64 MB of names, the allocator's rounding, and queues, places and indexes.
 const MOST: i64 = 100_000_000;
 
 fn used(conn: &mut Conn) -> i64 {
@@ -19,7 +19,7 @@ fn places(conn: &mut Conn) -> usize {
     conn.info("lock", "lock_places").unwrap().parse().unwrap()
 }
 
-/// A script runs a command for each of the names.
+/// Runs a script's commands for each of the names.
 fn for_each_name(conn: &mut Conn, script: &str) {
     for from in (0..NAMES).step_by(1_000) {
         let script = format!(
@@ -30,12 +30,12 @@ fn for_each_name(conn: &mut Conn, script: &str) {
     }
 }
 
-/// They send LOCK.CANCEL, with nothing to cancel.
+/// Clients send LOCK.CANCEL, with nothing to cancel.
 fn cancel(_: &Server, conn: &mut Conn) {
     for_each_name(conn, "redis.call('LOCK.CANCEL', key, n)");
 }
 
-/// They are refused and do not wait.
+/// Attempts are refused and do not wait.
 fn refuse(_: &Server, conn: &mut Conn) {
     for_each_name(conn, "redis.call('SET', key, 'x') redis.call('LOCK.ACQUIRE', key, 'EX', 9, 'ID', n)");
 }
@@ -45,13 +45,13 @@ fn queue(conn: &mut Conn, wait_ms: u32) {
     for_each_name(conn, &format!("redis.call('SET', key, 'x') {ask}"));
 }
 
-/// They wait for a message, and time out.
+/// Attempts wait for a message, and time out.
 fn time_out(_: &Server, conn: &mut Conn) {
     queue(conn, 1);
     until("all waits have ended", || (conn.info("lock", "lock_queued")? == "0").then_some(()));
 }
 
-/// They get a grant that nobody claims.
+/// Attempts get a grant that nobody claims.
 fn leave_unclaimed(server: &Server, conn: &mut Conn) {
     let mut subscriber = server.conn();
     subscriber.execute(&["SUBSCRIBE", "c"]);
@@ -64,7 +64,7 @@ fn leave_unclaimed(server: &Server, conn: &mut Conn) {
     reader.join().unwrap();
 }
 
-/// Their connection ends.
+/// The attempts' connection ends.
 fn disconnect(server: &Server, conn: &mut Conn) {
     for_each_name(conn, "redis.call('SET', key, 'x')");
     let mut session = server.conn();
@@ -85,7 +85,7 @@ fn disconnect(server: &Server, conn: &mut Conn) {
     until("all waits have ended", || (conn.info("lock", "lock_queued")? == "0").then_some(()));
 }
 
-/// They wait for several keys each, in a blocked client, and their clients disconnect.
+/// Blocked clients wait for several keys each, and disconnect.
 fn leave_several(server: &Server, conn: &mut Conn) {
     conn.ok(&["SET", "held", "x"]);
     let padding = "x".repeat(LENGTH);
@@ -126,9 +126,9 @@ fn names_of_reserved_places_take_at_most_64_mb() {
         keep(&server, &mut conn);
         // The keys are not measured: only the module's memory stays.
         conn.ok(&["FLUSHALL"]);
-        until("the buffers of the clients are given back", || (used(&mut conn) - before < MOST).then_some(()));
+        until("the clients' buffers are freed", || (used(&mut conn) - before < MOST).then_some(()));
         let kept = places(&mut conn);
-        // Those that fit are kept.
+        // The names that fit are kept.
         assert!(kept > 10, "{kept} places");
         println!("{name}: {kept} places take {} bytes", used(&mut conn) - before);
     }
@@ -145,7 +145,7 @@ fn cancel_without_memory_keeps_only_known_attempts() {
     assert_eq!(places(&mut conn), 0);
     assert_eq!(conn.int(&["LOCK.CANCEL", "held", "7"]), 1);
     assert!(waiter.read().is_nil());
-    assert_eq!(places(&mut conn), 1, "it takes the room of the wait that it ends");
+    assert_eq!(places(&mut conn), 1, "its place takes the room of the wait that it ends");
     conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(conn.int(&["LOCK.CANCEL", "absent", "8"]), 0);
     assert_eq!(places(&mut conn), 2);

@@ -73,7 +73,7 @@ fn commands_with_the_longest_names_are_short() {
 
 #[test]
 fn waits_for_the_longest_names_are_served_in_short_turns() {
-    assert_short("a wait for 256 kB of names of one's own session", |_, iterations, conn| {
+    assert_short("a wait for 256 kB of names that its own session holds", |_, iterations, conn| {
         conn.int(&call("LOCK.MACQUIRE", &["EX", "600", "SESSION"]));
         iterations.reset();
         conn.execute(&call("LOCK.MACQUIRE", &["EX", "600", "WAIT", "1"]));

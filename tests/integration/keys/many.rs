@@ -63,7 +63,7 @@ fn a_free_key_of_blocked_wide_waits_goes_to_a_newcomer() {
         assert!(no_reply_within(&mut waiting[0], Duration::from_secs(2)));
         Some(iterations.sum())
     });
-    // They get all keys in turn, each inside the previous one's release.
+    // The waiters get all keys in turn, each in the same command that releases them.
     let mut token = held;
     for (at, conn) in waiting.iter_mut().enumerate() {
         let release: Vec<String> = if at == 0 {
@@ -83,7 +83,7 @@ fn a_release_no_waiter_can_use_frees_the_lock() {
     acquire(&mut locks.conn, &["b", "EX", "600"]);
     let a = acquire(&mut locks.conn, &["a", "EX", "600"]);
     let _waiting = wait_for_all(&mut locks, 3, &["a", "b"].map(String::from));
-    // In one iteration of the event loop, before any timer.
+    // Both run in one iteration of the event loop, before any timer.
     let replies = locks.in_one_turn(&[&["LOCK.RELEASE", "a", &a], &["LOCK.ACQUIRE", "a", "EX", "600"]]);
     assert_eq!(replies[0], Reply::Int(1));
     assert!(matches!(replies[1], Reply::Int(_)), "{replies:?}");
@@ -101,7 +101,7 @@ fn waiters_behind_many_parked_ones_are_served() {
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "x", &x]), 1);
     let x = behind.granted().to_string();
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "x", &x]), 1);
-    // All have found out that they wait for y.
+    // All of them have found out that they wait for y.
     locks.conn.until_waiters("y", 300);
     acquire(&mut locks.conn, &["x", "EX", "600"]);
     locks.assert_no_missed_wakeups();
@@ -114,7 +114,7 @@ fn a_timeout_ahead_tries_those_parked_behind() {
     let b = acquire(&mut locks.conn, &["b", "EX", "600"]);
     let single = locks.wait_with(&["LOCK.ACQUIRE", "b", "EX", "600", "WAIT", "600000", "ID", "7"]);
     let mut all = wait_for_all(&mut locks, 1, &["a", "b"].map(String::from));
-    // It is parked at b now, behind the other.
+    // Now the wait for both keys is parked at b, behind the single one.
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", "a", &a]), 1);
     locks.conn.ok(&["MULTI"]);
     for command in [&["LOCK.CANCEL", "b", "7"][..], &["LOCK.RELEASE", "b", &b]] {
@@ -132,7 +132,7 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["k00500", "EX", "600"]);
     let keys = names("k", 1_024);
-    // The first time, the server's tables grow and stay that large.
+    // In the first round, the server's tables grow, and they stay that large.
     drop(wait_for_all(&mut locks, WAITERS, &keys));
     let alone = |locks: &mut Locks| {
         until("all have left", || (locks.info("clients", "connected_clients") == 1).then_some(()));
@@ -147,7 +147,7 @@ fn a_waiter_for_a_thousand_keys_frees_its_memory() {
     assert!(each < 200_000, "{each} bytes for each");
     drop(waiting);
     alone(&mut locks);
-    until("the memory is given back", || (locks.info("memory", "used_memory") < empty + 500_000).then_some(()));
+    until("the memory is freed", || (locks.info("memory", "used_memory") < empty + 500_000).then_some(()));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn places_for_several_keys_are_bounded_by_their_names() {
         let id = attempt.to_string();
         assert!(locks.conn.execute(&acquire_all(&keys, &["EX", "600", "ID", &id])).is_nil());
     }
-    // 64 MB, where all of them would take 160.
+    // 64 MB of names; all of them would take 160 MB.
     assert_eq!(locks.info("lock", "lock_places"), 262);
     let more = locks.info("memory", "used_memory") - before;
     assert!(more < 80_000_000, "{more} bytes for the places");
@@ -207,7 +207,7 @@ fn one_id_for_many_attempts_is_refused_at_some_point() {
 
 /// Many attempts with the same ID, each for the maximum number of keys: the cost of one more is bounded.
 #[test]
-fn one_id_for_many_attempts_costs_no_5_ms() {
+fn one_id_for_many_attempts_costs_less_than_5_ms() {
     const KEYS: usize = 1_024;
     let Some((mut locks, iterations)) = counted() else { return };
     let held = names("h", 70);
@@ -247,13 +247,13 @@ fn the_most_keys_of_a_command_are_one_grant() {
     assert_eq!(locks.conn.int(&take).to_string(), token);
     let extend = command_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
-    // One more is one too many; a duplicate of the last key is found.
+    // One key more is too many; a duplicate at the last place is found.
     let reply = locks.conn.execute(&acquire_all(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
     let mut twice = command_of("LOCK.MRELEASE", keys, &[&token]);
     twice[1_025] = keys[5].clone();
     assert_eq!(locks.conn.execute(&twice).error(), "ERR key 1024 is the same as key 6");
-    // Releasing one of them is enough to refuse all.
+    // Once one key has been released, all of them are refused.
     assert_eq!(locks.conn.int(&["LOCK.RELEASE", &keys[1_000], &token]), 1);
     assert_eq!(locks.conn.int(&extend), 0);
     assert_eq!(locks.conn.int(&command_of("LOCK.MRELEASE", keys, &[&token])), 1_023);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::clock::Clocks;
 use testkit::{bound, encoded, skipped, until_within, Conn, Iterations, Options, Reply, Server, CROWD_DEADLINE};
 
-/// The longest iteration. Before these clients left in pieces it took 20 ms and more in each case.
+/// The longest iteration. Before these clients left in pieces, it took 20 ms or more in each case.
 const LONGEST: Duration = Duration::from_millis(5);
 const KEYS: usize = 1_024;
 /// Names of this length plus a few digits: together they are as long as one attempt's names can be.
@@ -22,7 +22,7 @@ fn command_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
     head.into_iter().chain(names.iter().cloned()).chain(rest.iter().map(ToString::to_string)).collect()
 }
 
-/// Attempts with grants that they have not claimed.
+/// Makes attempts that are granted their keys and do not claim them.
 fn grant(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize) {
     grant_with(conn, by, attempts, padding, &[]);
 }
@@ -73,7 +73,7 @@ fn start_with(options: Options) -> Option<(Server, Iterations, Conn)> {
 fn reads_clocks((server, ..): &(Server, Iterations, Conn)) -> bool {
     let reads = server.conn().version() < (true, 8, 1);
     if !reads {
-        skipped("clocks that move", "this server loads modules so that they read them past a preloaded library");
+        skipped("clocks that move", "modules on this server bypass a preloaded library when they read the clocks");
     }
     reads
 }
@@ -112,7 +112,7 @@ fn waits_for_long_keys_that_end_together_leave_in_pieces() {
 }
 
 #[test]
-fn wide_grants_that_expire_together_pass_on_in_pieces() {
+fn wide_grants_that_expire_together_are_passed_on_in_pieces() {
     let Some(clocks) = Clocks::new(&[0; 3]) else { return };
     bound::cpu("97 unclaimed grants of 1,024 keys expire", LONGEST, || {
         clocks.set(0, &[0; 3]);
@@ -185,7 +185,7 @@ fn a_demotion_forgets_a_big_ended_session_in_pieces() {
         let holder = session(&server, LOCKS);
         iterations.reset();
         drop(holder);
-        // All of them have ended, and about half of these ends are written.
+        // All of the locks have ended, and about half of these ends have been written.
         until_it(&mut conn, "lock_sessions", 0);
         let before = used(&mut conn);
         conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -197,7 +197,7 @@ fn a_demotion_forgets_a_big_ended_session_in_pieces() {
 }
 
 #[test]
-fn unclaimed_grants_of_an_ended_connection_pass_on_in_pieces() {
+fn unclaimed_grants_of_an_ended_connection_are_passed_on_in_pieces() {
     bound::cpu("the end of a connection with 256 unclaimed grants of 1,024 keys", LONGEST, || {
         let (server, iterations, mut conn) = start("3600000")?;
         let mut by = server.conn();
@@ -209,7 +209,7 @@ fn unclaimed_grants_of_an_ended_connection_pass_on_in_pieces() {
     });
 }
 
-/// The server has dropped 256 grants of 1,024 keys, and may not write that while its clients are paused.
+/// The server has given up 256 grants of 1,024 keys, but may not write that while its clients are paused.
 fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
     let mut by = server.conn();
     grant_with(conn, &mut by, 256, 0, &["SESSION"]);
@@ -225,8 +225,8 @@ fn give_up_and_pause(server: &Server, conn: &mut Conn) -> (usize, String) {
 }
 
 #[test]
-fn a_check_costs_the_same_while_many_grants_pass_on() {
-    bound::cpu("200 CHECKs while 262,144 grants pass on", Duration::from_millis(5), || {
+fn a_check_costs_the_same_while_many_grants_are_passed_on() {
+    bound::cpu("200 CHECKs while 262,144 grants are passed on", Duration::from_millis(5), || {
         let (server, iterations, mut conn) = start("3600000")?;
         let (keys, token) = give_up_and_pause(&server, &mut conn);
         let mut caller = server.conn();
@@ -253,7 +253,7 @@ fn a_check_costs_the_same_while_many_grants_pass_on() {
 
 #[test]
 fn given_up_grants_are_forgotten_in_pieces() {
-    bound::cpu("a demotion while 262,144 grants pass on", LONGEST, || {
+    bound::cpu("a demotion while 262,144 grants are passed on", LONGEST, || {
         let (server, iterations, mut conn) = start("3600000")?;
         give_up_and_pause(&server, &mut conn);
         let before = used(&mut conn);
@@ -283,7 +283,7 @@ fn many_unclaimed_grants_do_not_slow_an_id() {
         for _ in 0..200 {
             assert!(caller.read().int() > 0);
         }
-        // Each took a millisecond and more when it searched all grants of its ID.
+        // Each took at least a millisecond when it searched all grants of its ID.
         Some(iterations.sum())
     });
 }
@@ -301,7 +301,7 @@ fn claims_and_releases_of_long_keys_cost_no_extra() {
         let claim = command_of("LOCK.MACQUIRE", &names(0, LONG), &["EX", "600", "ID", "0"]);
         assert!(caller.int(&claim) > 0);
         assert_eq!(caller.int(&command_of("LOCK.MRELEASE", &names(1, LONG), &[&token])), 1_024);
-        // 133 ms when each name was compared with every other.
+        // This took 133 ms when each name was compared with every other.
         Some(iterations.sum())
     });
 }

@@ -89,7 +89,7 @@ fn clock_steps_are_counted_and_logged() {
     for (logged, step) in logged.iter().zip(&steps) {
         assert!((logged - step).abs() <= 100, "{logged} instead of {step}");
     }
-    // The worst ordinary correction of the clock does not count as a step.
+    // The largest ordinary correction of the clock does not count as a step.
     clock.set_ms(from + 100);
     sleep(Duration::from_millis(500));
     assert_eq!(moved(&mut conn, &before), [("clock_steps".to_string(), 4)]);
@@ -102,7 +102,7 @@ fn without_a_clock_nothing_is_granted_and_nothing_changes() {
     let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "60"]);
     let value = conn.text(&["GET", "held"]);
     let before = numbers(&mut conn);
-    // 2001-09-09T01:46:40 is a billion seconds; a minute before that.
+    // A minute before 2001-09-09T01:46:40, which is a billion seconds.
     clock.set_ms(1_000_000_000_000 - 60_000 - machine_ms());
     clock.wait_for_steps(1);
     for args in [
@@ -132,7 +132,7 @@ fn waits_and_locks_survive_a_clock_step_back() {
     let brief = waiter(&clock, &["k", "EX", "60", "WAIT", "700"]);
     clock.set_ms(-HOUR_MS);
     assert_times_out(brief, 700);
-    // A later wait, too.
+    // A later wait ends in time, too.
     assert_times_out(waiter(&clock, &["k", "EX", "60", "WAIT", "300"]), 300);
     clock.wait_for_steps(1);
     assert!(clock.logged()[0] < -HOUR_MS + 1000, "{:?}", clock.logged());
@@ -149,7 +149,7 @@ fn waits_and_locks_survive_a_clock_step_back() {
 
 #[test]
 fn set_ahead_an_hour_leases_end_and_waits_do_not() {
-    // Otherwise the lock would disappear with the hour, and its successor could learn nothing about it.
+    // Otherwise the lock would disappear with the hour, and its successor could learn nothing about the holder.
     let Some(mut clock) = Clock::start(&["retention-ms", "-1"]) else { return };
     let mut conn = clock.server.conn();
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60", "OWNER", "late"]);

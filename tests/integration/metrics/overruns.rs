@@ -41,7 +41,7 @@ fn only_a_release_past_the_lease_is_an_overrun() {
     assert_eq!(moved(&mut conn, &before), expected);
     let token = conn.int(&["LOCK.ACQUIRE", "k", "EX", "60"]).to_string();
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 0);
-    // Its grant has ended.
+    // The grant has already ended.
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 0, 0);
 }
 
@@ -112,7 +112,7 @@ fn a_lease_that_ended_with_its_session_was_not_overrun() {
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], 1, 1);
 }
 
-/// The key does not show it, and this server has no record of it. docs/OPERATING.md says so.
+/// The key does not show that the session ended, and this server has no record of it. docs/OPERATING.md says so.
 #[test]
 fn a_session_end_after_a_failover_is_an_overrun() {
     let ((master, mut conn), (replica, mut promoted)) = (server(), server());

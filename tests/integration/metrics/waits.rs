@@ -74,7 +74,7 @@ fn an_attempt_in_pieces_counts_once() {
     for _ in 0..3 {
         let mut piece = scene.waiter(&["k", "EX", "60", "WAIT", "60", "ID", "7"]);
         assert!(piece.read().is_nil());
-        assert_eq!(counts(&mut scene.conn), [0, 0], "it may go on");
+        assert_eq!(counts(&mut scene.conn), [0, 0], "the attempt may go on");
     }
     // A newer command replaces the previous one.
     let mut earlier = scene.waiter(&["k", "EX", "60", "WAIT", "60000", "ID", "7"]);
@@ -100,7 +100,7 @@ fn an_attempt_has_failed_when_its_place_is_given_up() {
     let waited = i64::try_from(start.elapsed().as_millis()).unwrap();
     until("its place is given up", || (number(&mut conn, "places") == 0).then_some(()));
     assert_eq!(counts(&mut conn), [0, 1]);
-    // The place does not count as a wait.
+    // The place is not counted as a wait.
     let sum = histogram(&mut conn, "failed_wait")["sum"];
     assert!((49..=waited).contains(&sum), "{sum} of {waited}");
 }
@@ -137,7 +137,7 @@ fn config_resetstat_resets_what_was_measured_and_no_counter() {
     }
     scene.inspect();
     scene.conn.ok(&["CONFIG", "RESETSTAT"]);
-    until("it is noticed", || {
+    until("the module has noticed the reset", || {
         sleep(Duration::from_millis(50));
         (counts(&mut scene.conn) == [0, 0]).then_some(())
     });
@@ -145,7 +145,7 @@ fn config_resetstat_resets_what_was_measured_and_no_counter() {
         assert_eq!(percentile(&mut scene.conn, name, "p50"), None, "{name}");
     }
     scene.moves(&[]);
-    // Later waits count.
+    // Later waits are counted.
     let mut waiter = scene.waiter(&["k", "EX", "60", "WAIT", "60000"]);
     scene.conn.int(&["LOCK.RELEASE", "k", &token]);
     waiter.read().int();

@@ -31,7 +31,7 @@ pub struct Library {
     from: From,
     /// Its name in locks.py or locks.js.
     adapter: &'static str,
-    /// The prefix that it adds to a lock's name.
+    /// The prefix that the library adds to a lock's name.
     pub prefix: &'static str,
 }
 

@@ -91,7 +91,7 @@ impl Case<'_> {
         assert_eq!(details.list()[1].is_nil(), expiry_ms > 0, "{what}: {details:?}");
 
         let extended = client.ask("extend", name, LONG_S);
-        assert!(extended != "done", "{what}: extended a lock that is another's");
+        assert!(extended != "done", "{what}: extended a lock that another client holds");
         assert!(conn.int(&["LOCK.CHECK", key, &token]) > 0, "{what}: its late extension: {extended}");
         client.ask("release", name, SHORT_S);
         if conn.int(&["LOCK.CHECK", key, &token]) > 0 {
@@ -125,7 +125,7 @@ impl Case<'_> {
         if seen == "refused" {
             client.start("take", name, SHORT_S);
             assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{what}");
-            assert_eq!(client.answer(), "held", "{what}: it waits and has it");
+            assert_eq!(client.answer(), "held", "{what}: it waits and gets the lock");
         } else {
             assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1, "{what}");
             assert_eq!(client.ask("try", name, SHORT_S), "held", "{what}");
@@ -169,8 +169,8 @@ impl Case<'_> {
         let mut conn = self.ends.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
         let end_us = timestamp_us(&conn.text(&["GET", key]));
-        // A library that takes over by GETSET can do so at the very moment when the key expires, and not notice: see
-        // by_hand.
+        // A library that takes over with GETSET can do so at the very moment when the key expires, without noticing
+        // that: see by_hand.
         until("the library has it", || (client.ask("try", name, SOME_S) == "held").then_some(()));
         if !steals {
             assert!(server_time_us(&mut conn) >= end_us, "{what}: too early");

@@ -51,13 +51,13 @@ fn a_polling_library_starves_beside_a_full_queue() {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         let mut next = queue.pop_front().unwrap();
         token = next.read().int();
-        // It goes back to the end of the queue, in which others now wait.
+        // The client goes back to the end of the queue, in which others still wait.
         next.send(&["LOCK.ACQUIRE", "a", "EX", "60", "WAIT", "20000"]);
         conn.until_waiters("a", 3);
         queue.push_back(next);
         (conn.calls("set") > 15).then_some(())
     });
-    assert!(polls.no_answer_within(Duration::from_millis(1)), "it has the lock");
+    assert!(polls.no_answer_within(Duration::from_millis(1)), "the library got the lock");
     for mut last in queue {
         assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token.to_string()]), 1);
         token = last.read().int();
@@ -77,7 +77,7 @@ fn a_waiter_goes_before_pollers() {
     let mut waits = waiter(server, "a");
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
-    assert!(polls.no_answer_within(Duration::from_millis(300)), "it has the lock");
+    assert!(polls.no_answer_within(Duration::from_millis(300)), "the library got the lock");
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &token]), 1);
     assert_eq!(polls.answer(), "held");
 }
@@ -90,16 +90,16 @@ fn python_redis_lock_waiters_need_their_signal() {
     assert_eq!(holds.ask("try", "a", LEASE_S), "held");
     blocks.start("take", "a", LEASE_S);
     let blocked = |conn: &mut Conn| conn.text(&["INFO", "clients"]).contains("blocked_clients:1\r");
-    until("it blocks", || blocked(&mut conn).then_some(()));
+    until("the library blocks", || blocked(&mut conn).then_some(()));
     let mut waits = waiter(server, "lock:a");
-    // It wakes its own waiter, but the queue has the lock before that waiter asks again.
+    // The release wakes the library's own waiter, but the queue gets the lock before that waiter asks again.
     assert_eq!(holds.ask("release", "a", LEASE_S), "done");
     let token = waits.read().int().to_string();
-    until("it blocks again", || blocked(&mut conn).then_some(()));
+    until("the library blocks again", || blocked(&mut conn).then_some(()));
 
     assert_eq!(conn.int(&["LOCK.RELEASE", "lock:a", &token]), 1);
     assert_eq!(conn.int(&["EXISTS", "lock:a"]), 0);
-    assert!(blocks.no_answer_within(Duration::from_millis(500)), "it has the lock");
+    assert!(blocks.no_answer_within(Duration::from_millis(500)), "the library got the lock");
     assert_eq!(conn.int(&["LPUSH", "lock-signal:a", "1"]), 1);
     assert_eq!(blocks.answer(), "held");
 }

@@ -84,7 +84,7 @@ fn a_repeated_attempt_keeps_its_place_with_newer_arguments() {
 }
 
 #[test]
-fn its_wait_counts_from_the_newest_command() {
+fn its_wait_runs_from_the_newest_command() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     queue.ask("7");

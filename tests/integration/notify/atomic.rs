@@ -1,4 +1,4 @@
-//! Transactions, scripts, functions and pipelines: nothing blocks, and a message follows afterwards, never inside.
+//! Transactions, scripts, functions and pipelines: nothing blocks, and messages follow afterwards, never in the middle.
 
 use super::{waiting, Queue, CHANNEL};
 use testkit::{encoded, Reply};
@@ -110,7 +110,7 @@ fn grants_of_one_transaction_are_notified_after_it() {
 }
 
 #[test]
-fn a_transactional_grant_without_subscriber_passes_on() {
+fn a_transactional_grant_without_subscriber_is_passed_on() {
     let Some(mut queue) = Queue::with(&["claim-ms", "50"]) else { return };
     let token = queue.locks.hold();
     queue.ask_with(&["LOCK.ACQUIRE", "k"], "7", &["NOTIFY", "nobody"]);

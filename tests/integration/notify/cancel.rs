@@ -1,4 +1,4 @@
-//! LOCK.CANCEL: of one attempt, of all attempts of a channel, and with late copies of a cancelled command.
+//! LOCK.CANCEL of one attempt and of all attempts of a channel, and late copies of a cancelled command.
 
 use super::{pass, waiting, Queue, Subscriber};
 use crate::kinds::{Kind, Row, KINDS};
@@ -16,7 +16,7 @@ fn assert_barred(queue: &mut Queue) {
     let all = ["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
     assert_eq!(queue.locks.conn.raw(&all), b"$-1\r\n");
     assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0);
-    // Another key and another database are other attempts.
+    // In another key or another database it is another attempt.
     assert_eq!(queue.execute(&["LOCK.CANCEL", "l", "8"]).int(), 0);
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "l", "PX", "30000", "ID", "7"]).to_string();
     assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &token]).int(), 1);
@@ -43,7 +43,7 @@ fn a_cancelled_wait_is_answered_and_late_copies_get_nothing() {
 }
 
 #[test]
-fn an_unclaimed_grant_passes_on_before_a_late_claim() {
+fn an_unclaimed_grant_is_passed_on_before_a_late_claim() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&["claim-ms", "20000"]) else { return };

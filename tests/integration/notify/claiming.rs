@@ -1,4 +1,4 @@
-//! Claiming: until then the grant has no holder in the key, and only this server knows its attempt.
+//! Claiming: until the claim the grant has no holder in the key, and only this server knows its attempt.
 
 use super::{waiting, Queue};
 use crate::wire::fixture::value;
@@ -14,7 +14,7 @@ fn granted(queue: &mut Queue, more: &[&str]) -> i64 {
 }
 
 #[test]
-fn a_lease_counts_from_the_claim() {
+fn a_lease_runs_from_the_claim() {
     let Some(mut queue) = Queue::with(&["claim-ms", "5000"]) else { return };
     let before = server_time_us(&mut queue.locks.conn);
     let token = granted(&mut queue, &["OWNER", "alice"]);
@@ -34,7 +34,7 @@ fn a_lease_counts_from_the_claim() {
     // Sending it again gets the same reply.
     assert_eq!(queue.execute(&ask).int(), token);
     assert_eq!((queue.info("lock_claims"), queue.info("lock_unclaimed"), queue.locks.waiters()), (1, 0, 0));
-    // The time to claim is over, and the lock is still its own.
+    // The time to claim is over, and the attempt still holds the lock.
     queue.subscriber.gets_nothing();
     queue.locks.release(token);
 }
@@ -140,7 +140,7 @@ fn a_changed_grant_is_over_and_its_attempt_keeps_its_place() {
 }
 
 #[test]
-fn a_changed_unclaimed_grant_does_not_pass_on() {
+fn a_changed_unclaimed_grant_is_not_passed_on() {
     let Some(mut queue) = Queue::with(&["claim-ms", "100"]) else { return };
     queue.locks.server.allow_silent_changes();
     granted(&mut queue, &[]);

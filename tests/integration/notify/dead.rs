@@ -1,5 +1,5 @@
-//! Disconnected clients do not stall the queue: an attempt of a process that is gone costs a publish, those of a host
-//! that vanished silently cost one `lock.claim-ms` per channel.
+//! Disconnected clients do not stall the queue: an attempt of a process that is gone costs a publish, and those of a
+//! host that vanished silently cost one `lock.claim-ms` per channel.
 
 use super::{pass, waiting, Queue, Subscriber};
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn an_attempt_without_subscriber_keeps_its_turn() {
     queue.subscriber.gets("granted 8 k");
     let token = queue.claim("8");
     assert_eq!((queue.info("lock_unheard"), queue.info("lock_places")), (1, 1));
-    // It is back, ahead of the attempt that arrived after it.
+    // The attempt is back, ahead of the one that arrived after it.
     queue.ask("7");
     queue.locks.release(token);
     queue.takes_its_turn("7");

@@ -1,4 +1,4 @@
-//! Restart, demotion and promotion: nobody can claim a grant on another server or after a restart. The grant ends at
+//! Restart, demotion and promotion: nobody can claim a grant on another server, or after a restart. The grant ends at
 //! its timestamp, like that of a predecessor that never released.
 
 use super::{waiting, Queue, Subscriber};
@@ -10,8 +10,8 @@ use testkit::{until, Reply, Server};
 /// A client that shares the lock could get it in addition to the unclaimed grant.
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 
-/// Attempt 7 asks another server for the lock that it was notified of: it is granted the lock once the earlier grant is
-/// over.
+/// Attempt 7 asks another server for the lock that it was notified of, and is granted the lock once the earlier grant
+/// is over.
 fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     let mut subscriber = Subscriber::of(&locks.server, "c");
     let before = Snapshot::take(&mut locks.conn, "k");

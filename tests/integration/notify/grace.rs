@@ -5,10 +5,10 @@ use crate::kinds::{Kind, Row, KINDS};
 use crate::waiting::Locks;
 use testkit::{server_time_us, skipped, timestamp_us, until, Reply, Server};
 
-/// 2 s for the lease, 1 for the lag, 2 as always, no margin.
+/// 2 s for the lease, 1 s for the lag, the usual 2 s, and no margin.
 const GRACE: [&str; 4] = ["margin-ms", "0", "failover-grace-ms", "5000"];
 
-/// A server whose grace is over, and another that follows it and has just become master.
+/// A server whose grace is over, and another that followed it and has just become master.
 fn replaced(then: impl FnOnce(&mut Locks)) -> (Locks, Locks) {
     let args = ["--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
     let start = || Locks::on(Server::with().args(&args).module_args(&GRACE).start());
@@ -49,17 +49,17 @@ fn a_repeated_id_gets_no_longer_lease_at_the_new_master() {
 fn a_grace_repeats_the_grants_of_this_server() {
     let mut locks = Locks::on(Server::with().args(&["--min-replicas-max-lag", "1"]).module_args(&GRACE).start());
     if locks.conn.is_before_7() {
-        return skipped("a longer grace", "this server has no settings of modules that can be changed");
+        return skipped("a longer grace", "this server has no module settings that can be changed");
     }
     until("the grace is over", || (locks.info("lock", "lock_grace_left_ms") == 0).then_some(()));
     let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1000", "ID", "7"]);
-    // A longer grace: the server is in it again.
+    // With a longer grace, the server is in its grace again.
     locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "60000"]);
     assert!(locks.info("lock", "lock_grace_left_ms") > 10_000);
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
     let before = timestamp_us(&locks.conn.text(&["GET", "k"]));
     let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
-    // A busy machine may be too late.
+    // A busy machine may come too late for this.
     if before > server_time_us(&mut locks.conn) {
         assert_eq!(reply, Reply::Int(token));
         assert!(timestamp_us(&locks.conn.text(&["GET", "k"])) > before);
@@ -67,7 +67,7 @@ fn a_grace_repeats_the_grants_of_this_server() {
 }
 
 #[test]
-fn an_undelivered_grant_passes_on_only_if_unchanged() {
+fn an_undelivered_grant_is_passed_on_only_if_unchanged() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = Locks::start();
@@ -96,7 +96,7 @@ fn an_undelivered_grant_passes_on_only_if_unchanged() {
         }
         until("the grant is known to be lost", || (locks.info("lock", "lock_undelivered_grants") == 1).then_some(()));
         std::thread::sleep(crate::waiting::QUIET);
-        assert_eq!(locks.conn.execute(&["DUMP", "k"]), value, "it is left alone");
+        assert_eq!(locks.conn.execute(&["DUMP", "k"]), value, "the value is left alone");
         assert_eq!(locks.conn.state("k"), "held");
     }
 }

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE, no memory, too few replicas: nothing is granted meanwhile, and the queue moves on afterwards.
+//! During a CLIENT PAUSE, without memory and with too few replicas nothing is granted; afterwards the queue moves on.
 
 use super::{pass, Queue};
 use crate::kinds::{Kind, Row, KINDS};
@@ -31,7 +31,7 @@ fn a_pause_stops_grants_and_waits_still_end() {
 }
 
 #[test]
-fn an_unclaimed_grant_passes_on_after_a_pause() {
+fn an_unclaimed_grant_is_passed_on_after_a_pause() {
     let Some(mut queue) = with_aof(&["claim-ms", "100"]) else { return };
     let token = queue.locks.hold();
     queue.ask("7");
@@ -59,7 +59,7 @@ fn without_memory_the_queue_does_not_move() {
         assert_eq!((queue.locks.waiters(), queue.execute(&["EXISTS", "k"]).int()), (1, 0));
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "0"]);
         queue.subscriber.gets("granted 7 k");
-        // The server itself refuses a claim, which can be sent again.
+        // The server itself refuses a claim, which can be sent again later.
         queue.locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
         let claim = kind.acquire(&["PX", "30000", "ID", "7"]);
         assert!(queue.execute(&claim).error().starts_with("OOM "));
@@ -120,7 +120,7 @@ fn the_grace_applies_to_claims_too() {
     queue.locks.release(token);
     until("the grant", || queue.subscriber.conn.has_reply().then_some(()));
     queue.subscriber.gets("granted 7 k");
-    // Never more than the grace allows.
+    // The time to claim is never longer than the grace allows.
     let left = queue.locks.conn.lock("k", "timestamp").text();
     assert!(queue.locks.conn.lock("k", "free-in-ms").int() <= 2_000, "{left}");
     assert!(queue.execute(&ask("30000")).error().starts_with("GRACE lease is longer than "));

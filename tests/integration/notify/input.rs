@@ -1,4 +1,4 @@
-//! Bad input: an error that names the argument, no change, no message, no queued attempt.
+//! Bad input gets an error that names the argument, and causes no change, no message and no queued attempt.
 
 use super::{can_publish, Queue, Subscriber};
 use testkit::{show, Conn, Server};

@@ -48,9 +48,9 @@ fn the_section_of_info_counts_what_happens() {
     queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "4", &["NOTIFY", "d"]);
     let blocked = queue.locks.wait(&[]);
     assert_eq!(numbers(&mut queue), [5, 0, 0, 0, 5, 0], "a wait for two keys counts twice");
-    assert_eq!(queue.info("lock_blocked"), 1, "what lock.max-waiters bounds");
+    assert_eq!(queue.info("lock_blocked"), 1, "lock.max-waiters limits this number");
     super::pass(&mut queue.locks.conn, 5);
-    // Only this release's grant has a short time to be claimed. The next attempt's grant has a long one.
+    // Only the grant of this release must be claimed soon. The next attempt's grant has a long time.
     let replies = queue.locks.in_one_turn(&[
         &["CONFIG", "SET", "lock.claim-ms", "1"],
         &["LOCK.RELEASE", "k", &token],
@@ -63,13 +63,13 @@ fn the_section_of_info_counts_what_happens() {
     assert_eq!(numbers(&mut queue), [2, 1, 1, 1, 2, 2]);
     drop(blocked);
     until("it has left", || (queue.info("lock_waiters") == 1).then_some(()));
-    // A claim's wait counts from the first command.
+    // A claim's wait is counted from the first command.
     let spans = queue.locks.conn.info("lock", "lock_wait_percentiles_usec");
     assert!(spans.is_some_and(|spans| spans.starts_with("p50=")), "a wait was recorded");
 }
 
 #[test]
-fn a_cancelled_grant_that_cannot_pass_on_shows_no_lease() {
+fn a_cancelled_grant_that_cannot_be_passed_on_shows_no_lease() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     let mut caller = queue.locks.server.conn();

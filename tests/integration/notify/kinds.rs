@@ -109,7 +109,7 @@ fn several_keys_are_granted_and_claimed_as_one() {
     queue.subscriber.gets("granted 7 l");
     let unclaimed = ["k", "l"].map(|key| queue.locks.conn.text(&["GET", key]));
     assert!(unclaimed.iter().all(|value| value.len() == 33), "{unclaimed:?}");
-    // In another order, and by one of the keys alone.
+    // The claim may name the keys in another order, or only one of them.
     let token = queue.execute(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "OWNER", "alice"]).int();
     for key in ["k", "l"] {
         assert!(queue.locks.conn.text(&["GET", key]).ends_with("0000000000000000007 alice"));
@@ -155,7 +155,7 @@ fn a_claim_for_other_keys_gives_the_grant_back() {
 }
 
 #[test]
-fn unclaimed_grants_of_several_keys_pass_on_key_by_key() {
+fn unclaimed_grants_of_several_keys_are_passed_on_key_by_key() {
     let Some(mut queue) = Queue::with(&["claim-ms", "150"]) else { return };
     let token = queue.locks.hold();
     queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "7", &[]);

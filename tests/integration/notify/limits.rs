@@ -25,13 +25,13 @@ fn only_a_new_waiter_beyond_the_limit_is_refused() {
     let mut second = queue.locks.server.conn();
     let reply = second.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000"]);
     assert!(reply.error().starts_with("BUSYLOCKS lock.max-waiters would be exceeded"), "{reply:?}");
-    // An attempt sent again, and one that does not wait.
+    // An attempt that is sent again is not refused, nor is one that does not wait.
     assert_eq!(queue.execute(&ask("1")), waiting());
     assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]), Reply::Nil);
     let free = ["LOCK.ACQUIRE", "free", "PX", "30000", "WAIT", "30000", "ID", "6", "NOTIFY", "c"];
     assert!(queue.execute(&free).int() > 0);
     assert_eq!(queue.info("lock_queued"), 4);
-    // Attempts that leave make room, and so do notified ones; a claim needs no room.
+    // Attempts that leave make room, and so do notified ones. A claim needs no room.
     queue.locks.release(token);
     queue.subscriber.gets("granted 1 k");
     assert_eq!(queue.execute(&ask("7")), waiting());
@@ -52,7 +52,7 @@ fn only_a_new_waiter_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn a_limit_that_is_lowered_counts_for_newcomers_alone() {
+fn a_lowered_limit_applies_only_to_newcomers() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     for id in ["1", "2", "3"] {

@@ -103,7 +103,7 @@ fn a_message_is_not_sent_to_subscribers_of_a_replica() {
     queue.takes_its_turn("7");
     queue.locks.server.wait_offset(&replica);
     assert!(there.conn.no_reply_within(QUIET));
-    // PUBLISH is, so they are subscribed.
+    // A message from PUBLISH is sent to them, so they are subscribed.
     queue.execute(&["PUBLISH", "c", "hello"]);
     there.gets("hello");
 }

@@ -30,7 +30,7 @@ fn a_lost_connection_ends_the_wait_and_reserves_the_place() {
 }
 
 #[test]
-fn an_unclaimed_grant_passes_on_at_once() {
+fn an_unclaimed_grant_is_passed_on_at_once() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
@@ -42,7 +42,7 @@ fn an_unclaimed_grant_passes_on_at_once() {
         drop(conn);
         queue.takes_its_turn("8");
         until("all is free", || (kind.exist(&mut queue.locks.conn) == 0).then_some(()));
-        // Its channel is not skipped: it did not miss its time to claim.
+        // Its channel is not skipped, because the attempt did not miss its time to claim.
         assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (0, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile counts, and an attempt
-//! whose claim could not be read in time is not skipped afterwards.
+//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile is accepted, and an
+//! attempt whose claim could not be read in time is not skipped afterwards.
 
 use super::{Queue, Subscriber};
 use std::thread::sleep;
@@ -57,8 +57,8 @@ fn notified(retention_ms: &str) -> Option<Queue> {
 }
 
 #[test]
-fn a_claim_that_waits_in_the_socket_counts() {
-    // Even if a lock disappears at its timestamp.
+fn a_claim_that_waits_in_the_socket_is_accepted() {
+    // This holds even if a lock disappears at its timestamp.
     for (stall, retention_ms) in [(stand_still as Stall, "60000"), (run_slow_script, "60000"), (stand_still, "0")] {
         let Some(mut queue) = notified(retention_ms) else { return };
         let mut blocked = queue.locks.wait(&[]);
@@ -89,9 +89,9 @@ fn a_channel_without_subscriber_is_not_skipped() {
     queue.claim("8");
 }
 
-/// The same if the clock was set forward: the timestamp has passed, but the time to claim has not.
+/// The same holds if the clock was set forward: the timestamp has passed, but the time to claim is not over.
 #[test]
-fn a_claim_counts_after_its_timestamp() {
+fn a_claim_after_its_timestamp_is_accepted() {
     let Some(clocks) = Clocks::new(&[0]) else { return };
     let Some(mut queue) = Queue::on(clocks.of(Server::with().module_args(&SETTINGS)).start()) else {
         return;

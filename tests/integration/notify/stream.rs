@@ -75,11 +75,11 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
     let granted = set_of(&mut queue.locks.conn, "k");
     until("it is free", || (queue.execute(&["EXISTS", "k"]).int() == 0).then_some(()));
     assert_eq!(stream.take(), [granted, del("k")]);
-    // The predecessor that never released.
+    // This time there is a predecessor that never released.
     queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("8"));
     queue.subscriber.gets("granted 7 k");
     queue.subscriber.gets("granted 8 k");
-    // Not its state: a grant that has run out is expired too, until it is passed on.
+    // The state does not show it: a grant that has run out is expired too, until it is passed on.
     let restored =
         until("it is restored", || Some(set_of(&mut queue.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
     let commands = stream.take();

@@ -57,9 +57,9 @@ fn the_predecessor_that_never_released_is_there_again() {
         let ask = |queue: &mut Queue| queue.ask_with(&kind.acquire(&[]), "7", &[]);
         let dead = queue.hold_until(&["ID", "5", "OWNER", "bob"], ask);
         queue.subscriber.gets("granted 7 k");
-        until("its time is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
+        until("its time to claim is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
         until("the predecessor is back", || (queue.locks.conn.state("k") == "expired").then_some(()));
-        // If others could join, they may have held the lock since: it returns without its own token.
+        // If others could join the grant, they may have held the lock since: the predecessor returns without its token.
         let could_join = matches!(kind, Kind::Shared | Kind::Limit);
         let token = queue.value()[17..33].parse::<i64>().unwrap();
         assert_eq!(token == dead, !could_join, "{kind:?}");
@@ -97,7 +97,7 @@ fn an_unclaimed_attempt_keeps_its_place() {
     queue.locks.release(token);
     other.gets("granted 8 k");
     let token = queue.claim("8");
-    // Too late: another client has it. A command without WAIT is refused.
+    // It is too late: another client has the lock. A command without WAIT is refused.
     assert_eq!(queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"]), Reply::Nil);
     queue.ask("7");
     queue.subscriber.gets("granted 7 k");
@@ -150,13 +150,13 @@ fn a_last_moment_claim_wins_or_finds_the_next() {
         queue.locks.release(token);
         queue.subscriber.gets(&format!("granted {id} k"));
         let granted = queue.locks.conn.lock("k", "token").int();
-        until("its time is nearly over", || {
+        until("its time to claim is nearly over", || {
             (server_time_us(&mut queue.locks.conn) > granted + 19_000 + round * 100).then_some(())
         });
         match queue.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", &id]) {
             Reply::Int(token) => {
-                // It is either the grant that it was notified of, or a new one: that grant has ended, and the lock was
-                // free.
+                // Either this is the grant that it was notified of, or that grant has ended, the lock was free, and
+                // this is a new one.
                 won += i32::from(token == granted);
                 let earlier = if token == granted { 1 } else { granted };
                 assert_eq!(queue.execute(&["LOCK.CHECK", "k", &earlier.to_string()]).int(), 0);

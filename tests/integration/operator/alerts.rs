@@ -28,7 +28,7 @@ pub fn promtool(program: &Path, args: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn each_alert_fires_when_it_is_to_and_only_then() {
+fn each_alert_fires_when_it_should_and_only_then() {
     let program = match install::promtool() {
         Ok(program) => program,
         Err(why) => return skipped("promtool test rules", &why.replace('\n', "; ")),
@@ -46,7 +46,7 @@ fn each_alert_fires_on_one_server_beside_another() {
         assert!(cases.contains(&format!("ALERTS{{alertname=\"{name}\", alertstate=\"firing\"")), "{name} has no case");
     }
     for case in cases.split("  - interval:").skip(1) {
-        assert!(case.contains("good:6379"), "it has no server on which nothing fires: {case}");
+        assert!(case.contains("good:6379"), "the case has no server on which nothing fires: {case}");
     }
 }
 
@@ -54,7 +54,7 @@ fn each_alert_fires_on_one_server_beside_another() {
 fn the_documentation_has_the_same_alerts() {
     let rules = project_file(ALERTS);
     let shipped: BTreeSet<_> = lines_of(&rules, "expr: ").into_iter().collect();
-    assert_eq!(shipped.len(), lines_of(&rules, "- alert: ").len(), "each has an expression of its own");
+    assert_eq!(shipped.len(), lines_of(&rules, "- alert: ").len(), "each alert has its own expression");
     let document = project_file("docs/OPERATING.md");
     let section = document.split("## Alerts worth having").nth(1).unwrap().split("\n## ").next().unwrap();
     let explained: BTreeSet<_> = section
@@ -97,7 +97,7 @@ fn the_runbook_has_exactly_one_row_per_alert() {
     }
     let explained: BTreeSet<_> = rows.iter().map(|row| row[0].trim_matches('`').to_string()).collect();
     assert_eq!(explained, shipped);
-    assert_eq!(rows.len(), shipped.len(), "one row each");
+    assert_eq!(rows.len(), shipped.len(), "one row for each alert");
     for saying in ["my job does not start", "two ran at once", "it is slow"] {
         assert!(section.contains(&format!("\"{saying}\"")), "{saying}");
     }

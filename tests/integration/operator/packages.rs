@@ -1,5 +1,5 @@
-//! Checks docs/OPERATING.md on applications with the package serverlock, using the Python package: the rights that they
-//! need, how the runbook shows their locks, and how to find leaked locks.
+//! Checks what docs/OPERATING.md says about applications with the package serverlock, using the Python package: the
+//! rights that they need, how the runbook shows their locks, and how to find leaked locks.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,7 @@ fn denied(conn: &mut Conn) -> Vec<String> {
     conn.execute(&["ACL", "LOG"]).list().iter().map(|entry| entry.field("object").text()).collect()
 }
 
-/// The commands used since CONFIG RESETSTAT.
+/// The commands that were used since CONFIG RESETSTAT.
 fn used_commands(conn: &mut Conn) -> BTreeSet<String> {
     let stats = conn.text(&["INFO", "commandstats"]);
     let name = |line: &str| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.replace('|', " "));
@@ -85,13 +85,13 @@ fn used_commands(conn: &mut Conn) -> BTreeSet<String> {
 fn the_application_user_has_minimal_rights() {
     let Some((_server, mut conn, mut program)) = with_user() else { return };
     conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]);
-    conn.ok(&["ACL", "SETUSER", "app", "+set"]); // what it runs under the lock
+    conn.ok(&["ACL", "SETUSER", "app", "+set"]); // for what the application runs under the lock
     conn.ok(&["CONFIG", "RESETSTAT"]);
     assert_eq!(program.ask("uses"), "done");
     let rights = page_user("app").into_iter().filter_map(|word| word.strip_prefix('+').map(str::to_string));
     let rights: BTreeSet<_> = rights.collect();
     assert!(rights.len() > 10, "{rights:?}");
-    // An idle subscription is pinged.
+    // The client pings an idle subscription.
     until("each right was used", || rights.is_subset(&used_commands(&mut conn)).then_some(()));
     assert_eq!(denied(&mut conn), [""; 0]);
 }
@@ -115,14 +115,14 @@ fn fifty_waits_share_a_few_connections() {
     assert_eq!(program.hear(), "granted 50");
     assert_eq!(denied(&mut conn), [""; 0]);
 
-    // Without the channel they take turns on eight connections, and none is left out.
+    // Without the channel the waits take turns on eight connections, and none is left out.
     conn.ok(&["ACL", "SETUSER", "app", "resetchannels"]);
     let token = conn.int(&["LOCK.ACQUIRE", "app:held", "EX", "600"]).to_string();
-    let python = python().expect("it ran before");
+    let python = python().expect("it was found before");
     let mut program = start_with(&python, APPLICATION, &server, &[]);
     let others = connections(&mut conn);
     assert_eq!(program.ask("waiters 50"), "waiting");
-    until("they wait on connections", || (conn.info("lock", "lock_blocked").as_deref() == Some("8")).then_some(()));
+    until("eight waits block", || (conn.info("lock", "lock_blocked").as_deref() == Some("8")).then_some(()));
     let number = connections(&mut conn) - others;
     assert!((9..=12).contains(&number), "{number}");
     let denied = denied(&mut conn);
@@ -141,7 +141,7 @@ fn client_kill_frees_no_renewed_lock_and_erases_its_address() {
     assert_eq!(conn.int(&["CLIENT", "KILL", "ID", &client]), 1);
     let now = conn.execute(&["LOCK.INFO", "report"]);
     assert!(now.field("client").is_nil() && now.field("addr").is_nil(), "{now:?}");
-    // It is renewed over another connection.
+    // The lock is renewed over another connection.
     let extends = |conn: &mut Conn| conn.info("lock", "lock_extends").unwrap().parse::<u64>().unwrap();
     let first = extends(&mut conn);
     until("it is renewed", || (extends(&mut conn) > first + 1).then_some(()));

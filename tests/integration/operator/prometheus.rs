@@ -198,7 +198,7 @@ fn server() -> Server {
 
 /// A day on which everything goes wrong. The waiters wait until the returned value is dropped.
 fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
-    // Refused, not served in time, handed off, extended, released.
+    // Locks are refused, not granted in time, handed off, extended and released.
     let token = conn.int(&["LOCK.ACQUIRE", "report", "EX", "60"]).to_string();
     for _ in 0..20 {
         assert!(conn.execute(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "1"]).is_nil());
@@ -208,7 +208,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     let token = next.read().int().to_string();
     assert_eq!(conn.int(&["LOCK.EXTEND", "report", &token, "EX", "60"]), 1);
 
-    // Too late: within the margin, after it, and after another client took the lock.
+    // Releases are too late: within the margin, after it, and after another client took the lock.
     conn.ok(&["CONFIG", "SET", "lock.margin-ms", "600000"]);
     let token = overrun(conn, &["LOCK.ACQUIRE", "slow", "PX", "1"]);
     assert_eq!(conn.int(&["LOCK.RELEASE", "slow", &token]), 1);
@@ -233,7 +233,7 @@ fn work(server: &Server, conn: &mut Conn) -> Vec<Conn> {
     let refused = other.execute(&["LOCK.ACQUIRE", "left", "EX", "60", "WAIT", "600000", "SESSION"]);
     assert!(refused.error().starts_with("DEADLOCK "), "{refused:?}");
 
-    // Many waiters, and a key of another program.
+    // There are many waiters, and another program's key.
     let blocked = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "600000"]);
     for id in 1..=101 {
         conn.execute(&[
@@ -306,7 +306,7 @@ fn prometheus_shows_events_and_no_false_alerts() {
         becomes(&Some(value.to_string()), || prometheus.value(&series(&key), &here));
     }
 
-    // Every panel, and the expressions of the page.
+    // The expressions of every panel, and those of the page.
     let quantile = page.lines().find(|line| line.starts_with("histogram_quantile(")).expect("a recipe");
     let others = [
         "redis_blocked_clients",
@@ -322,7 +322,7 @@ fn prometheus_shows_events_and_no_false_alerts() {
     becomes(&Vec::new(), empty);
     let instances = "redis_script_values{key=\"lock_grants\"}";
     let instances = prometheus.ask("label/instance/values", ("match[]", instances)).unwrap();
-    assert_eq!(instances, json!([here]), "those that the dashboard offers");
+    assert_eq!(instances, json!([here]), "the instances that the dashboard offers");
 
     // An unknown metric and an invalid expression are detected.
     assert_eq!(prometheus.values("rate(redis_script_values{key=\"lock_nonsense\"}[5m])"), []);

@@ -4,7 +4,7 @@ use crate::metrics::number;
 use std::time::Duration;
 use testkit::{bound, until, Conn, Reply, Server};
 
-/// More than twice the time of any command on any machine.
+/// More than twice the time that any command takes on any machine.
 const WAIT_MS: u64 = 2_000;
 
 /// A client of that name that waits for `k`, and its number.
@@ -70,7 +70,7 @@ fn command_statistics_and_latency_leave_the_wait_out() {
     let took = Duration::from_micros(part("lock.acquire", "usec"));
     bound::wall("LOCK.ACQUIRE", Duration::from_millis(WAIT_MS / 2), took);
     assert_eq!(part("lock.release", "failed_calls"), 1);
-    // Nothing blocked the server: it has no latency to report.
+    // Nothing blocked the server, so it has no latency to report.
     let latest = conn.execute(&["LATENCY", "LATEST"]);
     let ours = latest.list().iter().filter(|event| event.list()[0].text().contains("command"));
     assert_eq!(ours.count(), 0, "{latest:?}");
@@ -170,7 +170,7 @@ fn a_waiters_memory_shows_and_is_freed() {
     let during = round(&mut conn);
     assert!(during > before, "{during} > {before}");
     let limit = before + 200_000;
-    until("the memory is given back", || {
+    until("the memory is freed", || {
         std::thread::sleep(Duration::from_millis(20));
         (used(&mut conn) < limit).then_some(())
     });

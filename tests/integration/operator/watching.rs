@@ -27,7 +27,7 @@ fn fields(conn: &mut Conn) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_string()).collect()
 }
 
-/// A metric, for a histogram's bucket without the bound: an expression names all buckets at once.
+/// The name of a metric; for a histogram's bucket without the bound, because an expression names all buckets at once.
 fn pattern(name: &str) -> String {
     name.split_once("_le_").map_or(name.to_string(), |(histogram, _)| format!("{histogram}_le_"))
 }
@@ -85,7 +85,7 @@ fn the_dashboard_shows_exactly_the_metrics() {
     assert_eq!(shown, there);
     let panels = values_of(&json, "id");
     assert!(panels.len() >= 10);
-    assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "each panel has a number of its own");
+    assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "each panel has its own number");
 }
 
 #[test]
@@ -111,7 +111,7 @@ pub fn page_user(name: &str) -> Vec<String> {
     line.split(' ').map(str::to_string).collect()
 }
 
-/// The page's users that this server can create.
+/// The users on the page that this server can create.
 fn users(server: &Server) {
     let mut conn = server.conn();
     let text = project_file("docs/OPERATING.md");
@@ -128,7 +128,7 @@ fn users(server: &Server) {
 fn documented_users_work_and_the_exporter_reads() {
     let server = Server::start();
     if server.conn().is_before_7() {
-        return skipped("the users of the documentation", "their rights need 7.0");
+        return skipped("the users in the documentation", "their rights need 7.0");
     }
     users(&server);
     let mut exporter = server.conn();
@@ -171,7 +171,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
     let looks: Vec<_> = rows.flat_map(|look| commands(look, &token)).collect();
     let steps = commands(steps, &token);
     assert!(looks.len() > 20 && steps.len() >= 4, "{looks:?} {steps:?}");
-    // Both begin as on the page.
+    // Both the watcher and the janitor begin as on the page.
     let begin = commands(tables.split("What users report").next().unwrap(), &token);
     assert!(begin.len() >= 3, "{begin:?}");
     let (looks, steps) = ([&begin[..], &looks].concat(), [&begin[..], &steps].concat());

@@ -55,7 +55,7 @@ fn the_dockerfile_copies_the_module_where_it_is_loaded() {
     assert_eq!(from, built);
     assert!(copying.contains(&format!("ENTRYPOINT [\"cp\", \"{to}\"]")), "{copying:?}");
     assert_eq!(Path::new(&to).file_name(), Path::new(MODULE).file_name());
-    // What other files name: the target, with the version that they pull.
+    // Other files name the target, with the version that they pull.
     let image = format!("--target {init} -t redis-lock-module:{} .", env!("CARGO_PKG_VERSION"));
     assert!(project_file(DOCKERFILE).contains(&image), "{image}");
     // The build context contains everything that the build needs.
@@ -85,7 +85,7 @@ fn servers_start_with_the_configurations_for_kubernetes() {
     let (set, chart) = (block(STATEFUL_SET, "server.conf: |"), block(VALUES, "commonConfiguration: |-"));
     assert!(set.lines().count() > 5 && chart.lines().count() > 5, "{set}\n{chart}");
     if Server::connected().1.is_before_7() {
-        return skipped("the configurations for Kubernetes", "this server has no settings of modules in a file");
+        return skipped("the configurations for Kubernetes", "this server has no module settings in a file");
     }
     for text in [set, chart] {
         let dir = temp_dir();
@@ -117,7 +117,7 @@ fn the_readiness_probe_detects_the_module() {
     };
     let (with, mut conn) = Server::connected();
     if conn.is_before_7() {
-        return skipped("the readiness probe", "the client of this server does not know -e");
+        return skipped("the readiness probe", "this server's client does not have -e");
     }
     assert!(is_ready(&with));
     assert!(!is_ready(&Server::with().without_module().start()));

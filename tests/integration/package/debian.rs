@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Stands in for lock-top, which is not built for these tests: any program on this machine.
+/// Any program on this machine: it stands in for lock-top, which is not built for these tests.
 const LOCK_TOP: &str = "/bin/true";
 
 /// Runs `make package` on the module under test, into a new folder.
@@ -122,7 +122,7 @@ fn the_lock_top_manual_names_existing_options_and_keys() {
     }
 }
 
-/// A build in another folder would have different bytes.
+/// A module with a local path would have different bytes when it is built in another folder.
 #[test]
 fn a_module_with_a_local_path_is_not_packed() {
     let dir = temp_dir();
@@ -138,7 +138,7 @@ fn a_module_with_a_local_path_is_not_packed() {
         dir.display()
     );
     write_program(&bin.join("cargo"), &cargo);
-    // Also on machines where cargo-zigbuild is installed.
+    // So the test works on machines where cargo-zigbuild is installed, too.
     write_program(&bin.join("cargo-zigbuild"), "#!/bin/sh\n");
     let output = run(command("scripts/package.sh")
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
@@ -166,7 +166,7 @@ impl Root {
         if !admin.join("status").exists() {
             fs::write(admin.join("status"), "").unwrap();
         }
-        // The servers are not in this root, where dpkg does not have to run as root.
+        // The servers are not in this root, and dpkg does not have to run as root there.
         let force = "--force-script-chrootless,not-root,depends,bad-path";
         let output = run(command("dpkg")
             .arg(format!("--root={}", self.0.display()))
@@ -202,7 +202,7 @@ fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     let (deb, later) = (deb.to_str().unwrap(), later.to_str().unwrap());
     let root = Root::new();
 
-    // The configuration belongs to another package: it is untouched until the administrator says so.
+    // The configuration belongs to another package, so it is untouched until the administrator says otherwise.
     let text = root.dpkg(&["-i", deb]);
     assert!(text.contains("redis-lock-module enable"), "{text}");
     assert_eq!(root.conf(), CONF_TEXT);
@@ -220,7 +220,7 @@ fn the_debian_package_can_be_installed_upgraded_removed_and_purged() {
     assert_eq!(root.conf(), enabled);
     assert!(root.path(MODULE).is_file());
 
-    // A server must not be left with a line that keeps it from starting, nor with settings that do.
+    // No server may be left with a line, or with settings, that keep it from starting.
     fs::write(root.path(CONF), format!("{enabled}lock.margin-ms 250\n")).unwrap();
     root.dpkg(&["-r", "redis-lock"]);
     assert!(load_lines(&root.conf()).is_empty(), "{}", root.conf());

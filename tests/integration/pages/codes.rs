@@ -9,7 +9,7 @@ use testkit::{skipped, temp_dir, until, Conn, Reply, Server};
 
 const ACQUIRE: [&str; 6] = ["LOCK.ACQUIRE", "door", "EX", "60", "ID", "4711"];
 
-/// The codes in the tables of the section on errors, and whether to send the command again.
+/// The codes in the tables of the section on errors, and whether they tell the client to send the command again.
 fn codes() -> BTreeMap<String, bool> {
     let section = COMMANDS.split("\n## Errors\n").nth(1).expect("a section on errors");
     let section = section.split("Some codes have more than one meaning").next().unwrap();
@@ -70,10 +70,10 @@ const TROUBLES: [Trouble; 3] = [
 fn a_retryable_error_changes_nothing_and_a_retry_succeeds() {
     let codes = codes();
     if Server::connected().1.is_before_7() {
-        return skipped("codes of the server", "CONFIG SET takes one setting at a time before 7.0");
+        return skipped("the server's own codes", "before 7.0, CONFIG SET takes one setting at a time");
     }
     for (code_word, begin, end) in TROUBLES {
-        // The folder of a snapshot can be changed.
+        // So the folder for snapshots can be changed.
         let (server, mut conn) = Server::with().args(&["--enable-protected-configs", "yes"]).connected();
         assert_eq!(codes.get(code_word), Some(&true), "{code_word}");
         let token = conn.int(&["LOCK.ACQUIRE", "held", "EX", "600"]).to_string();
@@ -113,7 +113,7 @@ fn wrong_logins_get_the_documented_codes() {
     assert_eq!((code(&stranger.execute(&ACQUIRE)).as_str(), codes.get("NOPERM")), ("NOPERM", Some(&false)));
 }
 
-/// The codes of a cluster, of MULTI, of EVALSHA and of a start are tested in `cluster::`, `guards::`, `portable::` and
+/// The codes of a cluster, MULTI, EVALSHA and a starting server are tested in `cluster::`, `guards::`, `portable::` and
 /// `sessions::late`.
 #[test]
 fn the_page_lists_the_codes_that_clients_of_locks_know() {

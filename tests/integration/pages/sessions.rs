@@ -1,13 +1,13 @@
 //! The sessions that the pages show run as shown.
 //!
 //! A session is a block fenced as `console`, run against a server of its own:
-//! - `A> command` sends as client A, whose connection opens with its first line and stays; `$ redis-cli
+//! - `A> command` sends as client A, whose connection opens with its first line and stays open; `$ redis-cli
 //!   command` sends on a connection of its own. The lines that follow are the reply, as redis-cli prints it.
 //!   A command without a reply waits; `A< reply` is the reply that ends the wait.
 //! - A client that has sent SUBSCRIBE waits for messages; `A< reply` is the next one.
-//! - `# A is killed` closes the connection of A, `# 2 seconds later` passes time; other comments do nothing.
+//! - `# A is killed` closes the connection of A, `# 2 seconds later` lets time pass; other comments do nothing.
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
-//!   timestamps are as they come; milliseconds are about as many; `(0.50s)` is skipped. All else is compared.
+//!   timestamps may differ; milliseconds have to be about the same; `(0.50s)` is skipped. All else is compared.
 
 use super::{CLIENTS, COMMANDS, OPERATING, README};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ fn sessions(page: &'static str) -> Vec<(usize, Vec<Step<'static>>)> {
                 (_, Some((_, first))) => steps.push(Step { line, reply: vec![first] }),
                 (true, None) => steps.push(Step { line, reply: Vec::new() }),
                 _ if is_duration(line) => {}
-                _ => steps.last_mut().expect("a session opens with a command").reply.push(line),
+                _ => steps.last_mut().expect("a session begins with a command").reply.push(line),
             },
         }
     }

@@ -36,7 +36,7 @@ pub enum Way {
     Script(String),
 }
 
-/// Loads it in all ways that the server supports.
+/// Loads the portable lock in all ways that the server supports.
 pub fn load(conn: &mut Conn) -> Vec<Way> {
     let mut ways = vec![Way::Script(conn.text(&["SCRIPT", "LOAD", &script()]))];
     match conn.execute(&["FUNCTION", "LOAD", "REPLACE", &library()]) {
@@ -62,7 +62,7 @@ impl Way {
         [&head, keys, named, args].concat().into_iter().map(String::from).collect()
     }
 
-    /// As `with_keys`, with the usual margin and retention before the arguments.
+    /// Like `with_keys`, with the usual margin and retention before the arguments.
     pub fn raw(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
         self.with_keys(name, keys, &[&["1000", "60000"], args].concat())
     }
@@ -74,7 +74,7 @@ impl Way {
         self.with_keys(&function(words[0]), keys, &[&[margin, retention], rest].concat())
     }
 
-    /// As `args`, with the lock's queue as the second key.
+    /// Like `args`, with the lock's queue as the second key.
     pub fn queued_args<T: AsRef<str>>(&self, command: &[T], margin: &str, retention: &str) -> Vec<String> {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let keys = [words[1], &queue_of(words[1])];

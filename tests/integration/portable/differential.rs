@@ -10,7 +10,7 @@ use testkit::{env_number, expire_at_ms, skipped, Conn, Reply, Server};
 /// The clock's start: far from a whole second.
 const START_US: i64 = 1_790_000_000_123_457;
 
-/// Two servers whose clocks are stopped at the same time.
+/// Two servers whose clocks stand still at the same time.
 struct Twins {
     _servers: [Server; 2],
     module: Conn,
@@ -22,7 +22,7 @@ struct Twins {
     tokens: Vec<i64>,
     /// Margin and retention, in ms.
     terms: [String; 2],
-    /// The script is called with the queue as the second key.
+    /// Whether the script is called with the queue as the second key.
     is_queued: bool,
 }
 
@@ -47,7 +47,7 @@ impl Twins {
         ];
         let [mut module, mut script] = [servers[0].conn(), servers[1].conn()];
         if module.version() >= (true, 8, 1) {
-            skipped("the same clock for two servers", "this one reads the clocks past a preloaded library");
+            skipped("the same clock for two servers", "modules on this server bypass a preloaded library's clocks");
             return None;
         }
         let ways = load(&mut script);
@@ -211,7 +211,7 @@ fn run(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64) {
     run_in(margin_ms, retention_ms, seed, steps, false);
 }
 
-/// As `run`; with the queue as the second key there can be several holders.
+/// Like `run`; with the queue as the second key there can be several holders.
 fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: bool) {
     let Some(mut twins) = Twins::start(margin_ms, retention_ms) else { return };
     twins.is_queued = is_queued;
@@ -228,10 +228,10 @@ fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: b
         if dice.one_in(6) {
             let args = other(&mut dice, &fixture, twins.now_us);
             if is_queued && args[0] == "PERSIST" {
-                // The module notices the next time a set is written, the script at each write.
+                // The module notices a missing expiry the next time a set is written, the script at each write.
                 continue;
             }
-            // No LPUSH on a string.
+            // LPUSH fails on a string, so the key is deleted first.
             if args[0] == "LPUSH" {
                 twins.both(&words(&format!("DEL {KEY}")));
             }

@@ -28,7 +28,7 @@ enum Kind {
 /// The client that works under a lock at the moment, and its last token.
 #[derive(Default)]
 struct Site {
-    /// The end of the client's permitted work.
+    /// When the client must stop working.
     working: Mutex<Option<Instant>>,
     last: AtomicI64,
     grants: Mutex<Vec<String>>,

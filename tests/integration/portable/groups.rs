@@ -1,11 +1,11 @@
-//! In a cluster and under Sentinel: a call goes to its key's node, and a new master knows what was replicated.
+//! In a cluster and under Sentinel, a call goes to its key's node, and a new master knows what was replicated.
 
 use super::client::{load, Way};
 use crate::cluster;
 use testkit::sentinel::{Group, Plan};
 use testkit::{skipped, Conn, Reply};
 
-/// The script, on a server that has the module: unlike a function it does not call it.
+/// The script, on a server that has the module: unlike a function, the script does not call the module.
 fn script(conn: &mut Conn) -> Way {
     load(conn).swap_remove(0)
 }

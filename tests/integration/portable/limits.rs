@@ -101,7 +101,7 @@ fn a_volatile_policy_evicts_no_lock() {
         let filler = "x".repeat(20_000);
         let filled = (0..100)
             .any(|number| conn.execute(&["SET", &format!("filler:{number}"), &filler]) != Reply::Status("OK".into()));
-        assert!(filled, "the server has no memory left");
+        assert!(filled, "the server runs out of memory");
         let survivors = (0..50).filter(|number| conn.int(&["EXISTS", &format!("evicted:{number}")]) == 1).count();
         assert!(survivors < 5, "locks with a native expiry go first: {survivors} are left");
         assert!(way.execute(&mut conn, &format!("LOCK.CHECK kept {kept}")).int() > 500_000);
@@ -121,7 +121,7 @@ fn a_script_cannot_queue_and_starves() {
         assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "the waiter has it");
         token = waiter.read().int();
     }
-    // In the iteration of a DEL it comes first, although another waits.
+    // In the iteration of a DEL the script comes first, although another client waits.
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "20000"]);
     let acquire = way.usual(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
     conn.send(&["MULTI"]);
@@ -131,8 +131,8 @@ fn a_script_cannot_queue_and_starves() {
     assert!(matches!(replies.0, Reply::Status(_)), "{replies:?}");
     let done = conn.execute(&["EXEC"]);
     let token = done.list()[1].int();
-    assert!(waiter.no_reply_within(Duration::from_millis(50)), "the waiter waits on");
-    // RELEASE by a script is a DEL: the head of the queue gets it.
+    assert!(waiter.no_reply_within(Duration::from_millis(50)), "the waiter goes on waiting");
+    // To the module, a release through the script is a DEL: the head of the queue gets the lock.
     assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     server.allow_silent_changes();
     assert!(waiter.read().int() > token);
@@ -163,7 +163,7 @@ fn a_transaction_with_a_stopped_clock_repeats_a_token() {
         }
     }
     if !is_frozen {
-        skipped("a clock that stands within a transaction", "it is of 7.2");
+        skipped("a clock that stands still within a transaction", "it needs 7.2");
     }
 }
 

@@ -22,18 +22,18 @@ fn a_function_calls_the_command_of_the_module() {
     assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 20000")), Reply::Int(1));
     assert!(way.execute(&mut conn, "LOCK.RECOVER k PX 1000").is_nil());
     assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000 DETAILS").is_nil());
-    // It queues: a released lock goes to the waiting client.
+    // The module queues: a released lock goes to the waiting client.
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "10000", "WAIT", "20000"]);
     assert_eq!(way.execute(&mut conn, &format!("LOCK.RELEASE k {token}")), Reply::Int(1));
     let next = waiter.read().int();
     assert!(next > token);
     assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil());
     for (command, calls) in [("acquire", 3), ("recover", 1), ("extend", 1), ("release", 1), ("check", 1)] {
-        // Its own is the first of acquire's, the waiter's another.
+        // One more LOCK.ACQUIRE is the waiter's.
         let expected = if command == "acquire" { calls + 1 } else { calls };
         assert_eq!(conn.calls(&format!("lock.{command}")), expected, "LOCK.{command}");
     }
-    // Errors are the command's, including a wrong number of arguments.
+    // Errors are those of the command, including that for a wrong number of arguments.
     for command in ["LOCK.ACQUIRE k PX 0", "LOCK.ACQUIRE k PX 5 BOGUS", "LOCK.CHECK k x"] {
         let own = conn.execute(&command.split(' ').collect::<Vec<_>>());
         assert_eq!(way.execute(&mut conn, command), own, "{command}");

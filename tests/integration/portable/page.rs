@@ -1,4 +1,4 @@
-//! docs/PORTABLE.md and the file: the page's examples run, the file stays short, and its texts are the module's.
+//! docs/PORTABLE.md and the Lua file: the page's examples run, the file stays short, and its texts are the module's.
 
 use super::client::library;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn the_lines_for_the_shell_load_it_and_take_locks() {
     }
     let (server, mut conn) = Server::with().without_module().connected();
     if conn.is_before_7() {
-        skipped("the lines for the shell", "functions are of 7.0");
+        skipped("the lines for the shell", "functions need 7.0");
         return;
     }
     let lines = block("sh").replace("redis-cli", &format!("redis-cli -p {}", server.port()));
@@ -45,7 +45,7 @@ fn the_file_is_short_and_opens_as_a_library() {
 
 /// Every error text in the file, up to its placeholder, is one of the commands' texts, or is on the page.
 #[test]
-fn its_errors_are_documented_and_those_of_the_commands() {
+fn its_errors_are_documented_or_those_of_the_commands() {
     let (library, page) = (library(), project_file("docs/PORTABLE.md"));
     let known = project_file("core/src/lock/error.rs");
     let mut texts = Vec::new();

@@ -27,7 +27,7 @@ impl Place {
         self.conn.execute(&self.way.queued(command))
     }
 
-    /// An attempt asks for `k` for a minute, and may wait for as long.
+    /// An attempt asks for `k` for a minute, and may wait for up to a minute.
     fn ask(&mut self, id: u32, channel: &str, more: &str) -> Reply {
         self.execute(format!("LOCK.ACQUIRE k PX 60000 WAIT 60000 ID {id} NOTIFY {channel} {more}").trim_end())
     }
@@ -122,7 +122,7 @@ impl Clocked {
     }
 }
 
-/// As [`in_each_way`], with a clock that stops where the test sets it. Skips, with a message, if clocks cannot be
+/// Like [`in_each_way`], with a clock that stops where the test sets it. Skips, with a message, if clocks cannot be
 /// moved.
 fn with_a_clock(test: impl Fn(&mut Clocked)) {
     for which in 0.. {
@@ -132,7 +132,7 @@ fn with_a_clock(test: impl Fn(&mut Clocked)) {
         let mut clocked = Clocked { place: Place { server, conn, way }, clocks, now_us: 1_790_000_000_123_457 };
         clocked.pass(0);
         if testkit::server_time_us(&mut clocked.place.conn) != clocked.now_us {
-            skipped("a clock that stands", "this server reads it past a preloaded library");
+            skipped("a clock that stands still", "a preloaded library does not move this server's clocks");
             return;
         }
         test(&mut clocked);

@@ -1,4 +1,4 @@
-//! The recipe that waits over a multiplexed connection.
+//! The recipe that waits on a multiplexed connection.
 
 use super::machine::machines;
 use testkit::{skipped, Conn};
@@ -28,7 +28,7 @@ asyncio.run(main())
 fn can_notify(conn: &mut Conn) -> bool {
     let is_old = conn.is_before_7();
     if is_old {
-        skipped("the recipe with NOTIFY", "this server cannot publish for a module");
+        skipped("the recipe with NOTIFY", "a module cannot publish on this server");
     }
     !is_old
 }
@@ -57,7 +57,7 @@ fn given_up_and_dead_attempts_do_not_stall_the_queue() {
     }
     let token = conn.int(&["LOCK.ACQUIRE", "many", "EX", "60"]).to_string();
     assert_eq!(dies.ask("1 0.2"), "gave up");
-    assert_eq!(conn.info("lock", "lock_cancels").as_deref(), Some("1"), "it keeps no place either");
+    assert_eq!(conn.info("lock", "lock_cancels").as_deref(), Some("1"), "the attempt keeps no place either");
     conn.until_waiters("many", 0);
     dies.say("3 60");
     conn.until_waiters("many", 3);

@@ -23,13 +23,13 @@ fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
     writer.say("60");
     conn.until_waiters("index", 1);
     late.say("60 SHARED");
-    // The late reader waits behind it.
+    // The late reader waits behind the writer.
     conn.until_waiters("index", 2);
     assert_eq!(first.ask(""), "ended");
     assert_eq!(conn.waiters("index"), 2, "one still reads");
     assert_eq!(second.ask(""), "ended");
     assert_eq!(writer.hear(), "holds");
-    assert_eq!(conn.waiters("index"), 1, "nobody reads meanwhile");
+    assert_eq!(conn.waiters("index"), 1, "nobody reads while it writes");
     assert_eq!(writer.ask(""), "ended");
     assert_eq!(late.hear(), "holds");
 }
@@ -43,7 +43,7 @@ fn a_dead_machine_frees_its_semaphore_slot() {
     third.say("60 LIMIT 2");
     conn.until_waiters("index", 1);
     drop(dies); // kill -9
-    assert_eq!(third.hear(), "holds", "after the lease of the dead machine");
+    assert_eq!(third.hear(), "holds", "once the lease of the dead machine is over");
     assert_eq!(third.ask(""), "ended");
     assert_eq!(works.ask(""), "ended");
     assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the third took the slot of the dead machine, and gave it back");
@@ -69,7 +69,7 @@ fn transfers_lose_nothing_in_any_key_order() {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
     }
 
-    // It holds both accounts, and nobody else can have either until its lease is over.
+    // The slow one holds both accounts, and nobody else can get either until its lease is over.
     assert_eq!(slow.ask("stand a b 1 1"), "stands");
     one.say("move a b 60 20");
     other.say("move b a 60 20");
@@ -77,7 +77,7 @@ fn transfers_lose_nothing_in_any_key_order() {
     for machine in [&one, &other, &third] {
         assert_eq!(machine.hear(), "True");
     }
-    assert_eq!(slow.ask("go on"), "False", "its locks are no longer its own");
+    assert_eq!(slow.ask("go on"), "False", "it no longer holds its locks");
     let balances = ["a", "b", "c"].map(|account| conn.text(&["GET", &format!("{{bank}}:{account}")]));
     assert_eq!(balances, ["120", "100", "80"]);
     assert_eq!(conn.int(&["EXISTS", "{bank}:a:lock", "{bank}:b:lock", "{bank}:c:lock"]), 0);

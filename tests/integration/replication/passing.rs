@@ -1,5 +1,5 @@
-//! A hand-off is one transaction in the replication stream, in which the key never vanishes: by a release, by the
-//! timer, by the end of a session and by a grant that was not received.
+//! A hand-off is one transaction in the replication stream, in which the key never vanishes: after a release, from the
+//! timer, at the end of a session, and after a grant that was not received.
 
 use super::Stream;
 use crate::kinds::{acquire, acquire_all, Row};
@@ -49,7 +49,7 @@ fn passes_on(holders: &[&[&str]], options: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn a_lease_that_runs_out_passes_on_as_one_change() {
+fn a_lock_whose_lease_runs_out_is_passed_on_as_one_change() {
     passes_on(&[&["PX", "600"]], &[], &["SET"]);
     passes_on(&[&["PX", "600"]], &["SHARED"], &["MULTI", "DEL", "ZADD", "PEXPIREAT", "EXEC"]);
     passes_on(
@@ -61,7 +61,7 @@ fn a_lease_that_runs_out_passes_on_as_one_change() {
 }
 
 #[test]
-fn a_release_passes_on_as_one_change() {
+fn a_release_passes_the_lock_on_as_one_change() {
     watched("a limit", |watched| {
         let first = acquire(&mut watched.locks.conn, &["k", "EX", "60", "LIMIT", "2"]);
         let mut waiter = watched.locks.wait(&["LIMIT", "1"]);
@@ -81,7 +81,7 @@ fn a_release_passes_on_as_one_change() {
 }
 
 #[test]
-fn several_keys_with_a_shared_one_pass_on_at_once() {
+fn several_keys_with_a_shared_one_are_passed_on_at_once() {
     watched("the timer", |watched| {
         acquire(&mut watched.locks.conn, &["k", "PX", "600", "SHARED"]);
         acquire_all(&mut watched.locks.conn, &["l", "m"], &["PX", "600"]);
@@ -110,7 +110,7 @@ fn the_end_of_a_session_changes_one_of_several_holders() {
 }
 
 #[test]
-fn an_undelivered_shared_grant_passes_on_without_a_gap() {
+fn an_undelivered_shared_grant_is_passed_on_without_a_gap() {
     watched("a lost grant", |watched| {
         acquire(&mut watched.locks.conn, &["k", "EX", "60", "LIMIT", "2"]);
         let second = acquire(&mut watched.locks.conn, &["k", "EX", "60", "LIMIT", "2"]);

@@ -18,7 +18,7 @@ fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
     let ask = |conn: &mut Conn| conn.send(&["LOCK.ACQUIRE", key, "PX", "8000", "WAIT", "60000"]);
     ask(&mut conn);
     until("it waits", || {
-        // A replica was late for a moment.
+        // A replica may have been late for a moment.
         if !conn.no_reply_within(Duration::from_millis(20)) {
             let reply = conn.read();
             assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
@@ -43,7 +43,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
     let old = group.master().unwrap();
     let mut holder = group.conn(old);
     if holder.is_before_7() {
-        eprintln!("skipped: the sentinels of 6.2 cannot be made quick, the leases end before the old master is back");
+        eprintln!("skipped: Sentinel 6.2 cannot be made to act quickly: the leases end before the old master is back");
         return;
     }
     let grant = |conn: &mut Conn, key: &str, more: &[&str]| {

@@ -1,5 +1,5 @@
-//! The conditions under which the grace keeps a lock from two clients, and what happens without each of them.
-//! `stall.rs` tests one of them, the guard after a stall.
+//! The conditions under which the grace keeps two clients from holding a lock at once, and what happens without each of
+//! them. `stall.rs` tests one of them, the guard after a stall.
 //!
 //! In each case the master grants a lock that never reaches its replica, and goes away; the replica is promoted, the
 //! master returns as its replica, and a second client asks for the lock.
@@ -12,7 +12,7 @@ use testkit::sentinel::until_long;
 use testkit::{skipped, until, Conn, Reply, Server};
 
 const MAX_LAG: &str = "2";
-/// Margin 1 s, max-lag 2 s and 2 s: a lease has to be this much shorter than the grace.
+/// The margin of 1 s, max-lag of 2 s, and 2 s: a lease has to be this much shorter than the grace.
 const TAKEN_MS: u64 = 5_000;
 
 fn server(max_lag: &str, grace_ms: u64, more: &[&str]) -> Server {
@@ -60,7 +60,7 @@ impl Pair {
         panic!("the master was busy five times");
     }
 
-    /// A lock that the master grants but does not replicate. Returns the token.
+    /// Lets the master grant a lock but not replicate it. Returns the token.
     fn grants_unreplicated(&mut self, lease_ms: u64) -> u64 {
         let mut conn = self.master.conn();
         self.without_replication(|pair| {
@@ -89,7 +89,7 @@ fn acquire(conn: &mut Conn, lease_ms: u64) -> Result<u64, Reply> {
     }
 }
 
-/// As `acquire`, on a master whose replicas have just connected.
+/// Like `acquire`, on a master whose replicas have just connected.
 fn granted(conn: &mut Conn, lease_ms: u64) -> u64 {
     until_long("a grant", || match acquire(conn, lease_ms) {
         Err(reply) if reply.error().starts_with("NOREPLICAS") => None,
@@ -97,7 +97,7 @@ fn granted(conn: &mut Conn, lease_ms: u64) -> u64 {
     })
 }
 
-/// How long after the end of the first client's lease the second got the lock, in microseconds; below zero: both had
+/// How long after the end of the first client's lease the second got the lock, in microseconds. Below zero, both had
 /// it.
 fn gap_us(first: u64, lease_ms: u64, second: u64) -> i64 {
     second.cast_signed() - (first + lease_ms * 1_000).cast_signed()
@@ -117,7 +117,7 @@ fn gap_with(master_grace_ms: u64, replica_grace_ms: u64) -> i64 {
 fn gap_with_a_grace_that_came_later() -> Option<i64> {
     let mut pair = Pair::start(MAX_LAG, [0, 0], &[]);
     if pair.master.conn().is_before_7() {
-        eprintln!("skipped: this server has no settings of modules in CONFIG");
+        eprintln!("skipped: this server has no module settings in CONFIG");
         return None;
     }
     let lease_ms = 30_000;
@@ -131,22 +131,22 @@ fn gap_with_a_grace_that_came_later() -> Option<i64> {
 
 #[test]
 fn the_grace_needs_equal_settings_on_both_servers() {
-    // In parallel: most of it is waiting for graces.
+    // The cases run in parallel, because they mostly wait for graces.
     thread::scope(|scope| {
         let scenes = [(9_000, 9_000), (15_000, 5_500), (14_000, 0)];
         let [same, shorter, none] = scenes.map(|(master, replica)| scope.spawn(move || gap_with(master, replica)));
         let later = scope.spawn(gap_with_a_grace_that_came_later).join().unwrap();
         let [same, shorter, none] = [same, shorter, none].map(|scene| scene.join().unwrap());
-        assert!(same >= 0, "the same: {same} us");
-        assert!(shorter < 0, "a shorter one on the replica: {shorter} us");
-        assert!(none < 0, "none on the replica: {none} us");
-        assert!(later.is_none_or(|gap| gap < 0), "one that came later: {later:?} us");
+        assert!(same >= 0, "the same grace: {same} us");
+        assert!(shorter < 0, "a shorter grace on the replica: {shorter} us");
+        assert!(none < 0, "no grace on the replica: {none} us");
+        assert!(later.is_none_or(|gap| gap < 0), "a grace that came later: {later:?} us");
     });
 }
 
 /// The network splits into two halves, each with a master and one replica, and one replica is all they require.
 #[test]
-fn with_min_replicas_below_their_number_both_have_it() {
+fn with_min_replicas_below_their_number_both_hold_it() {
     let (grace_ms, lease_ms) = (6_000, "1000");
     let pair = Pair::start(MAX_LAG, [grace_ms, grace_ms], &[]);
     let (with_old, with_new) = (server(MAX_LAG, grace_ms, &[]), server(MAX_LAG, grace_ms, &[]));
@@ -164,7 +164,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
         if !second.no_reply_within(Duration::from_millis(20)) {
             match second.read() {
                 Reply::Int(granted) => return Some(u64::try_from(granted).unwrap()),
-                // Its own replica reconnects, or it stalled.
+                // The new master's own replica is reconnecting, or the master stalled.
                 refused => assert!(refused.error().starts_with("NOREPLICAS"), "{refused:?}"),
             }
             acquire(&mut second);
@@ -172,7 +172,7 @@ fn with_min_replicas_below_their_number_both_have_it() {
         let sent = now_us();
         match first.execute(&["LOCK.EXTEND", "door", &token, "PX", lease_ms]) {
             Reply::Int(1) => held_until = sent + 1_000_000,
-            // Not yet, or no longer, on a busy machine.
+            // The lock is not held yet, or no longer, on a busy machine.
             _ => {
                 if let Reply::Int(granted) = first.execute(&["LOCK.ACQUIRE", "door", "PX", lease_ms]) {
                     token = granted.to_string();
@@ -184,8 +184,8 @@ fn with_min_replicas_below_their_number_both_have_it() {
     assert!(granted < held_until, "{granted} {held_until}");
 }
 
-/// No grace covers this: a session lost its lock with its connection, which the new master does not know. A client that
-/// lost a SESSION acquires the lock again; it does not extend it.
+/// No grace covers this: a session lost its lock with its connection, and the new master does not know that. A client
+/// that lost a SESSION acquires the lock again; it does not extend it.
 #[test]
 fn an_unreplicated_session_end_is_undone_by_a_failover() {
     let mut pair = Pair::start(MAX_LAG, [11_000, 11_000], &[]);
@@ -198,17 +198,17 @@ fn an_unreplicated_session_end_is_undone_by_a_failover() {
         pair.master.wait_offset(&pair.replica);
         pair.relay.cut();
         drop(session);
-        // The margin later.
+        // The second client gets the lock a margin later.
         Ok((token, acquire(&mut pair.master.conn(), 6_000)?))
     });
     let (new, _back) = pair.fail_over();
     let mut conn = new.conn();
-    let extended = until("the new master has its replica's answer", || {
+    let extended = until("the new master's replica has answered", || {
         let reply = conn.execute(&["LOCK.EXTEND", "door", &token, "PX", "1000"]);
         (!matches!(reply, Reply::Error(_))).then(|| reply.int())
     });
     if now_us() >= second + 6_000_000 {
-        return skipped("a session that lives on", "the machine was so slow that its lease has ended");
+        return skipped("a session that outlives its connection", "the machine was so slow that its lease has ended");
     }
     assert_eq!(extended, 1);
 }

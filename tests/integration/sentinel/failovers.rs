@@ -16,13 +16,13 @@ const CLIENTS: usize = 10;
 /// How a master is replaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// SENTINEL FAILOVER: it keeps running, and is the last to learn about its demotion.
+    /// SENTINEL FAILOVER: the master keeps running, and is the last to learn of its demotion.
     Asked,
-    /// It is killed, and returns empty.
+    /// The master is killed, and returns empty.
     Killed,
-    /// It stalls, and continues after it has been replaced.
+    /// The master stalls, and continues after it has been replaced.
     Stopped,
-    /// Only clients on its side of the partition reach it; later it returns.
+    /// Only clients on its side of the partition reach the master; later it returns.
     CutOff,
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use testkit::relay::Relay;
 use testkit::{until, Conn, Reply, Server};
 
-/// Margin 1 s, max-lag 1 s and 2 s: a master may grant for this long after its replicas left it, and leases are this
-/// much shorter than the grace.
+/// The margin of 1 s, max-lag of 1 s, and 2 s: a master may grant for this long after its replicas left it, and leases
+/// are this much shorter than the grace.
 const LAST_GRANT: Duration = Duration::from_secs(4);
 /// Leaves 500 ms for a lease.
 const GRACE_MS: u64 = 4_500;
@@ -29,7 +29,7 @@ fn pair(more: &[&str]) -> (Server, Server, Relay) {
     (master, replica, relay)
 }
 
-/// Promotes the replica. Neither this nor its acknowledgements reach the master.
+/// Promotes the replica. Neither the promotion nor the replica's acknowledgements reach the master.
 fn replace(replica: &Server, relay: &Relay) -> Instant {
     relay.cut();
     replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
@@ -43,7 +43,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let (master, replica, relay) = pair(&["--hz", "100"]);
     let mut busy = master.conn();
     let (mut conn, mut watch) = (master.conn(), master.conn());
-    // It has just counted them when it sends its PING.
+    // When the master sends its PING, it has just counted its replicas.
     let mut offset = || watch.info("replication", "master_repl_offset").unwrap();
     let before = offset();
     until("the master sends its PING", || (offset() != before).then_some(()));
@@ -51,7 +51,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     let stopped = Arc::clone(&stop);
     let load = thread::spawn(move || {
         while !stopped.load(Ordering::SeqCst) {
-            // Far from a stall, but the counts are ten seconds apart.
+            // This is far from a stall, but the counts are ten seconds apart.
             busy.execute(&["DEBUG", "SLEEP", "0.1"]);
         }
     });
@@ -65,7 +65,7 @@ fn a_replaced_master_whose_loop_is_slow_stops_in_time() {
     stop.store(true, Ordering::SeqCst);
     load.join().unwrap();
     let info = conn.text(&["INFO", "replication"]);
-    assert!(last < LAST_GRANT, "{grants} grants, the last {last:?} after it was replaced\n{info}");
+    assert!(last < LAST_GRANT, "{grants} grants, the last {last:?} after the master was replaced\n{info}");
 }
 
 /// A long iteration that executes lock commands is a stall like any other.
@@ -74,7 +74,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     let (master, replica, relay) = pair(&[]);
     let mut conn = master.conn();
     until("it is held", || is_grant(&conn.execute(&["LOCK.ACQUIRE", "held", "PX", "500"])).then_some(()));
-    // The following is read in one iteration of the event loop: each a short sleep, and a request for a lock.
+    // In one iteration of the event loop the master reads a short sleep and a request for a lock from each client.
     let mut clients: Vec<Conn> = (0..12).map(|_| master.conn()).collect();
     for client in &mut clients {
         client.execute(&["PING"]);
@@ -93,7 +93,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
     last.send(&["LOCK.ACQUIRE", "door", "PX", "500"]);
     last.read();
     let answer = last.read();
-    assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?} {:?} after it was replaced", cut.elapsed());
+    assert!(answer.error().starts_with("NOREPLICAS"), "{answer:?} {:?} after the master was replaced", cut.elapsed());
 }
 
 /// A waiter's lease is checked against the grace when it is granted.
@@ -101,7 +101,7 @@ fn a_replaced_master_stalled_in_lock_commands_grants_nothing() {
 fn no_waiter_gets_a_lease_beyond_a_new_grace() {
     let (server, mut conn) = Server::with().args(&["--min-replicas-max-lag", "1"]).connected();
     if conn.is_before_7() {
-        eprintln!("skipped: this server has no settings of modules in CONFIG");
+        eprintln!("skipped: this server has no module settings in CONFIG");
         return;
     }
     for end in ["RELEASE", "DEL", "the lease"] {
@@ -110,7 +110,7 @@ fn no_waiter_gets_a_lease_beyond_a_new_grace() {
         let token = conn.int(&["LOCK.ACQUIRE", "door", "PX", lease]).to_string();
         let mut long = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "60000", "WAIT", "60000"]);
         let mut short = server.waiter(&["LOCK.ACQUIRE", "door", "PX", "500", "WAIT", "60000"]);
-        // Longer than 500 ms is too long: 4500 less margin 1000, max-lag 1000 and 2000.
+        // A lease may be at most 500 ms: 4500 less the margin of 1000, max-lag of 1000, and 2000.
         conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "4500"]);
         match end {
             "RELEASE" => assert_eq!(conn.int(&["LOCK.RELEASE", "door", &token]), 1),

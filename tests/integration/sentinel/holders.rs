@@ -135,7 +135,7 @@ impl Client<'_> {
                 return Some(());
             }
             _ => {
-                // Some stay with a master that grants nothing now.
+                // Some clients stay with a master that grants nothing for now.
                 sleep(Duration::from_millis(50));
                 return (!self.dice.one_in(4)).then_some(());
             }
@@ -171,7 +171,7 @@ impl Client<'_> {
             }
         }
         if self.dice.one_in(5) {
-            // It dies, or forgets its release.
+            // The client dies, or forgets its release.
             return Some(());
         }
         let mut other = if self.dice.one_in(4) { self.connect() } else { None };

@@ -12,7 +12,7 @@ type Way = fn(&mut Scene, Holder);
 const WAYS: [(&str, Way); 15] = [
     ("close", |_, holder| drop(holder)),
     ("reset", |_, mut holder| {
-        // Closed with a reply unread.
+        // The connection is closed with an unread reply.
         holder.conn.send(&["PING"]);
         assert!(!holder.conn.no_reply_within(DEADLINE));
     }),
@@ -63,7 +63,7 @@ const WAYS: [(&str, Way); 15] = [
             scene.locks.conn.ok(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
         };
         set(scene, "normal 100000 0 0");
-        // Created by a script: Redis 8.6 does not count a value that it sends directly from storage.
+        // A script creates the value, because Redis 8.6 does not count one that it sends directly from storage.
         holder.conn.send(&["EVAL", "return string.rep('x', 8000000)", "0"]);
         scene.until_gone(&holder.id);
         set(scene, "normal 0 0 0");
@@ -105,7 +105,7 @@ fn assert_ends(scene: &mut Scene, way: Way, contended: bool) {
     assert!(scene.sent.iter().all(|command| command[1] != "never"));
 }
 
-/// And grants it to the first waiter.
+/// It also grants the lock to the first waiter.
 #[test]
 fn every_end_of_a_connection_ends_its_lock() {
     let mut scene = Scene::start();

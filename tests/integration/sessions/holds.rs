@@ -1,4 +1,4 @@
-//! The end of a connection never affects a lock that is no longer its own, and never makes a lock last longer.
+//! The end of a connection never affects a lock that no longer belongs to it, and never makes a lock last longer.
 
 use super::{token_of, Scene, MARGIN_US};
 use testkit::{timestamp_us, until, Conn};
@@ -62,7 +62,7 @@ const CHANGES: [(&str, Change); 11] = [
 #[test]
 fn a_lock_that_is_no_longer_its_own_is_left_alone() {
     for (name, change) in CHANGES {
-        // Each on a new server: a cancelled ID gets nothing for a while.
+        // Each case has a new server, because a cancelled ID gets nothing for a while.
         let mut scene = Scene::start();
         let mut holder = scene.hold_with(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION", "ID", "7"]);
         change(&mut scene, &mut holder.conn, &holder.token.to_string());

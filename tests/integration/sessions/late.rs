@@ -17,7 +17,7 @@ fn end_while_paused(contended: bool) {
     drop(holder.conn);
     scene.until_gone(&holder.id);
     let to = scene.now_us();
-    // Longer than the margin: still nothing may be written.
+    // After longer than the margin, still nothing may be written.
     assert!(scene.locks.server.conn().no_reply_within(QUIET * 2));
     assert_eq!(scene.value("k"), before);
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
@@ -81,7 +81,7 @@ fn a_pause_of_everybody_puts_the_end_off() {
 fn a_server_that_is_loading_ends_it_afterwards() {
     for contended in [false, true] {
         let mut scene = Scene::start();
-        // It serves connections after every two megabytes that it loads, here every 200 ms.
+        // The server serves connections after every two megabytes that it loads, here every 200 ms.
         let fill = "for n = 1, 800 do redis.call('SET', 'f' .. n, string.rep('x', 10000)) end return 1";
         scene.locks.conn.int(&["EVAL", fill, "0"]);
         for (name, value) in [("key-load-delay", "1000"), ("rdbcompression", "no")] {
@@ -135,7 +135,7 @@ fn a_demoted_server_leaves_a_session_to_its_lease() {
         scene.locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(scene.session("k"), None);
         assert!(scene.locks.server.conn().no_reply_within(QUIET));
-        assert_eq!(scene.value("k"), before, "what ended before it was a replica is forgotten");
+        assert_eq!(scene.value("k"), before, "a session that ended before the demotion is forgotten");
         // The next session works as usual.
         scene.locks.conn.int(&["DEL", "k"]);
         scene.stream = crate::replication::Stream::of(&scene.locks.server);
@@ -152,11 +152,11 @@ fn a_session_ends_once_there_are_good_replicas() {
     let mut scene = Scene::start();
     let holder = scene.hold();
     let before = scene.value("k");
-    // One replica is there: the test's stream.
+    // One replica is connected: the test's stream.
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
     drop(holder.conn);
     scene.until_gone(&holder.id);
-    // Before 7.0 the module learns about the setting within a second; it asks as soon as it writes.
+    // Before 7.0 the module learns of the setting within a second; it asks for it as soon as it writes.
     let kept = scene.locks.server.conn().no_reply_within(QUIET) && scene.value("k") == before;
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until("the lock has ended", || (scene.value("k") != before).then_some(()));

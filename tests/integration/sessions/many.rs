@@ -101,7 +101,7 @@ fn longest_when_all_end(many: usize) -> Option<Duration> {
         })
         .collect();
 
-    // In one command, so in one iteration.
+    // One command ends them all, so it happens in one iteration.
     let killed = locks.conn.int(&["CLIENT", "KILL", "USER", "holder"]);
     assert_eq!(killed, i64::try_from(many).unwrap());
     let ended = server_time_us(&mut locks.conn);
@@ -133,7 +133,7 @@ fn locks_of_an_ended_connection_have_no_session() {
     call.extend(["PX", "600000", "SESSION"]);
     let token = holder.int(&call).to_string();
 
-    // In one transaction, so before any of them is written.
+    // Both run in one transaction, so before any of the ends is written.
     locks.conn.ok(&["MULTI"]);
     for command in [&["CLIENT", "KILL", "ID", &id][..], &["LOCK.EXTEND", "k998", &token, "PX", "500000"]] {
         assert_eq!(locks.conn.text(command), "QUEUED");

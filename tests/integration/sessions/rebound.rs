@@ -49,7 +49,7 @@ fn a_newer_connection_owns_shared_and_several_locks_too() {
         for key in kind.keys() {
             assert!(scene.locks.conn.int(&["LOCK.CHECK", key, &token]) > 500_000, "{key}");
         }
-        // Without SESSION it is not bound to a connection.
+        // Without SESSION the lock is not bound to a connection.
         if kind == Kind::Several {
             let (_none, _) = again(&scene, &kind.acquire(&["EX", "600", "ID", "5"]), holder.token);
             assert!(kind.keys().iter().all(|key| scene.session(key).is_none()));
@@ -76,7 +76,7 @@ fn without_session_it_belongs_to_none() {
     scene.end(holder.conn);
     scene.end(newer);
     assert_eq!(scene.value("k"), before);
-    // And it can be bound again.
+    // The lock can be bound again.
     let (bound, id) = again(&scene, &AGAIN, holder.token);
     assert_eq!(scene.session("k"), Some(id));
     scene.forget();
@@ -103,14 +103,14 @@ fn a_holder_that_returns_within_the_margin_has_its_lease() {
     scene.until_ended(holder.token, from);
 }
 
-/// A holder is killed and sends a command in the same iteration, on a connection that stays: its lease counts from then
+/// A holder is killed and sends a command in the same iteration, on a connection that stays: its lease runs from then
 /// on.
 fn assert_good_after_end(scene: &mut Scene, id: &str, then: &[&str]) {
     let from = scene.now_us();
     let replies = scene.locks.in_one_turn(&[&["CLIENT", "KILL", "ID", id], then]);
     assert_eq!(replies[0].int(), 1);
     assert!(replies[1].int() > 0, "{replies:?}");
-    // The server has handled the end of the first connection: it ended another lock of it.
+    // The server has handled the end of the first connection once another lock of that connection has ended.
     until("the other lock has ended", || scene.sent_for("zz").into_iter().next());
     let timestamp = timestamp_us(&scene.value("k"));
     assert!(timestamp >= from + 30_000_000 + MARGIN_US, "cut to {} us after its renewal", timestamp - from);
@@ -130,7 +130,7 @@ fn a_holder_that_returns_in_the_same_turn_keeps_its_lease() {
     assert_good_after_end(&mut scene, &holder.id, &AGAIN);
     let own = scene.locks.conn.int(&["CLIENT", "ID"]).to_string();
     assert_eq!(scene.session("k"), Some(own));
-    // Sent again without SESSION, and extended.
+    // The command is sent again without SESSION, or the lock is extended.
     for extends in [false, true] {
         let mut scene = Scene::start();
         let holder = hold_two(&mut scene);

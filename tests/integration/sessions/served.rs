@@ -1,4 +1,5 @@
-//! Grants to a waiter with SESSION: bound when granted, and passed on with their full lease when not received.
+//! Grants to a waiter with SESSION are bound when they are made, and passed on with their full lease if they were not
+//! received.
 
 use super::{assert_succeeds, Scene};
 use crate::kinds::Kind;
@@ -32,7 +33,7 @@ fn several_awaited_keys_end_with_their_connection() {
     let mut scene = Scene::start();
     let held = Kind::Several.take(&mut scene.locks.conn, &["EX", "60"]);
     let mut bound = scene.locks.wait_as(Kind::Several, &["SESSION"]);
-    // Each wants a third key too.
+    // Each of these waiters wants a third key too.
     let mut next = ["k", "l"]
         .map(|key| (key, scene.locks.wait_with(&["LOCK.MACQUIRE", "2", key, "other", "EX", "60", "WAIT", "60000"])));
     Kind::Several.release(&mut scene.locks.conn, &held);
@@ -64,7 +65,7 @@ fn a_queue_of_ending_sessions_is_served_one_by_one() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_passes_on_at_once() {
+fn a_grant_that_nobody_received_is_passed_on_at_once() {
     let mut scene = Scene::with_margin(5_000);
     let token = scene.locks.hold();
     let dead = session_waiter(&mut scene, &[]);
@@ -76,7 +77,7 @@ fn a_grant_that_nobody_received_passes_on_at_once() {
     let took = Duration::from_micros((granted - from).try_into().unwrap());
     bound::wall("a hand-off without a margin", Duration::from_secs(5), took);
     scene.locks.assert_holds(granted);
-    // Remains of the disconnected client do not affect it.
+    // The disconnected client no longer affects the grant.
     let before = scene.value("k");
     next.assert_waits();
     assert_eq!(scene.value("k"), before);

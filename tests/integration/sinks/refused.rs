@@ -1,5 +1,5 @@
-//! A LOCK.* command from a master or an AOF: there is none, unless somebody wrote it by hand or the module has a bug.
-//! It changes nothing, and an operator can see it.
+//! A LOCK.* command from a master or an AOF changes nothing, and an operator can see it. There is no such command
+//! unless somebody wrote it by hand or the module has a bug.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,7 +57,7 @@ fn a_lock_command_in_an_aof_is_refused_and_logged() {
     let server = options.start();
     assert_refused(&server, "the AOF");
     let mut conn = server.conn();
-    assert!(conn.int(&["LOCK.ACQUIRE", "lock", "PX", "60000"]) > 0, "what is loaded grants as always");
+    assert!(conn.int(&["LOCK.ACQUIRE", "lock", "PX", "60000"]) > 0, "the server grants as usual after loading");
     drop(server);
     fs::remove_dir_all(&dir).unwrap();
 }

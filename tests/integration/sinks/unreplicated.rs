@@ -104,7 +104,7 @@ fn a_new_replica_hears_of_the_very_next_write() {
     let feed = server.sent(&["SYNC"]);
     // The server has forked now. The child ends, and the next tick comes, some time later. While the child runs, a
     // server flag shows it too.
-    until("the replica is there", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
+    until("the replica is connected", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
     hears_of_every_change(&server, &mut conn, feed.after_rdb());
 }
 
@@ -146,7 +146,7 @@ fn an_aof_that_is_turned_on_has_every_write() {
         return;
     }
     let early = conn.int(&["LOCK.ACQUIRE", "early", "PX", "600000"]).to_string();
-    // All in one packet: no tick comes between.
+    // All commands are sent in one packet, so that no tick comes between them.
     let late: [&[&str]; 3] = [
         &["CONFIG", "SET", "appendonly", "yes"],
         &["LOCK.ACQUIRE", "late", "PX", "600000"],
@@ -186,7 +186,7 @@ fn writes_of_transactions_and_scripts_are_always_replicated() {
     conn.int(&["EVAL", "return redis.call('LOCK.ACQUIRE', KEYS[1], 'PX', 60000)", "1", "b"]);
     assert_eq!(unreplicated(&mut conn), before);
     conn.int(&["LOCK.ACQUIRE", "c", "PX", "60000"]);
-    assert_eq!(unreplicated(&mut conn), before + 1, "a plain one is not, before the next tick");
+    assert_eq!(unreplicated(&mut conn), before + 1, "a plain write is not replicated before the next tick");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Load {
         };
         let from = u64::try_from(token).unwrap();
         sleep(Duration::from_millis(from % 20));
-        // The grant is its token; it is over when the release is sent.
+        // The token is the time of the grant; the hold is over when the release is sent.
         let to = (from + LEASE_MS * 1_000).min(crate::sentinel::holders::now_us());
         self.holds.lock().unwrap().push(Hold { client, lock, from, to, server: usize::from(port) });
         conn.try_execute(&["LOCK.RELEASE", key, &token.to_string()]).ok().map(|_| ())
@@ -61,7 +61,7 @@ fn restart(cluster: &Cluster, node: &Node, file: &ModuleFile) {
     until("it has ended", || command_line().is_empty().then_some(()));
     node.start_again();
     cluster.until_well();
-    assert!(file.is_run_by(&node.pid()), "it runs the file that is installed");
+    assert!(file.is_run_by(&node.pid()), "the node runs the installed file");
 }
 
 fn upgrade(cluster: &Cluster, file: &ModuleFile, build: Build, keys: &[String], load: &Load) {

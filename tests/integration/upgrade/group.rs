@@ -70,14 +70,14 @@ impl Upgrade<'_> {
         until("it is gone", || (replicas(&mut master) == 1).then_some(()));
         let reply = until("an answer without it", || {
             let reply = probe(&mut master);
-            assert_eq!(replicas(&mut master), 1, "it was back before the master granted anything: {reply:?}");
+            assert_eq!(replicas(&mut master), 1, "the replica was back before the master granted anything: {reply:?}");
             // The load can hold the lock, or hold the server up so that the other replica has to answer first.
             let is_for_a_moment = reply.is_nil() || (needed(&mut master) == 1 && !matches!(reply, Reply::Int(_)));
             (!is_for_a_moment).then_some(reply)
         });
         until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
         self.group.until_whole();
-        assert!(self.file.is_run_by(&self.group.pid(server)), "it runs the file that is installed");
+        assert!(self.file.is_run_by(&self.group.pid(server)), "the server runs the installed file");
         assert_eq!(self.priority(server), priority, "no failover became possible by the restart");
         reply
     }
@@ -95,7 +95,7 @@ impl Upgrade<'_> {
         self.set_priorities("100");
     }
 
-    /// All three servers.
+    /// Replaces all three servers.
     fn run(&self, build: Build) {
         self.file.install(build);
         let begin = Instant::now();

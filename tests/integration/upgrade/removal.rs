@@ -8,7 +8,7 @@ use testkit::{skipped, until, Server};
 fn held_locks_survive_a_start_without_the_module() {
     let file = ModuleFile::new();
     if Server::start().conn().is_before_7() {
-        skipped("the functions of lock.lua after MODULE UNLOAD", "functions are of 7.0");
+        skipped("the functions of lock.lua after MODULE UNLOAD", "functions need 7.0");
         return;
     }
     let server = Server::with().args(&["--enable-module-command", "yes"]).start();

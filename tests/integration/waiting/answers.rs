@@ -86,13 +86,13 @@ fn a_lease_starts_at_the_grant() {
     let to = server_time_us(&mut locks.conn);
     let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
     assert!((from..=to).contains(&(timestamp - 5_000_000)), "by hand-off");
-    // And by a timer.
+    // The timer grants it too.
     let from = server_time_us(&mut locks.conn);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &granted.to_string(), "PX", "10"]), 1);
     waiters[1].granted();
     let to = server_time_us(&mut locks.conn);
     let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
-    assert!((from..=to).contains(&(timestamp - 5_000_000)), "by a timer");
+    assert!((from..=to).contains(&(timestamp - 5_000_000)), "the timer granted it");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
     fn with<'a>(call: &'a [String], rest: &[&'a str]) -> Vec<&'a str> {
         call.iter().map(String::as_str).chain(rest.iter().copied()).collect()
     }
-    // They count twice with 32,001 bytes, and three times with 49,149.
+    // With names of 32,001 bytes they count twice, and with 49,149 three times.
     let names = |count: usize| -> Vec<String> { (0..count).map(|n| format!("{n:0>4000}")).collect() };
     let long = |names: &[String], last: &str| -> Vec<String> {
         let names = names.iter().map(String::as_str).chain([last]).collect::<Vec<_>>();
@@ -118,7 +118,7 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
         ("granted", "30000", |locks, mut waiter, token| {
             locks.release(&token);
             let granted = waiter.conn.read().int();
-            // The long names are held too.
+            // The locks with the long names are held too.
             locks.release(granted);
             locks.conn.ok(&["FLUSHDB"]);
             locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
@@ -135,13 +135,13 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
             locks.until_waiters(0);
         }),
     ];
-    // This wait alone is too large; nobody waits.
+    // This wait alone is too large, although nobody waits.
     let refused = locks.conn.execute(&with(&long(&names(20), "k"), &["30000"]));
     assert_eq!(refused.error(), "BUSYLOCKS lock.max-waiters would be exceeded by this wait");
     assert_eq!(locks.info("lock", "lock_blocked"), 0);
     for (id, (name, wait, end)) in ["6", "7", "8", "9"].into_iter().zip(ends) {
         let _row = Row::of(name);
-        // All that fits, so nothing is left of the previous wait.
+        // All of these fit, so nothing is left of the previous wait.
         let last = locks.wait_with(&with(&three, &["30000"]));
         assert!(locks.conn.execute(&other).error().starts_with("BUSYLOCKS "));
         drop(last);
@@ -150,7 +150,7 @@ fn blocked_waits_count_once_more_per_16_kb_of_names() {
         let one = locks.wait_with(&other);
         assert!(locks.conn.execute(&other).error().starts_with("BUSYLOCKS "));
         assert!(locks.conn.execute(&with(&two, &["30000"])).error().starts_with("BUSYLOCKS "));
-        assert_eq!(locks.info("lock", "lock_blocked"), 2, "it counts clients");
+        assert_eq!(locks.info("lock", "lock_blocked"), 2, "the field counts clients");
         drop(one);
         end(&mut locks, waiter, &mut token);
         until("all have left", || (locks.info("lock", "lock_blocked") == 0).then_some(()));

@@ -32,7 +32,7 @@ const WAYS: [(&str, Way); 7] = [
         waiter.conn = locks.server.conn();
     }),
     ("LOCK.CANCEL", |locks, waiter| {
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "other", "7"]), 0, "of its keys only");
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "other", "7"]), 0, "CANCEL applies to its keys only");
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "007"]), 1);
         waiter.refused();
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 0, "once only");
@@ -49,7 +49,7 @@ const WAYS: [(&str, Way); 7] = [
     }),
 ];
 
-/// Whether the server was able to: if not, the client waits on, and leaves.
+/// Whether the server was able to end the wait: if not, the client goes on waiting, and then leaves.
 fn unblock(locks: &mut Locks, waiter: &mut Waiter, how: &str) -> bool {
     let can = match locks.conn.version() {
         (true, major, _) => major >= 8,
@@ -80,7 +80,7 @@ fn every_way_ends_a_wait_of_every_kind_once() {
         let other = locks.wait(&[]);
         way(&mut locks, &mut waiter);
         assert!(name != "its time" || begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
-        // It was in one queue, and has left it.
+        // The waiter was in one queue, and has left it.
         until("it has left", || (queues(&mut locks, kind) == 1).then_some(()));
         assert_eq!(locks.conn.int(&["EXISTS", "other", "l"]), 0);
         assert_queue_moves_on(&mut locks, token, &mut [other]);
@@ -98,7 +98,7 @@ fn cancelling_any_key_ends_a_wait_for_several() {
     let mut waiter = locks.wait_as(Kind::Several, &["ID", "8"]);
     assert_eq!(locks.conn.int(&["LOCK.CANCEL", "l", "8"]), 1);
     waiter.refused();
-    // Its late copies are barred from that key, which counts as a place.
+    // Late copies of its command are barred from that key, which counts as a place.
     assert_eq!((queues(&mut locks, Kind::Several), locks.info("lock", "lock_places")), (0, 1));
     assert_eq!(["k", "l"].map(|key| locks.conn.int(&["LOCK.CANCEL", key, "8"])), [0, 0]);
 }
@@ -145,7 +145,7 @@ fn a_newer_attempt_without_wait_keeps_the_place() {
     assert_queue_moves_on(&mut locks, token, &mut [newer, other]);
 }
 
-/// The same keys in any order: in its place. Other keys: at the end.
+/// With the same keys in any order, it takes the older one's place. With other keys, it goes to the end.
 #[test]
 fn a_newer_attempt_for_the_same_keys_replaces_the_older() {
     let mut locks = Locks::start();
@@ -204,7 +204,7 @@ fn the_module_is_not_unloaded_while_somebody_waits() {
     locks.release(token);
     let first = waiters[0].granted();
     locks.assert_holds(first);
-    // A client that leaves a place behind.
+    // A client has left a place behind.
     assert_eq!(locks.conn.int(&["CLIENT", "KILL", "ID", &waiters[1].id]), 1);
     waiters[1].closed();
     unload(&mut locks);
@@ -272,10 +272,10 @@ fn a_transaction_a_script_and_a_function_do_not_wait() {
             assert!(locks.conn.execute(&[&["FCALL", "call", "0"][..], &acquire].concat()).is_nil());
         }
         assert_eq!(locks.info("lock", "lock_waiters"), 0);
-        // With an ID they keep a place, like attempts that do not wait.
+        // With an ID such commands keep a place, like attempts that do not wait.
         assert!(locks.conn.execute(&[&by_script[..], &["ID", "7"]].concat()).is_nil());
         assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", "7"]), 1);
-        // They take and release free locks.
+        // Such commands take and release free locks.
         locks.release(token);
         let token = locks.conn.int(&by_script).to_string();
         let release = [&["EVAL", call, "0"][..], &kind.command("RELEASE", &[&token])].concat();
@@ -289,7 +289,7 @@ fn many_ends_at_once_end_each_wait_once() {
     let token = locks.hold();
     let ids: Vec<String> = (0..40).map(|n| n.to_string()).collect();
     let mut waiters: Vec<_> = ids.iter().map(|id| locks.wait(&["ID", id])).collect();
-    // In one iteration: released, cancelled, taken over, killed.
+    // All in one iteration: a release, cancellations, a newer attempt and a kill.
     let killed = waiters[3].id.clone();
     let replies = locks.in_one_turn(&[
         &["LOCK.CANCEL", "k", "1"],
@@ -302,7 +302,7 @@ fn many_ends_at_once_end_each_wait_once() {
     assert_eq!(replies[..4], [1, 1, 1, 1].map(Reply::Int));
     // Cancelling holder 0 gave the lock to 2, which asked again.
     let second = replies[4].int();
-    assert_eq!(replies[5], Reply::Int(1), "a place kept");
+    assert_eq!(replies[5], Reply::Int(1), "one place was kept");
     waiters[1].refused();
     assert!(waiters[0].granted() < second);
     assert_eq!(waiters[2].granted(), second);

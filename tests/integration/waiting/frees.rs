@@ -239,7 +239,7 @@ fn evicting() -> Locks {
     Locks::on(options.start())
 }
 
-/// Every key is evicted, in vain.
+/// Makes the server evict every key, although that does not free enough memory.
 fn evict(locks: &mut Locks) {
     locks.conn.ok(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || {
@@ -256,15 +256,15 @@ fn an_evicted_lock_is_waited_for_until_its_timestamp() {
     let timestamp = timestamp_us(&locks.conn.text(&["GET", "k"]));
     let mut waiter = locks.wait(&[]);
     evict(&mut locks);
-    assert!(server_time_us(&mut locks.conn) < timestamp, "evicted in time");
+    assert!(server_time_us(&mut locks.conn) < timestamp, "the lock was evicted in time");
     assert_eq!(locks.conn.int(&["EXISTS", "k"]), 0);
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "1000"]).is_nil(), "a newcomer does not overtake");
     let granted = waiter.granted();
     assert!(granted >= timestamp, "{} us early", timestamp - granted);
 }
 
-/// Two clients hold it, for three seconds and for a minute: one of the last-seen holders is still live when the first
-/// waiter is served, if it is served. Then no more than the limit hold it, and nobody exclusively.
+/// Two clients hold the lock, for three seconds and for a minute: one of the last-seen holders is still live when the
+/// first waiter is served, if it is served. Then no more than the limit hold the lock, and nobody exclusively.
 #[test]
 fn an_evicted_set_stays_taken_by_its_last_holders() {
     for second in [&["LIMIT", "2"][..], &[]] {
@@ -273,7 +273,7 @@ fn an_evicted_set_stays_taken_by_its_last_holders() {
         let short = Kind::Limit.take(&mut locks.conn, &["PX", "3000"]);
         Kind::Limit.take(&mut locks.conn, &["EX", "60"]);
         let mut waiters = [locks.wait(&["LIMIT", "2"]), locks.wait(second)];
-        assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "in time");
+        assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "the short lease is not over yet");
         evict(&mut locks);
         waiters[0].assert_waits();
         if !no_reply_within(&mut waiters[0].conn, Duration::from_secs(5)) {

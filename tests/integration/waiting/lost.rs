@@ -1,6 +1,6 @@
 //! A grant that its client did not receive, because it died between the grant and the reply, is passed on to the next
-//! in the queue, or the lock is free. An attempt with an ID keeps its place, and a grant that it claimed on another
-//! connection meanwhile stays its own.
+//! in the queue, or the lock is free. An attempt with an ID keeps its place, and keeps a grant that it claimed on
+//! another connection meanwhile.
 
 use super::{no_reply_within, Locks, Waiter, QUIET};
 use crate::kinds::{Row, KINDS};
@@ -29,7 +29,7 @@ fn without_other_waiters_the_lock_is_free() {
         let token = locks.hold();
         let mut dead = locks.wait_as(kind, &[]);
         let replies = lose(&mut locks, &token, &mut dead, &[&[&["EXISTS"], kind.keys()].concat()]);
-        assert_eq!(usize::try_from(replies[0].int()), Ok(kind.keys().len()), "granted to the one that died");
+        assert_eq!(usize::try_from(replies[0].int()), Ok(kind.keys().len()), "the client that died was granted it");
         until("the lock is free", || (kind.exist(&mut locks.conn) == 0).then_some(()));
         assert_eq!(locks.info("lock", "lock_waiters"), 0);
         let next = kind.take(&mut locks.conn, &["PX", "30000"]);
@@ -70,7 +70,7 @@ fn several_that_die_at_once_are_all_passed_over() {
 }
 
 #[test]
-fn in_a_transaction_too() {
+fn a_grant_lost_in_a_transaction_is_passed_on() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["DETAILS"]), locks.wait(&["DETAILS"]));
@@ -78,7 +78,7 @@ fn in_a_transaction_too() {
     locks.in_one_turn(&[&["MULTI"], &["LOCK.RELEASE", "k", &token], &["CLIENT", "KILL", "ID", &id], &["EXEC"]]);
     dead.closed();
     let details = next.answer();
-    // Nobody held it meanwhile, as far as can be known.
+    // As far as can be known, nobody held the lock meanwhile.
     assert_eq!(details.list()[1..], [Reply::Nil, Reply::Nil, Reply::Nil]);
     let granted = details.list()[0].int();
     locks.assert_holds(granted);
@@ -86,7 +86,7 @@ fn in_a_transaction_too() {
 }
 
 #[test]
-fn a_cancelled_holder_passes_on_past_a_dead_client() {
+fn a_cancelled_hold_is_passed_on_past_a_dead_client() {
     let mut locks = Locks::start();
     locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "5"]);
     let (mut dead, mut next) = (locks.wait(&[]), locks.wait(&[]));
@@ -174,12 +174,12 @@ fn an_attempt_repeated_at_once_keeps_the_grant() {
 }
 
 #[test]
-fn a_grant_released_by_hand_passes_on_once() {
+fn a_grant_released_by_hand_is_passed_on_once() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
     let mut last = locks.wait(&[]);
-    // The disconnected attempt holds it: this passes it on to the next.
+    // The disconnected attempt holds the lock. This passes it to the next.
     assert_eq!(lose(&mut locks, &token, &mut dead, &[&["LOCK.CANCEL", "k", "7"]]), [Reply::Int(1)]);
     let granted = next.granted();
     last.assert_waits();
@@ -200,7 +200,7 @@ fn a_lock_retaken_by_others_is_left_alone() {
 }
 
 #[test]
-fn in_the_database_of_the_lock() {
+fn a_lost_grant_is_given_back_in_its_database() {
     let mut locks = Locks::on(Server::start());
     locks.conn.ok(&["SELECT", "3"]);
     let token = locks.hold();

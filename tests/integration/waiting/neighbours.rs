@@ -1,5 +1,5 @@
-//! How soon waiters that can share a lock are served after the first: in the same event-loop iteration. A lost wake-up
-//! is visible late, or not at all if the scan of all queues finds it: it is counted.
+//! Waiters that can share a lock are served in the same event-loop iteration as the first of them. A lost wake-up shows
+//! late, or not at all if the scan of all queues finds the waiter, so it is counted.
 
 use super::{Locks, Waiter};
 use std::time::Duration;

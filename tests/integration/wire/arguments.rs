@@ -81,7 +81,7 @@ fn wait_session_full_and_count_are_read_in_any_case() {
         assert_eq!(info.field("session"), own, "{session}");
         assert_eq!(info.field("queue"), Reply::List(Vec::new()), "{full}");
         assert_eq!(conn.execute(&["LOCK.TOP", &count, "1"]), Reply::List(Vec::new()), "{count}");
-        // It waits for the full time.
+        // The command waits for the full time.
         assert!(waiter.execute(&["LOCK.ACQUIRE", "k", "PX", "5000", &wait, "20"]).is_nil());
     }
 }
@@ -158,7 +158,7 @@ fn numbers_are_accepted_up_to_their_bounds() {
 
 /// Runs a command with a number within its bounds, and checks the effect.
 fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
-    // A key on which the command has an effect: RECOVER needs an expired lock, the others a held one.
+    // Uses a key on which the command has an effect: RECOVER needs an expired lock, the others need a held one.
     let mut case = Case::start(conn, "k", "{us-5000000}", false);
     let name = words.words()[0];
     let setup = match name {

@@ -1,5 +1,5 @@
-//! Clients of the SETNX pattern use the same keys as LOCK.*: they read our timestamps, and their late writes do
-//! no harm. `neighbours.rs` checks that their timestamps differ from the tokens of SET NX PX.
+//! Clients of the SETNX pattern use the same keys as LOCK.*. They read our timestamps, and their late writes do no
+//! harm. `neighbours.rs` checks that their timestamps differ from the tokens of SET NX PX.
 
 use super::fixture::{now_us, value, Snapshot};
 use testkit::{Conn, Server};
@@ -54,7 +54,7 @@ fn a_classic_client_waits_and_takes_over_an_expired_lock() {
         &(now / 1000 + 55_000).to_string(),
     ]);
     assert!(classic_takeover(&mut conn, "k"));
-    // GETSET took the native expiry away, so its timestamp counts.
+    // GETSET took the native expiry away, so its timestamp applies.
     let info = conn.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("state").text(), "held");
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());

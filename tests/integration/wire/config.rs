@@ -5,7 +5,7 @@ use super::fixture::{expires_at_ms, now_us, retained_ms, value};
 use testkit::{Reply, Server};
 
 #[test]
-fn extend_writes_the_expiry_of_the_retention_that_counts_now() {
+fn extend_writes_the_expiry_of_the_retention_that_applies_now() {
     let (_server, mut conn) = Server::with().module_args(&["retention-ms", "-1"]).connected();
     if conn.is_before_7() {
         return;
@@ -43,7 +43,7 @@ fn a_retention_of_zero_ends_the_key_with_its_timestamp() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "0", "retention-ms", "0"]).connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "1"]);
     testkit::until("the key is gone", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
-    // Nothing is left to recover; SET NX PX clients can have it.
+    // Nothing is left to recover; SET NX PX clients can take the lock.
     assert!(conn.execute(&["LOCK.RECOVER", "k", "PX", "30000"]).is_nil());
     assert_eq!(conn.execute(&["SET", "k", "token", "NX", "PX", "1000"]), Reply::Status("OK".into()));
 }

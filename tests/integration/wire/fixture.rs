@@ -211,7 +211,7 @@ impl Fixture {
     fn with_info(&self, reply: &str, given: &Fields) -> String {
         let Layout { info, usual } = &self.layout;
         let place = |name: &String| format!("{{.{name}}}");
-        assert!(given.keys().all(|name| info.contains(&place(name))), "LOCK.INFO has no such field: {given:?}");
+        assert!(given.keys().all(|name| info.contains(&place(name))), "LOCK.INFO lacks one of these fields: {given:?}");
         let filled = given.iter().chain(usual).fold(info.clone(), |text, (name, is)| text.replace(&place(name), is));
         reply.replace("{info}", &filled)
     }
@@ -271,7 +271,7 @@ impl Case {
         words.words().into_iter().map(|word| self.expand(word)).collect()
     }
 
-    /// The text with what its constant placeholders stand for; the others stay.
+    /// The text with its constant placeholders replaced; the others stay.
     fn expand(&self, text: &str) -> String {
         let mut out = String::new();
         for piece in pieces(text) {

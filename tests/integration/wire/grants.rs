@@ -1,5 +1,5 @@
 //! What a grant promises: the same ID gets the same grant, tokens of a key grow, the details report the predecessor,
-//! and only its holder can prolong or shorten a lease.
+//! and only the holder can make a lease longer or shorter.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value, Snapshot};
 use super::RETENTION_MS;
@@ -28,7 +28,7 @@ fn another_id_and_none_are_refused() {
     let (_server, mut conn) = Server::connected();
     for (holder, others) in [
         (&["ID", "42"][..], &["0", "4", "420", "43", "9999999999999999999"][..]),
-        // No ID is not an ID, and 0 is one.
+        // 0 is an ID; a missing one is not.
         (&[], &["0"]),
         (&["ID", "0"], &["1"]),
     ] {
@@ -130,11 +130,11 @@ fn tokens_pass_one_that_is_ahead_of_the_clock() {
         let reply = conn.execute(&[command, key, "PX", "30000"]);
         let token = if command == "LOCK.ACQUIRE" { reply.int() } else { reply.list()[0].int() };
         assert!(token > ahead, "{command}: {token} after {ahead}");
-        // The lease counts from the clock, not from the token.
+        // The lease runs from the clock's time, not from the token.
         let left = conn.int(&["LOCK.CHECK", key, &token.to_string()]);
         assert!((1..=30_000).contains(&left), "{command}: {left}");
         assert_eq!(conn.lock(key, "held-ms"), Reply::Int(0), "never negative");
-        // Released, the key is empty: the server itself remembers.
+        // Once released, the key is empty: the server itself remembers the token.
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token.to_string()]), 1);
         assert!(conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]) > token, "{command}");
     }

@@ -19,7 +19,7 @@ impl Holders {
         Self(members.list().iter().map(|member| (member.text(), score(member, conn))).collect())
     }
 
-    /// And a grant with no ID and no owner, for `ms` from its token on.
+    /// Adds a grant with no ID and no owner, for `ms` from its token on.
     pub fn and(mut self, token: i64, ms: i64) -> Self {
         assert!(self.0.insert(token.to_string(), token + ms * 1000).is_none());
         self

@@ -43,7 +43,7 @@ fn info_shows_a_held_lock_to_the_millisecond() {
         assert!(((end_us - after) / 1000..=(end_us - before) / 1000).contains(&lease), "{info:?}");
         let free = info.field("free-in-ms").int();
         assert!((ceil_ms(timestamp_us - after)..=ceil_ms(timestamp_us - before)).contains(&free), "{info:?}");
-        // One moment, two roundings.
+        // Both are the same moment, rounded in two ways.
         assert!([1000, 1001].contains(&(free - lease)), "{info:?}");
         rounded += free - lease - 1000;
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 const TRIES: usize = 5;
 /// The time of `speed.c` on the machine on which the bounds were set, when idle.
 const USUAL: Duration = Duration::from_micros(1_800);
-/// No bound is extended beyond this slowness.
+/// No bound is extended by more than this factor.
 const SLOWEST: f64 = 5.0;
 
-/// How many times slower this machine computes now than the one on which the bounds were set; at least 1.
+/// How many times slower this machine now computes than the one on which the bounds were set; at least 1.
 pub fn slowness() -> f64 {
     let Some(speed) = compiled("speed", &["-O2"]) else { return 1.0 };
     let output = Command::new(speed).output().unwrap();
@@ -22,8 +22,8 @@ pub fn slowness() -> f64 {
 }
 
 /// Asserts that the CPU time returned by `measure` is below `bound`, on a machine that computes as fast as the one on
-/// which the bound was set. It is measured up to five times, and one good time is enough: code that is really too slow
-/// is too slow each time. Asserts nothing if nothing could be measured.
+/// which the bound was set. It is measured up to five times, and one good time is enough, because code that is really
+/// too slow is too slow each time. Asserts nothing if nothing could be measured.
 pub fn cpu(what: &str, bound: Duration, mut measure: impl FnMut() -> Option<Duration>) {
     assert_is_listed();
     let mut seen = Vec::new();
@@ -48,7 +48,7 @@ pub fn wall(what: &str, limit: Duration, took: Duration) {
     assert!(took < limit, "{what}: {took:?}, limit {limit:?}");
 }
 
-/// As [`wall`], for a measurement that can be repeated: one good time of five is enough.
+/// Like [`wall`], for a measurement that can be repeated: one good time of five is enough.
 pub fn wall_once(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
     assert_is_listed();
     let seen: Vec<Duration> = (0..TRIES).map(|_| measure()).take_while(|took| *took >= limit).collect();

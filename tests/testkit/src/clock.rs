@@ -17,7 +17,7 @@ impl Clocks {
     pub fn new(numbers_us: &[i64]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(shim) = shared_object("clock_shim") else {
-            skipped("clocks that move", "there is no C compiler to build what moves them");
+            skipped("clocks that move", "there is no C compiler to build the library that moves them");
             return None;
         };
         let path = shim.with_extension(format!("{}.clocks", COUNT.fetch_add(1, Ordering::Relaxed)));

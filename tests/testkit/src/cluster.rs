@@ -28,7 +28,7 @@ pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
 /// An attempt to fail over is considered failed after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
-/// The settings of all nodes: failures are noticed soon.
+/// The settings of all nodes, with which failures are noticed soon.
 const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
 
 impl Cluster {
@@ -84,7 +84,7 @@ impl Cluster {
         Ok(Self { script, _said: said, watched: Some(watched), nodes })
     }
 
-    /// Marks the cluster as used by one test, until `rests`.
+    /// Marks the cluster as used by one test, until `rests` is called.
     pub fn works(&mut self) {
         self.watched = Some(watch(self.script.id(), "TERM"));
     }

@@ -48,7 +48,7 @@ impl Conn {
         Ok(Conn { reader: BufReader::new(stream) })
     }
 
-    /// How long to wait for a reply instead of [`DEADLINE`].
+    /// Sets how long to wait for a reply, instead of [`DEADLINE`].
     pub fn set_patience(&mut self, time: Duration) {
         self.reader.get_ref().set_read_timeout(Some(time)).unwrap();
     }
@@ -91,7 +91,7 @@ impl Conn {
         self.try_read()
     }
 
-    /// As [`Conn::try_execute`], with its own time-out.
+    /// Like [`Conn::try_execute`], with its own time-out.
     pub fn try_execute_for(&mut self, args: &[impl AsRef<[u8]>], time: Duration) -> std::io::Result<Reply> {
         self.reader.get_ref().set_read_timeout(Some(time))?;
         let reply = self.try_execute(args);
@@ -111,7 +111,7 @@ impl Conn {
         Ok(bytes)
     }
 
-    /// Sends a command that must answer +OK.
+    /// Sends a command that must reply +OK.
     pub fn ok(&mut self, args: &[impl AsRef<[u8]>]) {
         let reply = self.execute(args);
         assert_eq!(reply, Reply::Status("OK".into()));
@@ -269,7 +269,7 @@ impl Conn {
                     raw.resize(from + length + 2, 0);
                     self.reader.read_exact(&mut raw[from..])?;
                     let bytes = raw[from..from + length].to_vec();
-                    // A verbatim string opens with its format, `txt:`.
+                    // A verbatim string begins with its format, `txt:`.
                     Reply::Text(if kind == "=" { bytes[4..].to_vec() } else { bytes })
                 }
             },
@@ -289,7 +289,7 @@ impl Conn {
     }
 }
 
-/// As [`Conn::has_key_events`], for a version.
+/// Like [`Conn::has_key_events`], for a version.
 pub fn has_key_events((is_valkey, major, minor): (bool, u32, u32)) -> bool {
     !is_valkey || !((8, 1)..(9, 2)).contains(&(major, minor))
 }

@@ -24,7 +24,7 @@ pub fn sources() -> PathBuf {
     root().join("tests/clients")
 }
 
-/// A Python that has the packages of requirements.txt; else the reason why there is none.
+/// A Python that has the packages in requirements.txt; else the reason why there is none.
 pub fn python() -> Result<PathBuf, String> {
     let versions = REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join("-").replace("==", "-");
     let dir = installed(&format!("python-{versions}"), |dir| {
@@ -47,12 +47,12 @@ pub fn python_path(pins: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// The `NODE_PATH` with the packages of package.json; else the reason why there is none.
+/// The `NODE_PATH` with the packages in package.json; else the reason why there is none.
 pub fn node_path() -> Result<PathBuf, String> {
     node_path_with(PACKAGE)
 }
 
-/// As [`node_path`], with another package.json.
+/// Like [`node_path`], with another package.json.
 pub fn node_path_with(package: &str) -> Result<PathBuf, String> {
     run(Command::new("node").arg("--version")).map_err(|error| format!("{error}; apt-get install nodejs npm"))?;
     let pins = package.lines().filter(|line| line.contains("redis") || line.contains("redlock"));
@@ -171,7 +171,7 @@ fn unpacked(program: &str, package: &str) -> Result<PathBuf, String> {
         dpkg-deb --fsys-tarfile \"$1\"_*.deb | tar -x \"./usr/bin/$2\" && rm \"$1\"_*.deb";
     let dir = installed(program, |dir| {
         let unpacked = run(Command::new("sh").args(["-c", unpack]).arg(dir).args([package, program]));
-        unpacked.map_err(|error| format!("the package {package} of Debian has it: {error}"))
+        unpacked.map_err(|error| format!("Debian's package {package} contains it: {error}"))
     })?;
     Ok(dir.join("usr/bin").join(program))
 }
@@ -180,7 +180,7 @@ fn unpacked(program: &str, package: &str) -> Result<PathBuf, String> {
 fn debian(packages: &[&str], missing: &str) -> Result<(), String> {
     let names = packages.join(" ");
     if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
-        return Err(format!("{missing}; have root run: apt-get install {names}"));
+        return Err(format!("{missing}; run as root: apt-get install {names}"));
     }
     let install = format!(
         "install() {{ apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 {names}; }}
@@ -232,6 +232,6 @@ fn run(command: &mut Command) -> Result<(), String> {
     match status {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("{name}: {status}: {}", said.trim())),
-        None => Err(format!("{name} was not ready after {PATIENCE:?}: {}", said.trim())),
+        None => Err(format!("{name} had not finished after {PATIENCE:?}: {}", said.trim())),
     }
 }

@@ -44,11 +44,11 @@ pub struct Counted {
 
 impl Iterations {
     /// A server whose iterations are counted from the first one; `None`, and a message, without a C compiler. If the
-    /// server cannot preload the library, no iterations are counted and a message says so: the rest of the test works.
+    /// server cannot preload the library, no iterations are counted and a message says so; the rest of the test works.
     pub fn start(options: Options) -> Option<(Server, Self)> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(shim) = shared_object("iteration_shim") else {
-            skipped("bounds on CPU time", "there is no C compiler to build what counts it");
+            skipped("bounds on CPU time", "there is no C compiler to build the library that counts it");
             return None;
         };
         let path = shim.with_extension(format!("{}.iterations", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -58,7 +58,7 @@ impl Iterations {
         let server = options.preload(shim).env("ITERATIONS_FILE", counting.path.to_str().unwrap()).start();
         // The server has answered, so it has been in its loop.
         if counting.numbers()[BEGUN] == 0 {
-            skipped("bounds on CPU time", "a library that is preloaded does not reach this server");
+            skipped("bounds on CPU time", "a preloaded library has no effect on this server");
         }
         Some((server, counting))
     }

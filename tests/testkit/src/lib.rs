@@ -1,8 +1,8 @@
 //! Starts real servers with the module and talks to them.
 //!
-//! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is ended by its
-//! process id when dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks
-//! raw RESP, so that a test can inspect the exact bytes. [`until`] waits with a deadline.
+//! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is killed by its process id when
+//! dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks raw RESP, so that a test can inspect
+//! the exact bytes. [`until`] waits with a deadline.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects, missing_docs)]
 #![allow(clippy::should_implement_trait, reason = "`Dice::next` has no end")]
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 /// The default time-out. Most leases in the tests are longer, so a lock that ends with its lease is not mistaken for
 /// one that ended as it should.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// For thousands of locks or keys at once, which take a busy machine over a minute.
+/// The time-out for thousands of locks or keys at once, which take a busy machine over a minute.
 pub const CROWD_DEADLINE: Duration = Duration::from_secs(240);
 
 /// The folder of the project.
@@ -109,10 +109,10 @@ pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
 /// A number that the user can set when starting the tests.
 pub fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// The server binary: `REDIS_SERVER`, or `redis-server` of the PATH.
+/// The server binary: `REDIS_SERVER`, or `redis-server` from the PATH.
 pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
@@ -153,7 +153,7 @@ pub fn until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, done)
 }
 
-/// As [`until`], for things that take longer.
+/// Like [`until`], for things that take longer.
 pub fn until_within<T>(time: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + time;
     loop {
@@ -177,7 +177,7 @@ pub fn write_program(path: &Path, text: &str) {
 
 /// Sends a signal by name, for example `KILL`, `STOP`, `CONT`. Returns whether there is such a process.
 pub fn signal(pid: impl Display, name: &str) -> bool {
-    // The shell's own kill: a bare Debian has no other.
+    // This is the shell's own kill, because a bare Debian has no other.
     let script = ["-c", "kill -s \"$0\" \"$1\" 2>&-", name, &pid.to_string()];
     Command::new("sh").args(script).status().is_ok_and(|status| status.success())
 }

@@ -48,7 +48,7 @@ impl Program {
 
     /// The next line of its output.
     pub fn hear(&self) -> String {
-        self.said.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("it says nothing: {error}"))
+        self.said.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("the program prints nothing: {error}"))
     }
 
     /// Sends a line, and returns the answer.
@@ -62,7 +62,7 @@ impl Program {
         match self.said.recv_timeout(time) {
             Ok(_) => false,
             Err(RecvTimeoutError::Timeout) => true,
-            Err(RecvTimeoutError::Disconnected) => panic!("it has ended"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the program has ended"),
         }
     }
 

@@ -1,5 +1,5 @@
-/* A module that others may load in addition to ours: its command filter makes the server refuse to change the key
-   "a-refused" by its own commands, also when a module calls them. */
+/* A module that somebody may load in addition to ours: its command filter makes the server refuse to change the key
+   "a-refused" with its own commands, even when a module calls them. */
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>

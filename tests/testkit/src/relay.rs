@@ -52,7 +52,7 @@ impl Relay {
         self.port
     }
 
-    /// Cuts the relay: nothing gets through, and no connection is closed.
+    /// Cuts the relay: nothing gets through, but no connection is closed.
     pub fn cut(&self) {
         self.shared.is_cut.store(true, Ordering::SeqCst);
     }

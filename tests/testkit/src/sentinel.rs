@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Everything that safe locks across a failover require. Longer leases are refused: 6 s less the margin of 1 s,
+    /// Everything that locks need to stay safe across a failover. The longest lease is 6 s less the margin of 1 s,
     /// max-lag of 1 s, and 2 s.
     pub const SAFE: Self = Self { grace_ms: 6_000, min_replicas: 2, lease_ms: 2_000 };
     /// The group that most tests use.
@@ -106,7 +106,7 @@ impl Group {
         until("the server accepts", || Conn::to(self.servers[server]).ok())
     }
 
-    /// As `conn`, if the server accepts.
+    /// Like `conn`, if the server accepts.
     pub fn try_conn(&self, server: usize) -> Option<Conn> {
         Conn::to(self.servers[server]).ok()
     }
@@ -167,7 +167,7 @@ impl Group {
         assert!(signal(self.pid(server), name));
     }
 
-    /// Asks a sentinel to fail over, until it is willing.
+    /// Asks a sentinel to fail over, until it agrees to.
     pub fn ask_for_failover(&self) {
         until_long("a sentinel takes the order", || {
             (0..3).find(|sentinel| {
@@ -198,7 +198,7 @@ impl Group {
     }
 }
 
-/// As [`until`], for things that take sentinels longer.
+/// Like [`until`], for things that take sentinels longer.
 pub fn until_long<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE * 3, what, done)
 }

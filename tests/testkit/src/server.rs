@@ -117,7 +117,7 @@ impl Options {
     }
 
     fn try_start_once(&self) -> Result<Server, String> {
-        // Built before anything is created, which would be left behind if the build fails.
+        // The module is built before anything is created that would be left behind if the build fails.
         let module = (!self.without_module).then(module);
         let port = free_port();
         let owns_dir = self.dir.is_none();
@@ -176,7 +176,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// From here on locks change without an event: the scan of all queues may find a free lock.
+    /// From here on locks may change without an event, so the scan of all queues may find a free lock.
     pub fn allow_silent_changes(&self) {
         self.has_silent_changes.store(true, Ordering::Relaxed);
     }
@@ -186,7 +186,7 @@ impl Server {
         Options::default().start()
     }
 
-    /// As [`Server::start`], with a connection to it.
+    /// Like [`Server::start`], with a connection to it.
     pub fn connected() -> (Self, Conn) {
         Options::default().connected()
     }

@@ -1,4 +1,4 @@
-/* Prints the nanoseconds of CPU time that a fixed computation takes here and now, the least of some: arithmetic, and
+/* Prints the nanoseconds of CPU time that a fixed computation takes here and now, the least of several: arithmetic, and
    reads all over half a megabyte, as a server does both. */
 #include <inttypes.h>
 #include <stdint.h>

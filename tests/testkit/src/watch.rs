@@ -1,5 +1,5 @@
-//! No test hangs. If a test takes longer than any test should, its servers and programs are ended; the test then fails
-//! because nothing answers. If it still does not end, all tests are ended, and its name is printed last.
+//! No test may hang. If a test takes longer than any test should, its servers and programs are ended; the test then
+//! fails because nothing answers. If it still does not end, all tests are ended, and its name is printed last.
 
 use super::signal;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ fn check() {
             let pid = process.pid;
             let lives = process.since.elapsed();
             if lives > limit && !process.is_ended {
-                say(&format!("{}: process {pid} is there for more than {limit:?}; it is ended", process.test));
+                say(&format!("{}: process {pid} has run for more than {limit:?} and is ended", process.test));
                 signal(pid, process.signal);
                 process.is_ended = true;
             }
@@ -101,7 +101,7 @@ fn check() {
             for process in processes.values() {
                 signal(process.pid, process.signal);
             }
-            say(&format!("{test} does not end; all tests end here"));
+            say(&format!("{test} does not end; all tests are ended"));
             exit(1);
         }
     }

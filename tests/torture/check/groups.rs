@@ -6,7 +6,7 @@ use crate::history::{Action, Company, KeyHistory, Op, Outcome, Terms};
 use crate::moment::{Clock, Moment};
 use std::collections::{HashMap, HashSet};
 
-/// The client that asked for several keys, and when.
+/// The client that asked for several keys, and when it did.
 type Asked = (u32, Moment);
 
 #[derive(Clone, Debug, Default)]
@@ -19,9 +19,9 @@ pub struct Found {
 /// The known state of the keys of a command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// This many were certainly held throughout.
+    /// How many were certainly held throughout.
     stood: usize,
-    /// At least this many were not: released, or never granted.
+    /// How many were certainly not held, because they were released or never granted.
     gone: usize,
 }
 
@@ -33,7 +33,7 @@ pub fn check(histories: &[KeyHistory], terms: &Terms, clock: &Clock) -> Found {
         let mut fates: HashMap<Asked, Fate> = HashMap::new();
         for hold in &holds {
             for (from, fate) in &hold.fates {
-                // A classic client may have overwritten it, and a loss may have ended it.
+                // A classic client may have overwritten the lock, and a loss may have ended it.
                 let is_certain = history.company != Company::Mixed && !hold.is_waived;
                 fates.insert((hold.client, *from), if is_certain { *fate } else { Fate::Open });
             }

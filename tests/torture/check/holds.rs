@@ -33,7 +33,7 @@ pub struct Hold {
     pub start: Moment,
     /// The timestamp did not pass before this; others had to wait until then.
     pub end: Moment,
-    /// The same for the lease, by the server's clock and by the holder's own.
+    /// The same for the lease, by the server's clock and by the holder's own clock.
     pub lease_end: Moment,
     /// The latest possible end of the lease, and when a reply claimed more.
     pub most: Moment,
@@ -45,7 +45,7 @@ pub struct Hold {
     /// The server confirmed its release, but later reported it as held.
     pub given_back: Option<Moment>,
     pub revived: Option<Moment>,
-    /// It ends with its connection.
+    /// Whether it ends with its connection.
     pub is_session: bool,
     /// A permitted loss may have ended it.
     pub is_waived: bool,
@@ -149,7 +149,7 @@ fn granted(op: &Op, terms: &Terms, clock: &Clock) -> Option<Hold> {
     })
 }
 
-/// The connection may break at any time from here on; the server can notice before the client.
+/// The connection may break at any time from here on; the server can notice this before the client does.
 fn bind(hold: &mut Hold, op: &Op, terms: &Terms) {
     hold.end = hold.end.min(op.sent.max(hold.start) + terms.margin.0);
     hold.lease_end = hold.lease_end.min(hold.end);
@@ -207,7 +207,7 @@ fn learn(hold: &mut Hold, op: &Op, terms: &Terms, clock: &Clock) {
                 hold.too_long.get_or_insert((op.until, least));
             }
         }
-        // When its connection ends, the lease ends at once and the margin remains; the server can notice first.
+        // When its connection ends, the lease ends at once and the margin remains; the server can notice the end first.
         (Action::Check { .. }, Outcome::Answer(0)) if hold.is_session => {}
         (Action::Check { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.lease_end),
         (Action::Extend { .. } | Action::Release { .. }, Outcome::Answer(0)) => hold.deny(op.until, hold.end),
@@ -259,7 +259,7 @@ fn waive(holds: &mut [Hold], history: &KeyHistory, terms: &Terms) {
         }
     }
     // A classic client that writes late, because it or its server stalled, or that deletes a lock without knowing that
-    // it lost it, harms the current holder, which can then harm the next.
+    // it has lost that lock, harms the current holder, which can then harm the next.
     let mut writes: Vec<&Op> = history.ops.iter().filter(|op| op.action.is_blind()).collect();
     writes.sort_by_key(|op| op.from);
     let mut latest: HashMap<u32, usize> = HashMap::new();

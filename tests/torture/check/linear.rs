@@ -44,9 +44,9 @@ struct Step<'a> {
     op: &'a Op,
     from: Moment,
     until: Moment,
-    /// It has a reply, so it has happened.
+    /// Whether it has a reply, and so has happened.
     is_certain: bool,
-    /// While others wait, a newcomer gets nil even if the lock is free.
+    /// Whether others wait: then a newcomer gets nil even if the lock is free.
     others_wait: bool,
     /// The span of the grant, as far as known.
     granted: (Moment, Moment),
@@ -238,7 +238,7 @@ impl Search<'_> {
         }
     }
 
-    /// A lost reply may have been a grant, which is now over; a queued attempt is unknown here.
+    /// A lost reply may have been a grant, which is now over. A queued attempt is not known here.
     fn cancel(&self, state: State, limit: Moment, token: i64, outcome: Outcome) -> Option<State> {
         let Some(mine) = state.holder.filter(|holder| holder.token == token) else {
             return matches!(outcome, Outcome::Answer(_)).then_some(state);
@@ -258,7 +258,7 @@ impl Search<'_> {
             let now = state.now.max(mine.stamp.0 - self.margin.1 - 1_000);
             return (now <= limit).then_some(State { now, ..state });
         }
-        // Whole milliseconds, rounded down.
+        // The reply is in whole milliseconds, rounded down.
         let least = state.now + left * 1_000 + self.margin.0;
         let most = limit + (left + 1) * 1_000 + self.margin.1;
         let stamp = (mine.stamp.0.max(least), mine.stamp.1.min(most));
@@ -281,7 +281,7 @@ impl Search<'_> {
 }
 
 impl Holder {
-    /// The timestamp has not passed at that time, which may show that it is later than previously known.
+    /// The timestamp had not passed at that time, which may show that it is later than previously known.
     fn may_hold_at(self, now: Moment) -> Option<Self> {
         let stamp = (self.stamp.0.max(now), self.stamp.1);
         (now < self.stamp.1).then_some(Self { stamp, ..self })

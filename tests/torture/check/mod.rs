@@ -49,7 +49,7 @@ pub enum Kind {
 pub struct Violation {
     pub kind: Kind,
     pub key: String,
-    /// The moments it concerns.
+    /// The moments that it concerns.
     pub from: Moment,
     pub until: Moment,
     pub text: String,

@@ -1,8 +1,8 @@
 //! Compares the order in which a key's waiters are served with the queue that LOCK.INFO showed.
 //!
 //! One server's tokens are in the order of its grants. A client that was seen waiting for this key alone, and kept
-//! waiting until its grant, has a smaller token than all clients behind it and all that arrived later: nothing has to
-//! be measured. Where another server may have taken over, nothing is concluded.
+//! waiting until its grant, has a smaller token than all clients behind it and all that arrived later, so nothing has
+//! to be measured. If another server may have taken over, nothing is concluded.
 
 use super::{Kind, Violation};
 use crate::history::{Action, Effect, Inspection, KeyHistory, Op, Outcome, Share, Terms};
@@ -33,7 +33,7 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
     for inspection in &history.inspections {
         held_by_refused(inspection, &attempts, &mut |op| {
             if reported.insert((op.id, op.from)) {
-                let text = format!("it was refused, and holds\n  {op}\n  {inspection:?}");
+                let text = format!("it was refused, but holds the lock\n  {op}\n  {inspection:?}");
                 report(Kind::HeldByRefused, op.from, inspection.until, text);
             }
         });
@@ -44,7 +44,7 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
             if !is_calm(terms, inspection.from, first.until) {
                 continue;
             }
-            // By script, neighbours that share are notified together, but claim in any order.
+            // With the script, neighbours that share are notified together, but claim in any order.
             let may_be_later = |later: &Op| terms.is_script && shares(first) && shares(later);
             let behind = queue[at + 1..].iter().flatten().copied().filter_map(|op| Some((op, token(op)?)));
             let begin = grants.partition_point(|(op, _)| op.from <= inspection.until);
@@ -92,7 +92,7 @@ fn shares(op: &Op) -> bool {
 
 fn is_calm(terms: &Terms, from: Moment, until: Moment) -> bool {
     let unrest = [Effect::Restart, Effect::Change, Effect::Loss, Effect::Move];
-    // By script, a notified attempt that does not ask within two seconds leaves, and the queue can be evicted.
+    // With the script, a notified attempt that does not ask within two seconds leaves, and the queue can be evicted.
     let by_script = [Effect::Stall, Effect::LossOfOthers].into_iter().filter(|_| terms.is_script);
     !unrest.into_iter().chain(by_script).any(|effect| terms.is_in(effect, from, until))
 }
@@ -130,7 +130,7 @@ fn delay(
     let begin = clock.moment_of(token(first)?, first.from, first.until)?;
     let end = match second.outcome {
         Outcome::Granted(token) => clock.moment_of(token, second.from, second.until)?,
-        // It ended when its time was over, or later.
+        // Its wait ended when its time was over, or later.
         Outcome::Refused => second.sent + wait,
         _ => return None,
     };
@@ -139,7 +139,7 @@ fn delay(
     let comes_back = |op: &Op| {
         matches!(op.action, Action::Acquire { sent_again: true, .. }) && op.from < until && op.until > inspection.from
     };
-    // By script, the second has to claim the lock.
+    // With the script, the second has to claim the lock.
     let is_still = terms.is_script
         || terms.stalled(inspection.from, until) > 0
         || terms.has_grace

@@ -7,7 +7,7 @@ use super::{Kind, Violation};
 use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
 
-/// How much too short a wait may be: timers have a resolution of a millisecond.
+/// By how much a wait may be too short: timers have a resolution of a millisecond.
 const SHORTER: i64 = 5_000;
 
 /// The findings, and how much was checked.
@@ -19,9 +19,9 @@ pub struct Found {
     pub waived: usize,
     /// Neighbours, and pairs that overlap, whose order was checked.
     pub pairs: usize,
-    /// The longest excess of a wait over its time, apart from stalls.
+    /// By how much a wait exceeded its time at most, apart from stalls.
     pub longest_overtime: i64,
-    /// Tokens that went backwards, as they may if the clock of a new server is behind.
+    /// Tokens that went backwards, as they may if a new server's clock is behind.
     pub tokens_waived: usize,
 }
 
@@ -41,10 +41,10 @@ pub fn check(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Found {
 
 type Report<'a> = dyn FnMut(Kind, (Moment, Moment), String) + 'a;
 
-/// The end of a hold for one that begins later, if it does not become overdue.
+/// The end of a hold, as seen by one that begins later, if the first does not become overdue.
 fn end_in_time(hold: &Hold, later: Moment, history: &KeyHistory, terms: &Terms) -> Moment {
-    // The margin allows for clocks and for holders that notice late. A lost classic takeover, or a failover, may use up
-    // the margin, but not the lease.
+    // The margin allows for clocks and for holders that notice the end of a lease late. A lost classic takeover, or a
+    // failover, may use up the margin, but not the lease.
     let is_short = history.company == Company::Mixed || terms.is_in(Effect::Change, hold.asked, later);
     if is_short {
         hold.lease_end
@@ -107,7 +107,7 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
             report(Kind::LeaseTooLong, (hold.asked, said), text);
         }
         if let Some(revived) = hold.revived {
-            report(Kind::RevivedLock, (hold.asked, revived), format!("given back, and not gone\n  {hold:?}"));
+            report(Kind::RevivedLock, (hold.asked, revived), format!("released, but not gone\n  {hold:?}"));
         }
     }
     for hold in holds.iter().filter(|hold| !hold.is_waived) {
@@ -140,7 +140,7 @@ fn tokens(history: &KeyHistory, terms: &Terms, clock: &Clock, report: &mut Repor
         if token > most {
             continue;
         }
-        // A new server without the key, and whose clock is behind, cannot know the largest token.
+        // A new server that lacks the key, and whose clock is behind, cannot know the largest token.
         let new = [Effect::Restart, Effect::Change, Effect::Loss];
         let is_new = new.iter().any(|effect| terms.is_in(*effect, earlier.from, op.until));
         if is_new && clock.least(op.from, op.until) < most {

@@ -20,7 +20,7 @@ trait Several {
     fn share(self, client: u32, ms: i64, share: Share) -> Self;
     /// A client that waits from one moment and is granted the lock at another; its ID is the client's number.
     fn wait(self, client: u32, from_ms: i64, granted_ms: i64, share: Share) -> Self;
-    /// The last operation was for this many keys at once.
+    /// Makes the last operation one for this many keys at once.
     fn of(self, count: usize) -> Self;
     fn sent_again(self) -> Self;
 }
@@ -71,7 +71,7 @@ fn a_plain_holder_together_with_any_other_is_found() {
 }
 
 #[test]
-fn more_holders_than_a_caller_bears_are_found() {
+fn more_holders_than_a_caller_allows_are_found() {
     let two = || Script::new().share(1, 10, SHARED).share(2, 20, limit(2));
     assert_eq!(kinds(&two().share(3, 30, limit(3))), []);
     assert_eq!(kinds(&two().share(3, 30, limit(2))), [Kind::TooManyHolders]);
@@ -253,7 +253,7 @@ fn overtaking_is_found() {
         let newcomer = |ms| script(200, 300).share(3, ms, share);
         assert_eq!(in_queue(&newcomer(150), at, &[1], &[]), [Kind::Overtaken]);
         assert_eq!(in_queue(&newcomer(250), at, &[1], &[]), []);
-        // It arrived before the queue was read.
+        // This one arrived before the queue was read.
         assert_eq!(in_queue(&newcomer(100), at, &[1], &[]), []);
     }
     let script = || Script::new().wait(1, 10, 201, SHARED);
@@ -276,10 +276,10 @@ fn a_sharing_neighbour_left_behind_is_found() {
     let script = |share, second| Script::new().wait(1, 10, 200, SHARED).wait(2, 20, second, share);
     assert_eq!(in_queue(&script(SHARED, 200), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 2], &[]), [Kind::LeftBehind]);
-    // It waits for others to release.
+    // The neighbour waits for others to release.
     assert_eq!(in_queue(&script(Share::Alone, 1_900), at, &[1, 2], &[]), []);
     assert_eq!(in_queue(&script(limit(1), 1_900), at, &[1, 2], &[]), []);
-    // Another is in between.
+    // Another client is in between.
     assert_eq!(in_queue(&script(SHARED, 900), at, &[1, 0, 2], &[]), []);
     // The server stalled.
     let stall = [(Effect::Stall, 300_000, 310_000)];

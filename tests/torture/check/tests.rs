@@ -140,7 +140,7 @@ fn release_expiry_and_hand_off_are_accepted() {
 #[test]
 fn two_holders_are_found() {
     Script::new().grant(1, 10).grant(2, 500).assert_broken(Kind::TwoHolders);
-    // Within the margin too.
+    // The same holds within the margin.
     Script::new().grant(1, 10).grant(2, 1_100).assert_broken(Kind::TwoHolders);
     Script::new().grant(1, 10).extend(1, 1_000, 10, 1).grant(2, 1_500).assert_broken(Kind::TwoHolders);
     // The first got a reply that it held the lock while the second had it.
@@ -174,7 +174,7 @@ fn a_released_lock_that_reappears_is_found() {
 fn a_token_that_goes_back_is_found() {
     let script = Script::new().grant(1, 10).release(1, 20, 10, 1).granted(2, (30, 32), acquire(0), 9);
     assert_eq!(script.pass(Company::Alone, &[]), [Kind::TokenNotLarger]);
-    // A new server whose clock is behind may: this one's clock is not.
+    // On a new server whose clock is behind, tokens may go back, but this one's clock is not behind.
     let restart = [(Effect::Restart, 21_000, 29_000)];
     assert_eq!(script.pass(Company::Alone, &restart), [Kind::TokenNotLarger]);
 }
@@ -305,7 +305,7 @@ fn a_classic_client_that_deletes_a_lost_lock_is_excused() {
     // A client that was not harmed still holds the lock.
     let script = take(5, 600, script);
     assert_eq!(script.pass(Company::Mixed, &[(Effect::Loss, 50_000, 60_000)]), [Kind::TwoHolders]);
-    // The same if the server's clock was set ahead: that ends the first lock without its client's knowledge.
+    // The same holds if the server's clock was set ahead, which ends the first lock without its client's knowledge.
     let script = |is_set: bool| {
         let script = take(1, 10, Script::new());
         let script = if is_set { script.step(50, 5_000_000) } else { script };
@@ -324,13 +324,13 @@ fn an_unanswered_operation_may_have_happened() {
     };
     script(Outcome::Unknown).grant(2, 500).assert_good();
     script(Outcome::Unknown).op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
-    // The reply shows that it was carried out.
+    // The reply shows that the operation was carried out.
     assert!(!script(Outcome::Answer(1)).op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
     // Nobody else can have got the lock, except a client whose reply was lost.
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     somebody.op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
     assert!(!Script::new().op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
-    // But its lease ends some time.
+    // But the lease ends at some time.
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     assert!(!somebody.op(2, (2_499, 2_501), acquire(0), Outcome::Refused).has_order());
 }
@@ -343,7 +343,7 @@ fn a_lost_grant_is_over_when_its_attempt_was_cancelled() {
     assert!(refused(lost(), 150).has_order());
     assert!(!refused(cancelled(1), 150).has_order());
     assert!(cancelled(1).grant(2, 150).has_order());
-    // It held the lock, so there was a grant to cancel.
+    // The attempt held the lock, so there was a grant to cancel.
     assert!(!cancelled(0).has_order());
 }
 
@@ -375,7 +375,7 @@ fn impossible_histories_have_no_order() {
     assert!(!refused(Script::new().grant(1, 10).release(1, 20, 10, 1), 50).has_order());
     assert!(!refused(Script::new().grant(1, 10), 1_300).has_order());
     assert!(refused(Script::new().grant(1, 10), 1_100).has_order());
-    // Released twice, in time but reported as late, and the reverse.
+    // Released twice; released in time but reported as late, and the reverse.
     assert!(!Script::new().grant(1, 10).release(1, 20, 10, 1).release(1, 30, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 1_300, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 500, 10, -1).has_order());
@@ -387,7 +387,7 @@ fn impossible_histories_have_no_order() {
     assert!(!recovered(Script::new(), 500));
     assert!(!recovered(Script::new().grant(1, 10), 500));
     assert!(recovered(Script::new().grant(1, 10), 1_300));
-    // More lease left than there was.
+    // The reply shows more lease left than there was.
     let left = |left| Script::new().grant(1, 10).check(1, 500, 10, left).has_order();
     assert!(left(510));
     assert!(!left(600));

@@ -7,11 +7,11 @@ use crate::moment::Moment;
 use std::time::Duration;
 
 pub struct Attempt<'a> {
-    /// More than one: LOCK.MACQUIRE.
+    /// If there is more than one, the command is LOCK.MACQUIRE.
     pub keys: &'a [&'a str],
     pub share: Share,
     pub lease_ms: u64,
-    /// 0: no wait.
+    /// 0 means no wait.
     pub wait_ms: u64,
     pub with_id: bool,
     pub session: bool,
@@ -20,7 +20,7 @@ pub struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Returns the token, if granted.
+    /// Returns the token, if the lock was granted.
     pub fn ask(&self, client: &mut Client<'_>) -> Option<i64> {
         if client.world.has_module {
             self.ask_as_it_is(client)
@@ -29,8 +29,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same by script, which cannot block: it waits for one lock only, and is notified. A small history has an
-    /// order only if nobody waits, because a lock that was handed off is free until its next holder claims it.
+    /// The same with the script, which cannot block: it waits for one lock only, and is notified. A small history has
+    /// an order only if nobody waits, because a lock that was handed off is free until its next holder claims it.
     fn by_script(&self) -> Self {
         let waits = self.wait_ms > 0 && self.keys.len() == 1 && !self.keys[0].starts_with("small:");
         let wait_ms = if waits { self.wait_ms } else { 0 };

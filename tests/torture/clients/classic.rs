@@ -11,7 +11,7 @@ use testkit::Reply;
 pub struct Pattern {
     pub lease_ms: u64,
     pub margin_ms: u64,
-    /// Takes an expired lock by DEL and SETNX.
+    /// Takes an expired lock with DEL and SETNX.
     pub is_wrong: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct Link<'a> {
     moves: usize,
     /// The last announced master that it knows; `None` if it gets no announcements.
     news: Option<usize>,
-    /// How it calls locks if the module is not loaded.
+    /// How the client calls locks if the module is not loaded.
     script: Option<Script>,
 }
 

@@ -1,11 +1,11 @@
-//! Clients of LOCK.*: they wait or not, send again with an ID, hold, extend, check, release in time and too late, never
-//! release, and die at any moment.
+//! Clients of LOCK.*: they wait or not, repeat commands with an ID, hold, extend, check, release in time or too late or
+//! never, and die at any moment.
 
 use super::ask::Attempt;
 use super::{Client, Habits};
 use crate::history::{Action, Outcome, Share};
 
-/// Works on the keys that `next_key` returns; `None`: not now.
+/// Works on the keys that `next_key` returns; `None` means not now.
 pub fn work(client: &mut Client<'_>, habits: Habits, next_key: &dyn Fn() -> Option<String>) {
     let mut earlier: Option<(String, i64)> = None;
     while !client.world.is_over() {
@@ -56,9 +56,9 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
         client.sleep_up_to(habits.hold_ms);
     }
     match client.dice.below(20) {
-        // It dies, or forgets its release.
+        // The client dies, or forgets its release.
         0 => return,
-        // It stalls past its lease, sometimes past its timestamp, and does not notice.
+        // The client stalls past its lease, sometimes past its timestamp, and does not notice that.
         1 => {
             client.sleep_up_to(lease_ms * 3);
             extend(client, key, token, habits);
@@ -66,7 +66,7 @@ fn hold(client: &mut Client<'_>, key: &str, token: i64, lease_ms: u64, habits: H
         _ => {}
     }
     client.run(key, Action::Release { token }, &["LOCK.RELEASE", key, &text]);
-    // It forgot its release.
+    // The client has forgotten that it released the lock.
     if client.dice.percent(5) {
         client.sleep_up_to(habits.hold_ms);
         extend(client, key, token, habits);

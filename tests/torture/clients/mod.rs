@@ -70,7 +70,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Records an operation, with the moments when it was first and last sent.
+    /// Records an operation, with the moments at which it was first and last sent.
     pub fn note(&mut self, key: &str, action: Action, outcome: Outcome, (from, sent): (Moment, Moment)) {
         self.note_all(&[key], action, 0, outcome, (from, sent));
     }
@@ -88,7 +88,7 @@ impl<'a> Client<'a> {
         self.log.ops.extend(keys.iter().map(|key| (key.to_string(), op)));
     }
 
-    /// A lease by these habits, in microseconds and as a command's argument.
+    /// A lease that fits these habits, in microseconds and as a command's argument.
     pub fn lease(&mut self, habits: Habits) -> (i64, String) {
         let ms = self.dice.between(habits.lease_ms.0, habits.lease_ms.1);
         (i64::try_from(ms * 1_000).unwrap(), ms.to_string())
@@ -154,5 +154,5 @@ fn code(text: &str) -> &'static str {
         "ERR server closed",
     ];
     let found = CODES.iter().find(|code| text.starts_with(**code));
-    found.unwrap_or_else(|| panic!("an error that nobody can expect: {text}"))
+    found.unwrap_or_else(|| panic!("an unexpected error: {text}"))
 }

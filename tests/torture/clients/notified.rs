@@ -18,7 +18,7 @@ impl Subscriber {
         Self(conn)
     }
 
-    /// Waits for a message for any of the client's attempts, at most this long.
+    /// Waits up to this long for a message for any of the client's attempts.
     fn wait(&mut self, client: &Client<'_>, time: Duration) {
         let Some(conn) = &mut self.0 else { return client.world.sleep(time) };
         // A message for an earlier attempt will do: asking too early does no harm.
@@ -70,7 +70,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     let Some(port) = client.link.server() else { return Notified::Nothing };
     // A client without a subscription asks again from time to time.
     let mut subscriber = if client.dice.percent(75) { Subscriber::of(port, &channel) } else { Subscriber(None) };
-    // By script, an attempt that is left behind can cost the others two seconds.
+    // With the script, an attempt that is left behind can cost the others two seconds.
     let (cancels, disappears) = if client.world.has_module { (70, 5) } else { (95, 1) };
     let from = client.world.now();
     let (mut sent, mut has_waited) = (from, false);
@@ -94,7 +94,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
             Some(Reply::Status(status)) if status == "WAITING" => {
                 has_waited = true;
                 if client.dice.percent(disappears) {
-                    // It disappears.
+                    // The client disappears.
                     client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
                     client.left_behind = true;
                     return Notified::Nothing;
@@ -102,7 +102,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 let time = Duration::from_millis(client.dice.between(5, 300));
                 subscriber.wait(client, time);
                 if client.dice.percent(10) {
-                    // It claims late, or after its time is over.
+                    // The client claims late, or after its time is over.
                     client.sleep_up_to(400);
                 }
             }
@@ -125,7 +125,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
     if is_steady && is_over && subscriber.is_open() {
         client.note_all(keys, action(true), id, Outcome::Refused, (from, from));
     } else {
-        // It may have been granted without having claimed it, or claimed it without a reply.
+        // The attempt may have been granted the lock without having claimed it, or may have claimed it without a reply.
         client.note_all(keys, action(false), id, Outcome::Unknown, (from, sent));
     }
     let cancels = client.dice.percent(cancels);

@@ -1,6 +1,6 @@
 //! Clients of LOCK.* on a few keys that all of them use: exclusively, shared, with a limit, or several at once in any
-//! order. Some wait without a connection. They extend and release one, some, or all of the locks, even some they do not
-//! hold.
+//! order. Some wait without a connection. They extend and release one, some, or all of the locks, even some that they
+//! do not hold.
 
 use super::ask::Attempt;
 use super::{Client, Habits};
@@ -72,7 +72,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     match client.dice.below(8) {
         0 | 1 => extend_all(client, grant, habits),
         2 => extend_one(client, grant, habits),
-        // It does not hold one of the keys: none may change.
+        // The client does not hold one of the keys, so none may change.
         3 => {
             let held = |key: &&&str| keys.contains(*key);
             let more: Vec<&str> = all.iter().filter(|key| !held(key)).take(1).copied().collect();
@@ -83,9 +83,9 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     }
     client.sleep_up_to(habits.hold_ms);
     match client.dice.below(20) {
-        // It dies, or forgets its release.
+        // The client dies, or forgets its release.
         0 => return,
-        // It stalls past its lease, sometimes past its timestamp, and does not notice.
+        // The client stalls past its lease, sometimes past its timestamp, and does not notice that.
         1 => {
             client.sleep_up_to(lease_ms * 3);
             extend_all(client, grant, habits);
@@ -93,9 +93,9 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
         _ => {}
     }
     match client.dice.below(8) {
-        // One by one.
+        // It releases them one by one.
         0 => keys.iter().for_each(|key| release(client, key, *token)),
-        // One of them, then all: one of these is over.
+        // It releases one of them, then all: one of these is over.
         1 => {
             let key = keys[client.dice.index(keys.len())];
             release(client, key, *token);
@@ -104,7 +104,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
         _ if keys.len() == 1 && client.dice.percent(70) => release(client, keys[0], *token),
         _ => release_all(client, grant),
     }
-    // It forgot its release.
+    // The client has forgotten that it released the locks.
     if client.dice.percent(5) {
         client.sleep_up_to(habits.hold_ms);
         extend_all(client, grant, habits);

@@ -47,7 +47,7 @@ fn run(world: &World, site: &Site, fault: Fault) -> bool {
         (Fault::KillNode { key }, Site::Cluster(cluster)) => node::kill(world, cluster, key),
         (Fault::StopNode { key, for_ms }, Site::Cluster(cluster)) => node::stop(world, cluster, key, for_ms),
         (Fault::MoveSlot { key }, Site::Cluster(cluster)) => node::move_slot(world, cluster, key),
-        (fault, _) => panic!("not for this setup: {fault:?}"),
+        (fault, _) => panic!("this setup cannot have this fault: {fault:?}"),
     }
     true
 }

@@ -11,7 +11,7 @@ use testkit::skipped;
 /// kill -9 of the only server, and a restart with what is on disk. What is promised across it depends on that.
 pub fn kill(world: &World, group: &Group, down_ms: u64) {
     let effects: &[Effect] = match group.setup() {
-        // Everything that was replied to is on disk.
+        // Everything that got a reply is on disk.
         Setup::Always | Setup::Script => &[Effect::Stall, Effect::Restart],
         // The last second may not be on disk.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
@@ -80,7 +80,7 @@ pub fn set_clock(world: &World, group: &Group, by_ms: i64, for_ms: u64) -> bool 
         done
     };
     if !set(by_ms * 1_000) {
-        skipped("clock steps", "there is no C compiler to build what sets the clock");
+        skipped("clock steps", "there is no C compiler to build the library that sets the clock");
         return false;
     }
     world.sleep(ms(for_ms));

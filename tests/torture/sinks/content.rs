@@ -36,7 +36,7 @@ impl Content {
         Self { keys, digest: conn.text(&["DEBUG", "DIGEST"]) }
     }
 
-    /// Read once nothing changes: remaining waits and sessions end first.
+    /// Reads the content once nothing changes, after the remaining waits and sessions have ended.
     pub fn at_rest(server: &Server) -> Self {
         let mut last = Self::of(server);
         until("the server is at rest", || {

@@ -25,7 +25,7 @@ struct Client {
     granted: VecDeque<(Vec<String>, String)>,
 }
 
-/// Works until it has to stop; reconnects when the server is gone.
+/// Works until it has to stop; reconnects if the server is gone.
 pub fn work(load: &Load, seed: u64) {
     let mut client = Client { dice: Dice::new(seed), granted: VecDeque::new() };
     while !load.stop.load(Ordering::Relaxed) {

@@ -3,7 +3,7 @@
 //! exactly what the master holds, and no LOCK.* command has reached them.
 //!
 //! `TORTURE_ROUNDS=60 TORTURE_SEED=1 cargo test --test torture sinks:: -- --nocapture`. By default, as part of `make
-//! test`, each way once.
+//! test`, each way is taken once.
 
 mod content;
 mod load;
@@ -20,7 +20,7 @@ use way::{set, Scene, Way};
 
 /// The number of concurrent clients.
 const CLIENTS: u64 = 2;
-/// A round that takes longer hangs.
+/// A round that takes longer is considered to hang.
 const ROUND: Duration = Duration::from_secs(60);
 
 /// A server for this run. Nothing expires natively during the comparison.

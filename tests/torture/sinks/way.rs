@@ -15,7 +15,7 @@ pub enum Way {
     Disk,
     /// A replica that is sent the data over its connection.
     Diskless,
-    /// As `Diskless`, after a delay in which the backlog exists and nobody reads it.
+    /// Like `Diskless`, after a delay in which the backlog exists and nobody reads it.
     Delayed,
     /// A replica with two connections (Valkey 8, Redis 8).
     TwoChannels,

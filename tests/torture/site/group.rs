@@ -13,7 +13,7 @@ use testkit::{temp_dir, until, Options, Reply, Server};
 
 /// The same on all servers, and long enough to cover the leases.
 pub const GRACE_MS: &str = "6000";
-/// The longest lease under it: less margin, lag of a replica and two seconds.
+/// The longest lease that this grace covers: it is shorter by the margin, the lag of a replica and two seconds.
 pub const LEASE_UNDER_GRACE_MS: u64 = 2_000;
 
 pub struct Member {

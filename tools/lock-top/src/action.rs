@@ -53,7 +53,7 @@ impl Action {
     pub fn warning(&self) -> &'static str {
         match self.what {
             What::Release { .. } => "The holder notices at its next call. Make sure that it has stopped.",
-            What::Delete => "Another program wrote this value. It learns nothing of it.",
+            What::Delete => "Another program wrote this value. That program is not notified.",
             What::Cancel { .. } => "This waiter gets nil, and leaves the line.",
             What::CancelChannel { .. } => "All waiters of this channel leave the line.",
         }

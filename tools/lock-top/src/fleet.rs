@@ -27,7 +27,7 @@ pub enum Event {
     /// This signal asked lock-top to exit.
     Signal(i32),
     Polled(usize, Box<Server>),
-    /// The servers of a cluster, as one of them reports, or of the Sentinel group.
+    /// The servers of a cluster, as one of them reports them, or those of the Sentinel group.
     Members(usize, Vec<Target>),
     /// Why no Sentinel could be asked; `None` if one answered.
     Sentinels(Option<String>),

@@ -105,7 +105,7 @@ impl Graph {
         self.edges.push(edge);
     }
 
-    /// The node of a holder of this lock, or of the same client.
+    /// The nodes of the live holders of this lock, each found by its owner, its client or its token.
     pub fn holders_of(&self, server: usize, lock: &Name, holders: &[Holder]) -> Vec<Node> {
         let node = |holder: &Holder| {
             let who = &holder.who;
@@ -277,7 +277,7 @@ pub mod tests {
     }
 
     #[test]
-    fn one_that_waits_for_itself_is_a_cycle() {
+    fn a_client_that_waits_for_itself_is_a_cycle() {
         assert_eq!(drawn(&[server(vec![lock("a", party(1, "x"), vec![party(1, "x")])])]).1, ["x"]);
     }
 

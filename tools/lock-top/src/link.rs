@@ -82,7 +82,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// As `ask`, in the given database.
+    /// Like [`Self::ask`], in the given database.
     pub fn ask_in<T: AsRef<[u8]>>(&mut self, db: i64, words: &[T]) -> Result<Value, Trouble> {
         if self.db != db {
             self.ask(&["SELECT", &db.to_string()])?;

@@ -13,9 +13,9 @@ lock-top shows who holds and who waits for the locks of redis-lock.
 Usage: lock-top [OPTION]... [SERVER]...
 
 A SERVER is HOST, HOST:PORT, the path of a unix socket, or a URL: redis://,
-rediss:// (TLS) or unix://. It is 127.0.0.1:6379 if none is named. Of a cluster
-any node will do: its other masters are found. With --sentinel each SERVER is a
-Sentinel (port 26379).
+rediss:// (TLS) or unix://. It is 127.0.0.1:6379 if none is named. For a
+cluster, name any node: lock-top finds the other masters. With --sentinel, each
+SERVER is a Sentinel (port 26379).
 
 Servers, with the letters of redis-cli:
   -h HOST              a server, like HOST without -h
@@ -39,7 +39,7 @@ View:
   --count N            how many locks LOCK.TOP lists, 1 to 200 (default 50)
   --interval SECONDS   time between two polls, 0.5 to 60 (default 1)
   --read-only          never release or cancel anything
-  --no-color           no colours; so does the variable NO_COLOR
+  --no-color           no colours, as with the variable NO_COLOR
   --ascii              draw with ASCII letters only
 
 Scripts:
@@ -48,8 +48,8 @@ Scripts:
 
   --help, --version
 
-A poll is at most 13 calls to each server, over one connection; and SELECT where
-locks are in several databases. With --once the exit status is 1 if a server
+A poll is at most 13 calls to each server, over one connection, plus SELECT if
+locks are in several databases. With --once, the exit status is 1 if a server
 could not be asked. It is 2 for bad arguments.
 ";
 
@@ -59,7 +59,7 @@ pub enum Asked {
     Run(Box<Options>),
 }
 
-// Each is an independent switch.
+// Each `bool` is an independent switch.
 #[allow(clippy::struct_excessive_bools)]
 pub struct Options {
     pub targets: Vec<Target>,
@@ -170,7 +170,7 @@ fn option(
         "-u" => {
             let url = text(value()?)?;
             if !url.contains("://") {
-                // Not repeated: it can contain a password.
+                // The value is not repeated, because it can contain a password.
                 return Err("-u is a URL: redis://, rediss:// or unix://".into());
             }
             deferred.servers.push(url);

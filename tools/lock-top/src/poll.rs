@@ -145,7 +145,7 @@ impl Poller {
         Ok(server)
     }
 
-    /// Sends a query unless this user may not; then returns `None`.
+    /// Sends a query. Returns `None` if this user may not send it.
     fn ask(&mut self, what: &'static str, db: Option<i64>, words: &[&[u8]]) -> Result<Option<Value>, Trouble> {
         if self.denied.get(what).is_some_and(|since| since.elapsed() < DENIED_FOR) {
             return Ok(None);
@@ -288,7 +288,7 @@ impl Poller {
                     self.denied_keys.insert(lock.name.clone(), Instant::now());
                     continue;
                 }
-                // No longer a lock, or its slot has moved: it will be missing from the next list.
+                // The key is no longer a lock, or its slot has moved: it will be missing from the next list.
                 Err(Trouble::Said(text)) if ["WRONGTYPE", "MOVED", "ASK"].iter().any(|code| text.starts_with(code)) => {
                     None
                 }
@@ -374,7 +374,7 @@ impl Poller {
         if action.what != What::Delete {
             return Ok(integer(&link.ask_in(db, &action.command())?));
         }
-        // Only while the key is foreign: it may be held as a lock by now.
+        // The key is deleted only while it is foreign, because it may be held as a lock by now.
         link.ask_in(db, &[b"WATCH", key])?;
         let now = link.ask_in(db, &[b"LOCK.INFO", key])?;
         if reply::info(&now, &action.name).is_none_or(|lock| !lock.is_foreign()) {

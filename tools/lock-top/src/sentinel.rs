@@ -4,7 +4,7 @@ use crate::link::{Link, Trouble};
 use crate::reply::{list, Fields};
 use crate::target::{Login, Target};
 
-/// Asks the Sentinels in turn until one replies; otherwise returns one line per Sentinel that says why.
+/// Asks the Sentinels in turn until one replies; otherwise returns one line per Sentinel that says why it did not.
 pub fn members(sentinels: &[Target], name: &str, login: &Login) -> Result<Vec<Target>, String> {
     let mut troubles = Vec::new();
     for sentinel in sentinels {

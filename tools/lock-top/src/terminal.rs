@@ -21,7 +21,7 @@ use std::thread;
 
 /// Shows the view until the user leaves it. Restores the terminal at the end, even after a panic or a signal.
 pub fn run(options: &Options) -> io::Result<()> {
-    // Before the terminal is changed: a signal that arrives right afterwards must be handled.
+    // This comes before the terminal is changed, because a signal that arrives right afterwards must be handled.
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT])?;
     let mut terminal = ratatui::try_init()?;
     let outcome = show(options, &mut terminal, signals);
@@ -49,7 +49,7 @@ fn show(options: &Options, terminal: &mut DefaultTerminal, mut signals: Signals)
         match next(&events, &mut app, &mut fleet) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(Some(SIGTSTP)) => suspend(terminal)?,
-            // Also after SIGSTOP, which no process can catch.
+            // This also happens after SIGSTOP, which no process can catch.
             ControlFlow::Break(Some(SIGCONT)) => take(terminal)?,
             ControlFlow::Break(signal) => return Ok(signal),
         }

@@ -21,7 +21,7 @@ pub fn word(bytes: &[u8]) -> String {
 pub fn show(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
-        // None are allowed before the first visible character: they would belong to nothing.
+        // No accents are allowed before the first visible character, because they would belong to nothing.
         let mut accents = MOST_ACCENTS;
         for letter in chunk.valid().chars() {
             let has_width = width(letter.encode_utf8(&mut [0; 4])) > 0;
@@ -63,7 +63,7 @@ pub fn time(ms: u64) -> String {
     }
 }
 
-/// As `time`, with a dash if unknown.
+/// Like [`time`], with a dash if unknown.
 pub fn time_or_dash(ms: Option<u64>) -> String {
     ms.map_or_else(|| "-".into(), time)
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn accents_stay_and_heaps_of_them_do_not() {
+    fn a_few_accents_stay_and_more_are_escaped() {
         assert_eq!(show("e\u{301}\u{323}t".as_bytes()), "e\u{301}\u{323}t");
         assert_eq!(show("e\u{301}\u{301}\u{301}".as_bytes()), "e\u{301}\u{301}\\u{301}");
         assert_eq!(show("\u{301}e".as_bytes()), "\\u{301}e");

@@ -22,7 +22,7 @@ const KEYS: &[(&str, &str)] = &[
 ];
 const ASKS: &str = "r, c and C show the command and ask before they send it.";
 /// Explains the mark after LEFT.
-const AT_LEAST: &str = "+ behind LEFT: it waits longer if it waits in pieces.";
+const AT_LEAST: &str = "+ after LEFT: it waits longer if it waits in pieces.";
 const HINT: &str = "?:help  s:sort  a:all  v:picture  Tab:line  r:release  c:cancel  q:quit";
 
 /// How many lines may be shown above the locks: about the Sentinels, and cycles.
@@ -221,7 +221,7 @@ impl Painter {
         }
     }
 
-    /// As `lines`, after a column that marks the selected row, so that it is visible without colour.
+    /// Like `lines`, after a column that marks the selected row, so that it is visible without colour.
     fn marked(self, lines: &[Line], area: Rect, selected: Option<usize>, is_here: bool, buffer: &mut Buffer) {
         let mark = |row| if selected == Some(row) { ">" } else { " " };
         let marked: Vec<Line> = lines
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_is_whole_on_a_narrow_terminal() {
+    fn the_help_is_complete_on_a_narrow_terminal() {
         let mut app = app(crossed());
         press(&mut app, "?");
         for (wide, high) in [(80, 24), (60, 24), (40, 24), (30, 40)] {

@@ -156,7 +156,7 @@ struct Programs(PathBuf);
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        // Anything left is overwritten next time.
+        // Anything that is left is overwritten next time.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

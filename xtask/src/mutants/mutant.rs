@@ -44,9 +44,9 @@ pub struct Edit {
 /// Where a test is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suite {
-    /// `tests/integration`: of the module on a server.
+    /// `tests/integration`: tests of the module on a server.
     Integration,
-    /// `core/tests/model`: of the core on a fake server.
+    /// `core/tests/model`: tests of the core on a fake server.
     Model,
 }
 

@@ -23,7 +23,7 @@ pub struct Terminal {
     notes: Vec<Note>,
 }
 
-/// A remark beside the first line, after the previous note's line, that begins like this.
+/// A remark beside the first line that begins with this text, after the previous note's line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {

@@ -84,7 +84,7 @@ impl Contender for PackageTokio {
     }
 }
 
-/// A connection with the library's time-out, and one without for waits.
+/// A connection with the library's time-out, and one without a time-out for waits.
 struct RawTokio(Runtime, MultiplexedConnection, MultiplexedConnection);
 
 impl Contender for RawTokio {

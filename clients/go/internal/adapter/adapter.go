@@ -5,7 +5,7 @@ package adapter
 import "time"
 
 var (
-	// Timed returns a serverlock.Option: the lease is not renewed, and its whole length counts.
+	// Timed returns a serverlock.Option: the lease is not renewed, and the lock counts as held for all of it.
 	Timed func() any
 	// Adopt returns the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
 	Adopt func(locks any, key string, token int64, lease time.Duration) (any, error)

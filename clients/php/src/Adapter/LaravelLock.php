@@ -14,7 +14,7 @@ use Serverlock\Lock as Description;
 use Serverlock\Locks;
 
 /**
- * A Laravel lock. block() waits in the server's queue; owner() is the lock's OWNER, which others see, and by which
+ * A Laravel lock. block() waits in the server's queue; owner() is the lock's OWNER, which others see, and with which
  * another process restores the lock.
  */
 final class LaravelLock extends Lock
@@ -85,7 +85,7 @@ final class LaravelLock extends Lock
         $this->releaseToken($this->look()->token);
     }
 
-    /** The owner on the server; null: nobody has the lock. */
+    /** The owner on the server; null if nobody has the lock. */
     protected function getCurrentOwner(): ?string
     {
         return $this->look()->owner;

@@ -23,8 +23,9 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
  * Blocking acquisitions wait in the server's queue. The Key's state contains the lock's token, so a serialized Key
  * takes the lock to another process. Only refresh() renews, as usual in symfony/lock.
  *
- * The server cannot turn a shared lock into an exclusive one, or the reverse: save() after saveRead() releases and
- * acquires. If that fails while others read, the shared lock is taken back, or lost to a writer that came in between.
+ * The server cannot turn a shared lock into an exclusive one, or the reverse, so save() after saveRead() releases the
+ * lock and acquires it again. If that fails while others read, the shared lock is taken back, or lost to a writer that
+ * came in between.
  */
 final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -69,7 +70,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     {
         $key->reduceLifetime($ttl);
         $isExtended = $this->extend($key, $ttl);
-        $this->checkNotExpired($key); // first: an expired lock was not taken by somebody
+        $this->checkNotExpired($key); // checked first, because an expired lock is not a conflict
         if (!$isExtended) {
             throw new LockConflictedException();
         }
@@ -134,7 +135,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
         return $key->hasState(self::class) ? $key->getState(self::class)['shared'] : null;
     }
 
-    /** The key's lock, perhaps from another process; null: it is not held. */
+    /** The key's lock, perhaps from another process; null if it is not held. */
     private function held(Key $key): ?Held
     {
         $held = $this->holds[$key] ?? null;

@@ -14,9 +14,10 @@ use Serverlock\Wire\Connection;
 /**
  * One attempt to get a lock: sent, waited for, and given up without leaving anything behind.
  *
- * It first asks without waiting, over the application's own client. Only if somebody else has the lock, it waits in the
- * queue under one ID: by blocking on a dedicated connection in pieces, or, without the module, for a message on it.
- * If the script has no queue to wait in, it polls. PHP does one thing at a time, so a manager has one wait at a time.
+ * It first asks without waiting, through the application's own client. It waits in the queue, under one ID, only if
+ * somebody else has the lock. It then blocks in pieces on a dedicated connection, or, without the module, waits there
+ * for a message. If the script has no queue to wait in, the attempt polls. PHP does one thing at a time, so a manager
+ * has one wait at a time.
  *
  * @internal
  */
@@ -99,7 +100,7 @@ final class Attempt
                         throw $error;
                     }
                 }
-                $this->mayStand = $mightStand; // in the script's queue
+                $this->mayStand = $mightStand; // the attempt may still be in the script's queue
             }
             $grant = $this->byScript();
             if ($grant !== null) {
@@ -113,7 +114,7 @@ final class Attempt
         if ($this->request->options->wait > 0 && !$this->request->options->session) {
             $this->connection = $this->resources->takeConnection();
         }
-        if ($this->connection === null) { // else one round trip is enough
+        if ($this->connection === null) { // otherwise one round trip is enough
             $grant = $this->ask();
             if ($grant !== null) {
                 return $grant;
@@ -131,8 +132,8 @@ final class Attempt
     }
 
     /**
-     * Sends a copy, and again after errors for which a retry may help. null: the reply was nil. A number: the attempt
-     * has its place, and waits that many milliseconds for news.
+     * Sends a copy, and further copies after errors for which a retry may help. Returns null if the reply was nil. A
+     * number means that the attempt has its place, and waits that many milliseconds for news.
      */
     private function ask(float $wait = 0.0, ?string $channel = null): Grant|int|null
     {
@@ -153,7 +154,7 @@ final class Attempt
                 return $this->granted($reply, $sent);
             }
             if ($reply === null || $reply === []) {
-                return random_int(50, 150); // it was sent without the queue
+                return random_int(50, 150); // the copy was sent without the queue
             }
             [$first, $ms] = is_array($reply) && count($reply) === 2 ? $reply : [$reply, self::RESEND];
             if ($first !== 'WAITING') {
@@ -196,8 +197,8 @@ final class Attempt
     }
 
     /**
-     * Waits a little before the next copy, or throws if there is none. The previous copy has a reply, or its connection
-     * has been closed.
+     * Waits a little before the next copy, or throws if there is no next copy. The previous copy has a reply, or its
+     * connection has been closed.
      */
     private function pauseAfter(ReplyError|ConnectionLost $error): void
     {
@@ -268,7 +269,7 @@ final class Attempt
         return true;
     }
 
-    /** null: ask again, perhaps the module. */
+    /** Returns null if the attempt has to ask again, perhaps the module. */
     private function byScript(): ?Grant
     {
         $portable = $this->resources->module->portable;
@@ -318,7 +319,9 @@ final class Attempt
         }
     }
 
-    /** Claims the lock when a message announces its turn. null: it cannot subscribe, or may ask the module. */
+    /**
+     * Claims the lock when a message announces its turn. Returns null if it cannot subscribe, or may ask the module.
+     */
     private function byMessages(News $news): ?Grant
     {
         $module = $this->resources->module;
@@ -417,8 +420,8 @@ final class Attempt
     }
 
     /**
-     * Cancels at once if the server replies, otherwise by a later call of the manager. The script does not block the
-     * ID, so it cancels a second time if a copy may still run.
+     * Cancels at once if the server replies, otherwise in a later call of the manager. The script does not block the
+     * ID, so the attempt is cancelled a second time if a copy may still run.
      */
     private function cancel(): void
     {

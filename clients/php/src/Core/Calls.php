@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The ways to ask for locks: by the module's commands, or by script without it. $send is one exchange with the lock's
- * server; it throws ReplyError or ConnectionLost.
+ * The ways to ask for locks: with the module's commands, or with a script where the module is missing. $send is one
+ * exchange with the lock's server; it throws ReplyError or ConnectionLost.
  *
  * @internal
  */

@@ -23,7 +23,7 @@ final class Clock
     public static ?\Closure $read = null;
     /** How far the wall clock was ahead of the monotonic one. */
     private static ?float $skew = null;
-    /** Time the monotonic clock has missed. */
+    /** Time that the monotonic clock has missed. */
     private static float $missed = 0.0;
 
     public static function now(): float
@@ -43,7 +43,9 @@ final class Clock
         }
     }
 
-    /** Reads again if the process was stopped between the two readings, which would look like a difference. */
+    /**
+     * Reads the clocks again if the process was stopped between the two readings, which would look like a difference.
+     */
     private static function compare(): void
     {
         for ($tries = 0; $tries < 100; ++$tries) {

@@ -11,7 +11,7 @@ namespace Serverlock\Core;
  */
 final class ConnectionLost extends \RuntimeException
 {
-    /** @param bool $isFinal a retry makes no sense: the server does not let this user in */
+    /** @param bool $isFinal whether a retry is pointless, because the server does not let this user in */
     public function __construct(string $text, ?\Throwable $previous = null, public readonly bool $isFinal = false)
     {
         parent::__construct($text, 0, $previous);

@@ -107,7 +107,8 @@ final class Engine
     }
 
     /**
-     * It nests no calls in the arguments of others: PHP 8.2 may crash if a signal handler throws in the middle of them.
+     * It nests no calls in the arguments of others, because PHP 8.2 may crash if a signal handler throws in the middle
+     * of them.
      */
     public function leave(Hold $hold): void
     {

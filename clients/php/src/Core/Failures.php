@@ -25,7 +25,7 @@ final class Failures
         'UNBLOCKED', 'MOVED', 'ASK', 'READONLY', 'LOADING', 'CLUSTERDOWN', 'TRYAGAIN', 'MASTERDOWN', 'BUSY', 'MISCONF',
         'OOM', 'NOREPLICAS', 'GRACE', 'BUSYLOCKS',
     ];
-    /** These begin with one of those words, but a retry does not help. */
+    /** These errors begin with one of those words, but a retry does not help. */
     private const LASTING = '/^(GRACE lease|BUSYLOCKS 64 waits) /';
 
     /** Reads the text from a library or the server. The server begins its errors with a word in capitals. */

@@ -60,7 +60,7 @@ final class Hold
         return $maxHold === null || Clock::now() < $this->granted + $maxHold;
     }
 
-    /** An EXTEND is about to be sent. Its reply may be lost, so a lease that ends earlier counts at once. */
+    /** Call this before an EXTEND is sent. Its reply may be lost, so a lease that ends earlier takes effect at once. */
     public function extending(float $sent, float $lease): void
     {
         if ($sent + $lease < $this->sent + $this->lease) {
@@ -69,7 +69,7 @@ final class Hold
         }
     }
 
-    /** The server has confirmed a lease that counts from $sent. */
+    /** Call this once the server has confirmed a lease that counts from $sent. */
     public function extended(float $sent, float $lease): void
     {
         [$this->sent, $this->lease, $this->renewAt] = [$sent, $lease, $sent + $lease / 3];

@@ -9,7 +9,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * Checks, renews and verifies locks that are held, and notices once that a lock is lost.
+ * Checks, renews and verifies locks that are held, and notices each loss once.
  *
  * @internal
  */
@@ -159,7 +159,7 @@ final class Keeper
         ]);
         try {
             $reply = $this->resources->ask($hold, $call, $this->resources->timeout);
-        } catch (ReplyError | ConnectionLost $error) { // the server may have run it: no retry
+        } catch (ReplyError | ConnectionLost $error) { // no retry, because the server may have run it
             $this->resources->client()->forget();
             throw Failures::typed($error, $hold->request->name);
         }
@@ -184,7 +184,7 @@ final class Keeper
         return $this->resources->ask($hold, $call, $timeout);
     }
 
-    /** Returns if the command should be sent a second time; otherwise throws. */
+    /** Returns if the command should be sent a second time, and otherwise throws. */
     private function passOrThrow(Hold $hold, ReplyError|ConnectionLost $error, int $tries): void
     {
         $this->resources->client()->forget();
@@ -193,7 +193,7 @@ final class Keeper
         }
     }
 
-    /** The server no longer knows the grant. */
+    /** Records that the server no longer knows the grant. */
     private function taken(Hold $hold): void
     {
         $this->lose($hold, 'somebody has taken it away', isGone: true);

@@ -49,7 +49,7 @@ final class Module
         }
         if ($this->mayWarn) {
             $this->mayWarn = false;
-            $text = 'serverlock: the server has no LOCK.*: locks work by script, in order of arrival; '
+            $text = 'serverlock: the server has no LOCK.*: locks work through a script, in order of arrival; '
                 . 'session, blocking waits and deadlock detection need the module: ';
             $this->logger === null
                 ? error_log($text . $error->getMessage()) // where PHP writes its own warnings; it does not throw

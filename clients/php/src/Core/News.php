@@ -7,15 +7,16 @@ namespace Serverlock\Core;
 use Serverlock\Wire\Subscription;
 
 /**
- * The messages to one attempt that waits in the script's queue. It asks again after a message, or after some time.
+ * The messages to one attempt that waits in the script's queue. The attempt asks again after a message, or after some
+ * time.
  *
  * @internal
  */
 final class News
 {
-    /** Between two checks whether the caller continues. */
+    /** How often to check whether the caller continues. */
     private const PIECE = 2.0;
-    /** While it cannot be notified. */
+    /** How often to ask again while the attempt cannot be notified. */
     private const RESEND_DOWN = 1.0;
 
     private ?Subscription $subscription;
@@ -49,7 +50,7 @@ final class News
     }
 
     /**
-     * Returns the next message's text; null: it is time to ask again.
+     * Returns the next message's text, or null if it is time to ask again.
      *
      * @param \Closure(): void $goOn throws if the caller has given up
      */
@@ -65,7 +66,7 @@ final class News
             try {
                 $text = $this->subscription->next(min($left, self::PIECE), $goOn);
             } catch (ConnectionLost) {
-                Clock::pause(min(0.05, $left)); // it may be lost again and again
+                Clock::pause(min(0.05, $left)); // the connection may be lost again and again
                 return null;
             }
             $goOn();

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * The same lock without the module: the scripts of lock.lua, sent by their hash. Keys, values, replies and errors are
+ * The same lock without the module: sends the scripts of lock.lua by their hash. Keys, values, replies and errors are
  * the same as with the commands. Each call names the lock and its queue, or only the lock if the queue cannot be used;
  * then attempts poll.
  *
@@ -15,7 +15,7 @@ final class Portable implements Calls
 {
     private const MARGIN = 1000;
     private const RETENTION = 60_000;
-    /** How long a reply about the eviction policy counts: a failover changes the server. */
+    /** How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ. */
     private const POLICY_COUNTS = 60.0;
     /** How long a denied queue is not tried again. */
     private const DENIAL_COUNTS = 60.0;
@@ -39,7 +39,7 @@ final class Portable implements Calls
         return $this->maySubscribe;
     }
 
-    /** The server does not let this user subscribe, so it cannot be notified. */
+    /** Records that the server does not let this user subscribe, so that attempts cannot be notified. */
     public function withoutSubscription(): void
     {
         $this->maySubscribe = false;
@@ -54,7 +54,7 @@ final class Portable implements Calls
             Form::Recovery => 'lock_recover',
         };
         $plain = $request->terms($id);
-        // Without NOTIFY it never overtakes a queue, so it would starve behind one.
+        // Without NOTIFY an attempt never overtakes a queue, so it would starve behind one.
         if (!$this->maySubscribe && $request->mayBeAlone()) {
             return $this->run($send, $request->sentKeys(), $name, $plain);
         }

@@ -8,7 +8,7 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * Gives locks back: at once, by a later call of the manager, or once others may have them (atLeast).
+ * Gives locks back: at once, in a later call of the manager, or once others may have them (atLeast).
  *
  * @internal
  */
@@ -89,7 +89,7 @@ final class Release
         }
     }
 
-    /** Sets the lease to end then. A later call of the manager releases the lock, or it expires. */
+    /** Sets the lease to end at that time. A later call of the manager releases the lock, or it expires. */
     private function later(Hold $hold, float $until): bool
     {
         $this->owe($hold, $until, $until + 60);

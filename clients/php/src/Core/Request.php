@@ -133,7 +133,7 @@ final class Request
         return $this->options->session || $this->options->replicas > 0 || $this->options->fsync;
     }
 
-    /** Why the script cannot do it; null: it can. */
+    /** Why the script cannot grant this lock; null if it can. */
     public function needsModule(): ?string
     {
         if ($this->options->session) {
@@ -146,14 +146,14 @@ final class Request
         return "a key has a brace but no hash tag: there $what needs the module, which is not loaded";
     }
 
-    /** Whether the script can do it without the queue. */
+    /** Whether the script can grant this lock without its queue. */
     public function mayBeAlone(): bool
     {
         return $this->isExclusive() && $this->form !== Form::Many;
     }
 
     /**
-     * The keys and then their queues, as sent to the script; null: these names have no queues.
+     * The keys and then their queues, as sent to the script; null if these names have no queues.
      *
      * @return list<string>|null
      */

@@ -77,7 +77,7 @@ final class Resources
     }
 
     /**
-     * Sends a command for a held lock; again, by script, if the module is gone.
+     * Sends a command for a held lock, and again through the script if the module is gone.
      *
      * @param \Closure(Calls, \Closure(list<string|int|float>): mixed): mixed $call
      * @throws ReplyError|ConnectionLost
@@ -115,7 +115,7 @@ final class Resources
         return $connection?->isOpen() ? $connection : null;
     }
 
-    /** In a cluster it is not kept, because the next key may be on another server. */
+    /** In a cluster the connection is not kept, because the next key may be on another server. */
     public function giveBackConnection(Connection $connection): void
     {
         if ($this->connection === null && !$this->isClosed && !$this->client->isCluster()) {
@@ -137,14 +137,14 @@ final class Resources
         return Subscription::open($this->client->address($key, $this->timeout), $this->channel(), $this->timeout);
     }
 
-    /** As takeConnection(). Messages that have arrived since are dropped: they do not concern this wait. */
+    /** Like takeConnection(). Messages that have arrived since are dropped: they do not concern this wait. */
     public function takeSubscription(): ?Subscription
     {
         [$subscription, $this->subscription] = [$this->subscription, null];
         return $subscription?->isOpen() ? $subscription : null;
     }
 
-    /** It is kept even in a cluster: any server passes the messages on. */
+    /** The subscription is kept even in a cluster, because any server passes the messages on. */
     public function giveBackSubscription(Subscription $subscription): void
     {
         if ($this->subscription === null && !$this->isClosed) {

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Serverlock\Exception;
 
-/** Somebody else has the lock; or an operator cancelled the wait. */
+/** Somebody else has the lock, or an operator cancelled the wait. */
 class LockRefusedException extends LockException
 {
     public const KIND = 'refused';

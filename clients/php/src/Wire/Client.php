@@ -21,7 +21,7 @@ interface Client
 
     /**
      * One exchange with the key's server, over the application's connection, which is closed if no reply comes. nil is
-     * null.
+     * returned as null.
      *
      * @param list<string|int|float> $words
      * @throws ReplyError|ConnectionLost
@@ -36,7 +36,7 @@ interface Client
     public function address(string $key, float $timeout): Address;
 
     /**
-     * The servers that it knows. Sends nothing.
+     * The servers that the client knows. Sends nothing.
      *
      * @return list<Address>
      */

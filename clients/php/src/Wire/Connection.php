@@ -80,7 +80,7 @@ final class Connection
     }
 
     /**
-     * Returns what the server sends on its own; null: nothing came in time. Unlike a call, it can end early.
+     * Returns what the server sends on its own; null if nothing came in time. Unlike a call, it can end early.
      *
      * @param null|\Closure(): void $goOn called when a signal comes during the wait; its exception ends the wait
      * @throws ConnectionLost
@@ -126,7 +126,7 @@ final class Connection
         return $this->isOpen;
     }
 
-    /** Whether this side has closed it. */
+    /** Whether this side has closed the connection. */
     public function isClosed(): bool
     {
         return !$this->isOpen;
@@ -189,7 +189,7 @@ final class Connection
         return (bool) @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6) + 1);
     }
 
-    /** Parses one reply at that position in the buffer; false: it is not complete yet. An error is a value here. */
+    /** Parses one reply at that position in the buffer; false if it is not complete yet. An error is a value here. */
     private function parse(int &$at, mixed &$value): bool
     {
         $end = strpos($this->buffer, "\r\n", $at);

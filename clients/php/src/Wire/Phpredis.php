@@ -14,9 +14,9 @@ use Serverlock\Exception\LockMisuseException;
  * \Redis: one server. If the master may change, a closure returns the connection instead.
  *
  * After a time-out phpredis keeps using the connection, and would mistake the late reply for the reply to the next
- * command, so it is closed. phpredis reconnects on its own, but version 5 then forgets the selected database, and the
- * application's next command would go to database 0. So locks in another database do not use its connection. Nor can
- * they once phpredis has given up connecting.
+ * command, so the connection is closed. phpredis reconnects on its own, but version 5 then forgets the selected
+ * database, and the application's next command would go to database 0. So locks in another database do not use its
+ * connection. Nor can they once phpredis has given up connecting.
  *
  * @internal
  */

@@ -68,7 +68,7 @@ final class PhpredisCluster implements Client
         }
         $this->own = null;
         try {
-            return $this->at(substr($key, strlen($this->prefix())), $words); // it adds the prefix, to find the slot
+            return $this->at(substr($key, strlen($this->prefix())), $words); // phpredis adds the prefix for the slot
         } catch (ConnectionLost $error) {
             $this->insteadUntil = Clock::now() + self::INSTEAD;
             throw $error;
@@ -124,7 +124,7 @@ final class PhpredisCluster implements Client
         try {
             is_string($target) && $this->redis->exists($target);
         } catch (\RedisClusterException | \RedisException) {
-            // at the next call
+            // the next call reports it
         }
     }
 

@@ -74,7 +74,7 @@ final class Predis implements Client
         if (is_object($prefix) && method_exists($prefix, 'getPrefix')) {
             return (string) $prefix->getPrefix();
         }
-        throw new LockBadArgumentException('', 'the prefix of the client is not a text');
+        throw new LockBadArgumentException('', 'the prefix of the client is not a string');
     }
 
     /**

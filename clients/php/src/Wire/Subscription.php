@@ -44,7 +44,7 @@ final class Subscription
     }
 
     /**
-     * The next message; null: none came in time.
+     * The next message; null if none came in time.
      *
      * @param null|\Closure(): void $goOn called when a signal comes during the wait
      * @throws ConnectionLost

@@ -7,7 +7,9 @@ namespace Serverlock\Tests\Driver;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
-/** The lock that an order describes. With strict types, a program cannot pass on every value of an order. */
+/**
+ * The lock that an order describes. With strict types, a program cannot pass every value of an order on to the package.
+ */
 final class Described
 {
     /** @param array<string, mixed> $order */

@@ -11,7 +11,7 @@ final class Seat
     public array $pending = [];
     /** @var array<string, true> locks that it holds */
     public array $holds = [];
-    /** By a campaign or an observer, which never ends. */
+    /** Whether a campaign or an observer, which never ends, takes the worker up. */
     public bool $isTaken = false;
     /** @var array<int, true> */
     private array $isCancelled = [];

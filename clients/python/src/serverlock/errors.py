@@ -28,7 +28,7 @@ class LockTimeout(LockRefused, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lock is no longer held, or no longer certainly held."""
+    """The lock is no longer held, or no longer certain to be held."""
 
     code = "lost"
 

@@ -35,7 +35,7 @@ module Serverlock
       # @param conflict [Symbol] `:refuse`: a job that finds another running ends, and is logged; `:queue`: it is queued
       #   again
       # @param again_in [Numeric] seconds until then, with `:queue`
-      # @yieldparam arguments [Array] the block returns the arguments that count; without it, all do
+      # @yieldparam arguments [Array] the block returns the arguments to compare; without it, all are compared
       def serverlock(lease: 30, wait: 0, conflict: :refuse, again_in: 5, &by)
         raise BadArgument, "conflict is not one of #{CONFLICTS.inspect}: #{conflict.inspect}" unless CONFLICTS.include?(conflict)
 
@@ -59,9 +59,9 @@ module Serverlock
           block.call
         end
       rescue Refused, TimedOut
-        raise if entered # from a lock within the job
+        raise if entered # the error comes from a lock within the job
 
-        job.logger&.info("serverlock: #{name} runs already with these arguments")
+        job.logger&.info("serverlock: #{name} is already running with these arguments")
         job.retry_job(wait: options[:again_in]) if options[:conflict] == :queue
       end
     end

@@ -2,7 +2,7 @@
 
 module Serverlock
   # One attempt to get a lock, with one ID. The caller lets asynchronous exceptions strike only in blocking calls. An
-  # attempt that such an exception ends leaves nothing behind.
+  # attempt ended by such an exception leaves nothing behind.
   # @private
   class Attempt
     PIECE = 5.0
@@ -77,7 +77,7 @@ module Serverlock
       end
     end
 
-    # Waits in one of the ways. Returns a hold, or nil if another way may now be better.
+    # Waits in one of several ways. Returns a hold, or nil if another way may now be better.
     def round
       return poll if polls?
       return dedicated(piece(PIECE)) if @request.dedicated? && !by_script?
@@ -86,7 +86,8 @@ module Serverlock
       granted = alone if @engine.lone.ready? && !by_script?
       return granted if granted
 
-      # A call without WAIT would end a wait. With many attempts, two calls each take longer than the connection.
+      # A call without WAIT would end a wait. With many attempts, two calls for each would take longer than opening the
+      # connection.
       unless @engine.subscription.up? || @queued
         granted = plain unless @engine.client.crowded? || @open
         granted ||= alone unless by_script?
@@ -108,7 +109,7 @@ module Serverlock
       by_script? && (!@request.queue? || @engine.server.alone? || @engine.subscription.refused?)
     end
 
-    # Asks without waiting: over the application's client, or over a connection that stays with the hold.
+    # Asks without waiting, through the application's client or over a connection that stays with the hold.
     def plain
       @request.dedicated? ? dedicated(0) : grant { [call(command), false] }
     end
@@ -178,7 +179,7 @@ module Serverlock
         return leave_queue(wait) if outcome == :subscription_refused && by_script?
 
         timed_out if Clock.now >= @deadline
-        subscription.send_again(wait) # it timed out by the server's clock, or was unblocked
+        subscription.send_again(wait) # the wait timed out by the server's clock, or was unblocked
       end
     ensure
       subscription.forget(wait.id) if wait
@@ -199,7 +200,7 @@ module Serverlock
       @request.acquire(@id, wait: piece(@request.wait), channel: @engine.subscription.channel)
     end
 
-    # Sends the first copy over the application's client; later ones go in batches.
+    # Sends the first copy through the application's client; later copies are sent in batches.
     def first_copy(wait)
       if @queued
         @open = true
@@ -251,7 +252,7 @@ module Serverlock
       nil
     end
 
-    # The server rejects NOTIFY, or the whole request. In the second case the plain form fails, too.
+    # Call this if the server rejects NOTIFY, or the whole request. In the second case the plain form fails, too.
     def not_queued(error)
       raise error unless NO_NOTIFY.include?(error.reply_code) && !error.unknown_command?
 
@@ -320,7 +321,7 @@ module Serverlock
     rescue Unavailable => e
       answered = true
       @open = was_open
-      return if @engine.server.portable? && !@request.needs_module? # it was unloaded
+      return if @engine.server.portable? && !@request.needs_module? # the module was unloaded
 
       raise unavailable(e)
     ensure

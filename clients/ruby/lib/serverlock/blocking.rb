@@ -91,7 +91,7 @@ module Serverlock
         @reader.read_nonblock(1000, exception: false) if ready&.include?(@reader)
         holds.each { |hold, socket| look(hold) if socket.nil? || socket.closed? || ready&.include?(socket) }
       rescue IOError, Errno::EBADF
-        next # one has been closed
+        next # a connection has been closed
       end
     end
 

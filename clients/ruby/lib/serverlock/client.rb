@@ -3,7 +3,7 @@
 require "redis"
 
 module Serverlock
-  # The redis-rb calls that this needs differ between versions 4 and 5.
+  # The redis-rb calls that this package needs differ between versions 4 and 5.
   LIBRARY =
     case ::Redis::VERSION
     when /\A4\./
@@ -62,7 +62,7 @@ module Serverlock
       end
     end
 
-    # Whether many wait for their turn.
+    # Whether many callers wait for their turn.
     def crowded?
       @gate.waiting >= CROWD
     end
@@ -99,7 +99,8 @@ module Serverlock
       @library.calls(@sample)
     end
 
-    # Yields one of the application's connections if one is free: it may be in use for long. Returns whether it did.
+    # Yields one of the application's connections if one is free, and does not wait, because it may be in use for long.
+    # Returns whether it yielded.
     def borrow(&)
       return @library.borrow(@sample, &) unless @pool
 

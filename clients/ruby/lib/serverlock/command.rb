@@ -39,7 +39,7 @@ module Serverlock
       @alone || !@queues.nil?
     end
 
-    # Each lock separately.
+    # The keys of each lock separately.
     def each_one
       @each_one ||= @several ? @locks.map { |lock| Keys.new([lock]) } : [self]
     end
@@ -61,7 +61,7 @@ module Serverlock
       @alone = alone
     end
 
-    # Whether only the module can do it.
+    # Whether only the module can run the command.
     def needs_module?
       @needs_module || @blocks
     end
@@ -71,7 +71,7 @@ module Serverlock
       @name == "acquire"
     end
 
-    # Whether the script can do it without the queue.
+    # Whether the script can run the command without the queue.
     def alone?
       @keys.alone? && !@keys.queues.nil? && @name != "cancel"
     end

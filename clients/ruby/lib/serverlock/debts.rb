@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Gives back locks and places that callers could not: over its own connection, until the server replies or the lease
-  # would be over.
+  # Gives back locks and places in queues that callers could not give back. Tries over its own connection until the
+  # server replies or the lease would be over.
   # @private
   class Debts
     include Locking
 
-    # `command` gives it back; nil for an attempt, which has `request` and `id`. `twice`: it is cancelled again.
+    # `command` gives a lock back; nil for an attempt, which has `request` and `id`. `twice`: the attempt is cancelled
+    # again.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
     # A copy without a reply may still run after it was cancelled: a script does not block its ID, as the module does.
     ONCE_MORE = 2.0

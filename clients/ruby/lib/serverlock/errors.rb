@@ -51,7 +51,7 @@ module Serverlock
     CODE = :unavailable
   end
 
-  # The server does not allow this user to do it.
+  # The server does not allow this user the command, the key or the connection.
   class Denied < StandardError
     include Error
     CODE = :denied

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # A lock that is held. It is renewed while this object is referenced, until `release`.
+  # A held lock. It is renewed while this object is referenced, until `release`.
   class Held
     # @return [Integer] grows with each grant of the key: storage that remembers the largest can refuse earlier holders
     attr_reader :token

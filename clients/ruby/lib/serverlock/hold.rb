@@ -3,7 +3,7 @@
 require "weakref"
 
 module Serverlock
-  # The manager's record of a lock that is held. Users get a {Held}.
+  # The manager's record of a held lock. Users get a {Held}.
   # @private
   class Hold
     # The argument of hooks. Times are seconds.
@@ -112,7 +112,7 @@ module Serverlock
       @lease.refused(change)
     end
 
-    # When the timer must check it.
+    # When the timer must check the hold.
     def due_at
       @lease.due_at
     end
@@ -121,7 +121,7 @@ module Serverlock
     def look(now, due)
       return Float::INFINITY unless @state == :held
 
-      # Until its first look the timer keeps it alive: a hold that ends sooner needs no weak reference.
+      # Until its first look, the timer keeps the hold alive, so a hold that ends sooner needs no weak reference.
       if @held && !@held.is_a?(WeakRef)
         @held = WeakRef.new(@held)
       elsif @held && !@held.weakref_alive?

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Campaigns for a key until it is stopped. `on_elected` and `on_deposed` are called with the token, in its thread.
+  # Campaigns for a key until it is stopped. `on_elected` and `on_deposed` are called with the token, in the campaign's
+  # thread.
   class Leader
     # How many seconds one campaign waits.
     WAIT = 60
@@ -133,7 +134,7 @@ module Serverlock
           @callback.call(*now) if now != seen
           seen = now
         rescue ReplyError, ConnectionLost
-          nil # the next try finds out
+          nil # the next look may succeed
         rescue StandardError => e
           @locks.engine.say("a callback failed: #{e.full_message(highlight: false)}")
         end

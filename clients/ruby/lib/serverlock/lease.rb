@@ -12,14 +12,14 @@ module Serverlock
     # @return [Float] when its renewal is due
     attr_reader :due_at
 
-    # `kept`: the part of the lease that counts. Adapters without renewal use all of it.
+    # `kept`: the part of the lease after which the lock counts as lost. Adapters without renewal use all of it.
     def initialize(from, seconds, kept = 0.9)
       @kept = kept
       @unknown = []
       confirm(from, seconds)
     end
 
-    # An EXTEND is about to be sent. Returns the argument for `confirmed`, `refused` or `unanswered`.
+    # Call this before an EXTEND is sent. Returns the argument for `confirmed`, `refused` or `unanswered`.
     def sent(now, seconds)
       change = [now, seconds]
       @unknown << change
@@ -27,27 +27,27 @@ module Serverlock
       change
     end
 
-    # The server has carried it out.
+    # Call this once the server has carried out the EXTEND.
     def confirmed(change)
       from, seconds = change
-      # Each of the others may have been carried out after it.
+      # Each of the others may have been carried out after this one.
       shortest = @unknown.map { |other| other[1] }.push(seconds).min
       @unknown.reject! { |other| other.equal?(change) || other[2] }
       confirm(from, shortest)
     end
 
-    # The server has refused it, so nothing has changed.
+    # Call this if the server has refused the EXTEND, so that nothing has changed.
     def refused(change)
       @unknown.reject! { |other| other.equal?(change) }
       settle
     end
 
-    # Its reply was lost.
+    # Call this if the reply to the EXTEND was lost.
     def unanswered(change)
       change[2] = true
     end
 
-    # The renewal failed: the next one is due after a twentieth of the lease.
+    # Call this if a renewal failed: the next one is due after a twentieth of the lease.
     def retry_at(now)
       @due_at = now + (@seconds / 20)
     end

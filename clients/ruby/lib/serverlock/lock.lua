@@ -140,7 +140,8 @@ local function classic(value)
     end
 end
 
--- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign. Fifth: an error.
+-- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign. The fifth result
+-- is an error.
 local function content(key, value, time)
     local left, token, id, owner = ours(value, time)
     if left ~= nil then return left, token, id, owner end
@@ -151,8 +152,8 @@ local function content(key, value, time)
     return ends_in == -1 and at - (time[1] * 1000000 + time[2])
 end
 
--- Reads the options from `args[from]` on; `at` is where the command's own begin. First: an error. The values are
--- locals, not a table, to keep the fast path fast.
+-- Reads the options from `args[from]` on; `at` is where the command's own begin. The first result is an error. The
+-- values are locals, not a table, to keep the fast path fast.
 local function parse(command, args, at, from, has_queue)
     local acquires, several, cancels = command == 'LOCK.ACQUIRE', command == 'LOCK.MACQUIRE', command == 'LOCK.CANCEL'
     local extends = command == 'LOCK.EXTEND' or command == 'LOCK.MEXTEND'
@@ -220,7 +221,8 @@ local function parse(command, args, at, from, has_queue)
     return nil, lease, id, owner, details, wait, share, most, notify, channel
 end
 
--- Reads margin and retention. Third: an error. The defaults are not parsed, which saves a tenth of the cost.
+-- Reads margin and retention. The third result is an error. The defaults are not parsed, which saves a tenth of the
+-- cost.
 local function terms(args, at)
     local margin = args[at] == '1000' and 1000 or number(args[at], 0, 3600000)
     if not margin then return nil, nil, { err = BAD_MARGIN } end
@@ -390,8 +392,8 @@ local function read(call, key)
     return lock
 end
 
--- The holder with this token or ID: preferably live, and of the live ones the one with the largest token. Second: is it
--- live?
+-- The holder with this token or ID: preferably live, and of the live ones the one with the largest token. The second
+-- result is whether it is live.
 local function find(call, lock, field, value)
     local found
     for _, holder in ipairs(lock.holders) do
@@ -406,8 +408,8 @@ local function fits(lock, most, ahead)
     return not lock.excludes and not ahead.excludes and lock.live + ahead.count < most
 end
 
--- Removes a holder from a sorted set, and up to eight others whose retention is over. The set expires after the
--- retention of its last holder.
+-- Removes a holder from a sorted set, and up to eight others whose retention is over. The set expires when the
+-- retention of its last holder is over.
 local function thin_out(call, lock, leaver)
     local stays, kept, gone, forgotten, last = call.retention < 0 and 60000 or call.retention, {}, {}, 0, 0
     for _, holder in ipairs(lock.holders) do
@@ -503,8 +505,9 @@ local function count(ahead, member, at)
 end
 
 -- Opens a lock's queue and checks its notified attempts. An attempt that failed to claim in time leaves, and its
--- channel is skipped. If a client that does not queue has taken the lock, they wait again, at the head. `own` is the
--- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card` the members.
+-- channel is skipped. If a client that does not queue has taken the lock, they wait again at the head of the queue.
+-- `own` is the member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card`
+-- the members.
 local function open(call, lock, key, own)
     local queue = { key = key, own = own, ahead = { count = 0, last = 0 }, skipped = {}, notified = 0, removed = 0 }
     queue.card = call.queued or redis.call('ZCARD', key)
@@ -526,7 +529,7 @@ local function open(call, lock, key, own)
             redis.call('ZADD', key, '-inf', ' ' .. channel)
             queue.has_skipped = true
         else
-            if at > call.now + 100000 then -- the clock was set back: its time to claim starts again
+            if at > call.now + 100000 then -- the clock was set back: its time to claim the lock starts again
                 at = math.max(call.now, ahead.last + 1)
                 redis.call('ZADD', key, whole(at + NOTIFIED), member)
             end
@@ -589,7 +592,7 @@ local function notify(call, lock, queue)
                 redis.call('ZADD', queue.key, whole(ahead.last + NOTIFIED), member)
                 queue.notified = queue.notified + 1
             else
-                if id then queue.skipped[channel] = true end -- the channel's others leave unnotified
+                if id then queue.skipped[channel] = true end -- the channel's other attempts leave without a message
                 gone[#gone + 1] = member
             end
         end

@@ -3,7 +3,7 @@
 require "logger"
 
 module Serverlock
-  # The locks of one of the application's clients. Create one, and keep it.
+  # The locks of one of the application's Redis clients. Create one {Locks} for each client, and keep it.
   #
   # @example
   #   locks = Serverlock::Locks.new(Redis.new)
@@ -35,7 +35,7 @@ module Serverlock
     #
     # @param key [String]
     # @param lease [Numeric] seconds after which the lock ends if this process dies; renewed until then
-    # @param wait [Numeric] seconds to wait in the queue; 0: fail at once
+    # @param wait [Numeric] seconds to wait in the queue; 0: fail at once if the lock is taken
     # @param owner [String, nil] a label that others see: 1 to 128 visible ASCII characters
     # @param details [Boolean] ask for the last holder, if its lock expired
     # @param session [Boolean] the lock has its own connection, and ends with it
@@ -85,7 +85,7 @@ module Serverlock
                              on_lost:, interrupt:), &block)
     end
 
-    # A lock only if it has expired: its holder never released it. Options as for {#lock}.
+    # A lock that can be acquired only if it has expired, because its holder never released it. Options as for {#lock}.
     # @return [Lock, Object]
     def recover(key, lease:, owner: nil, session: false, replicas: nil, fsync: false, replicas_within: 1, at_least: nil,
                 max_hold: nil, on_lost: nil, interrupt: false, &block)
@@ -137,7 +137,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { held.hold.abandon if held && !given }
     end
 
-    # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that hand their locks on.
+    # Returns an unmanaged grant: neither renewed nor reported lost. For adapters that hand on their locks.
     # @private
     def grant(request)
       hold = given = nil

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message. It is
-  # kept for the next such wait.
+  # The connection on which a manager's only wait blocks. That takes one round trip, where NOTIFY takes two and a
+  # message. The connection is kept for the next such wait.
   #
-  # Once a second attempt waits at the same time, all wait by NOTIFY, and this connection is closed. While it is open,
-  # it takes one of the slots that calls have in a pool; it is closed when they need that slot.
+  # Once a second attempt waits at the same time, all attempts wait with NOTIFY, and this connection is closed. While it
+  # is open, it takes one of the slots that calls have in a pool; it is closed when they need that slot.
   # @private
   class Lone
     include Locking
@@ -54,7 +54,7 @@ module Serverlock
       @connection = nil
     end
 
-    # Others need the slot. A blocked wait keeps it until the end of its piece.
+    # Closes the connection because others need the slot. A blocked wait keeps it until the end of its piece.
     def give_way
       locked do
         @is_over = true
@@ -62,7 +62,7 @@ module Serverlock
       end
     end
 
-    # Also ends the wait.
+    # Closes the connection, which also ends the wait.
     def close
       give_way
       @connection&.shutdown

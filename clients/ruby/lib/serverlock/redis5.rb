@@ -90,7 +90,7 @@ module Serverlock
       cluster?(redis) ? ClusterCalls.new(self, redis.dup) : connection(redis)
     end
 
-    # Yields the application's connection if nobody uses it. Returns whether it did.
+    # Yields the application's connection if nobody uses it. Returns whether it yielded.
     def borrow(redis)
       monitor = redis.instance_variable_get(:@monitor)
       return false unless monitor.try_enter

@@ -41,7 +41,7 @@ module Serverlock
     # @raise [BadArgument] for several servers, and for an unknown option
     def initialize(servers = URL, options = {})
       server = servers.is_a?(Array) && servers.size == 1 ? servers[0] : servers
-      raise BadArgument, "redlock over several servers is not this lock: give one" if server.is_a?(Array)
+      raise BadArgument, "redlock over several servers is another kind of lock: give one server" if server.is_a?(Array)
 
       server = ::Redis.new(url: server, **(options[:redis_timeout] ? { timeout: options[:redis_timeout] } : {})) if server.is_a?(String)
       @locks = server.is_a?(Locks) ? server : Locks.new(server)
@@ -163,7 +163,7 @@ module Serverlock
     def token(lock_info)
       Integer(lock_info[:value], 10)
     rescue ArgumentError, TypeError
-      raise BadArgument, "no lock info of this interface: #{lock_info.inspect}"
+      raise BadArgument, "not a lock info of this interface: #{lock_info.inspect}"
     end
 
     def call(resource, name, *arguments)

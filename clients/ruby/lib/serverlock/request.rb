@@ -47,7 +47,7 @@ module Serverlock
       !several? && !@target.queues.nil?
     end
 
-    # Whether only the module can do it.
+    # Whether only the module can grant this lock.
     def needs_module?
       @session || !@target.by_script?
     end
@@ -90,7 +90,7 @@ module Serverlock
       command("release", [token])
     end
 
-    # One for each key.
+    # One check for each key.
     def checks(token)
       @target.each_one.map { |keys| Command.new(keys, "check", [token]) }
     end

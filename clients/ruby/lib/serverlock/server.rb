@@ -98,8 +98,8 @@ module Serverlock
       return unless first && @warn
 
       if @portable
-        @logger.warn("serverlock: the server does not have the lock module: locks work by script, in order of arrival. " \
-                     "Sessions, blocking waits and deadlock detection need the module. " \
+        @logger.warn("serverlock: the server does not have the lock module: locks work through a script, in order " \
+                     "of arrival. Sessions, blocking waits and deadlock detection need the module. " \
                      "`warn_without_module: false` turns this warning off")
       else
         @logger.warn("serverlock: the server does not have the lock module. `warn_without_module: false` turns this warning off")

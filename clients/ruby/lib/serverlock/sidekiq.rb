@@ -4,8 +4,8 @@ require "sidekiq"
 require_relative "jobs"
 
 module Serverlock
-  # Unique Sidekiq jobs, by two middlewares. A lock ends with the process that runs the job, so nothing has to look for
-  # orphans after a kill -9.
+  # Unique Sidekiq jobs, through two middlewares. A lock ends with the process that runs the job, so nothing has to look
+  # for orphans after a kill -9.
   #
   # @example
   #   Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new))
@@ -79,7 +79,7 @@ module Serverlock
         rescue Refused
           raise if hold
 
-          ::Sidekiq.logger.info("serverlock: #{job['class']} is queued already with these arguments")
+          ::Sidekiq.logger.info("serverlock: #{job['class']} is already queued with these arguments")
           return false
         ensure
           hold.abandon if hold && !queued
@@ -111,8 +111,8 @@ module Serverlock
           yield
         end
       rescue Refused
-        raise if entered # from a lock within the job
-        return ::Sidekiq.logger.info("serverlock: #{job['class']} runs already with these arguments") if options["conflict"] == "drop"
+        raise if entered # the error comes from a lock within the job
+        return ::Sidekiq.logger.info("serverlock: #{job['class']} is already running with these arguments") if options["conflict"] == "drop"
 
         ::Sidekiq::Client.push(job.merge("at" => Time.now.to_f + options["again_in"]))
       end
@@ -128,7 +128,7 @@ module Serverlock
         end
       end
 
-      # Its lock had ended while it was queued: another job may have it.
+      # Acquires a lock that ended while its job was queued, unless another job has it now.
       def anew(request, job)
         held = @locks.acquire(request)
         job[TOKEN] = held.token

@@ -14,7 +14,7 @@ module Serverlock
     # Copies are due at multiples of this, so that one pipeline carries those of many attempts.
     GRAIN = 0.1
     SPREAD = 1.0
-    # Seconds after a refusal until it is tried again.
+    # Seconds after a refusal until subscribing is tried again.
     REFUSED_FOR = 60.0
 
     attr_reader :channel
@@ -82,7 +82,7 @@ module Serverlock
       @engine.timer.schedule(wait) unless wait.over
     end
 
-    # The server has another queue now.
+    # Call this when the attempts have to join another queue.
     def send_all_again
       locked { spread }
     end
@@ -121,7 +121,7 @@ module Serverlock
         @connection&.ping
       end
     rescue ReplyError, ConnectionLost
-      nil # the reading thread notices
+      nil # the reading thread notices that the connection has ended
     end
 
     # Handles the reply to a copy. A given-up attempt has sent CANCEL already, perhaps before this copy.

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # One attempt that waits by NOTIFY. Its thread sleeps until this attempt has an outcome; other threads send its
+  # One attempt that waits with NOTIFY. Its thread sleeps until this attempt has an outcome; other threads send its
   # copies. `Subscription` guards everything but the outcome with its mutex.
   # @private
   class Wait

@@ -12,7 +12,7 @@ use std::io::{BufRead, Write};
 use order::{Answer, Failure, Order};
 use serde_json::{Value, json};
 
-/// The features of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
+/// The abilities of both forms. Code that uses a released hold does not compile, so a hold cannot be released twice.
 const CAN: [&str; 19] = [
     "sentinel",
     "cluster",
@@ -35,7 +35,7 @@ const CAN: [&str; 19] = [
     "queue",
 ];
 
-/// Warnings go to stderr.
+/// Sends warnings to stderr.
 struct Stderr;
 
 impl log::Log for Stderr {
@@ -50,10 +50,10 @@ impl log::Log for Stderr {
     fn flush(&self) {}
 }
 
-/// One line of JSON to the suite.
+/// Writes one line of JSON for the suite.
 pub(crate) fn say(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // If nobody reads, the orders are about to end.
+    // If nobody reads the line, the orders are about to end.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -84,7 +84,7 @@ fn main() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             Ok(order) => plays(Order(order)),
-            Err(error) => eprintln!("no order: {error}: {line}"),
+            Err(error) => eprintln!("not an order: {error}: {line}"),
         }
     }
     std::process::exit(0); // at once, without releasing anything

@@ -40,7 +40,7 @@ struct Tally {
 
 impl Storm {
     pub(crate) fn of(order: &Order) -> Result<Self, Failure> {
-        let number = |name: &str| order.get(name).as_u64().ok_or_else(|| cannot(format!("{name} is no number")));
+        let number = |name: &str| order.get(name).as_u64().ok_or_else(|| cannot(format!("{name} is not a number")));
         let keys = order.get("among").as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             keys: keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
@@ -53,19 +53,19 @@ impl Storm {
         })
     }
 
-    /// The key of the next attempt, and when it is cancelled; `None` if there were enough.
+    /// The key of the next attempt, and when to cancel it; `None` once there were enough.
     pub(crate) fn next(&self) -> Option<(String, Instant)> {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()?;
         let number = usize::try_from(RandomState::new().build_hasher().finish()).unwrap_or(0);
         let key = self.keys.get(number.checked_rem(self.keys.len())?)?.clone();
         let mut at = START.elapsed().as_secs_f64() + self.within.as_secs_f64() * dice().powi(3);
         if dice() < 0.25 {
-            at = (at / TOGETHER).ceil() * TOGETHER; // with others
+            at = (at / TOGETHER).ceil() * TOGETHER; // together with others
         }
         Some((key, START.checked_add(Duration::from_secs_f64(at))?))
     }
 
-    /// `None`: it was cancelled.
+    /// Counts an outcome; `None` if the attempt was cancelled.
     pub(crate) fn count(&self, outcome: Option<Result<(), Error>>) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match outcome {
@@ -87,13 +87,13 @@ impl Storm {
     }
 }
 
-/// The sum over all managers, and the process; the driver's own tasks are not counted.
+/// Counts for all managers together, and for the process. The driver's own tasks are not counted.
 pub(crate) fn census(managers: impl Iterator<Item = Vec<(&'static str, usize)>>, own_tasks: usize) -> Value {
     let mut counts = serde_json::Map::new();
     for (name, count) in managers.flatten() {
         let before = counts.get(name).and_then(Value::as_u64).unwrap_or(0);
         let count = u64::try_from(count).unwrap_or(0);
-        // They share a runtime.
+        // All managers share a runtime.
         let now = if name == "tasks" { count } else { before.saturating_add(count) };
         counts.insert(name.to_owned(), json!(now));
     }

@@ -185,7 +185,7 @@ impl Player {
     async fn with_held(&self, order: &Order) -> Answer {
         let known = named(&self.holds, &order.text("hold"))?;
         let mut place = known.held.lock().await;
-        let gone = || cannot("a lock that was released does not compile any more");
+        let gone = || cannot("code that uses a released hold does not compile");
         match order.text("do").as_str() {
             "release" => {
                 let held = place.take().ok_or_else(gone)?;
@@ -296,7 +296,7 @@ async fn campaign(leader: Leader, name: String) {
     }
 }
 
-/// Reports that a body was stopped, if it is dropped before the body has ended.
+/// Reports that a body was stopped, if this is dropped before the body has ended.
 struct Stopped(Option<String>);
 
 impl Drop for Stopped {

@@ -22,7 +22,7 @@ pub(crate) fn player() -> fn(Order) {
     |order| {
         let n = order.get("n").clone();
         let cancel = Cancel::new();
-        locked(&PLAYER.pending).insert(n.to_string(), cancel.clone()); // here, so that an order to cancel it comes later
+        locked(&PLAYER.pending).insert(n.to_string(), cancel.clone()); // before any order to cancel it
         let work = move || {
             let outcome = PLAYER.play(&order, &cancel);
             locked(&PLAYER.pending).remove(&n.to_string());
@@ -175,7 +175,7 @@ impl Player {
     fn with_held(&self, order: &Order) -> Answer {
         let known = named(&self.holds, &order.text("hold"))?;
         let mut place = locked(&known.held);
-        let gone = || cannot("a lock that was released does not compile any more");
+        let gone = || cannot("code that uses a released hold does not compile");
         match order.text("do").as_str() {
             "release" => {
                 let held = place.take().ok_or_else(gone)?;

@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A lock that is held, until it is released, dropped or lost. A grant never has a second one. Dropping it gives the
-/// lock back in the background; if the runtime ends first, the lock ends with its lease.
+/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it gives the lock
+/// back in the background; if the runtime ends first, the lock ends with its lease.
 #[must_use = "the lock is given back when this is dropped"]
 pub struct Held {
     pub(super) hold: Arc<Hold>,
@@ -37,7 +37,7 @@ impl Held {
 
     /// Gives the lock back. Dropping this future does not stop the release.
     ///
-    /// It takes at most the time-out of one call. After that the lock is given back in the background; if that fails,
+    /// It takes at most the time-out of one call. After that, the lock is given back in the background; if that fails,
     /// it ends with its lease.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Held {
         std::future::poll_fn(move |context| release.poll(context)).await
     }
 
-    /// Sets a new lease, counted from now. Renewal does this automatically, with the lock's own lease.
+    /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or an error if the server did not reply.

@@ -35,9 +35,9 @@ impl Leader {
         self
     }
 
-    /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which also stops the campaign. Each time
-    /// it is elected, it calls `lead`, which has to return when the [`Term`] is over. Others can be elected once `lead`
-    /// has returned, or the lease has ended.
+    /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which also stops the campaign. Calls
+    /// `lead` each time this process is elected; `lead` has to return when the [`Term`] is over. Others can be elected
+    /// once `lead` has returned, or the lease has ended.
     ///
     /// # Errors
     /// Errors that no retry can fix: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
@@ -79,8 +79,8 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields the current leader, then each change. It asks once every third of the lease. Without the module it sees
-    /// no leader.
+    /// Yields the current leader, then each change. It asks the server once every third of the lease. Without the
+    /// module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer {

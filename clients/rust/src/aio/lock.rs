@@ -41,7 +41,7 @@ impl Lock {
     }
 
     /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped. Dropping this future
-    /// gives the attempt up.
+    /// gives up the attempt.
     ///
     /// # Errors
     /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
@@ -116,7 +116,7 @@ impl<T: Send + 'static> Drop for Attempted<T> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take().filter(|_| self.has_begun) {
             self.cancel.fire();
-            self.handle.spawn(attempt); // a grant that still comes is dropped, and so given back
+            self.handle.spawn(attempt); // a grant that still comes is dropped, and so the lock is given back
         }
     }
 }

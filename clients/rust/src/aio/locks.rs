@@ -17,7 +17,7 @@ use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
 /// The locks of one connection: create one `Locks` for each connection, and keep it. Clones share its state. Different
-/// `Locks` do not know each other's holds: within a scope of one, an attempt by another waits for its own caller.
+/// `Locks` do not know each other's holds: within a scope of one, an attempt through another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -39,7 +39,7 @@ impl Locks {
         Self::with_options(servers, Options::default())
     }
 
-    /// As [`Locks::new`], with options.
+    /// Like [`Locks::new`], with options.
     ///
     /// # Panics
     /// Outside a tokio runtime.

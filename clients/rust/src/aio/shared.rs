@@ -16,7 +16,7 @@ use crate::sync::{First, Signal, first, locked};
 /// Sends one command over the application's connection.
 pub(crate) type Asks = Arc<dyn Fn(Cmd) -> Call + Send + Sync>;
 
-/// The application's connections. They cannot be closed here, so a late reply is awaited. While one is overdue, the
+/// The application's connections. They cannot be closed here, so a late reply is awaited. While a reply is overdue, the
 /// network may be dropping all packets, and other calls use a spare connection.
 pub(crate) struct Theirs {
     asks: Asks,
@@ -68,7 +68,7 @@ impl Server for Theirs {
             if let Ok(reply) = tokio::time::timeout(timeout, &mut call).await {
                 return reply;
             }
-            // Awaited by a task, so that it counts as overdue even if its caller is gone.
+            // A task awaits the reply, so that it counts as overdue even if its caller is gone.
             overdue.fetch_add(1, Ordering::SeqCst);
             let (done, late) = oneshot::channel();
             tokio::spawn(async move {
@@ -113,7 +113,7 @@ impl Ours {
         Self { state: Arc::new(state) }
     }
 
-    /// The connection then ends with the last call that uses it.
+    /// Lets go of the connection, which then ends with the last call that uses it.
     fn let_go(&self) {
         drop(locked(&self.state.connection).take());
     }
@@ -146,7 +146,7 @@ impl State {
         } else {
             connection.call(&cmd, timeout, &Signal::default()).await
         };
-        // The server is no longer the master: the next connection may lead to the new one.
+        // The server is no longer the master. The next connection may lead to the new master.
         if matches!(&reply, Err(failure) if failure.code() == Some("READONLY")) {
             connection.close().await;
         }

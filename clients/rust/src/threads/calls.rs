@@ -1,5 +1,5 @@
-//! Sends commands through the application's closure. Its connections cannot be closed here, so it runs on its own
-//! thread, and a late reply is awaited. A few run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
+//! Sends commands through the application's closure. The closure's connections cannot be closed here, so it runs on its
+//! own thread, and a late reply is awaited. A few closures run at a time: W8 and H16 of `docs/CLIENT_SPEC.md`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A lock that is held, until it is released, dropped or lost. A grant never has a second one. Dropping it gives the
-/// lock back, as [`Held::release`] does, but does not return whether it was held to the end.
+/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it gives the lock
+/// back, as [`Held::release`] does, but does not return whether it was held to the end.
 ///
 /// It cannot be copied, nor used after its release:
 ///
@@ -45,7 +45,7 @@ impl Held {
 
     /// Gives the lock back.
     ///
-    /// It takes at most the time-out of one call. After that the lock is given back in the background; if that fails,
+    /// It takes at most the time-out of one call. After that, the lock is given back in the background; if that fails,
     /// it ends with its lease.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Held {
         Some(block_on(self.owner.engine.handle(), self.owner.engine.release(&self.hold, ended)))
     }
 
-    /// Sets a new lease, counted from now. Renewal does this automatically, with the lock's own lease.
+    /// Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), [`Argument`](crate::Kind::Argument), or an error if the server did not reply.

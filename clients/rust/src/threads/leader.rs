@@ -36,8 +36,8 @@ impl Leader {
         self
     }
 
-    /// Campaigns until [`stop`](Self::stop). Each time it is elected, it calls `lead`, which has to return when the
-    /// [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others can be
+    /// Campaigns until [`stop`](Self::stop). Calls `lead` each time this process is elected; `lead` has to return when
+    /// the [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others can be
     /// elected once `lead` has returned, or the lease has ended.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields the current leader, then each change; `None` while there is no leader. It asks once every third of the
-    /// lease, and ends when the locks are closed. Without the module it sees no leader.
+    /// Yields the current leader, then each change; `None` while there is no leader. It asks the server once every
+    /// third of the lease, and ends when the locks are closed. Without the module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }

@@ -43,7 +43,7 @@ impl Lock {
         self.acquire_unless(&Cancel::new())
     }
 
-    /// As [`acquire`](Self::acquire), until it is cancelled. It then returns at once if it waits; in the middle of a
+    /// Like [`acquire`](Self::acquire), until it is cancelled. It then returns at once if it waits; in the middle of a
     /// call, it returns after the reply or the call's time-out.
     ///
     /// # Errors
@@ -66,10 +66,10 @@ impl Lock {
         self.run_unless(&Cancel::new(), work)
     }
 
-    /// As [`run`](Self::run), but the attempt can be cancelled from outside. Cancelling does not affect a held lock.
+    /// Like [`run`](Self::run), but the attempt can be cancelled from outside. Cancelling does not affect a held lock.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`Cancelled`](crate::Kind::Cancelled).
+    /// The same as for [`run`](Self::run), and [`Cancelled`](crate::Kind::Cancelled).
     pub fn run_unless<T, E: From<Error>>(
         &self,
         cancel: &Cancel,

@@ -18,7 +18,7 @@ use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
 /// The locks of one set of connections: create one `Locks` for each set, and keep it. Clones share its state. Different
-/// `Locks` do not know each other's holds: within a scope of one, an attempt by another waits for its own caller.
+/// `Locks` do not know each other's holds: within a scope of one, an attempt through another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,
@@ -41,10 +41,10 @@ impl Locks {
         Self::with_options(connections, Options::default())
     }
 
-    /// As [`Locks::new`], with options.
+    /// Like [`Locks::new`], with options.
     ///
     /// # Panics
-    /// As [`Locks::new`].
+    /// Like [`Locks::new`].
     pub fn with_options(connections: impl Into<Connections>, options: Options) -> Self {
         let connections = connections.into();
         let servers = connections.servers().clone();
@@ -79,7 +79,7 @@ impl Locks {
     /// ```
     ///
     /// # Panics
-    /// As [`Locks::new`].
+    /// Like [`Locks::new`].
     pub fn with_calls(
         servers: impl Into<Servers>,
         call: impl Fn(&Cmd) -> RedisResult<Value> + Send + Sync + 'static,

@@ -107,7 +107,7 @@ impl Connections {
         }
     }
 
-    /// Closes the idle connections after one was lost: the others are equally old, and lead to the same server.
+    /// Closes the idle connections after one was lost, because the others are equally old, and lead to the same server.
     pub(crate) fn drop_idle(&self) {
         let idle = std::mem::take(&mut *locked(&self.shared.idle));
         drop(idle);

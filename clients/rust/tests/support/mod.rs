@@ -1,6 +1,6 @@
-//! A test's own server: on a free port, in its own folder, ended by process ID.
+//! A test's own server, on a free port, in its own folder. It is ended by its process ID.
 
-#![allow(dead_code)] // no test uses all of it
+#![allow(dead_code)] // no test uses all of this module
 
 use std::net::TcpListener;
 use std::path::PathBuf;

@@ -38,7 +38,7 @@ impl<H> Engine<H> {
     /// LOCK.ACQUIRE.
     ///
     /// # Errors
-    /// As [`admit::acquire`].
+    /// The errors of [`admit::acquire`].
     pub fn acquire<'a>(
         &mut self,
         key: KeyName<'_>,
@@ -52,7 +52,7 @@ impl<H> Engine<H> {
     /// LOCK.RECOVER.
     ///
     /// # Errors
-    /// As [`admit::recover`].
+    /// The errors of [`admit::recover`].
     pub fn recover<'a>(
         &mut self,
         key: KeyName<'_>,
@@ -67,7 +67,7 @@ impl<H> Engine<H> {
     /// ahead of the caller, if any.
     ///
     /// # Errors
-    /// As [`admit::acquire_all`].
+    /// The errors of [`admit::acquire_all`].
     pub fn acquire_all<'a>(
         &mut self,
         keys: KeyNames<'_>,

@@ -22,10 +22,10 @@ impl<H> Engine<H> {
         Some((ticket, token, Written { until, id: None, owner: None }))
     }
 
-    /// LOCK.CANCEL, once the grant it ends in the key is written: takes an attempt and its unclaimed grant out of the
-    /// queue, and blocks late copies of its commands for a while. Returns whether the attempt was waiting or had a
-    /// place, and what passes on. When memory is nearly full, an unknown attempt is not blocked: the server cannot
-    /// evict that entry, and would evict keys instead.
+    /// LOCK.CANCEL, once the end of the attempt's grant is written to the key: takes an attempt and its unclaimed grant
+    /// out of the queue, and blocks late copies of its commands for a while. Returns whether the attempt was waiting or
+    /// had a place, and what is passed on. When memory is nearly full, an unknown attempt is not blocked: the server
+    /// cannot evict that entry, and would evict keys instead.
     pub fn cancel(
         &mut self,
         key: KeyName<'_>,
@@ -52,7 +52,7 @@ impl<H> Engine<H> {
     }
 
     /// LOCK.CANCEL CHANNEL: cancels all of a channel's attempts in a key's queue. If there are many, the rest are
-    /// removed soon, and get nothing until then. Returns their number, and what passes on.
+    /// removed soon, and get nothing until then. Returns their number, and what is passed on.
     pub fn cancel_channel(
         &mut self,
         key: KeyName<'_>,

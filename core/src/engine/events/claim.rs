@@ -27,8 +27,8 @@ impl<H> Engine<H> {
         self.claims.of_grant(key, token, self.queues.marks()).map(|(_, claim, _)| claim)
     }
 
-    /// Whether a grant of a key is unclaimed, or is about to pass on because it was not claimed: nobody holds the lock
-    /// through it.
+    /// Whether a grant of a key is unclaimed, or is about to be passed on because it was not claimed: nobody holds the
+    /// lock through it.
     #[must_use]
     pub fn is_unclaimed(&self, key: KeyName<'_>, token: Token) -> bool {
         let marks = self.queues.marks();
@@ -50,7 +50,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt has claimed its grant, which now ends at `until`. Returns the grant and how long the attempt waited.
+    /// Called when an attempt has claimed its grant, which now ends at `until`. Returns the grant and how long the
+    /// attempt waited.
     pub fn claimed(
         &mut self,
         ticket: Ticket,
@@ -74,7 +75,7 @@ impl<H> Engine<H> {
         self.claims.seen(now, limits.claim, limits.tick);
     }
 
-    /// A claim was refused, but it shows that the attempt is alive.
+    /// Called when a claim was refused: the claim still shows that the attempt is alive.
     pub fn claim_refused(&mut self, ticket: Ticket) {
         self.claims.refused(ticket);
     }
@@ -90,7 +91,7 @@ impl<H> Engine<H> {
     ) -> Option<Before> {
         match self.claims.of_grant(key, token, self.queues.marks()) {
             Some((_, claim, at)) => claim.granted.before(at).cloned(),
-            // The grant may be about to pass on, unless somebody has extended it.
+            // The grant may be about to be passed on, unless somebody has extended it.
             None => self.given_up(key, lock, token)?.succeeds.clone(),
         }
     }

@@ -32,7 +32,7 @@ pub struct Caller {
 }
 
 impl<H> Engine<H> {
-    /// A decision was carried out and is in its key.
+    /// Called when a decision was carried out and is in its key.
     pub fn commit(&mut self, decision: &mut Decision, key: KeyName<'_>, before: Shape) {
         decision.set_committed();
         for counter in decision.counts {
@@ -48,8 +48,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A value of ours was written: updates when the lock becomes free by itself, for the queue, and its binding to a
-    /// connection.
+    /// Called when a value of ours was written: updates when the lock becomes free by itself, for the queue, and the
+    /// lock's binding to a connection.
     fn written(&mut self, key: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());
         self.latest = until.max(self.latest);
@@ -87,8 +87,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// An attempt got its lock or locks without waiting. They end with its connection, or with none; it leaves the
-    /// queue; its earlier grant, if it seemed lost, is not lost.
+    /// Called when an attempt got its lock or locks without waiting. They end with its connection, or with none. The
+    /// attempt leaves the queue, and its earlier grant, if it seemed lost, is not lost.
     pub fn granted_to_caller(&mut self, keys: KeyNames<'_>, caller: Caller, granted: &mut Granted, clock: impl Clock) {
         let token = granted.token;
         if caller.session.is_none() {
@@ -122,8 +122,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A waiter got its lock or locks: it leaves the queue and is answered. A waiter without a connection was
-    /// `notified`, and has to claim its grant. Returns how long it waited.
+    /// Called when a waiter got its lock or locks: it leaves the queue and is answered. A waiter without a connection
+    /// was `notified`, and has to claim its grant. Returns how long it waited.
     pub fn granted_to_waiter(
         &mut self,
         ticket: Ticket,
@@ -190,8 +190,8 @@ impl<H> Engine<H> {
         Some(waited)
     }
 
-    /// An attempt with an ID got a lock, for the first time or again: its predecessor is remembered for a while, and
-    /// reported again when the attempt is resent. `lock` is the index of the lock in the grant.
+    /// Called when an attempt with an ID got a lock, for the first time or again: its predecessor is remembered for a
+    /// while, and reported again when the attempt is resent. `lock` is the index of the lock in the grant.
     fn remember_or_recall(&mut self, name: &[u8], lock: usize, granted: &mut Granted, clock: impl Clock) {
         let now = clock.monotonic();
         if let Some(before) = granted.before(lock) {

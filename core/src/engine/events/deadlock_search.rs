@@ -3,9 +3,9 @@
 //!
 //! An edge is a client that waits for a lock, or a lock that a client holds through its session. The search inspects a
 //! bounded number of edges, because the server does nothing else meanwhile. For the same reason other work counts as
-//! edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it takes
-//! the sessions' bindings as true and asks whether the waits lead back to the caller. Usually they do not. If they do,
-//! the second pass asks for one lock after another, and keeps no borrow in between.
+//! edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it
+//! assumes that the sessions' bindings are true and asks whether the waits lead back to the caller. Usually they do
+//! not. If they do, the second pass asks for one lock after another, and keeps no borrow in between.
 
 use crate::engine::counters::Counter;
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
@@ -43,7 +43,7 @@ pub struct Search {
     locks: FxHashMap<(i32, *const u8), Option<Held>>,
     clients: Reached,
     edges: Edges,
-    /// The last lock read had more holders than there were edges left.
+    /// Whether the last lock read had more holders than there were edges left.
     is_spent: bool,
     /// Waits for locks that sessions hold, to be added to the graph.
     needs: VecDeque<Need>,

@@ -9,13 +9,13 @@ use crate::engine::{Clock, Engine, Limits};
 use crate::lock::token::Token;
 
 impl<H> Engine<H> {
-    /// A grant reached its client, or is no longer meant for it.
+    /// Called when a grant reached its client, or is no longer meant for it.
     pub fn delivered(&mut self, token: Token) {
         self.outstanding.arrived(token);
     }
 
-    /// A grant did not reach its client: it passes on, and an attempt with an ID gets its place back, unless the
-    /// attempt has since asked again and got its grant.
+    /// Called when a grant did not reach its client: the grant is passed on, and an attempt with an ID gets its place
+    /// back, unless the attempt has since asked again and got its grant.
     pub fn undelivered(&mut self, grant: Grant, limits: Limits, clock: impl Clock) {
         let Grant { granted, db, keys, id, owner, ticket, .. } = grant;
         if !self.outstanding.arrived(granted.token) {
@@ -26,7 +26,7 @@ impl<H> Engine<H> {
             self.queues.restore_place(db, keys.clone(), ticket, place, limits.most_places());
         }
         self.count(Counter::Undelivered);
-        // Each of several locks passes on separately.
+        // Each of several locks is passed on separately.
         let written = Written { until: granted.until, id, owner };
         self.outstanding.lose((0..keys.len()).map(|at| Lost {
             db,
@@ -39,8 +39,8 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// A grant of several locks failed after the first of them were written: these are given back soon. If they were
-    /// given back at once, they would be granted again at once, and the server would do nothing else.
+    /// Called when a grant of several locks failed after the first of them were written: these are given back soon. If
+    /// they were given back at once, they would be granted again at once, and the server would do nothing else.
     pub fn give_back(
         &mut self,
         ticket: Ticket,

@@ -1,5 +1,5 @@
-//! The server stops serving keys: it became a replica, or a slot left it. All that ends as a result is removed soon, in
-//! pieces.
+//! The server stops serving keys: it became a replica, or a slot left it. Everything that ends as a result is removed
+//! soon, in pieces.
 
 use crate::engine::budget::Budget;
 use crate::engine::leftovers::Reign;
@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use std::mem::take;
 
 impl<H> Engine<H> {
-    /// The server became a replica: all waits and sessions end, and grants can no longer be claimed.
+    /// Called when the server became a replica: all waits and sessions end, and grants can no longer be claimed.
     pub fn demoted(&mut self) {
         self.leftovers.add(Reign {
             sessions: take(&mut self.sessions),

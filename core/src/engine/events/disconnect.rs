@@ -6,8 +6,8 @@ use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::UnixMicros;
 
 impl<H> Engine<H> {
-    /// A waiting client has disconnected, or the server answered it. Returns its handle and the shape of its reply;
-    /// `None` if it was not waiting.
+    /// Called when a waiting client has disconnected, or the server answered it. Returns its handle and the shape of
+    /// its reply; `None` if it was not waiting.
     pub fn left(&mut self, client: u64, limits: Limits, clock: impl Clock) -> Option<(H, ReplyShape)> {
         let left = self.queues.leave(client, limits.reserved_until(clock), limits.most_places());
         let mut dissolving = self.dissolving.iter_mut();
@@ -22,8 +22,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A connection ended: its locks end soon. The waits of its attempts that are not blocked end soon too, and so do
-    /// their unclaimed grants.
+    /// Called when a connection ended: its locks end soon. The waits of its attempts that are not blocked end soon too,
+    /// and so do their unclaimed grants.
     pub fn connection_ended(&mut self, client: u64, at: UnixMicros, limits: Limits, clock: impl Clock) {
         self.sessions.end(client, at);
         self.queues.end_session(client);

@@ -23,7 +23,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A wait ended without a reply: it failed, unless its place is reserved.
+    /// Called when a wait ended without a reply: it failed, unless its place is reserved.
     pub(super) fn not_kept(&mut self, gone: Option<Gone<H>>) {
         if let Some(gone) = gone.filter(|gone| !gone.is_kept) {
             self.waits.has_ended(gone.waiter.since);

@@ -105,8 +105,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Notes what a queue's key shows. Returns whether its lock can be granted: not while it counts as held because the
-    /// key was evicted, or while its last grant can still be claimed.
+    /// Notes what a queue's key shows. Returns whether its lock can be granted. It cannot while it counts as held
+    /// because the key was evicted, or while its last grant can still be claimed.
     pub fn note_lock(&mut self, queue: QueueId, lock: State<'_>, now: UnixMicros) -> bool {
         let key = self.queues.key(queue).filter(|_| !self.claims.is_empty());
         let awaits_claim = key.is_some_and(|(db, name)| self.awaits_claim(KeyName { db, name: &name }, lock));
@@ -119,7 +119,7 @@ impl<H> Engine<H> {
         queues.set_last_end(queue, lock.last_end());
         queues.set_held(queue, lock.held_since());
         if awaits_claim {
-            // The lock passes on when the time to claim it has ended.
+            // The lock is passed on when the time to claim it has ended.
             queues.set_due(queue, None);
             return false;
         }
@@ -138,12 +138,12 @@ impl<H> Engine<H> {
         self.queues.awaited_queue(key)
     }
 
-    /// A queue's lock was released, and nobody holds it.
+    /// Called when a queue's lock was released and nobody holds it.
     pub fn came_free(&mut self, queue: QueueId) {
         self.queues.set_held(queue, None);
     }
 
-    /// A queue's lock may have become free: the queue is served soon.
+    /// Called when a queue's lock may have become free: the queue is served soon.
     pub fn set_ready(&mut self, queue: QueueId) {
         self.queues.set_ready(queue);
     }
@@ -155,7 +155,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Others in a queue may be able to have its lock too. They are served after earlier waiters in other queues.
+    /// Called when others in a queue may be able to have its lock too. They are served after earlier waiters in other
+    /// queues.
     pub fn go_on(&mut self, queue: QueueId) {
         self.queues.go_on(queue);
     }
@@ -165,12 +166,12 @@ impl<H> Engine<H> {
         self.queues.set_due(queue, due);
     }
 
-    /// The queue is served again at this time or earlier.
+    /// Has the queue served again at this time or earlier.
     pub fn try_again_by(&mut self, queue: QueueId, at: UnixMicros) {
         self.queues.set_due_by(queue, at);
     }
 
-    /// The decision that ends a grant: its predecessor is restored if the grant counts as never given.
+    /// The decision that ends a grant: its predecessor is restored if the grant counts as never made.
     pub fn to_end(token: Token, before: Option<&Before>, is_among_others: bool) -> Decision {
         let Some(before) = before else { return Decision::to_release(token) };
         let holds = if is_among_others { Holds::AsBefore } else { Holds::Alone };

@@ -38,7 +38,7 @@ pub fn due(
     ends.into_iter().chain(gone_at(expires_in_ms(), now)).min()
 }
 
-/// When a key is gone that expires in `expires_in_ms`.
+/// When a key that expires in `expires_in_ms` is gone.
 #[must_use]
 pub fn gone_at(expires_in_ms: Option<u64>, now: UnixMicros) -> Option<UnixMicros> {
     // A key expires once the clock is past its expiry: one millisecond later.
@@ -70,7 +70,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A caller begins to wait.
+    /// Called when a caller begins to wait.
     pub fn join(&mut self, keys: KeyNames<'_>, blocked: Blocked, waiter: Waiter<H>) {
         let joined = self.queues.join(keys, blocked.at, waiter);
         if let Some(queue) = joined.queue {

@@ -20,7 +20,7 @@ impl<H> Engine<H> {
         budget.part(|part| while part.has_left() && self.leave_one_unserved(part) {});
     }
 
-    /// Returns whether there was one.
+    /// Removes one waiter that is no longer served. Returns whether there was one.
     fn leave_one_unserved(&mut self, budget: &mut Budget) -> bool {
         let (gone, error) = if let Some(gone) = self.queues.next_lost() {
             (gone, Error::SlotLost)

@@ -42,7 +42,7 @@ fn names(attempt: usize) -> Vec<Vec<u8>> {
     (0..KEYS).map(|key| format!("{attempt}-{key}").into_bytes()).collect()
 }
 
-/// All attempts wait to be notified on a channel, but no longer than connection 1 lasts.
+/// Makes all attempts wait to be notified on a channel, but no longer than connection 1 lasts.
 fn waiting(engine: &mut Engine<u64>) {
     for attempt in 0..ATTEMPTS {
         let channel = Rc::new(Channel { name: b"c"[..].into(), is_sharded: false });
@@ -63,7 +63,7 @@ fn waiting(engine: &mut Engine<u64>) {
     }
 }
 
-/// All attempts are granted their keys, and have not claimed them.
+/// Grants all attempts their keys, which they have not claimed.
 fn unclaimed(engine: &mut Engine<u64>) {
     waiting(engine);
     let tickets: Vec<Ticket> = engine.queues.tickets().collect();
@@ -100,7 +100,7 @@ fn in_pieces(
 }
 
 #[test]
-fn unclaimed_grants_of_an_earlier_reign() {
+fn unclaimed_grants_of_an_earlier_reign_leave_in_pieces() {
     let mut engine = Engine::default();
     unclaimed(&mut engine);
     engine.demoted();
@@ -109,7 +109,7 @@ fn unclaimed_grants_of_an_earlier_reign() {
 }
 
 #[test]
-fn unclaimed_grants_of_a_connection_that_ended() {
+fn unclaimed_grants_of_a_connection_that_ended_leave_in_pieces() {
     let mut engine = Engine::default();
     unclaimed(&mut engine);
     engine.connection_ended(1, At(1).now(), LIMITS, At(1));
@@ -126,7 +126,7 @@ fn unclaimed_grants_of_a_connection_that_ended() {
 }
 
 #[test]
-fn unclaimed_grants_that_expire_together() {
+fn unclaimed_grants_that_expire_together_leave_in_pieces() {
     let mut engine = Engine::default();
     unclaimed(&mut engine);
     let held = |engine: &Engine<u64>| engine.claims.len() * KEYS;
@@ -141,7 +141,7 @@ fn unclaimed_grants_that_expire_together() {
 }
 
 #[test]
-fn waits_with_long_names_that_time_out_together() {
+fn waits_with_long_names_that_time_out_together_leave_in_pieces() {
     let mut engine = Engine::default();
     let name = vec![b'x'; 4_096];
     for client in 0..600_u64 {
@@ -173,7 +173,7 @@ fn waits_with_long_names_that_time_out_together() {
 }
 
 #[test]
-fn sessions_of_an_earlier_reign_and_of_a_connection_that_ended() {
+fn sessions_of_an_earlier_reign_and_of_an_ended_connection_leave_in_pieces() {
     use crate::engine::sessions::Binding;
     use crate::lock::token::Token;
     let many = 30_000;
@@ -197,7 +197,7 @@ fn sessions_of_an_earlier_reign_and_of_a_connection_that_ended() {
 }
 
 #[test]
-fn a_newer_command_for_a_key_of_each_of_many_unclaimed_grants() {
+fn a_newer_command_ends_many_unclaimed_grants_in_pieces() {
     let mut engine = Engine::default();
     unclaimed(&mut engine);
     let mut budget = Budget::of(256);

@@ -45,7 +45,7 @@ impl<H> Engine<H> {
         })
     }
 
-    /// An attempt's channel has no subscriber: the attempt leaves the queue as if it had disconnected.
+    /// Called when an attempt's channel has no subscriber: the attempt leaves the queue as if it had disconnected.
     pub fn pass_over(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let kept_until = limits.reserved_until(clock);
         let gone = self.queues.end_wait(ticket, kept_until, limits.most_places());

@@ -18,7 +18,7 @@ impl<H> Engine<H> {
         });
     }
 
-    /// Whether a holder with only the margin left has overrun its lease: not if nobody has claimed the grant, and not
+    /// Whether a holder with only the margin left has overrun its lease. It has not if nobody has claimed the grant, or
     /// if its session had ended.
     #[must_use]
     pub fn counts_as_overrun(&self, key: KeyName<'_>, token: Token) -> bool {
@@ -26,7 +26,7 @@ impl<H> Engine<H> {
         !has_ended && !self.cut_short.has(key, token) && !self.is_unclaimed(key, token)
     }
 
-    /// A grant was cut short because its connection ended.
+    /// Called when a grant was cut short because its connection ended.
     pub fn cut_short(&mut self, grant: (LockKey, Token), until: UnixMicros, now: UnixMicros) {
         self.cut_short.add(grant, until, now);
     }
@@ -39,12 +39,12 @@ impl<H> Engine<H> {
         self.cut_short.forget_piece(clock.now(), &mut budget);
     }
 
-    /// A grant was extended: it no longer counts as cut short.
+    /// Called when a grant was extended: it no longer counts as cut short.
     pub fn extended(&mut self, key: KeyName<'_>, token: Token) {
         self.cut_short.extended(key, token);
     }
 
-    /// A grant was released: later tokens are larger.
+    /// Called when a grant was released: later tokens are larger.
     pub fn given_back(&mut self, token: Token, now: UnixMicros) {
         self.tokens.given_back(now, token);
     }

@@ -43,7 +43,7 @@ pub enum Why {
 }
 
 impl<H> Engine<H> {
-    /// A new event-loop iteration begins; `None` if there is nothing to do, or not yet.
+    /// Begins an event-loop iteration; `None` if there is nothing to do, or not yet.
     pub fn begin_iteration(&mut self, budget: &mut Budget, clock: impl Clock) -> Option<Iteration> {
         // This comes first: locks that stay due would fire the timer again and again.
         budget.part(|part| self.queues.set_due_ready(clock.now(), part));
@@ -79,7 +79,7 @@ impl<H> Engine<H> {
             budget.spend(1);
             iteration.ended = left;
             match self.ended.take() {
-                // Its reply will fail. Then the grant passes on, but only if its value is unchanged.
+                // The grant's reply will fail. Then the grant is passed on, but only if its value is unchanged.
                 Some((grant, at)) if self.outstanding.is_on_its_way(grant.1) => self.ended.add(grant, at),
                 Some((grant, at)) => return Some(Task::EndSession(grant, at)),
                 None => iteration.ended = 0,
@@ -93,7 +93,7 @@ impl<H> Engine<H> {
         Some(Task::Serve(queue, why))
     }
 
-    /// The server refused a task's write: the task is retried after the others.
+    /// Called when the server refused a task's write: the task is retried after the others.
     pub fn refused_for_now(&mut self, task: Task, iteration: &mut Iteration, clock: impl Clock) {
         match task {
             Task::PassOn(lost) => {
@@ -105,7 +105,7 @@ impl<H> Engine<H> {
             Task::EndSession(grant, at) => self.ended.add(grant, at),
             Task::Serve(queue, _) => {
                 self.queues.set_refused(queue, true);
-                // Not at once: the ticket at its head would put the queue first again.
+                // The queue is not tried again at once, because the ticket at its head would put it first again.
                 self.queues.set_due(queue, Some(clock.now().after(RETRY)));
                 return;
             }
@@ -113,7 +113,7 @@ impl<H> Engine<H> {
         iteration.is_refused = true;
     }
 
-    /// An iteration ends: refused writes are retried soon.
+    /// Ends an iteration: refused writes are retried soon.
     pub fn end_iteration(&mut self, iteration: &Iteration, clock: impl Clock) {
         if iteration.is_refused {
             self.postpone_rest(clock);
@@ -125,7 +125,7 @@ impl<H> Engine<H> {
         self.rest_postponed = Some(self.postponed_until(clock));
     }
 
-    /// Nothing may be written now: postpones writes for a moment. Retrying at once would block the server.
+    /// Postpones writes for a moment, because nothing may be written now. Retrying at once would block the server.
     pub fn postpone(&mut self, clock: impl Clock) {
         self.postponed = Some(self.postponed_until(clock));
     }
@@ -175,7 +175,7 @@ impl<H> Engine<H> {
         now.since(self.scanned) >= EVERY
     }
 
-    /// Keys were flushed or swapped: all locks in one or all databases may have become free.
+    /// Called when keys were flushed or swapped: all locks in one or all databases may have become free.
     pub fn all_changed(&mut self, db: Option<i32>) {
         self.queues.set_all_ready(db);
     }
@@ -186,7 +186,7 @@ impl<H> Engine<H> {
         self.reported
     }
 
-    /// The server reported a change to a key.
+    /// Called when the server reported a change to a key.
     pub fn key_changed(&mut self, key: KeyName<'_>, how: KeyChange) {
         let Some(queue) = self.queues.awaited_queue(key) else { return };
         self.reported = self.reported.wrapping_add(1);

@@ -41,7 +41,7 @@ fn scanned() -> Engine<u64> {
 }
 
 #[test]
-fn a_lock_freed_during_the_check_of_all_queues_was_not_forgotten() {
+fn a_lock_freed_during_the_check_of_all_queues_is_not_a_missed_wake_up() {
     for (looked_at, expected) in [(99, Why::Scan), (100, Why::Known)] {
         let mut engine = scanned();
         let mut iteration = engine.begin_iteration(&mut Budget::of(1_000), At(99)).unwrap();
@@ -51,7 +51,7 @@ fn a_lock_freed_during_the_check_of_all_queues_was_not_forgotten() {
 }
 
 #[test]
-fn nothing_is_quiet_while_anybody_waits_or_anything_is_left_to_be_done() {
+fn the_engine_is_not_quiet_while_anybody_waits_or_work_is_left() {
     assert!(Engine::<u64>::default().is_quiet());
     assert!(!scanned().is_quiet());
     let mut engine = Engine::<u64>::default();

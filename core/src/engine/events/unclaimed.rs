@@ -1,5 +1,5 @@
-//! An unclaimed grant passes on: its time is over, its connection has ended, or its attempt was cancelled or asks for
-//! something else.
+//! An unclaimed grant is passed on because its time is over, its connection has ended, or its attempt was cancelled or
+//! asks for something else.
 
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
@@ -13,7 +13,7 @@ use crate::lock::held;
 use crate::lock::state::State;
 use crate::lock::token::Token;
 
-/// A grant that can no longer be claimed and passes on.
+/// A grant that can no longer be claimed and is passed on.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
     /// Its keys' database.
@@ -23,7 +23,7 @@ pub struct GivenUp {
     pub token: Token,
     /// Its attempt's channel.
     pub(super) channel: std::rc::Rc<Channel>,
-    /// Its claim was refused.
+    /// Whether its claim was refused.
     pub(super) was_refused: bool,
 }
 
@@ -55,7 +55,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A grant can no longer be claimed: its attempt gets its place back. Returns the grant, to be passed on.
+    /// Called when a grant can no longer be claimed: its attempt gets its place back. Returns the grant, to be passed
+    /// on.
     pub fn give_up(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         if let Some(until) = limits.reserved_until(clock) {
@@ -67,7 +68,7 @@ impl<H> Engine<H> {
         Some(self.pass_claim_on(&claim))
     }
 
-    /// A grant passes on because its attempt or its connection has ended.
+    /// Passes on a grant because its attempt or its connection has ended.
     pub(super) fn leave_unclaimed(
         &mut self,
         ticket: Ticket,
@@ -85,8 +86,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A newer command of the attempt asks for keys other than a grant's. Returns what passes on now; a grant for which
-    /// the budget has no room passes on soon.
+    /// Called when a newer command of the attempt asks for keys other than a grant's. Returns what is passed on now; a
+    /// grant for which the budget has no room is passed on soon.
     pub fn replace_unclaimed(&mut self, ticket: Ticket, budget: &mut Budget) -> Option<GivenUp> {
         if !budget.has_left() {
             self.claims.leave_soon(ticket, Leaves::Replaced);
@@ -102,7 +103,7 @@ impl<H> Engine<H> {
         Some(self.pass_claim_on(&claim))
     }
 
-    /// A grant's attempt was cancelled. Returns what passes on.
+    /// Called when a grant's attempt was cancelled. Returns what is passed on.
     pub fn cancel_claim(&mut self, ticket: Ticket) -> Option<GivenUp> {
         let claim = self.claims.take(ticket)?;
         let given_up = self.pass_claim_on(&claim);
@@ -127,15 +128,15 @@ impl<H> Engine<H> {
         Some(cancelled)
     }
 
-    /// The grant, if it is about to pass on and its value is unchanged.
+    /// The grant, if it is about to be passed on and its value is unchanged.
     #[must_use]
     pub fn given_up<'l>(&self, key: KeyName<'_>, lock: impl FnOnce() -> State<'l>, token: Token) -> Option<&Lost> {
         let lost = self.outstanding.lost_of(key, token, self.queues.marks())?;
         held::is_unchanged(lock(), &lost.written.record(token)).then_some(lost)
     }
 
-    /// A key was released with its token before its grant was claimed. The attempt ends with the last of its keys;
-    /// until then its claim finds that a key is gone.
+    /// Called when a key was released with its token before its grant was claimed. The attempt ends with the last of
+    /// its keys; until then its claim finds that a key is gone.
     pub(super) fn released_unclaimed(&mut self, key: KeyName<'_>, token: Token) {
         let claim = self.claims.of_grant(key, token, self.queues.marks()).map(|(ticket, ..)| ticket);
         let ended = claim.filter(|ticket| self.claims.release_one(*ticket));
@@ -144,7 +145,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A grant's attempt is notified of its cancellation before the next in the queue is notified of its own grant.
+    /// Notifies a grant's attempt of its cancellation, before the next in the queue is notified of its own grant.
     pub fn announce_end(&mut self, ticket: Ticket) {
         let Some(claim) = self.claims.end_announced(ticket) else { return };
         let (channel, keys) = (std::rc::Rc::clone(&claim.channel), claim.keys.clone());
@@ -159,8 +160,8 @@ impl<H> Engine<H> {
         }
     }
 
-    /// A delayed announcement reached nobody: the grant ends as if its deadline had passed, but its channel is not
-    /// skipped.
+    /// Called when a delayed announcement reached nobody: the grant ends as if its deadline had passed, but its channel
+    /// is not skipped.
     pub fn announcement_lost(&mut self, ticket: Ticket, limits: Limits, clock: impl Clock) {
         let is_recent = |claim: &Claim| clock.monotonic().since(claim.sent) < limits.claim;
         if self.claims.get(ticket).is_some_and(|claim| !is_recent(claim)) {

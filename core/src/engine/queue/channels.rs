@@ -37,7 +37,7 @@ struct Attempts {
 #[derive(Clone, Debug, Default)]
 struct Session {
     tickets: BTreeSet<Ticket>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     is_over: bool,
 }
 
@@ -66,7 +66,7 @@ impl Channels {
         self.all.get_mut(channel)?.by_id.get_mut(&queue)
     }
 
-    /// An attempt is in a queue.
+    /// Notes that an attempt is in a queue.
     pub(super) fn add(&mut self, channel: &Rc<Channel>, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if !self.all.contains_key(channel) {
             self.all.insert(Rc::clone(channel), Attempts::default());
@@ -79,7 +79,7 @@ impl Channels {
         }
     }
 
-    /// An attempt left its queue.
+    /// Notes that an attempt left its queue.
     pub(super) fn remove(&mut self, channel: &Channel, queue: QueueId, ticket: Ticket, session: Option<u64>) {
         if let Some(attempts) = self.all.get_mut(channel) {
             if let Some(group) = attempts.by_id.get_mut(&queue) {
@@ -106,14 +106,14 @@ impl Channels {
         }
     }
 
-    /// A channel's process is alive: it has sent an attempt.
+    /// Called when a channel's process has sent an attempt, which shows that it is alive.
     pub(super) fn stop_skipping(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
             attempts.is_skipped = false;
         }
     }
 
-    /// A channel's process did not claim a grant.
+    /// Called when a channel's process did not claim a grant.
     pub(super) fn skip(&mut self, channel: &Channel) {
         if let Some(attempts) = self.all.get_mut(channel) {
             attempts.is_skipped = true;
@@ -169,7 +169,7 @@ impl Channels {
         !self.sessions.is_empty()
     }
 
-    /// A connection has ended.
+    /// Notes that a connection has ended.
     pub(super) fn end_session(&mut self, client: u64) {
         if let Some(session) = self.sessions.get_mut(&client).filter(|session| !session.is_over) {
             session.is_over = true;

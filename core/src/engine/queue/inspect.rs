@@ -206,12 +206,12 @@ impl<H> Queues<H> {
         self.channels.is_skipped(channel)
     }
 
-    /// A channel's process did not claim a grant: its attempts are passed over until one of them is resent.
+    /// Called when a channel's process did not claim a grant: its attempts are passed over until one of them is resent.
     pub fn skip(&mut self, channel: &Rc<Channel>) {
         self.channels.skip(channel);
     }
 
-    /// A channel's process is alive: it has claimed a grant.
+    /// Called when a channel's process has claimed a grant, which shows that it is alive.
     pub fn stop_skipping(&mut self, channel: &Channel) {
         self.channels.stop_skipping(channel);
     }

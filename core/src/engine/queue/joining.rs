@@ -24,10 +24,10 @@ struct Taken<H> {
 }
 
 impl<H> Queues<H> {
-    /// A client begins to wait: with its ID's ticket if that is for the same keys, else at the end. A waiter for
-    /// several keys is parked in the queue of `names[parked_at]`.
+    /// Puts a client that begins to wait into the queue: with its ID's ticket if that is for the same keys, otherwise
+    /// at the end. A waiter for several keys is parked in the queue of `names[parked_at]`.
     pub fn join(&mut self, keys: KeyNames<'_>, parked_at: usize, mut waiter: Waiter<H>) -> Joined<H> {
-        // Done before the earlier command leaves: a channel is dropped with its last attempt.
+        // This is done before the earlier command leaves, because a channel is dropped with its last attempt.
         let channel = waiter.channel().map(|channel| self.channels.shared(Rc::clone(channel)));
         let Taken { ticket: place, mut earlier, resumed, since } = self.take_place(keys, waiter.id);
         let ticket = place.unwrap_or_else(|| Ticket(self.next_number()));
@@ -55,8 +55,8 @@ impl<H> Queues<H> {
         Joined { queue, earlier, resumed }
     }
 
-    /// Reserves a place for an attempt that does not wait: its old place if it has one, else at the end, within the
-    /// limits `most`. Returns the waiters with this ID, which no longer wait.
+    /// Reserves a place for an attempt that does not wait: its old place if it has one, otherwise one at the end,
+    /// within the limits `most`. Returns the waiters with this ID, which no longer wait.
     pub fn keep_place(&mut self, keys: KeyNames<'_>, id: Id, until: MonotonicMicros, most: MostPlaces) -> Vec<Gone<H>> {
         let Taken { ticket, earlier, since, .. } = self.take_place(keys, Some(id));
         let ticket = ticket.unwrap_or_else(|| Ticket(self.next_number()));
@@ -109,7 +109,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Returns whether there was room for it.
+    /// Reserves a place. Returns whether there was room for it.
     pub(super) fn keep(&mut self, db: i32, keys: Keys, ticket: Ticket, place: Place, most: MostPlaces) -> bool {
         let takes_id = keys.len() == 1 || self.takes_id(db, place.id);
         if !takes_id || !self.has_room(&keys, most) {

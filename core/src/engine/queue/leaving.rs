@@ -20,7 +20,7 @@ impl<H> Queues<H> {
         self.queue(key).map_or(0, |queue| self.channels.cancel(channel, queue))
     }
 
-    /// A connection has ended, and with it its attempts that are notified on a channel.
+    /// Called when a connection has ended, and with it its attempts that are notified on a channel.
     pub fn end_session(&mut self, client: u64) {
         self.channels.end_session(client);
     }
@@ -51,7 +51,7 @@ impl<H> Queues<H> {
         cancelled.or_else(|| self.channels.next_over().map(|ticket| (ticket, Ended::Disconnected)))
     }
 
-    /// A queue's key is no longer served here: its waiters leave.
+    /// Called when a queue's key is no longer served here: its waiters leave.
     pub fn lose_queue(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id).filter(|queue| !queue.is_lost) else { return };
         queue.is_lost = true;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn many_waiters_leave_no_room_behind() {
+fn many_waiters_leave_no_memory_behind() {
     let mut queues = Queues::default();
     for client in 0..5_000_u64 {
         queues.join(KeyNames::new(0, &[&client.to_be_bytes()]), 0, waiter(client, 0, 9));
@@ -77,7 +77,7 @@ fn a_blocked_client_counts_for_the_names_of_its_keys_until_it_leaves() {
 }
 
 #[test]
-fn so_many_attempts_for_several_keys_have_one_id() {
+fn only_a_limited_number_of_attempts_for_several_keys_may_share_an_id() {
     let mut queues: Queues<u64> = Queues::default();
     for number in 0..MOST_OF_AN_ID + 5 {
         let name = number.to_string().into_bytes();

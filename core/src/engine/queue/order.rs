@@ -50,7 +50,7 @@ impl<H> Queues<H> {
 
     /// The first waiter for this lock alone, and the first parked one if the lock is kept for it.
     fn firsts(queue: &Queue) -> (Option<&Ticket>, Option<&Ticket>) {
-        // A lock that became free is kept for parked waiters too until the queue has been served.
+        // A lock that became free is also kept for parked waiters until the queue has been served.
         let is_kept = queue.ready.is_some() && queue.cause == Cause::Event;
         (queue.single.first(), queue.parked.first().filter(|_| is_kept))
     }

@@ -83,17 +83,17 @@ pub(super) struct Queue {
     pub(super) due: Option<UnixMicros>,
     /// When the last holder seen expires.
     pub(super) last_end: Option<UnixMicros>,
-    /// The key was evicted while the lock was held: until when the lock still counts as held.
+    /// Until when the lock still counts as held although its key was evicted.
     pub(super) evicted_until: Option<UnixMicros>,
-    /// The queue has to be served, in the order of this ticket.
+    /// The ticket in whose order the queue has to be served, if it has to be served.
     pub(super) ready: Option<Ticket>,
     /// Why it has to be served.
     pub(super) cause: Cause,
     /// How many of the parked waiters were tried since the lock may have become free.
     pub(super) tried: usize,
-    /// The server refused to write its key, and has not written it since.
+    /// Whether the server refused to write its key, and has not written it since.
     pub(super) is_refused: bool,
-    /// Its key is no longer served here: its waiters are leaving.
+    /// Whether its key is no longer served here, so that its waiters are leaving.
     pub(super) is_lost: bool,
     /// The binary logarithm of its length, under which it is listed in `by_length`.
     pub(super) log_length: Option<u32>,

@@ -4,7 +4,7 @@ use super::{Cause, QueueId, Queues, Ticket, Waiter};
 use crate::engine::budget::Budget;
 use crate::lock::time::{MonotonicMicros, UnixMicros};
 
-/// How many parked waiters are tried when a key becomes free. After them, the waiters behind them are served, and the
+/// How many parked waiters are tried when a key becomes free. After that, the waiters behind them are served, and the
 /// rest are tried in later iterations.
 pub const MOST_TRIED: usize = 128;
 
@@ -71,21 +71,21 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A queue's key was evicted: its lock counts as held until the last holder seen expires.
+    /// Called when a queue's key was evicted: its lock counts as held until the last holder seen expires.
     pub fn evicted(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = queue.last_end.max(queue.due);
         }
     }
 
-    /// The server refused to write a queue's key, or has written it.
+    /// Notes that the server refused to write a queue's key, or has written it.
     pub fn set_refused(&mut self, id: QueueId, is_refused: bool) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.is_refused = is_refused;
         }
     }
 
-    /// A queue's key was seen: an earlier eviction no longer matters.
+    /// Called when a queue's key was seen: an earlier eviction no longer matters.
     pub fn seen(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(&id) {
             queue.evicted_until = None;
@@ -98,7 +98,7 @@ impl<H> Queues<H> {
         self.by_id.get(&id)?.evicted_until
     }
 
-    /// A queue's lock may have become free: the queue has to be served.
+    /// Called when a queue's lock may have become free: the queue has to be served.
     pub fn set_ready(&mut self, id: QueueId) {
         let Some(head) = self.by_id.get(&id).and_then(|queue| queue.head()) else { return };
         self.set_ready_from(id, Some(head));
@@ -108,8 +108,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Others in a queue may be able to have its lock too. They are served in turn, after earlier tickets of other
-    /// queues.
+    /// Called when others in a queue may be able to have its lock too. They are served in turn, after earlier tickets
+    /// of other queues.
     pub fn go_on(&mut self, id: QueueId) {
         let head = self.by_id.get(&id).filter(|queue| queue.ready.is_none()).and_then(|queue| queue.head());
         if head.is_some() {
@@ -163,7 +163,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// A new event-loop iteration begins: continues with the queues that had too many waiters to try in the last one.
+    /// Begins an event-loop iteration: continues with the queues that had too many waiters to try in the last one.
     pub fn begin_iteration(&mut self, budget: &mut Budget) {
         budget.part(|part| self.flush_on(part));
         for id in std::mem::take(&mut self.later) {
@@ -177,7 +177,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// All locks of one or all databases may have become free. If there are many queues, they become ready in pieces.
+    /// Called when all locks of one or all databases may have become free. If there are many queues, they become ready
+    /// in pieces.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -200,7 +201,7 @@ impl<H> Queues<H> {
         self.flushed.insert(db, from);
     }
 
-    /// Begins a check of all queues with waiters: a change to a key may have gone unreported.
+    /// Begins a check of all queues with waiters, because a change to a key may have gone unreported.
     pub fn begin_scan(&mut self) {
         self.scan = Some((MonotonicMicros(0), QueueId(0)));
     }
@@ -227,7 +228,7 @@ impl<H> Queues<H> {
         self.scan.is_some()
     }
 
-    /// Makes the queues ready whose locks are due at `now`, until the budget is spent. The rest stay due for the next
+    /// Makes ready the queues whose locks are due at `now`, until the budget is spent. The rest stay due for the next
     /// iteration.
     pub fn set_due_ready(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() {
@@ -248,7 +249,7 @@ impl<H> Queues<H> {
                 self.set_ready_from(id, None);
                 return Some((id, cause));
             }
-            // Its first waiter has left since: waiters of other queues may come before the next one.
+            // Its first waiter has left since then, so waiters of other queues may come before the next one.
             self.set_ready_from(id, head);
         }
     }

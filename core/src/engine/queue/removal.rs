@@ -45,7 +45,7 @@ impl<H> Queues<H> {
         self.take_out(ticket, true).and_then(Removed::into_gone).map(|gone| gone.waiter)
     }
 
-    /// A client no longer waits. If it sent an ID, its place is reserved until `kept_until`.
+    /// Called when a client no longer waits. If it sent an ID, its place is reserved until `kept_until`.
     pub fn leave(&mut self, client: u64, kept_until: Option<MonotonicMicros>, most: MostPlaces) -> Option<Gone<H>> {
         let ticket = *self.clients.get(&client)?;
         self.end_wait(ticket, kept_until, most)
@@ -70,7 +70,7 @@ impl<H> Queues<H> {
         Some((keys, None))
     }
 
-    /// A reserved place is given up: its attempt has waited in vain, if it waited at all.
+    /// Called when a reserved place is given up: its attempt has waited in vain, if it waited at all.
     fn give_up(&mut self, entry: &Entry<H>) {
         if let Body::Keeps(Place { since: Some(since), until, .. }) = entry.body {
             self.given_up.push((since, until));
@@ -103,10 +103,10 @@ impl<H> Queues<H> {
         self.take_out(ticket, false)
     }
 
-    /// Removes a ticket; `granted`: whether because its lock was granted.
+    /// Removes a ticket; `granted`: whether it is removed because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
         let entry = *self.entries.remove(&ticket)?;
-        // Done before its queue goes.
+        // This is done before its queue goes.
         let has_channel = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
         let keys = if has_channel { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
         let id = entry.id();

@@ -52,7 +52,7 @@ fn waiters_parked_behind_one_that_leaves_are_tried() {
 }
 
 #[test]
-fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
+fn only_a_limited_number_are_tried_and_the_rest_in_the_next_iteration() {
     let mut queues = Queues::default();
     let many = u64::try_from(MOST_TRIED).unwrap();
     for client in 1..=many + 2 {
@@ -95,7 +95,7 @@ fn so_many_are_tried_and_the_rest_in_the_next_iteration() {
 
 #[test]
 fn queues_that_are_ready_together_are_served_in_the_order_of_tickets() {
-    // Reported again while the queue is served, as happens when its key expires on being opened.
+    // The lock is reported again while the queue is served, as happens when its key expires on being opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();
         queues.join(KeyNames::new(0, &[b"a", b"c"]), 0, waiter(1, 0, 9));

@@ -22,7 +22,7 @@ pub enum By {
     /// Most waiters first.
     #[default]
     Waiters,
-    /// Longest wait of the first in the queue comes first.
+    /// Queues whose first waiter has waited longest come first.
     Wait,
     /// Longest-held lock first; locks with unknown times come last.
     Held,
@@ -136,7 +136,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// One of several holders was granted the lock at `since`, until `end`. The last holder to end counts.
+    /// Notes that one of several holders was granted the lock at `since`, until `end`. The last holder to end decides.
     pub fn set_held_among(&mut self, id: QueueId, since: UnixMicros, end: UnixMicros) {
         let last = self.by_id.get(&id).and_then(|queue| queue.last_end);
         if last.is_none_or(|last| end >= last) {

@@ -8,7 +8,7 @@ fn top(queues: &Queues<u64>, by: By, most: usize) -> String {
 }
 
 #[test]
-fn the_longest_queues_come_first_and_the_older_of_equals() {
+fn the_longest_queues_come_first_and_older_before_newer_among_equals() {
     let mut queues = Queues::default();
     for (client, (key, since)) in
         [(b"a", 7), (b"b", 5), (b"b", 6), (b"c", 4), (b"c", 9), (b"c", 9), (b"d", 3)].into_iter().enumerate()
@@ -53,7 +53,7 @@ fn queues_are_ordered_by_the_oldest_wait_or_the_oldest_hold() {
     // The first waiter leaves, and the second has waited longer.
     queues.leave(0, None, MOST);
     assert_eq!(top(&queues, By::Wait, 9), "acbd");
-    // The holder of d has expired; of several holders, the last to end counts.
+    // The holder of d has expired; of several holders, the last to end decides.
     queues.set_last_end(by_id[3], Some(UnixMicros(50)));
     queues.set_last_end(by_id[2], Some(UnixMicros(60)));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));

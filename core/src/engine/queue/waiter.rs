@@ -22,7 +22,7 @@ pub enum Handle<H> {
     Blocked {
         /// How to answer it.
         handle: H,
-        /// The server's number of the client.
+        /// The server's number for the client.
         client: u64,
     },
     /// An attempt that waits without a connection and is notified on a channel.
@@ -51,7 +51,7 @@ pub struct Waiter<H> {
     pub shape: ReplyShape,
     /// Whether the grant ends with the connection.
     pub session: bool,
-    /// When its attempt began to wait; if the wait was interrupted, when its first command did.
+    /// When its attempt began to wait; if the wait was interrupted, when its first command began to wait.
     pub since: MonotonicMicros,
     /// When its wait ends.
     pub until: MonotonicMicros,

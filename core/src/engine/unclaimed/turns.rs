@@ -1,4 +1,4 @@
-//! Server stalls: a claim that waits in a socket during a stall is in time.
+//! Server stalls. A claim that waits in a socket during a stall counts as in time.
 
 use super::Claims;
 use crate::lock::time::{Micros, MonotonicMicros};
@@ -34,8 +34,8 @@ impl Claims {
         self.turns.seen = now;
     }
 
-    /// The timer runs at `now`, in a new turn. Deadlines up to the result are over: two turns have read the sockets
-    /// since.
+    /// Called when the timer runs at `now`, in a new turn. Deadlines up to the result are over, because two turns have
+    /// read the sockets since then.
     pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
         self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
@@ -76,7 +76,7 @@ mod tests {
             claims.seen(begun.after(gap), CLAIM, tick);
             assert_eq!(claims.stalled_after(begun), is_stall, "{tick_ms} {gap_ms}");
         }
-        // If the time for a claim is long, a third of it counts.
+        // If the time for a claim is long, a third of it is the limit.
         assert_eq!(longest_turn(Micros(6_000_000), Micros(100_000)), Micros(2_000_000));
     }
 }

@@ -131,7 +131,7 @@ mod tests {
         Settings { grace: Micros(60_000_000), margin: Micros(1_000_000), max_lag: Micros(10_000_000), wanted: 0 };
 
     #[test]
-    fn the_three_longest_turns_are_made_up_for() {
+    fn the_margin_and_the_reserve_cover_the_three_longest_turns() {
         for margin_ms in [0, 500, 1_000, 1_800, 5_000, 60_000] {
             let margin = Micros::from_ms(margin_ms);
             let settings = Settings { margin, max_lag: Micros(u64::MAX), ..SETTINGS };

@@ -13,7 +13,7 @@ const FULL: Condition = Condition {
     only_new_answers: true,
     stalls: 1,
     clock_steps: 0,
-    // More than the whole run.
+    // This is longer than the whole run.
     clock_step_s: 30,
     slow_turns: false,
     long_turns: false,
@@ -74,7 +74,7 @@ fn an_unnoticed_stall_of_the_master_lets_a_failover_grant_twice() {
 }
 
 #[test]
-fn answers_of_before_a_stall_must_not_count() {
+fn answers_from_before_a_stall_must_not_count() {
     finds("old answers count", Condition { only_new_answers: false, ..FULL });
 }
 
@@ -91,7 +91,7 @@ fn an_unnoticed_clock_step_of_the_master_lets_a_failover_grant_twice() {
 const SLOW_TURNS: Condition = Condition { slow_turns: true, stalls: 2, ..FULL };
 
 #[test]
-fn a_turn_that_stands_still_several_times_gives_the_lock_to_one() {
+fn a_turn_that_stalls_several_times_gives_the_lock_to_one() {
     let stalls = if is_large() { 3 } else { 1 };
     check::holds("slow turns", Failover { is: Condition { stalls, ..SLOW_TURNS } });
     if is_large() {

@@ -1,4 +1,4 @@
-//! The two masters: they decide whether to grant, with the crate's rules, and run their cron.
+//! The two masters: they decide with the crate's rules whether to grant, and run their cron.
 
 use super::{monotonic, wall, Client, Failover, Master, Replica, State, Store, LEASE_S, MARGIN_S, MAX_LAG_S, SECOND};
 use redis_lock_core::lock::admit::{self, Acquire, Turn};
@@ -13,7 +13,7 @@ impl Failover {
     pub(super) fn settings(&self, server: usize, now: u8) -> Settings {
         let grace_s = if now >= self.is.grace_set_at { self.is.grace_s[server] } else { 0 };
         let seconds = |number: u8| Micros(u64::from(number) * SECOND);
-        // The new master has no replicas yet, and its server need not want any.
+        // The new master has no replicas yet, and its server need not require any.
         let wanted = if server == 0 { u64::from(self.is.min_replicas) } else { 0 };
         Settings { grace: seconds(grace_s), margin: seconds(MARGIN_S), max_lag: seconds(MAX_LAG_S), wanted }
     }
@@ -74,7 +74,7 @@ impl Failover {
             *store = after;
             stream.push(store.key.clone());
         }
-        // It counts its lease from the time it asked.
+        // The client counts its lease from the time it asked.
         next.clients[0] = if is_granted { Client::Holds { until: at + lease_s } } else { Client::Done };
     }
 

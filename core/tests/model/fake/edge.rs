@@ -32,7 +32,7 @@ pub struct FakeEdge<'w> {
     pub(super) writer: Writer,
     pub(super) client: u64,
     pub(super) db: i32,
-    /// It is the timer, not another event.
+    /// Whether it is the timer, not another event.
     pub(super) is_timer: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct FakeKey {
     pub(super) stored: Option<Stored>,
     members: Option<Members>,
     now: UnixMicros,
-    /// The time by which it is judged: the same time, unless the server is a mutant.
+    /// The time at which its lock is judged: the same time, unless the server is a mutant.
     judged_at: UnixMicros,
     pub(super) looks_free: bool,
     is_closed: bool,
@@ -34,7 +34,7 @@ impl Drop for Open {
 }
 
 impl FakeKey {
-    /// It counts as one of the open keys until it is closed.
+    /// Counts it as one of the open keys until it is closed.
     pub(super) fn opened(&mut self, open_keys: &Rc<Cell<usize>>) {
         open_keys.set(open_keys.get() + 1);
         self.is_open = Some(Open(Rc::clone(open_keys)));
@@ -50,7 +50,7 @@ impl FakeKey {
             Some(Content::Set(set)) => {
                 let mut holders = Holders::new();
                 for (member, score) in set {
-                    // A double, like a score.
+                    // The score is a double, as in a real server.
                     let score = UnixMicros(*score).as_seconds();
                     let record = Record::read_member(score, member).ok_or(Unseen::WrongType)?;
                     assert_eq!(timestamp_of(score), Some(record.timestamp));

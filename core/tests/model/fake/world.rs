@@ -28,11 +28,11 @@ pub struct World {
     pub timers: u64,
     pub has_key_events: bool,
     pub has_client_events: bool,
-    /// It reports no keyspace events, even if they are on.
+    /// Whether it reports no keyspace events, even if they are on.
     pub is_mute: bool,
-    /// The server does not let a module write outside commands.
+    /// Whether the server does not let a module write outside commands.
     pub is_paused: bool,
-    /// It has fewer good replicas than it wants.
+    /// Whether it has fewer good replicas than it requires.
     pub is_short_of_replicas: bool,
     pub is_replica: bool,
     /// Keys whose slots are no longer served here; `None` if the server is not in a cluster.
@@ -51,11 +51,11 @@ pub struct World {
     pub messages: Vec<(Channel, Vec<u8>)>,
     /// How long publishing a message takes.
     pub publish_takes: Micros,
-    /// Its memory use is above its limit.
+    /// Whether its memory use is above its limit.
     pub is_out_of_memory: bool,
     /// The recorded spans.
     pub spans: Vec<(Span, Micros)>,
-    /// Commands run in a script, which cannot block.
+    /// Whether commands run in a script, which cannot block.
     pub is_script: bool,
     pub is_transaction: bool,
     /// Keys that the server does not let the module write, and why.
@@ -76,7 +76,7 @@ pub struct Changed {
     pub place: OwnedKeyName,
     pub before: Option<Stored>,
     pub after: Option<Stored>,
-    /// The module changed it, not another command or the passing of time.
+    /// Whether the module changed it, not another command or the passing of time.
     pub by_module: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Transactions and scripts: attempts queue in them, and grants are announced after them.
+//! Transactions and scripts: attempts can queue in them, and grants are announced after them.
 
 use super::{attempt, hang_up, held, notified_on, queue, received, release, value, CHANNEL, K, OTHER};
 use crate::asks::{acquire, alone, in_session, named, seconds, settle};
@@ -21,7 +21,7 @@ fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
             }
             release(&node, b"k", token);
             assert_eq!(received(&node), [""; 0]);
-            assert_eq!(value(&node, b"k").unwrap().1, None, "it is granted all the same");
+            assert_eq!(value(&node, b"k").unwrap().1, None, "the lock is granted all the same");
             {
                 let mut world = node.world.borrow_mut();
                 (world.is_script, world.is_transaction) = (false, false);

@@ -34,7 +34,7 @@ fn only_a_claimed_grant_can_be_extended_or_checked() {
 #[test]
 fn a_grant_that_was_given_up_is_not_extended() {
     let (node, token) = notified(K_AND_X);
-    // The attempt asks for only one of its keys: it gives up the grant of both, and gets this one.
+    // The attempt asks for only one of its keys: it gives up the grant of both, and gets a grant of this one.
     let granted = claim(&node, 1, K, &attempt(7));
     assert!(granted.token > token);
     for name in K_AND_X {
@@ -52,12 +52,12 @@ fn the_other_locks_of_a_lost_grant_end_with_its_session() {
     release(&node, b"k", token);
     settle(&node);
     node.event(|entry| entry.connection_ended(3));
-    // Its answer has not failed yet when the attempt asks for one of its locks.
+    // The attempt asks for one of its locks before its answer has failed.
     claim(&node, 4, K, &named(7, alone(5, 0)));
     node.lose(Blocked(3));
     settle(&node);
     assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(6)));
-    assert_eq!(value(&node, b"x").unwrap().2, START.after(seconds(1)), "the margin");
+    assert_eq!(value(&node, b"x").unwrap().2, START.after(seconds(1)), "only the margin is left");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_release_or_a_cancel_before_the_claim_passes_the_lock_on() {
 }
 
 #[test]
-fn an_unclaimed_grant_passes_on_and_its_place_is_kept() {
+fn an_unclaimed_grant_is_passed_on_and_its_place_is_kept() {
     for names in [K, K_AND_X] {
         let (node, _) = notified(names);
         wait(&node, 3, K, &alone(5, 99));
@@ -134,10 +134,10 @@ fn a_changed_value_is_neither_claimed_nor_passed_on() {
                 if claims {
                     queue(&node, names, &attempt(7));
                     settle(&node);
-                    assert_eq!(value(&node, b"x"), None, "it gives the other back at once");
+                    assert_eq!(value(&node, b"x"), None, "the attempt gives the other lock back at once");
                 }
                 pass(&node, 2_500);
-                assert_eq!(node.world.borrow().keys[&place(b"k")], changed, "it is somebody else's");
+                assert_eq!(node.world.borrow().keys[&place(b"k")], changed, "the value is somebody else's");
                 assert!(!is_granted(&node, 4));
                 if claims {
                     node.delete(&place(b"k"));
@@ -236,11 +236,11 @@ fn a_disconnect_ends_session_waits_and_passes_unclaimed_grants_on() {
     assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(6)));
     node.disconnect(5);
     settle(&node);
-    assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(1)), "the margin");
+    assert_eq!(value(&node, b"k").unwrap().2, START.after(seconds(1)), "only the margin is left");
 }
 
 #[test]
-fn an_undelivered_grant_passes_on_only_if_unchanged() {
+fn an_undelivered_grant_is_passed_on_only_if_unchanged() {
     for changes in [false, true] {
         let (node, token) = held();
         wait(&node, 3, K, &alone(5, 9));

@@ -59,7 +59,7 @@ fn an_unclaimed_grant_skips_its_channel_until_a_repeat() {
 }
 
 #[test]
-fn a_live_attempt_behind_a_thousand_dead_ones_has_the_lock_in_a_moment() {
+fn a_live_attempt_behind_a_thousand_dead_ones_gets_the_lock_in_a_moment() {
     let (node, token) = held();
     node.world.borrow_mut().settings.limits.queued = 2_000;
     for number in 100..1_100 {

@@ -1,5 +1,5 @@
-//! How a demotion and a grace affect grants: nobody can claim them afterwards, and only the server that granted them
-//! reports them.
+//! How a demotion and a grace affect grants: nobody can claim them afterwards, and only the server that made them
+//! reports them again.
 
 use super::{attempt, claim, notified, pass, queue, received, release, value, K};
 use crate::asks::{acquire, alone, hold, named, seconds, settle, START};
@@ -44,7 +44,7 @@ fn nobody_claims_after_a_demotion_and_the_grant_ends_at_its_timestamp() {
     queue(&node, K, &attempt(7));
     assert_eq!(value(&node, b"k"), before, "its holder is unknown");
     pass(&node, 3_050);
-    assert_eq!(received(&node), ["granted 7 k"], "it ended like a predecessor that never released");
+    assert_eq!(received(&node), ["granted 7 k"], "the grant ended like that of a predecessor that never released");
     assert_eq!(claim(&node, 3, K, &attempt(7)).before(0).unwrap().token, before.map(|(token, ..)| token));
 }
 

@@ -8,7 +8,7 @@ use redis_lock_core::driver::Outcome;
 use redis_lock_core::engine::Limits;
 use redis_lock_core::lock::token::Token;
 
-/// More than leave in one event-loop iteration.
+/// More attempts than leave in one event-loop iteration.
 const ATTEMPTS: u32 = 600;
 
 /// A server whose lock `k` is held, with many attempts that want `k` and `x`.

@@ -108,5 +108,5 @@ fn a_newer_command_that_waits_passes_the_unclaimed_grant_on() {
     assert!(next > token);
     release(&node, b"k", next);
     settle(&node);
-    assert_eq!(received(&node), ["granted 7 k"], "it is queued for its newer command");
+    assert_eq!(received(&node), ["granted 7 k"], "the attempt is queued with its newer command");
 }

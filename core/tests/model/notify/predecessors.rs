@@ -51,7 +51,7 @@ fn a_predecessor_without_a_token_is_restored_beside_other_holders() {
 }
 
 /// A server on which attempts were just granted an expired lock, each beside the others. The lock's old holder, with
-/// the returned token, had been alone.
+/// the returned token, had held it alone.
 fn notified_after_one_alone(attempts: &[u64]) -> (Node, Token) {
     let node = crate::asks::node();
     super::subscribe(&node, CHANNEL);
@@ -80,7 +80,7 @@ const ENDS: [fn(&Node); 3] = [
 #[test]
 fn a_late_release_is_over_once_others_could_join() {
     for (number, end) in ENDS.into_iter().enumerate() {
-        // Another client holds the lock beside a grant that is never claimed, or has held it, or nobody has.
+        // Beside a grant that is never claimed, another client holds the lock, has held it, or has never held it.
         for (joins, is_released) in [(true, true), (true, false), (false, false)] {
             let (node, first) = notified_after_one_alone(&[7]);
             let joined = joins.then(|| claim(&node, 3, K, &ask(Share::Limit(3), 5, 0)).token);
@@ -94,7 +94,7 @@ fn a_late_release_is_over_once_others_could_join() {
                 assert_eq!(release(&node, b"k", token), Release::InTime);
             }
             let next = claim(&node, 4, K, &alone(5, 0));
-            assert!(next.before(0).is_some(), "the next learns of a holder that never released: {number} {joins}");
+            assert!(next.before(0).is_some(), "the next holder learns of one that never released: {number} {joins}");
         }
     }
 }
@@ -108,13 +108,13 @@ fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
         assert_eq!(release(&node, b"k", joined), Release::InTime);
         end(&node);
         settle(&node);
-        assert!(received(&node).contains(&"granted 9 k".to_owned()), "it is handed the lock, alone");
+        assert!(received(&node).contains(&"granted 9 k".to_owned()), "that attempt is handed the lock alone");
         assert!(cancel(&node, b"k", 9));
         settle(&node);
         assert_eq!(release(&node, b"k", first), Release::Over);
         assert!(
             claim(&node, 4, K, &alone(5, 0)).before(0).is_some(),
-            "the next learns of a holder that never released"
+            "the next holder learns of one that never released"
         );
     }
 }
@@ -150,7 +150,7 @@ fn a_late_release_is_over_once_another_joined_a_lost_grant() {
 }
 
 #[test]
-fn the_claim_learns_the_token_of_the_one_who_was_alone_and_the_next_that_there_was_one() {
+fn the_claim_learns_the_exclusive_holders_token_and_the_next_holder_that_there_was_one() {
     let attempt = |number, most| notified_on(CHANNEL, named(number, ask(Share::Limit(most), 5, 99)));
     let (node, first) = notified_after_one_alone(&[7]);
     queue(&node, K, &attempt(8, 1));
@@ -163,7 +163,7 @@ fn the_claim_learns_the_token_of_the_one_who_was_alone_and_the_next_that_there_w
 }
 
 #[test]
-fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
+fn the_successor_and_the_claim_learn_of_the_holder_that_never_released() {
     for share in [Share::Alone, Share::Limit(1)] {
         let node = crate::asks::node();
         super::subscribe(&node, CHANNEL);
@@ -179,12 +179,12 @@ fn the_successor_and_the_claim_learn_of_the_one_who_never_released() {
         let granted = claim(&claimed, 3, K, &seventh);
         assert_eq!(granted.before(0).unwrap().token, Some(first), "its own predecessor");
         assert_eq!(claim(&claimed, 3, K, &seventh).before(0).unwrap().token, Some(first), "and when it is resent");
-        // The grant is released or cancelled, or nobody claims it: it passes on.
+        // The grant is released or cancelled, or nobody claims it, so it is passed on.
         let end: [fn(&Node); 5] = [
             |node| {
                 let token = value(node, b"k").unwrap().0;
                 assert!(cancel(node, b"k", 7));
-                assert_eq!(release(node, b"k", token), Release::Over, "it has passed on");
+                assert_eq!(release(node, b"k", token), Release::Over, "the grant has been passed on");
             },
             |node| pass(node, 2_050),
             |node| assert!(cancel(node, b"k", 7)),

@@ -17,7 +17,7 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
     type Release = fn(&Node, &[&[u8]], Token) -> Result<(), Error>;
     let one: Release = |node, names, token| node.command(1, |entry| entry.release(names[0], token)).map(|_| ());
     let all: Release = |node, names, token| node.command(1, |entry| entry.release_all(names, token)).map(|_| ());
-    // The key alone, a waiter behind it, and a predecessor that would be restored.
+    // The key alone, with a waiter behind it, and with a predecessor that would be restored.
     for release in [one, all] {
         for share in [Share::Alone, Share::Limit(1)] {
             for (has_next, has_before) in [(false, false), (true, false), (false, true)] {
@@ -50,8 +50,8 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
 
 #[test]
 fn a_cancel_that_cannot_be_written_changes_nothing() {
-    // An unclaimed grant of one key or of two, or a lock that is held; behind it nobody, a blocked client or an
-    // attempt.
+    // There is an unclaimed grant of one key or of two, or a lock that is held. Behind it waits nobody, a blocked
+    // client or an attempt.
     for names in [K, K_AND_X] {
         for is_claimed in [false, true] {
             for behind in 0..3 {
@@ -64,7 +64,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
                     1 => wait(&node, 4, K, &alone(5, 99)),
                     _ => queue(&node, K, &attempt(8)),
                 }
-                // Longer ago than any command that could still be on its way.
+                // This is longer ago than any command that could still be on its way.
                 node.pass(Micros(1_900_000));
                 let before = node.world.borrow().keys.clone();
                 let (waited, claims) = (waiters(&node), node.driver.borrow().engine().claims().len());
@@ -86,7 +86,7 @@ fn a_cancel_that_cannot_be_written_changes_nothing() {
 }
 
 #[test]
-fn a_cancel_passes_the_other_keys_of_a_grant_on_once_the_server_lets_it() {
+fn a_cancel_passes_on_the_other_keys_of_a_grant_once_the_server_allows_it() {
     let (node, _) = notified(K_AND_X);
     wait(&node, 4, &[b"x"], &alone(5, 99));
     queue(&node, K, &attempt(8));
@@ -123,7 +123,7 @@ fn a_write_refused_to_the_timer_is_announced_at_most_once() {
     queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     node.world.borrow_mut().refused.insert(b"k".to_vec(), WriteRefused::ForNow);
     pass(&node, 9_000);
-    assert_eq!(received(&node), ["granted 7 k"], "it is retried again and again");
+    assert_eq!(received(&node), ["granted 7 k"], "the write is retried again and again");
     node.world.borrow_mut().refused.clear();
     pass(&node, 100);
     assert_eq!(received(&node), ["granted 7 k"]);
@@ -137,7 +137,7 @@ fn an_mrelease_refused_halfway_keeps_its_writes_and_grants_nothing_else() {
         let node = crate::asks::node();
         super::subscribe(&node, CHANNEL);
         let token = crate::asks::hold_all(&node, 1, &names, &alone(60, 0)).token;
-        // Nobody waits for the first two. The others have one attempt each, with somebody behind who wants both.
+        // Nobody waits for the first two. Each of the others has one attempt, and behind it somebody who wants both.
         for (name, id) in [(b"c", 8), (b"d", 9)] {
             queue(&node, &[name], &notified_on(CHANNEL, named(id, alone(5, 99))));
         }

@@ -1,5 +1,5 @@
-//! A server that stalls for longer than a claim may take: the claim waiting in its socket counts, even where a lock
-//! ends with its timestamp.
+//! A server that stalls for longer than a claim may take: the claim waiting in its socket is accepted, even where a
+//! lock ends with its timestamp.
 
 use super::{attempt, claim, pass, place, queue, received, release, subscribe, value, CHANNEL, K, K_AND_X};
 use crate::asks::{acquire, alone, hold, is_granted, seconds, settle, wait, START};
@@ -11,7 +11,7 @@ use redis_lock_core::lock::token::Token;
 
 const RETENTIONS: [Retention; 4] = [Retention::Ms(0), Retention::Ms(1), Retention::Ms(60_000), Retention::Forever];
 
-/// An attempt was just notified of its grant of these keys, without a margin. Returns the grant's token.
+/// A server without a margin on which an attempt was just notified of its grant of these keys, and the grant's token.
 fn notified(retention: Retention, names: &[&[u8]]) -> (Node, Token) {
     let node = Node::new(Settings { margin: Micros(0), retention, ..Settings::default() }, START);
     subscribe(&node, CHANNEL);
@@ -25,7 +25,7 @@ fn notified(retention: Retention, names: &[&[u8]]) -> (Node, Token) {
 }
 
 #[test]
-fn a_claim_counts_after_a_stall_whatever_the_retention() {
+fn a_claim_is_accepted_after_a_stall_whatever_the_retention() {
     for retention in RETENTIONS {
         for names in [K, K_AND_X] {
             for has_waiter in [false, true] {
@@ -54,7 +54,7 @@ fn a_grant_that_others_deleted_is_not_claimed() {
         let (node, token) = notified(retention, K);
         node.delete(&place(b"k"));
         node.pass(seconds(5));
-        assert_ne!(claim(&node, 2, K, &attempt(7)).token, token, "another grant");
+        assert_ne!(claim(&node, 2, K, &attempt(7)).token, token, "a different grant");
     }
 }
 

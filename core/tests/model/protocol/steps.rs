@@ -39,7 +39,7 @@ fn has_place(node: &Node, id: Id) -> bool {
 }
 
 impl Protocol {
-    /// How long everybody else counts a grant as valid.
+    /// How long everybody else considers a grant valid.
     fn term(&self) -> Micros {
         Micros(Self::seconds(self.scope.lease).0 + Self::seconds(self.scope.margin).0)
     }
@@ -121,7 +121,7 @@ impl Protocol {
         next.witness.forget(wall, held(node));
     }
 
-    /// A reply leaves the server; it is lost if its client has closed the connection.
+    /// Sends a reply from the server; it is lost if its client has closed the connection.
     fn send(next: &mut State, conn: u64, reply: Reply) {
         let who = usize::try_from(conn / 10).unwrap();
         let client = &mut next.clients[who];
@@ -130,7 +130,7 @@ impl Protocol {
         }
     }
 
-    /// A command arrives. Returns whether the result is worth exploring.
+    /// Lets a command arrive. Returns whether the result is worth exploring.
     fn arrive(&self, next: &mut State, node: &Node, who: usize, wait: Micros) -> bool {
         let Some(sent) = next.clients[who].outbox.take() else { return false };
         let (conn, wall) = (next.clients[who].conn(who), node.world.borrow().wall);
@@ -232,7 +232,7 @@ impl Protocol {
         true
     }
 
-    /// A step in which somebody may leave a place, reserved according to `keeps`. Returns whether that made a
+    /// Takes a step in which somebody may leave a place, reserved according to `keeps`. Returns whether that made a
     /// difference.
     fn keeping(next: &mut State, node: &Node, keeps: Keeps, step: impl FnOnce(&mut State)) -> bool {
         let places = || node.driver.borrow().engine().queues().places();
@@ -249,7 +249,7 @@ impl Protocol {
         keeps == Keeps::ForEver || places() > before
     }
 
-    /// The server notices that a connection has ended.
+    /// Lets the server notice that a connection has ended.
     fn hang_up(&self, next: &mut State, node: &Node, conn: u64) {
         if let Some(Answer::Granted(grant)) = node.lose(Blocked(conn)) {
             if next.witness.undelivered(grant.granted.token) {
@@ -328,7 +328,7 @@ impl Protocol {
                 next.left.breaks -= 1;
                 let client = &mut next.clients[who];
                 client.reconnect();
-                // It notices within the margin.
+                // The client notices within the margin.
                 client.believes_until = client.believes_until.min(now + self.scope.margin);
             }
             Action::ReadReply(who) => {

@@ -1,4 +1,4 @@
-//! Clients' commands and their replies: each is compared with the keys before it.
+//! Clients' commands and their replies. Each is compared with the keys as they were before it.
 
 use super::*;
 
@@ -63,7 +63,7 @@ impl Run {
         let claim = self.courts[site].claim_of(&asked, &keys, self.now_at(site));
         own.extend(self.courts[site].places_of_claims(&asked, self.now_at(site)));
         let of_other_keys = self.courts[site].claims_of_other_keys(&asked);
-        // A grant that the command gives up passes on, to a client that waited for it, before the command is decided.
+        // A grant that the command gives up passes to a client that waited for it before the command is decided.
         let gives_up = claim.is_some() || !of_other_keys.is_empty();
         let queue = gives_up.then(|| self.courts[site].queue.clone());
         let queue = queue.as_deref();
@@ -106,17 +106,17 @@ impl Run {
         let now = self.now_at(site);
         if outcome.is_err() {
             let left = self.courts[site].claims_of_other_keys(&asked);
-            assert_eq!(left, of_other_keys, "{asked:?} gets {outcome:?}, and grants are given up for it");
+            assert_eq!(left, of_other_keys, "{asked:?} gets {outcome:?}, but grants are given up for it");
             if let Some(token) = claimable {
                 self.courts[site].claim_is_refused(token);
             }
         }
         if is_barred == Some(true) {
             self.tally.cancelled += 1;
-            assert!(writes.is_nothing(), "{asked:?} was cancelled, and something is written");
+            assert!(writes.is_nothing(), "{asked:?} was cancelled, but something is written");
             match outcome {
                 Ok(Outcome::NotGranted) | Err(Error::LeaseBeyondGrace(_)) => return,
-                outcome => panic!("{asked:?} was cancelled, and gets {outcome:?}"),
+                outcome => panic!("{asked:?} was cancelled, but gets {outcome:?}"),
             }
         }
         if let Some(unclaimed) = has_to_claim {
@@ -129,10 +129,10 @@ impl Run {
                     | Error::HeldAlone
                     | Error::HeldAmongSeveral,
                 ) => {
-                    assert!(writes.is_nothing(), "{asked:?} gets {outcome:?}, and something is written");
+                    assert!(writes.is_nothing(), "{asked:?} gets {outcome:?}, but something is written");
                     return;
                 }
-                outcome => panic!("{asked:?} claims {unclaimed:?} at {now:?}, and gets {outcome:?}"),
+                outcome => panic!("{asked:?} claims {unclaimed:?} at {now:?}, but gets {outcome:?}"),
             }
         }
         match outcome {
@@ -163,7 +163,7 @@ impl Run {
                         self.courts[site].arrives_unless_barred(asked, now);
                     }
                 } else {
-                    assert!(does_not_wait, "{asked:?} does not wait");
+                    assert!(does_not_wait, "{asked:?} asked to wait, but does not");
                     self.refused(site, &asked, &own, &keys, queue);
                     self.courts[site].arrives(asked, &own, false, now);
                 }
@@ -185,7 +185,7 @@ impl Run {
                 assert!(now.longest_lease.is_some_and(|longest| asked.lease > longest), "{asked:?} fits the grace");
             }
             Err(Error::Deadlock) => {
-                assert!(would_block, "{asked:?} does not wait");
+                assert!(would_block, "{asked:?} would not block");
                 assert!(cycle != Some(false), "{asked:?} would not wait for itself: {keys:?} at {now:?}");
                 self.tally.deadlocks += 1;
             }
@@ -202,7 +202,7 @@ impl Run {
         Court::all_is_reported(&writes);
     }
 
-    /// A grant was claimed: from now on its client relies on it.
+    /// Called when a grant was claimed: from now on its client relies on it.
     fn claimed(&mut self, site: usize, asked: &Asked, token: u64) {
         self.tally.claims += 1;
         let (now, reign) = (self.now_at(site), self.sites[site].reign);
@@ -239,7 +239,8 @@ impl Run {
         self.remember(site, asked, token);
     }
 
-    /// A grant's reply means that the caller holds what it asked for, in the form and for the time that it asked for.
+    /// Checks a grant's reply, which means that the caller holds what it asked for, in the form and for the time that
+    /// it asked for.
     pub(super) fn check_reported(&self, site: usize, asked: &Asked, token: u64) {
         let now = self.now_at(site);
         for place in &asked.places {

@@ -9,13 +9,13 @@ use redis_lock_core::lock::time::Micros;
 use std::collections::BTreeSet;
 
 impl Run {
-    /// A server on which somebody else can change keys.
+    /// The server on which somebody else can change keys.
     fn open_site(&mut self, places: &[OwnedKeyName]) -> Option<usize> {
         let site = self.newest();
         (self.takes_writes(site) && !self.is_lost(site, places)).then_some(site)
     }
 
-    /// Clients can no longer rely on a key that somebody else changed while it was held.
+    /// Called when somebody else changed a key while it was held: clients can no longer rely on it.
     pub(super) fn spans_are_void(&mut self, place: &OwnedKeyName, before: Option<&Stored>, now: Now) {
         if Raw::of(before, now.wall) != Raw::Nothing {
             self.spans.void(place);
@@ -27,7 +27,7 @@ impl Run {
         self.sites[site].node.world.borrow().keys.get(place).cloned()
     }
 
-    /// Somebody changes a key; without `event`, no event reports it.
+    /// Changes a key for somebody else; without `event`, no event reports it.
     pub(super) fn change(&mut self, place: &OwnedKeyName, stored: Option<Stored>, event: Option<KeyChange>) {
         let Some(site) = self.open_site(std::slice::from_ref(place)) else { return };
         let before = self.has_key(site, place);
@@ -86,7 +86,7 @@ impl Run {
         if moves {
             self.change(from, None, Some(KeyChange::Gone));
         }
-        // A value under two names is not a lock of two keys: only the tokens show which client has a grant.
+        // A value under two names is not a lock of two keys: only the tokens show which client has which grant.
     }
 
     pub(super) fn flush(&mut self) {
@@ -133,7 +133,7 @@ impl Run {
         self.courts[site].gate_is_open = false;
         self.courts[site].clock_set = Some(Site::monotonic(self.now));
         self.is_quiet = false;
-        // Waiters wait for an evicted lock's holder by this clock.
+        // Waiters wait for an evicted lock's holder on this clock.
         let back = us(u32::try_from(-by).unwrap_or(0));
         self.courts[site].excused.values_mut().for_each(|until| *until += back);
         // A client that came for a free lock and was refused for another reason is served by the scan of all queues.
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// kill -9, then a start with everything that was written.
+    /// `kill -9`, then a start with everything that was written.
     pub(super) fn restart(&mut self, site: usize) {
         self.sites[site].resume(self.now);
         self.sites[site].is_dead = false;
@@ -194,7 +194,7 @@ impl Run {
         }
     }
 
-    /// `lock.failover-grace-ms` is set.
+    /// Sets `lock.failover-grace-ms`.
     pub(super) fn set_grace(&mut self, longer: bool) {
         let site = self.newest();
         if !self.takes_writes(site) {

@@ -16,7 +16,7 @@ const ACQUIRE: Acquire = Acquire {
     notify: None,
 };
 
-/// Microseconds pass.
+/// A step in which this many microseconds pass.
 const fn pass_us(us: u32) -> Step {
     Step::Pass(Time::Us(us))
 }
@@ -55,7 +55,7 @@ fn a_lock_passed_to_a_sharer_outlives_the_old_holders_connection() {
 }
 
 #[test]
-fn a_grant_ends_although_the_first_waiter_has_another_by_its_id() {
+fn a_grant_ends_although_the_first_waiter_has_another_under_its_id() {
     let shared = Acquire { client: 0, keys: vec![1], share: Share::Shared, lease: 3_000, ..ACQUIRE };
     let with_id = Acquire { id: Some(1), ..shared.clone() };
     let alone = Acquire { client: 2, keys: vec![3], ..ACQUIRE };
@@ -67,7 +67,7 @@ fn a_grant_ends_although_the_first_waiter_has_another_by_its_id() {
 }
 
 #[test]
-fn the_waiter_behind_one_that_holds_the_lock_by_its_id_is_tried() {
+fn the_waiter_behind_one_that_holds_the_lock_under_its_id_is_tried() {
     let alone = Acquire { client: 3, keys: vec![0], ..ACQUIRE };
     let waits =
         Acquire { client: 1, keys: vec![0], share: Share::Shared, lease: 10, wait: 2_000, id: Some(3), ..ACQUIRE };
@@ -93,12 +93,12 @@ fn a_master_that_may_have_been_replaced_reports_no_lock_again() {
 }
 
 #[test]
-fn an_id_with_two_grants_in_a_set_holds_by_the_live_one() {
+fn an_id_with_two_grants_in_a_set_holds_the_lock_with_the_live_one() {
     let holds = Acquire { client: 1, keys: vec![1], share: Share::Shared, lease: 100, id: Some(2), ..ACQUIRE };
     let [first, second] = [holds.clone(), Acquire { lease: 500, ..holds.clone() }].map(Step::Acquire);
     let other = Step::Acquire(Acquire { client: 2, id: None, lease: 3_000, ..holds });
     let pass = |ms: u32| Step::Pass(Time::Us(ms * 1_000));
-    // The clock is set back, and the first grant lives again; its holder extends it.
+    // The clock is set back, and the first grant is live again; its holder extends it.
     let back = Step::SetClock { server: 0, by: -700 };
     let extend = Step::Extend { grant: 2, lease: 3_000 };
     let cancel = Step::Cancel { key: 1, id: 2 };
@@ -157,7 +157,7 @@ fn no_lease_beyond_the_grace_is_granted_behind_a_dead_attempt() {
 }
 
 #[test]
-fn an_extended_undelivered_grant_need_not_pass_on() {
+fn an_extended_undelivered_grant_need_not_be_passed_on() {
     let ask = |client, keys: &[u8], lease| Acquire { client, keys: keys.to_vec(), lease, wait: 0, ..ACQUIRE };
     let steps = [
         pass_us(1_989_000),

@@ -38,7 +38,7 @@ impl Run {
         }
     }
 
-    /// `min-replicas-to-write` is set: the module sees in the next turn whether enough replicas answer.
+    /// Sets `min-replicas-to-write`: the module sees in the next turn whether enough replicas answer.
     fn want(&mut self, site: usize, wanted: u64) {
         self.sites[site].want(wanted);
         self.courts[site].gate_is_open = false;
@@ -48,7 +48,7 @@ impl Run {
         (0..self.sites.len()).filter(|at| self.sites[*at].link.is_some_and(|link| link.master == master)).collect()
     }
 
-    /// A replica takes over.
+    /// Lets a replica take over.
     pub(super) fn promote(&mut self, replica: usize, fate: Fate) {
         let old = self.newest();
         let is_replica = self.sites[replica].link.is_some_and(|link| link.master == old);
@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// An old master, or a server that starts again, is a replica from now on.
+    /// Called when an old master, or a server that starts again, becomes a replica.
     fn demote(&mut self, old: usize, new: usize) {
         let (now, was_dead) = (self.now, self.sites[old].is_dead);
         self.sites[old].is_dead = false;
@@ -133,7 +133,7 @@ impl Run {
         }
     }
 
-    /// Every running server is a replica of the newest master, or follows it again.
+    /// Makes every running server a replica of the newest master, or lets it follow that master again.
     pub(super) fn heal(&mut self) {
         let newest = self.newest();
         if !self.sites[newest].is_running(self.now) {

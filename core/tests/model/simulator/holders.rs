@@ -1,24 +1,24 @@
-//! Commands of holders and of clients that cancel an attempt: each extension, release and check is compared with the
-//! keys before it.
+//! Commands of holders and of clients that cancel an attempt. Each extension, release and check is compared with the
+//! keys as they were before it.
 
 use super::*;
 
 /// Which locks of a grant are extended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extends {
-    /// The first of its locks, by EXTEND.
+    /// The first of its locks, with EXTEND.
     First,
-    /// All of them by MEXTEND, and another key.
+    /// All of them and another key, with MEXTEND.
     AllAnd(Option<Number>),
 }
 
 impl Run {
-    /// A grant that somebody remembers, and its server if that takes commands for its keys, otherwise another client's
-    /// server.
+    /// A grant that somebody remembers, with the server that its holder asks: its own or the newest master. `None` if
+    /// that server takes no commands for its keys.
     fn known_grant(&mut self, grant: Number) -> Option<Known> {
         let at = self.known.len().checked_sub(1 + usize::from(grant) % REMEMBERED)?;
         let mut known = self.known[at].clone();
-        // Some holders go to a new master at once, the others stay with their old one as long as it answers.
+        // Some holders go to a new master at once, and the others stay with their old one as long as it answers.
         if self.plan == Plan::Group && (grant % 2 == 1 || !self.takes_writes(known.site)) {
             known.site = self.newest();
         }
@@ -64,7 +64,7 @@ impl Run {
         let now = self.now_at(site);
         match outcome {
             Ok(extended) => {
-                assert!(extended || writes.is_nothing(), "EXTEND reports that it has done nothing");
+                assert!(extended || writes.is_nothing(), "EXTEND reports that it has done nothing, but it has written");
                 assert!(!is_sure || extended == is_held, "EXTEND of {} in {:?} at {now:?}", known.token, known.places);
                 if extended {
                     assert!(now.longest_lease.is_none_or(|longest| lease <= longest), "a lease beyond the grace");
@@ -131,18 +131,18 @@ impl Run {
             let is_left = self.raw(site, &place).holder(known.token).is_some_and(|holder| holder.timestamp > wall);
             // It may be live again if the clock was set back.
             let may_be_left = is_unclaimed && self.courts[site].clock_set.is_some();
-            assert!(!is_left || may_be_left, "{} is released and holds {place:?}", known.token);
+            assert!(!is_left || may_be_left, "{} is released, but holds {place:?}", known.token);
             if let Some(next) = next.filter(|_| self.may_hand_off(site)) {
                 let is_next = |attempt: &&Attempt| attempt.waits && (attempt.earliest, attempt.latest) == next;
                 let waits = self.courts[site].queue.iter().filter(is_next);
                 let waits = waits.filter(|attempt| attempt.asked.places == [place.clone()]).count();
-                assert_eq!(waits, 0, "RELEASE of {place:?} does not pass on to {next:?}");
+                assert_eq!(waits, 0, "RELEASE of {place:?} does not pass the lock on to {next:?}");
             }
         }
     }
 
-    /// The earliest and the latest arrival of the client that is surely first in the queue for a key, wants no other
-    /// keys, and can have it.
+    /// The earliest and the latest arrival of the client that is certain to be first in the queue for a key, wants no
+    /// other keys, and can have it.
     fn next_alone(&self, site: usize, place: &OwnedKeyName, left: &Raw, wall: u64) -> Option<(u64, u64)> {
         let monotonic = Site::monotonic(self.now);
         let waiting = self.courts[site]
@@ -220,7 +220,7 @@ impl Run {
             return;
         }
         let (before, now) = (self.raw(site, &place), self.now_at(site));
-        // There are two only after the clock was set back: then one of them ends.
+        // There are two only after the clock was set back, and then one of them ends.
         let own = before.holders().iter().filter(|holder| holder.id == Some(id) && holder.timestamp > now.wall);
         let own: Vec<u64> = own.map(|holder| holder.token).collect();
         let court = &self.courts[site];

@@ -1,4 +1,4 @@
-//! Judges from outside what must not happen: by the keys, by the replies, and by their times.
+//! Judges from outside what must not happen, from the keys, the replies and their times.
 //!
 //! It is written from the contract and shares no code with the code that it judges. It does not judge what the contract
 //! leaves open. Where it cannot know which client came first, it accepts either order.
@@ -34,7 +34,7 @@ pub struct Court {
     pub(super) queue: Vec<Attempt>,
     /// Counts arrivals in the queue.
     arrivals: u64,
-    /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is sure.
+    /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is certain.
     bars: HashMap<(OwnedKeyName, u64), (u64, bool)>,
     last_token: u64,
     /// The last token before the command being judged.
@@ -45,7 +45,7 @@ pub struct Court {
     lost: Vec<Lost>,
     /// Grants that nobody has claimed yet.
     pub unclaimed: Vec<Unclaimed>,
-    /// Channels that did not claim a grant, and whether that is sure.
+    /// Channels that did not claim a grant, and whether that is certain.
     skipped: HashMap<u8, bool>,
     /// Messages that may be published, by channel and ID.
     news: HashMap<(u8, News, u64), u32>,
@@ -54,9 +54,9 @@ pub struct Court {
     granted_here: HashSet<u64>,
     /// When it became the master.
     pub leads_since: u64,
-    /// Until when attempts without a connection may go without grants for lack of memory, by the monotonic clock.
+    /// Until when attempts without a connection may go without grants for lack of memory, on the monotonic clock.
     pub no_memory_until: u64,
-    /// The connection with which a key's grant ends; nobody has changed the key since.
+    /// The connection with which a key's grant ends, and whether it is certain that nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
     /// The newest grant of each key that somebody has received, as long as nobody else has changed the key.
     newest: HashMap<OwnedKeyName, u64>,
@@ -68,18 +68,18 @@ pub struct Court {
     ended_sessions: HashMap<Grant, u64>,
     /// The ended sessions that the timer has to handle.
     due_sessions: HashMap<Grant, u64>,
-    /// Keys with changes that no event reported, and until when the server may not know of them, by its monotonic
+    /// Keys with changes that no event reported, and until when the server may not know of them, on its monotonic
     /// clock.
     pub(super) excused: HashMap<OwnedKeyName, u64>,
     /// The latest timestamp that each key had.
     pub(super) latest: HashMap<OwnedKeyName, u64>,
     /// Like `excused`, for all keys and for ends of waits.
     pub(super) all_excused: u64,
-    /// Its clock drifts.
+    /// Whether its clock drifts.
     pub drifts: bool,
     /// When its clock was last set.
     pub clock_set: Option<u64>,
-    /// Something was granted since the last event that may forbid it.
+    /// Whether something was granted since the last event that may forbid it.
     pub(super) gate_is_open: bool,
     /// Since when it may write and grant.
     open_since: Option<u64>,
@@ -87,7 +87,7 @@ pub struct Court {
     pub(super) limit_since: u64,
     /// When the server last resumed after a stall.
     pub(super) resumed: u64,
-    /// How many iterations set a timer even though somebody could have been served.
+    /// How many iterations set a timer although somebody could have been served.
     put_off: u32,
     pub grants: u64,
     pub hand_offs: u64,
@@ -103,7 +103,7 @@ struct Found {
     /// The key before it, without the grants that it ended.
     before: Raw,
     after: Raw,
-    /// It passed on from a grant that nobody received: that grant's predecessor is also its own.
+    /// Whether the lock was passed on from a grant that nobody received: that grant's predecessor is also this grant's.
     passed_on: bool,
     /// That predecessor, if known.
     succeeds: Option<Raw>,
@@ -138,7 +138,7 @@ impl Court {
         Self { drifts: drift != 0, leads_since: 1_000_000, ..Self::default() }
     }
 
-    /// A caller gets a grant at once. `own`: its place before.
+    /// Called when a caller gets a grant at once. `own`: its place before.
     pub fn granted(&mut self, writes: &mut Writes, asked: &Asked, own: &[Attempt], reported: &Reported, now: Now) {
         let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX);
         if self.reported(writes, asked, reported, now) {
@@ -150,8 +150,8 @@ impl Court {
         self.may_not_be_skipped(asked.notify);
     }
 
-    /// A grant is reported: a new grant, which the keys show, or one that its ID already has. Returns whether it is
-    /// new.
+    /// Called when a grant is reported: a new grant, which the keys show, or one that its ID already has. Returns
+    /// whether it is new.
     fn reported(&mut self, writes: &mut Writes, asked: &Asked, reported: &Reported, now: Now) -> bool {
         let token = reported.token;
         let is_new = writes.found.iter().any(|found| found.token == token);
@@ -212,7 +212,7 @@ impl Court {
         true
     }
 
-    /// A grant ends with a newer connection, or with no connection.
+    /// Notes that a grant ends with a newer connection, or with no connection.
     fn bind(&mut self, asked: &Asked, token: u64) {
         for place in &asked.places {
             let grant = (token, place.clone());
@@ -226,7 +226,7 @@ impl Court {
         }
     }
 
-    /// Somebody has got a lock through this grant.
+    /// Called when somebody has got a lock through this grant.
     pub(super) fn is_newest(&mut self, asked: &Asked, token: u64) {
         self.alone.extend((asked.share == Share::Alone).then_some(token));
         for place in &asked.places {
@@ -235,7 +235,7 @@ impl Court {
         }
     }
 
-    /// An overdue lock is released: nobody has had it since.
+    /// Called when an overdue lock is released: checks that nobody has had it since then.
     pub fn released_late(&self, token: u64, place: &OwnedKeyName) {
         let newest = self.newest.get(place).copied().unwrap_or(0);
         assert!(
@@ -244,7 +244,7 @@ impl Court {
         );
     }
 
-    /// A new grant was written.
+    /// Called when a new grant was written.
     fn is_next_token(&mut self, token: u64, now: Now) {
         assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
         assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
@@ -294,7 +294,7 @@ impl Court {
         assert!(writes.found.is_empty(), "nobody got {:?}", writes.found);
     }
 
-    /// Checks for locks that should have ended with their connections by now: the timer ends them, if it may write.
+    /// Checks for locks that should have ended with their connections by now. The timer ends them, if it may write.
     fn check_ended_sessions(&mut self, now: Now, timer: Option<u64>, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) {
         for ((token, place), at) in self.due_sessions.clone() {
             let Some(raw) = key(&place, now.wall) else { continue };
@@ -321,7 +321,7 @@ impl Court {
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 self.newest.remove(&changed.place);
-                // It may have been elsewhere when it should have passed on.
+                // The grant may have been elsewhere when it should have been passed on.
                 let lost = self.lost.iter_mut().filter(|lost| lost.place == changed.place);
                 lost.for_each(|lost| {
                     lost.stays();
@@ -354,7 +354,7 @@ impl Court {
         }
     }
 
-    /// A grant is extended: its connection had ended before.
+    /// Called when a grant is extended: an earlier end of its connection no longer counts.
     pub fn extended(&mut self, token: u64, places: &[OwnedKeyName]) {
         self.due_sessions.retain(|(own, place), _| *own != token || !places.contains(place));
     }
@@ -364,7 +364,7 @@ impl Court {
         self.sessions.values().any(|(own, _)| *own == conn)
     }
 
-    /// A server that restarts or becomes a replica remembers nothing.
+    /// Called when the server restarts or becomes a replica: it remembers nothing.
     pub fn forget(&mut self, tokens_too: bool) {
         let last_token = if tokens_too { 0 } else { self.last_token };
         let (grants, hand_offs, arrivals) = (self.grants, self.hand_offs, self.arrivals);

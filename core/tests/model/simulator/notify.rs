@@ -59,7 +59,7 @@ impl Run {
         move |number| ears[usize::from(number)]
     }
 
-    /// The grants that no reply reports, and the IDs of the attempts that can claim them.
+    /// The grants that no reply reports, with the IDs of the attempts that can claim them.
     pub(super) fn notified(&self, site: usize, writes: &Writes, cause: &Cause) -> Vec<(u64, u64)> {
         let driver = self.sites[site].node.driver.borrow();
         let mut tokens: Vec<u64> = Court::unreported(writes);
@@ -83,7 +83,7 @@ impl Run {
         self.remember(site, &asked, token);
     }
 
-    /// Attempts without a connection leave their queues without a lock.
+    /// Called when attempts without a connection leave their queues without a lock.
     pub(super) fn attempts_left(&mut self, site: usize, notified: &[(u64, u64)], cause: &Cause) {
         let (now, ears) = (self.now_at(site), self.all_ears(site));
         let is_master = self.sites[site].link.is_none();
@@ -143,13 +143,13 @@ impl Run {
         self.commands.truncate(COMMANDS);
     }
 
-    /// Such a command is resent or arrives twice, perhaps from another connection or at another server.
+    /// Resends such a command, or lets it arrive twice, perhaps from another connection or at another server.
     pub(super) fn send_again(&mut self, number: Number, client: Number) {
         let Some((command, several)) = self.commands.get(usize::from(number) % COMMANDS).cloned() else { return };
         self.acquire(&Acquire { client, ..command }, several);
     }
 
-    /// An attempt claims its grant, at the server that notified it or at the newest master.
+    /// Lets an attempt claim its grant, at the server that notified it or at the newest master.
     pub(super) fn claim(&mut self, number: Number, client: Number) {
         let site = self.newest();
         let unclaimed = &self.courts[site].unclaimed;
@@ -182,12 +182,12 @@ impl Run {
         }
     }
 
-    /// All channels have a subscriber, as when a server starts.
+    /// Gives all channels a subscriber, as when a server starts.
     pub(super) fn subscribe_all(node: &Node) {
         node.world.borrow_mut().subscribed = (0..CHANNELS).map(channel).collect();
     }
 
-    /// The server's memory use rises above its limit, or falls below it again.
+    /// Lets the server's memory use rise above its limit, or fall below it again.
     pub(super) fn fill_memory(&mut self, is_full: bool) {
         const LATE: u64 = 200_000;
         let site = self.newest();

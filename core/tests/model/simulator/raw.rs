@@ -1,5 +1,4 @@
-//! Reads a key as defined by the contract, without any of the crate's code, so that one mistake in reading is not made
-//! twice.
+//! Reads a key as the contract defines it, without any of the crate's code, so that the same mistake is not made twice.
 
 use super::judge::{Asked, Predecessor};
 use super::steps::Share;
@@ -74,7 +73,7 @@ impl Raw {
             },
             Content::Set(set) => {
                 let holders = set.iter().map(|(member, score)| {
-                    let (token, id) = token_and_id(member).expect("a member of ours");
+                    let (token, id) = token_and_id(member).expect("a member that the module wrote");
                     Holder { token, timestamp: *score, id }
                 });
                 Self::Several(holders.collect())
@@ -152,17 +151,17 @@ impl Raw {
             Self::Number(_) => {
                 assert_eq!(reported, Some(Predecessor::Classic), "{asked:?} succeeds a client without a token");
             }
-            Self::Foreign => panic!("it succeeds none of our holders"),
+            Self::Foreign => panic!("{asked:?} succeeds none of our holders"),
             Self::Several(holders) => {
                 let reported =
                     reported.map(|before| holders.iter().find(|holder| before == Predecessor::Token(holder.token)));
                 assert!(
                     !(asked.share == Share::Shared && reported.is_some()),
-                    "a sharing caller replaces nobody of {self:?}: {reported:?}"
+                    "a sharing caller replaces no holder in {self:?}: {reported:?}"
                 );
                 if let Some(reported) = reported {
                     let is_over = reported.is_some_and(|holder| holder.timestamp <= now);
-                    assert!(is_over, "it succeeds an expired holder of {self:?}: {reported:?}");
+                    assert!(is_over, "{asked:?} succeeds an expired holder of {self:?}: {reported:?}");
                 }
                 assert!(
                     reported.is_some() || asked.share != Share::Alone,

@@ -7,7 +7,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// A panic on this thread is a finding, and is not printed.
+    /// Whether a panic on this thread is a finding, which is not printed.
     static IS_JUDGED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -86,7 +86,7 @@ pub fn shorten(plan: Plan, seed: u64, steps: &[Step], message: &str) -> Vec<Step
     }
 }
 
-/// Leaves parts out, first halves, finally single steps.
+/// Leaves parts out: halves first, single steps last.
 fn leave_out(short: &mut Vec<Step>, fails: impl Fn(&[Step]) -> Option<usize>) {
     let mut part = short.len() / 2;
     while part > 0 {

@@ -8,7 +8,7 @@ use redis_lock_core::lock::grace;
 use redis_lock_core::lock::time::{Micros, MonotonicMicros, UnixMicros};
 use std::collections::{HashMap, VecDeque};
 
-/// True time is counted from here.
+/// The time from which true time is counted.
 const START: u64 = 1_763_710_000_000_000;
 const TICK: u64 = 100_000;
 const MILLION: i64 = 1_000_000;
@@ -46,7 +46,7 @@ pub struct Link {
 struct Stopped {
     since: u64,
     until: u64,
-    /// Its machine is suspended too.
+    /// Whether its machine is suspended too.
     is_suspended: bool,
 }
 
@@ -54,9 +54,9 @@ pub struct Site {
     pub node: Node,
     /// How far its wall clock is ahead.
     ahead: i64,
-    /// By how many millionths it runs fast.
+    /// By how many millionths its wall clock runs fast.
     pub drift: i64,
-    /// The latest time that it showed before it was set.
+    /// The latest time that the wall clock showed before it was set.
     pub latest_wall: u64,
     /// How long its machine was suspended.
     asleep: u64,
@@ -65,7 +65,7 @@ pub struct Site {
     stopped: Option<Stopped>,
     pub paused_until: Option<u64>,
     pub is_dead: bool,
-    /// It follows another server as its replica.
+    /// How it follows another server as its replica, if it does.
     pub link: Option<Link>,
     /// Its number among all masters, in order.
     pub reign: u64,
@@ -73,7 +73,7 @@ pub struct Site {
     pub backlog: Vec<(u64, Acquire, bool)>,
     /// Answers that leave when the iteration ends.
     pub sent: Vec<(u64, Answer)>,
-    /// The writes replicated since all replicas last equalled it.
+    /// The writes replicated since all replicas last had the same data as this server.
     units: Vec<Unit>,
     acks: VecDeque<Ack>,
     /// Each replica's answer, and when it was read, by the wall clock.
@@ -106,7 +106,7 @@ impl Site {
         }
     }
 
-    /// The process restarts with the contents of its keys.
+    /// Restarts the process with the contents of its keys.
     pub fn restart(&mut self, now: u64) {
         let (settings, keys) = {
             let world = self.node.world.borrow();
@@ -125,7 +125,7 @@ impl Site {
         (START + now).saturating_add_signed(self.ahead + drifted)
     }
 
-    /// The true time when its wall clock shows `wall`.
+    /// The true time at which its wall clock shows `wall`.
     fn when(&self, wall: u64) -> u64 {
         let shown = wall.saturating_add_signed(-self.ahead).saturating_sub(START);
         if self.drift == 0 {
@@ -179,7 +179,7 @@ impl Site {
         !self.is_dead && self.stopped.is_none_or(|stopped| now >= stopped.until)
     }
 
-    /// It stalls.
+    /// Stalls the server.
     pub fn stop(&mut self, now: u64, time: Ms, is_suspended: bool) {
         self.stopped.get_or_insert(Stopped { since: now, until: now + u64::from(time) * 1_000, is_suspended });
     }
@@ -230,7 +230,7 @@ impl Site {
         self.units.push(Unit { at: now, place, stored });
     }
 
-    /// The master pings its replicas, which increases its offset.
+    /// Lets the master ping its replicas, which increases its offset.
     pub fn ping(&mut self, now: u64) {
         self.replicate(now, (0, b"ping".to_vec()), None);
     }
@@ -254,7 +254,7 @@ impl Site {
         link.applied as u64
     }
 
-    /// A replica has answered.
+    /// Notes that a replica has answered.
     pub fn expect_ack(&mut self, replica: usize, arrives: u64, offset: u64) {
         self.acks.push_back(Ack { replica, arrives, offset });
     }
@@ -284,7 +284,7 @@ impl Site {
         good >= grace.wanted
     }
 
-    /// It is a replica of this master from now on, and has all of the master's data.
+    /// Makes it a replica of this master from now on, with all of the master's data.
     pub fn follow(&mut self, master: usize, of: &Self) {
         let keys = of.node.world.borrow().keys.clone();
         {
@@ -312,7 +312,7 @@ impl Site {
         self.node.event(|entry| entry.promoted());
     }
 
-    /// Its operator sets how many replicas it requires.
+    /// Sets how many replicas the server requires, as its operator does.
     pub fn want(&self, wanted: u64) {
         if let Some(grace) = &mut self.node.world.borrow_mut().settings.grace {
             grace.wanted = wanted;

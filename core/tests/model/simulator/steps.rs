@@ -1,7 +1,7 @@
-//! The steps of a run, as data: the same list always does the same. A step that makes no sense at its point does
+//! The steps of a run, as data. The same list always does the same. A step that makes no sense at its point does
 //! nothing, so a list stays valid when steps are left out.
 
-// By path: a test of the module includes this file too.
+// The path is given because a test of the module includes this file too.
 #[path = "steps/random.rs"]
 mod random;
 
@@ -46,7 +46,7 @@ pub struct Acquire {
     pub notify: Option<Number>,
 }
 
-/// What somebody else puts into a key.
+/// A value that somebody else puts into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// `SET key text`
@@ -57,7 +57,7 @@ pub enum Put {
     Timestamp(i32),
 }
 
-/// How long a run passes.
+/// How much time passes.
 #[derive(Clone, Copy, Debug)]
 pub enum Time {
     /// The event-loop iteration ends.
@@ -70,7 +70,7 @@ pub enum Time {
 /// What happens to the old master when another takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It does not reach its replicas, but some of its clients do not leave it.
+    /// It cannot reach its replicas, but some of its clients stay with it.
     CutOff,
     /// It stalls for this time.
     Stopped(Ms),
@@ -190,7 +190,7 @@ pub enum Step {
         server: Number,
         time: Ms,
     },
-    /// kill -9, then a start from the AOF
+    /// `kill -9`, then a start from the AOF
     Restart {
         server: Number,
     },
@@ -210,7 +210,7 @@ pub enum Step {
         replica: Number,
         fate: Fate,
     },
-    /// Every server that can becomes a replica of the newest master.
+    /// Every server that can do so becomes a replica of the newest master.
     Heal,
 }
 

@@ -43,14 +43,14 @@ impl Run {
         }
     }
 
-    /// An iteration of a server's event loop reaches its timers and ends.
+    /// Lets an iteration of a server's event loop reach its timers and end.
     pub(super) fn turn(&mut self, site: usize) {
         if !self.sites[site].is_running(self.now) {
             return;
         }
         self.tally.iterations += 1;
         if self.sites[site].resume(self.now) {
-            // Everything that waited for it arrives at once.
+            // Everything that waited for the server arrives at once.
             self.courts[site].gate_is_open = false;
             self.courts[site].limit_since = Site::monotonic(self.now);
             self.excuse(site, 300_000);
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Answers leave; a disconnected client gets none.
+    /// Lets answers leave; a disconnected client gets none.
     fn deliver(&mut self, site: usize) {
         for (conn, answer) in std::mem::take(&mut self.sites[site].sent) {
             let Answer::Granted(grant) = answer else { continue };
@@ -146,14 +146,14 @@ impl Run {
         self.courts[site].end_of_iteration(is_open, now, timer, key);
     }
 
-    /// For a while, the server is excused for being late.
+    /// Excuses the server for being late for a while.
     pub(super) fn excuse(&mut self, site: usize, time: u64) {
         let until = Site::monotonic(self.now) + time;
         let court = &mut self.courts[site];
         court.all_excused = court.all_excused.max(until);
     }
 
-    /// A server sees a connection end; the client comes back with another.
+    /// Lets a server see a connection end; the client comes back with another one.
     pub(super) fn disconnect(&mut self, client: usize) {
         let site = self.clients[client].site;
         if !self.sites[site].is_running(self.now) || client >= usize::from(CLIENTS) {
@@ -174,7 +174,7 @@ impl Run {
         }
     }
 
-    /// A connection to a server is gone.
+    /// Called when a connection to a server is gone.
     pub(super) fn leave(&mut self, site: usize, conn: u64) {
         let now = self.now_at(site);
         if self.courts[site].has_session(conn) {
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// The end of a run: the checks have found no forgotten work.
+    /// Ends a run: the checks must have found no forgotten work.
     pub fn end(&mut self) {
         for site in 0..self.sites.len() {
             let node = &self.sites[site].node;

@@ -57,7 +57,7 @@ struct Known {
     site: usize,
 }
 
-/// The client that an entry from the server notifies.
+/// The client that an entry from the server notifies or answers.
 enum Addressee<'a> {
     /// The attempt with this ID, on its channel.
     Notified(u64),
@@ -74,7 +74,7 @@ pub struct Run {
     clients: Vec<Client>,
     conns: u64,
     known: VecDeque<Known>,
-    /// Commands of attempts without a connection, the newest first, and whether they are for several keys.
+    /// Commands of attempts without a connection, the newest first, and whether each is for several keys.
     commands: VecDeque<(Acquire, bool)>,
     is_multi: bool,
     lag: u64,
@@ -127,11 +127,11 @@ fn us(ms: Ms) -> u64 {
     u64::from(ms) * 1_000
 }
 
-/// Graces under which these leases are the longest; `None`: no grace.
+/// The longest leases that the graces allow; `None`: no grace.
 const LIMITS: [Option<u64>; 3] = [None, Some(1_000_000), Some(100_000)];
 
 impl Run {
-    /// A run's settings, by its seed.
+    /// A run's settings, determined by its seed.
     fn settings(plan: Plan, seed: u64) -> Settings {
         let of = |all: &[u64], by: u64| all[usize::try_from(seed / by % all.len() as u64).unwrap()];
         let retention = match of(&[0, 2_000, 60_000, u64::MAX], 2) {
@@ -224,7 +224,7 @@ impl Run {
         !world.is_paused && !world.is_short_of_replicas
     }
 
-    /// Does a step, if it makes sense.
+    /// Takes a step, if it makes sense.
     pub fn step(&mut self, step: &Step) {
         self.tally.steps += 1;
         match step {
@@ -269,7 +269,7 @@ impl Run {
         }
     }
 
-    /// An entry from the server is over: its writes and answers are judged.
+    /// Called when an entry from the server is over: judges its writes and answers.
     fn after(&mut self, site: usize, cause: &Cause) -> Writes {
         let journal = std::mem::take(self.sites[site].node.world.borrow_mut().journal.as_mut().unwrap());
         let now = self.now_at(site);
@@ -292,7 +292,7 @@ impl Run {
         let letters = std::mem::take(&mut self.sites[site].node.world.borrow_mut().letters);
         let notified = self.notified(site, &writes, cause);
         self.attempts_left(site, &notified, cause);
-        // Each grant is judged against the queue at the time of the grant: in token order.
+        // Each grant is judged against the queue at the time of the grant, so they are judged in token order.
         let mut reported: Vec<(u64, Addressee<'_>)> =
             notified.into_iter().map(|(token, id)| (token, Addressee::Notified(id))).collect();
         reported.extend(letters.iter().map(|(Blocked(conn), answer)| match answer {
@@ -311,19 +311,20 @@ impl Run {
         writes
     }
 
-    /// A grant has a new lease from now on.
+    /// Notes that a grant has a new lease from now on.
     fn prolong(&mut self, site: usize, token: u64, places: &[OwnedKeyName], lease: u64, may_be_shorter: bool) {
         let is_other = |other: &Site| other.link.is_none() && !other.is_dead && other.reign != self.sites[site].reign;
         let reign = self.sites[site].reign;
         if self.sites.iter().any(is_other) {
-            // A new master here needs fewer replicas right away, and only its grace keeps it from granting. Extensions
-            // are safe only if it needs all replicas, and so has to wait for the old master to come back as one.
+            // Here a new master requires fewer replicas right away, and only its grace keeps it from granting.
+            // Extensions are safe only if it requires all replicas, and so has to wait for the old master to come back
+            // as a replica.
             self.spans.is_risked(token, places, reign);
         }
         self.spans.prolonged(token, places, lease, may_be_shorter, reign, self.now);
     }
 
-    /// A server event, not a command.
+    /// Runs a server event, not a command.
     fn event(&mut self, site: usize, body: impl FnOnce(&Node)) {
         self.sites[site].set_clocks(self.now);
         body(&self.sites[site].node);

@@ -107,7 +107,7 @@ impl Storm {
             b"LOCK.SCAN" => self.scan_options(&mut args),
             b"LOCK.ACQUIRE" | b"LOCK.RECOVER" | b"LOCK.MACQUIRE" => {
                 args.extend([self.word(&["PX", "PX", "PX", "px", "EX"]), self.number()]);
-                // Only one of them allows other holders.
+                // Only LOCK.ACQUIRE allows other holders.
                 if name == b"LOCK.ACQUIRE" || self.dice.one_in(40) {
                     match self.dice.below(8) {
                         0 | 1 => args.push(self.word(&["SHARED", "shared"])),

@@ -60,7 +60,7 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
         let extended = way.execute(&mut conn, &extend);
         match way {
             Way::Function => assert_eq!(extended, Reply::Int(1)),
-            // It has no way to ask for memory.
+            // Unlike a function, the script has no flag that allows writes without memory.
             Way::Script(_) => assert!(begins_with(&extended, "OOM"), "{extended:?}"),
         }
         assert!(way.execute(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
@@ -73,7 +73,7 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
 fn a_master_that_misses_replicas_refuses_all_writes() {
     let (_server, mut conn, ways) = started(&[]);
     if conn.version() < (false, 6, 2) {
-        testkit::skipped("NOREPLICAS in scripts", "before 6.2 scripts write all the same");
+        testkit::skipped("NOREPLICAS in scripts", "before 6.2, scripts write anyway");
         return;
     }
     for way in ways {

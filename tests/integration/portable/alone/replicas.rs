@@ -51,7 +51,7 @@ fn only_effects_of_writes_are_replicated() {
         let writes = if conn.version() < (false, 6, 2) { [4, 3, 3] } else { [2, 2, 2] };
         assert_eq!([of("a"), of("b"), of("c")], writes, "{way:?}: {commands:?}");
         let is_plain = |words: &[String]| words.iter().all(|word| !["NX", "XX", "GET"].contains(&&**word));
-        assert!(commands.iter().all(|words| is_plain(words)), "no condition of the master's: {commands:?}");
+        assert!(commands.iter().all(|words| is_plain(words)), "no command has a condition: {commands:?}");
         for command in ["LOCK.ACQUIRE a PX 1", "LOCK.RECOVER a PX 1", "LOCK.EXTEND a 7 PX 1", "LOCK.RELEASE a 7"] {
             way.execute(&mut conn, command);
         }

@@ -1,4 +1,4 @@
-//! The rights that docs/PORTABLE.md names: each of them is needed, and no more.
+//! The rights that docs/PORTABLE.md names: each of them is needed, and no others.
 
 use super::{started, Way};
 use testkit::{project_file, skipped, Conn, Reply, Server};
@@ -10,7 +10,7 @@ fn documented(way: &Way) -> Vec<String> {
         Way::Script(_) => "ACL SETUSER scripted",
     };
     let page = project_file("docs/PORTABLE.md");
-    let line = page.lines().find(|line| line.starts_with(opening)).expect("the rule is in the page").to_string();
+    let line = page.lines().find(|line| line.starts_with(opening)).expect("the rule is on the page").to_string();
     line.split(' ').map(str::to_string).collect()
 }
 
@@ -81,7 +81,7 @@ fn the_documented_rights_are_minimal() {
 fn a_reader_of_a_key_can_check_it() {
     let (server, mut conn, ways) = started(&[]);
     if conn.is_before_7() {
-        skipped("rights to read a key", "they are of 7.0");
+        skipped("rights to read a key", "they need 7.0");
         return;
     }
     prepare(&mut conn);

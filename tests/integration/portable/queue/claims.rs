@@ -1,4 +1,4 @@
-//! The time to claim: two seconds, which count only while the lock is free.
+//! The time to claim: two seconds, which run only while the lock is free.
 
 use super::with_a_clock;
 use testkit::Reply;
@@ -77,7 +77,7 @@ fn a_lock_that_others_take_from_a_notified_attempt_leaves_it_its_place() {
         clocked.place.conn.ok(&["SET", "k", "secret", "NX", "PX", "60000"]);
         assert_eq!(clocked.place.waits(2, "c", ""), 5_000);
         assert_eq!(clocked.place.queue(), ["2", "3"]);
-        // The time does not count meanwhile, whoever asks.
+        // Meanwhile the time to claim does not run, whoever asks.
         clocked.pass(30_000_000);
         clocked.place.waits(3, "c", "");
         clocked.place.conn.int(&["DEL", "k"]);

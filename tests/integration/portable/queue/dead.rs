@@ -1,4 +1,4 @@
-//! Attempts of dead processes: they cost a publish each, or none.
+//! Attempts of dead processes cost a publish each, or none.
 
 use super::{in_each_way, QUEUE};
 use testkit::{Conn, Reply};

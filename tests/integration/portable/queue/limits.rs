@@ -135,7 +135,7 @@ fn the_queue_lives_as_long_as_its_longest_wait() {
         assert_eq!(ttl(clocked), 3_600_000);
         clocked.pass(4_000_000_000);
         assert_eq!(clocked.place.conn.int(&["EXISTS", QUEUE]), 0);
-        // Losing the queue costs places, never a lock: the attempts ask again.
+        // Losing the queue costs attempts their places, never a lock: they ask again.
         clocked.place.is_granted(3, "c", "");
         clocked.place.waits(2, "c", "");
     });
@@ -150,7 +150,7 @@ fn the_documented_rights_are_minimal() {
     let page = project_file("docs/PORTABLE.md");
     for way in load(&mut conn) {
         let opening = if matches!(way, Way::Function) { "ACL SETUSER queued" } else { "ACL SETUSER polled" };
-        let line = page.lines().find(|line| line.starts_with(opening)).expect("the rule is in the page");
+        let line = page.lines().find(|line| line.starts_with(opening)).expect("the rule is on the page");
         let rule: Vec<&str> = line.split(' ').collect();
         let needed: Vec<&str> = rule.iter().filter(|word| word.starts_with('+')).copied().collect();
         assert!(needed.len() > 12, "{line}");

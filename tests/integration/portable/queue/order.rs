@@ -68,7 +68,7 @@ fn an_expired_lock_goes_to_the_first_with_its_predecessor() {
     with_a_clock(|clocked| {
         let _subscriber = clocked.place.subscriber("c");
         let held = clocked.place.execute("LOCK.ACQUIRE k PX 3000 OWNER alice").int();
-        // Lease and margin: the lock can become free by itself in four seconds, and then in one.
+        // With lease and margin, the lock can become free by itself in four seconds, and later in one.
         assert_eq!(clocked.place.waits(1, "c", "DETAILS"), 4_000);
         assert_eq!(clocked.place.waits(2, "c", ""), 2_000, "the second looks after the first");
         assert_eq!(clocked.place.waits(3, "c", ""), 5_000);
@@ -90,7 +90,7 @@ fn a_lock_deleted_by_others_goes_to_the_first_waiter() {
         place.waits(3, "c", "");
         place.conn.int(&["DEL", "k"]);
         let token = place.is_granted(2, "c", "");
-        // Now an attempt behind the first finds it free.
+        // Now an attempt behind the first finds the lock free.
         place.conn.int(&["DEL", "k"]);
         place.waits(4, "c", "");
         subscriber.receives("granted 3 k");
@@ -113,7 +113,7 @@ fn cancel_ends_a_wait_a_notified_attempt_and_a_hold() {
         assert_eq!(place.execute(&cancel(2)), Reply::Int(1));
         subscriber.receives("cancelled 2 k");
         assert_eq!(place.execute(&cancel(2)), Reply::Int(0));
-        // Cancels the holder: the next is notified. Then that attempt, and the last.
+        // Cancelling the holder notifies the next. Then that attempt is cancelled, and the last.
         assert_eq!(place.execute(&cancel(1)), Reply::Int(1));
         subscriber.receives("granted 3 k");
         assert_eq!(place.execute(&cancel(3)), Reply::Int(1));

@@ -44,7 +44,7 @@ fn a_notified_attempt_counts_as_a_holder_for_newcomers() {
         let first = place.is_granted(1, "c", "");
         place.waits(2, "c", "LIMIT 2");
         place.release(first);
-        // Two slots, one of them is for attempt 2.
+        // There are two slots, and one of them is for attempt 2.
         place.is_granted(3, "c", "LIMIT 2");
         place.waits(4, "c", "LIMIT 2");
         place.is_granted(2, "c", "LIMIT 2");
@@ -85,7 +85,7 @@ fn each_holder_has_its_token_and_lease() {
         assert_eq!(place.execute(&format!("LOCK.EXTEND k {one} PX 90000")), Reply::Int(1));
         assert_eq!(place.execute(&format!("LOCK.CHECK k {one}")), Reply::Int(90_000));
         assert_eq!(place.execute("LOCK.CHECK k 7"), Reply::Int(0));
-        // The key ends with its last holder: lease, margin, retention.
+        // The key ends with its last holder, after lease, margin and retention.
         assert_eq!(expire_at_ms(&mut place.conn, "k"), (clocked.now_us + 999) / 1_000 + 151_000);
         for (command, error) in [
             ("LOCK.ACQUIRE k PX 1000 ID 1", "with SHARED or LIMIT: send it again with one of them"),
@@ -95,7 +95,7 @@ fn each_holder_has_its_token_and_lease() {
             assert!(reply.error().contains(error), "{reply:?}");
         }
         assert_eq!(clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 ID 1").int(), one, "sent again");
-        // The second expires: it can still be released late, and a third gets its slot and its details.
+        // The second grant expires: it can still be released late, and a third gets its slot and details of it.
         clocked.pass(21_000_000);
         assert_eq!(clocked.place.execute(&format!("LOCK.EXTEND k {two} PX 1000")), Reply::Int(0));
         let details = clocked.place.execute("LOCK.ACQUIRE k PX 1000 LIMIT 2 DETAILS");

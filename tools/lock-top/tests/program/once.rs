@@ -52,7 +52,8 @@ fn a_lock_is_shown_with_its_holder_and_its_queue() {
     assert!(!text.contains('\x1b'), "{text}");
 }
 
-/// A client that waits in pieces sends another command when this one ends; the server knows only this one.
+/// A client that waits in pieces sends another command when the current one ends; the server knows only the current
+/// one.
 #[test]
 fn a_wait_that_may_be_a_piece_is_marked() {
     let (server, mut holder) = Server::connected();

@@ -1,5 +1,5 @@
-//! Users with few rights: they see what they may, and a line names what they may not see. The server's ACL LOG does not
-//! fill up.
+//! Users with few permissions: they see what they may see, and a line names what they may not. The server's ACL LOG
+//! does not fill up.
 
 use crate::screen::Screen;
 use crate::{address, json, once};

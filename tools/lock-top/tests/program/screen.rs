@@ -15,7 +15,7 @@ impl Screen {
         Self::start_in("exec 2>&1; \"$@\"; echo \"ended with $?\"; sleep 300", test, high, args)
     }
 
-    /// As `start`, in a shell script whose arguments are the command.
+    /// Like [`Self::start`], but in a shell script whose arguments are the command.
     pub fn start_in(shell: &str, test: &str, high: usize, args: &[&str]) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             skipped(test, "tmux is missing");
@@ -48,7 +48,8 @@ impl Screen {
         self.tmux(&["capture-pane", "-p", "-e", "-t", "top"])
     }
 
-    /// Whether the terminal shows its cursor, and whether it shows a program's screen instead of its own.
+    /// Whether the cursor is visible, and whether the terminal shows the alternate screen, which full-screen programs
+    /// use.
     pub fn cursor_and_program(&self) -> (bool, bool) {
         let flags = self.tmux(&["display-message", "-p", "-t", "top", "#{cursor_flag} #{alternate_on}"]);
         let (cursor, program) = flags.trim().split_once(' ').unwrap();

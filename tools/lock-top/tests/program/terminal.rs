@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::{module, until, Server};
 
 #[test]
-fn a_lock_its_queue_and_the_picture_of_a_cycle() {
+fn a_lock_its_queue_and_the_picture_of_a_cycle_are_shown() {
     let server = Server::start();
     let _clients = cycle(&server);
     let Some(screen) = Screen::start("terminal", 24, &["--interval", "0.5", &address(&server)]) else { return };
@@ -87,7 +87,7 @@ fn it_is_not_suspended_where_nobody_could_wake_it() {
 }
 
 #[test]
-fn a_release_goes_out_only_after_yes() {
+fn a_release_is_sent_only_after_yes() {
     let (server, mut holder) = Server::connected();
     let token = holder.int(&["LOCK.ACQUIRE", "report", "EX", "600", "OWNER", "alice"]);
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000", "OWNER", "bob"]);
@@ -153,7 +153,7 @@ fn a_server_that_goes_away_is_named_and_comes_back() {
 }
 
 #[test]
-fn without_colour_there_is_none() {
+fn without_colour_the_screen_has_none() {
     let server = Server::start();
     for (args, colored) in [(&["--no-color"][..], false), (&[], true)] {
         let at = address(&server);
@@ -186,7 +186,7 @@ fn a_busy_server_gets_few_requests_over_one_connection() {
         names.iter().map(|name| conn.calls(name)).sum::<usize>()
     };
     let (began, first) = (Instant::now(), calls(&mut conn));
-    // Held keys ask for many polls, but get few.
+    // Held keys request many polls, but few are made.
     while began.elapsed() < Duration::from_secs(3) {
         screen.press(&["Down", "s"]);
     }

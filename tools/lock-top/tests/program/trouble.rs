@@ -6,21 +6,21 @@ use std::net::TcpListener;
 use testkit::{free_port, Server};
 
 #[test]
-fn a_server_that_is_not_there() {
+fn a_server_that_is_not_there_is_reported() {
     let port = free_port();
     assert_eq!(complaint(&[&format!("127.0.0.1:{port}")]), format!("127.0.0.1:{port}: connection refused"));
     assert_eq!(complaint(&["/no/such/socket"]), "/no/such/socket: connection refused");
 }
 
 #[test]
-fn a_server_without_the_module() {
+fn a_server_without_the_module_is_reported() {
     let server = Server::with().without_module().start();
     let said = complaint(&[&address(&server)]);
     assert_eq!(said, format!("{}: the module is not loaded: LOCK.TOP is unknown", address(&server)));
 }
 
 #[test]
-fn a_wrong_password_or_none() {
+fn a_wrong_or_missing_password_is_reported() {
     let server = Server::start();
     server.conn().ok(&["CONFIG", "SET", "requirepass", "secret"]);
     let address = address(&server);
@@ -51,7 +51,7 @@ fn the_password_comes_from_a_file_or_the_environment() {
 }
 
 #[test]
-fn something_that_is_no_server() {
+fn something_that_is_not_a_server_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {

@@ -1,6 +1,6 @@
 /**
  * Distributed locks for Redis and Valkey servers with the redis-lock module. Start with {@link dev.serverlock.Locks}.
- * Jedis, Lettuce and ShedLock are optional: an application has those that it uses.
+ * Jedis, Lettuce and ShedLock are optional: an application adds those that it uses.
  */
 @SuppressWarnings("requires-automatic") // Jedis and Lettuce have no descriptor
 module dev.serverlock {

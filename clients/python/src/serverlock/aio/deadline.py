@@ -1,4 +1,4 @@
-"""Time-outs for a series of exchanges, with one timer: `asyncio.timeout` creates and drops a timer for each."""
+"""Time-outs for a series of exchanges, with one timer for all. `asyncio.timeout` creates and drops a timer for each."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import asyncio
 class Deadline:
     """`with deadline.after(5): await ...` raises TimeoutError after 5 s. Only one such block may be active.
 
-    It also re-raises a cancellation that was swallowed inside: before Python 3.12 `asyncio.wait_for` swallows some, and
-    the client libraries use it to send.
+    It also re-raises a cancellation that was swallowed inside the block. Before Python 3.12, `asyncio.wait_for`, which
+    the client libraries use to send, swallows some.
     """
 
     def __init__(self) -> None:

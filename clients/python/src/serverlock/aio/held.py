@@ -40,7 +40,7 @@ class Held(BoundHold):
         return await self._engine.fenced(self, (command, key, *args))
 
     async def until_lost(self) -> None:
-        """Returns when the lock is lost, for tasks that did not enter the scope."""
+        """Waits until the lock is lost, for tasks that did not enter the scope."""
         await self._over_flag.wait()
 
     def _stop_work(self) -> None:

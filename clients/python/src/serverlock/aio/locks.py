@@ -24,7 +24,7 @@ from .wire import Wire
 class Locks(Manager["Lock"]):
     """The locks of one client, for the tasks of one event loop.
 
-    It sends its commands over the client's own connections. The first wait opens one more, for all waits.
+    It sends its commands over the client's own connections. The first wait opens one more connection, for all waits.
     """
 
     _is_async = True
@@ -55,7 +55,7 @@ class Locks(Manager["Lock"]):
         on_lost: Callable[[int], object] = ignore,
         **options: Unpack[LeaderOptions],
     ) -> Leader:
-        """Campaigns for a key until it is stopped: see Leader."""
+        """Returns a Leader, which campaigns for the key from `start` until `stop`."""
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     async def aclose(self) -> None:

@@ -43,7 +43,7 @@ class TaskConnection:
         await self._connection.send_packed_command(self._connection.pack_command(*words), False)
 
     async def read(self, timeout: float) -> Reply:
-        """A cancelled read could lose half a message, so it continues until the next call."""
+        """A cancelled read could lose half a message, so the read continues until the next call."""
         try:
             reading = self._reading
             if reading is None:
@@ -91,7 +91,7 @@ class Wire:
         self._arguments = () if self.is_cluster else pool_arguments(self._pool)
         self._pipeline = Pipeline(runtime, lambda calls, timeout: self._exchange(None, calls, timeout))
         self._pipelines: dict[str, tuple[Raw, Pipeline]] = {}
-        self._deadlines: list[Deadline] = []  # as many as there were concurrent exchanges
+        self._deadlines: list[Deadline] = []  # as many as there have been concurrent exchanges
 
     async def call(self, key: bytes, words: Words, timeout: float) -> Reply:
         if not self.is_cluster:
@@ -159,7 +159,7 @@ class Wire:
                 await connection.connect()
             await self._talk(connection, calls, replies)
             if is_demoted(replies):
-                await connection.disconnect(nowait=True)  # the next one may lead to the new master
+                await connection.disconnect(nowait=True)  # the next connection may lead to the new master
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
@@ -170,7 +170,7 @@ class Wire:
                 await self._pool.release(connection)
 
     async def _talk(self, connection: Raw, calls: Sequence[Words], replies: list[Reply]) -> None:
-        # `_exchange` has the time-out: the library's would cost a task for each call.
+        # `_exchange` sets the time-out, because the library's own would cost a task for each call.
         kept, connection.socket_timeout = connection.socket_timeout, None
         try:
             if len(calls) == 1:
@@ -186,7 +186,7 @@ class Wire:
             connection.socket_timeout = kept
 
     async def _taken(self) -> Raw:
-        """A pool connection, connected in one try: the library would try ten times."""
+        """A pool connection, connected in one try. The library would try ten times."""
         pool = self._pool
         if not (self._library.is_plain_pool(pool) and hasattr(pool, "get_available_connection")):
             return await pool.get_connection(*self._arguments)
@@ -234,7 +234,7 @@ class Wire:
                 raise
             except Exception as error:
                 raise self._library.read(error) or error from error
-        raise ConnectionLost(ConnectionError("the slot moves all the time"))
+        raise ConnectionLost(ConnectionError("the slot keeps moving"))
 
     async def _redirected(self, error: Raw) -> Raw:
         if isinstance(error, self._library.moved):

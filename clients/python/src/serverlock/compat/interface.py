@@ -23,12 +23,12 @@ from ..core.request import Request, request_of
 from ..core.wire import ConnectionLost, Reply, ReplyError
 from ..errors import LockDenied, LockError, LockLost, LockNoServer, LockRefused
 
-# The lease of a lock without a timeout. It is renewed after a third of it.
+# The lease of a lock without a timeout, which is renewed once a third of the lease has passed.
 LEASE = 30.0
 
 M = TypeVar("M", bound=Manager[Any])
 
-_managers: "weakref.WeakKeyDictionary[Raw, Any]" = weakref.WeakKeyDictionary()  # of an M each
+_managers: "weakref.WeakKeyDictionary[Raw, Any]" = weakref.WeakKeyDictionary()  # each value is an M
 
 
 def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
@@ -36,7 +36,7 @@ def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
     known = _managers.get(client)
     if known is None:
         library = Library(client, is_async=is_async)
-        # A manager over the client itself would keep it alive. With a cluster there is no other way.
+        # A manager over the client itself would keep the client alive. With a cluster there is no other way.
         twin = client if library.is_cluster else library.client_class(connection_pool=client.connection_pool)
         known = _managers.setdefault(client, kind(twin))
     manager: M = known
@@ -44,7 +44,7 @@ def manager_of(client: Raw, kind: type[M], *, is_async: bool) -> M:
 
 
 class Timed(BoundHold):
-    """A hold with a timeout: nothing renews it, and its whole lease counts."""
+    """A hold with a timeout. It is not renewed, and counts as held for its whole lease."""
 
     _is_renewed = False
     _margin = 0.0
@@ -175,7 +175,7 @@ class Interface:
         return request_of([self.name], self.timeout or LEASE, wait=wait)
 
     def _hold(self, token: object) -> BoundHold | None:
-        """The hold with this token, which may come from elsewhere. None if no server issued it."""
+        """The hold with this token, which may come from elsewhere. None if the token is not from a server."""
         text = token.decode("ascii", "replace") if isinstance(token, bytes) else str(token)
         hold: BoundHold | None = getattr(self.local, "hold", None)
         if hold is not None and str(hold.token) == text and hold._ended is None:
@@ -203,7 +203,7 @@ class Interface:
             raise self._theirs(error) from error
 
     def _theirs(self, error: LockError) -> BaseException:
-        """The error that the library raised below, else one it would raise."""
+        """The error that the library raised, or else the one that it would raise."""
         cause = error.__cause__
         while cause is not None and not isinstance(cause, (self._library.root_error, TimeoutError)):
             cause = cause.__cause__

@@ -36,7 +36,7 @@ class Lock(Interface):
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
-        """timeout: how many seconds it is held at most; None: until it is released or this Lock is gone.
+        """timeout: how many seconds the lock is held at most; None: until it is released or this Lock is gone.
         blocking_timeout: how long to wait; None: forever.
         """
         manager = manager_of(redis, Locks, is_async=False)
@@ -97,4 +97,4 @@ class Lock(Interface):
         except self._errors.LockError:
             if self.raise_on_release_error:
                 raise
-            logger.warning("the lock %r was unlocked, or not owned any more, at the end of its block", self.name)
+            logger.warning("the lock %r was unlocked, or no longer owned, at the end of its block", self.name)

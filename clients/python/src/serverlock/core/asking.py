@@ -134,7 +134,7 @@ class Asker:
         await self.resources.runtime.sleep(max(0.0, min(pause, self.left())) if self.request.wait else 0.01)
 
     async def take_connection(self) -> None:
-        """Takes a connection for the whole attempt: its own for a session, one of the shared few for WAIT."""
+        """Takes a connection for the whole attempt: a new one for a session, one of the few shared ones for WAIT."""
         key, resources = self.request.key, self.resources
         if self.connection is not None:
             await self.give_back_connection()
@@ -177,7 +177,7 @@ class Asker:
     def leave_queue(self) -> None:
         """Gives up the place in the script's queue, in the background.
 
-        A late cancel must not release a lock that the attempt gets by polling, so it goes on with a new ID.
+        A late cancel must not release a lock that the attempt gets by polling, so the attempt goes on with a new ID.
         """
         self._owe_once_more()
         self.resources.debts.owe(self._until(), self._settle())
@@ -185,7 +185,7 @@ class Asker:
         self.is_known = self.waited = False
 
     def _owe_once_more(self) -> None:
-        """The script cannot block the ID: a late copy may arrive after the cancel."""
+        """Cancels again later: the script cannot block the ID, so a late copy may arrive after the first cancel."""
         if not self.way.is_module and self.has_lost_copies:
             self.resources.debts.owe(self._until(), self._settle(), after=LATE_COPY)
 

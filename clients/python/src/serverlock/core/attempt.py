@@ -3,8 +3,8 @@
 It first asks without waiting, over the application's own client. If somebody else has the lock, it waits:
 
 * as the manager's only wait: by blocking, in pieces, on one connection (`blocking`)
-* while others wait too, and without the module: in the queue, by NOTIFY (`waiting`)
-* where the server or the user cannot NOTIFY: by blocking on one of a few connections (`connections`)
+* while others wait too, and without the module: in the queue, with NOTIFY (`waiting`)
+* where the server or the user cannot use NOTIFY: by blocking on one of a few connections (`connections`)
 
 The module can be loaded and unloaded at any time, so each copy of the request asks in the way that works then (`way`).
 """

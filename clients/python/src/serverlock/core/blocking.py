@@ -1,7 +1,7 @@
-"""The connection on which a manager's only wait blocks: one round trip, where NOTIFY takes two and a message.
+"""The connection on which a manager's only wait blocks. That takes one round trip; NOTIFY takes two and a message.
 
-It serves processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait by
-NOTIFY. While this connection is open, commands use only one pool connection, so a manager has at most three. If
+It serves processes that do one thing at a time. Once a second attempt waits at the same time, all attempts wait
+with NOTIFY. While this connection is open, commands use only one pool connection, so a manager has at most three. If
 commands queue for the pool connection, this one is closed too.
 """
 
@@ -20,7 +20,7 @@ class Blocking:
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
         self._permit = Permits(1)
-        self._is_used = False  # commands use only one connection because of it
+        self._is_used = False  # commands use only one pool connection because of this one
         self.is_over = False  # a second attempt has waited
 
     @property
@@ -54,7 +54,7 @@ class Blocking:
         self._owe(now(), self.end)
 
     async def close(self) -> None:
-        """The manager is closed: ends the wait as well."""
+        """Call this when the manager is closed. Ends the wait as well."""
         self.is_over = True
         connection = self._connection
         if connection is not None:

@@ -1,4 +1,4 @@
-"""Leader election: a lock held for as long as its holder lives, campaigned for until stopped."""
+"""Leader election: campaigns for a lock until stopped. The leader holds the lock for as long as it lives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

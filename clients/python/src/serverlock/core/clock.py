@@ -21,7 +21,7 @@ def _of_system() -> Callable[[], float] | None:
 
 
 class Larger:
-    """For systems without such a clock: adds the larger advance of the monotonic and the wall clock.
+    """For systems without such a clock: adds the larger of the advances of the monotonic and the wall clock.
 
     Setting the wall clock back adds nothing. Setting it forward ends leases early, which is safe.
     """

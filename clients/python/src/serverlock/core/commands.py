@@ -1,4 +1,4 @@
-"""Asking with LOCK.*, the module's commands."""
+"""Asks with LOCK.*, the module's commands."""
 
 from .request import Request
 from .way import Answer, Call, No, fenced, read

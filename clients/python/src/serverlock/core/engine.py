@@ -15,10 +15,10 @@ from .clock import now
 from .debts import Debt
 from .hold import Grant, Hold
 from .options import Options
+from .renewal import Timer
 from .request import Request
 from .resources import Resources
 from .scopes import Scopes
-from .renewal import Timer
 from .way import Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
@@ -91,7 +91,7 @@ class Engine:
             self.log.exception("a hook failed")
 
     def _watch(self, hold: Hold, connection: Connection) -> None:
-        """Keeps only a weak reference to the hold, whose connection closes once nobody refers to it."""
+        """Keeps only a weak reference to the hold. Once nobody refers to the hold, its connection is closed."""
         ref = weakref.ref(hold, lambda _: self._timer.dropped.append(lambda: self._end_session(connection)))
 
         def ended() -> None:
@@ -137,7 +137,7 @@ class Engine:
             hold.check()
 
     async def verify(self, hold: Hold) -> float:
-        """Asks the server. Returns the seconds left, at most as many as this side believes."""
+        """Asks the server. Returns the seconds left, but no more than `left` returns."""
         hold.check()
         left = min([await self._check(hold, key) for key in hold._request.keys])
         if left <= 0:

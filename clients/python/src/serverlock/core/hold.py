@@ -26,7 +26,7 @@ class Predecessor:
 
 @dataclass(slots=True)
 class Grant:
-    """A grant as it arrives. sent: when its request was sent. portable: its commands go by script."""
+    """A grant as it arrives. sent: when its request was sent. portable: its commands use the script."""
 
     token: int
     sent: float
@@ -92,15 +92,15 @@ class Hold:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is held for certain."""
+        """Whether the lock is certain to be held."""
         return self.lost is None and self._ended is None
 
     def left(self) -> float:
-        """For how many seconds the lock is held for certain if no renewal succeeds; 0 when it is lost or released."""
+        """For how many seconds the lock is certain to be held if no renewal succeeds; 0 when it is lost or released."""
         return max(0.0, self._lease.lost_at - now()) if self.is_held else 0.0
 
     def check(self) -> None:
-        """Raises LockLost unless the lock is held for certain. Sends nothing: call it before each step of the work."""
+        """Raises LockLost unless the lock is certain to be held. Sends nothing: call it before each step of work."""
         lost = self.lost
         if lost is not None:
             raise lost.with_traceback(None)
@@ -122,7 +122,7 @@ class Hold:
             self._lease.extended(sent, lease, counts=is_done and self._lost is None)
 
     def _lose(self, why: str, *, gone: bool = False) -> None:
-        """The lock ended without a release. gone: the server reported it."""
+        """Call this if the lock ended without a release. gone: the server reported that it ended."""
         with self._mutex:
             self._gone = self._gone or gone
             if self._lost is not None or self._ended is not None:

@@ -41,7 +41,7 @@ def is_retried(error: ConnectionLost | ReplyError) -> bool:
 
 
 def typed(error: ConnectionLost | ReplyError, name: str, waited: float | None = None) -> LockError:
-    """The error that users get. `waited`: the time spent on it, if the attempt had a wait."""
+    """The error that users get. `waited`: how long the attempt took, if it had a wait."""
     result: LockError
     if isinstance(error, ConnectionLost):
         result = (LockDenied if error.final else LockNoServer)(name, str(error))

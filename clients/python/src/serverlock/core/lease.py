@@ -1,10 +1,10 @@
-"""Decides by the holder's own clock how long a hold counts. Pure: the caller passes the time. Times are seconds."""
+"""Decides, by the holder's own clock, how long a hold lasts. Pure: the caller passes the time. Times are in seconds."""
 
 import math
 
 
 class Lease:
-    """For its holder, it ends a tenth (`margin`) early, whatever the network does."""
+    """For its holder, a lease ends a tenth (`margin`) early, whatever the network does."""
 
     def __init__(self, sent: float, seconds: float, renewed_until: float = math.inf, margin: float = 0.1) -> None:
         """sent: when the granted request was sent."""
@@ -31,9 +31,9 @@ class Lease:
         return now < self._renewed_until
 
     def extending(self, sent: float, seconds: float) -> None:
-        """An EXTEND is sent. Its reply may be lost, so an earlier end counts at once.
+        """Call this when an EXTEND is sent. Its reply may be lost, so an earlier end takes effect at once.
 
-        The order in which the server runs several in flight is unknown, so the earliest end counts.
+        The order in which the server runs several in flight is unknown, so the earliest end applies.
         """
         self._earliest = min(sent + seconds, self._earliest if self._in_flight else math.inf)
         self._in_flight += 1
@@ -41,7 +41,7 @@ class Lease:
             self.sent, self.seconds = sent, seconds
 
     def extended(self, sent: float, seconds: float, *, counts: bool) -> None:
-        """That EXTEND was answered, or failed. counts: the server confirmed it, and the lock has not been lost."""
+        """Call this when that EXTEND is answered, or fails. counts: it was confirmed, and the lock is not lost."""
         self._in_flight -= 1
         if counts:
             self.sent, self.seconds = sent, min(sent + seconds, self._earliest) - sent

@@ -41,7 +41,7 @@ def check_names(options: Collection[str], known: Collection[str]) -> None:
 
 
 class Manager(Generic[L]):
-    """The locks of one client. Create one for each client of the application, and keep it."""
+    """The locks of one client. Create one manager for each Redis client in the application, and keep it."""
 
     _is_async = False
 
@@ -57,8 +57,8 @@ class Manager(Generic[L]):
     ) -> None:
         """client: a redis-py or valkey-py client.
         timeout: how long a reply may take.
-        portable: lock by script where the module is missing.
-        warn_without_module: log a warning when that starts.
+        portable: lock with the script where the module is missing.
+        warn_without_module: log a warning when the module is first found missing.
         hooks: called when a lock is granted, refused, lost or released.
         logger: the default is "serverlock".
         """
@@ -97,7 +97,7 @@ class Manager(Generic[L]):
 
     @shows(AllOfOptions)
     def all_of(self, keys: Iterable[Key], lease: Duration, **options: Unpack[AllOfOptions]) -> L:
-        """All of the keys or none, under one token. While waiting it holds none."""
+        """All of the keys or none, under one token. While it waits it holds none of them."""
         check_names(options, AllOfOptions.__optional_keys__)
         every = [keys] if isinstance(keys, (str, bytes)) else keys
         return self._lock_of(request_of(every, lease, **options, many=True))

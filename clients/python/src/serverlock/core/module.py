@@ -13,7 +13,7 @@ from .way import Way
 from .wire import ConnectionLost, ReplyError, Wire
 
 ASK_AGAIN = 5.0
-# For this long, a user without the right to use queues is not tried with them again.
+# For this long after a denial, queues are not tried again for a user without the right to use them.
 DENIAL_COUNTS = 60.0
 
 
@@ -47,7 +47,7 @@ class Module:
         return self._alone if request.is_plain else self._script
 
     def worked(self, way: Way) -> None:
-        """The server replied. If this was LOCK.*, the attempts waiting by script switch to the module."""
+        """Call this after a reply. If it was to LOCK.*, attempts that wait with the script switch to the module."""
         if not way.is_module:
             self._lua.is_loaded = True
         elif self._missing_until:
@@ -84,14 +84,14 @@ class Module:
         return self.script(request) if grant.portable else self.commands
 
     def instead_of(self, request: Request, grant: Grant, way: Way, error: ReplyError | ConnectionLost) -> Way | None:
-        """Like `instead`, for a hold's command. The next ones go the same way."""
+        """Like `instead`, for a hold's command. The hold's next commands go the same way."""
         instead = self.instead(request, way, error)
         if instead is not None:
             grant.portable = not instead.is_module
         return instead
 
     def _asks(self) -> bool:
-        """Whether to try LOCK.*. If it was missing, one attempt tries it again every five seconds."""
+        """Whether to try LOCK.*. If the module was missing, one attempt tries again every five seconds."""
         if self._missing_until:
             with self._mutex:
                 if now() < self._missing_until:
@@ -105,7 +105,7 @@ class Module:
             self._missing_until = now() + ASK_AGAIN
         if warns:
             self._options.log.warning(
-                "the server has no LOCK.*: locks work by script, in order of arrival; session, blocking waits and "
-                "deadlock detection need the module: %s",
+                "the server has no LOCK.*: locks work through a script, in order of arrival; session, blocking waits "
+                "and deadlock detection need the module: %s",
                 error,
             )

@@ -1,4 +1,4 @@
-"""Waiting by blocking, where the module is loaded: in pieces, because connections are few, and so that a lost reply is
+"""Waits by blocking, where the module is loaded: in pieces, because connections are few, and so that a lost reply is
 noticed after one piece."""
 
 from . import kinds

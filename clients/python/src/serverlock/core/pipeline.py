@@ -119,7 +119,7 @@ class Pipeline:
                     return [late] * len(calls)
         except BaseException:
             if not self._withdraw(entry):
-                # The entry was sent: whatever undoes it must not overtake it.
+                # The entry was sent, and whatever undoes it must not overtake it.
                 await self._runtime.finish(lambda: _answered(entry))
             raise
         return entry.replies
@@ -151,7 +151,7 @@ class Pipeline:
                 while self._queue and self._acquire(owner):
                     while batch := self._batch():
                         await self._send_batch(batch)
-                    self._permits.release(owner)  # then it checks again: a caller may have come in between
+                    self._permits.release(owner)  # the sender then checks again: a call may have been queued meanwhile
             finally:
                 sender.is_busy = False
                 self._permits.release(owner)
@@ -175,7 +175,7 @@ class Pipeline:
             calls = [words for entry in batch for words in entry.calls]
             replies = await self._exchange(calls, max(entry.timeout for entry in batch))
         finally:
-            # Even if the manager has been closed: the callers must know.
+            # This runs even if the manager has been closed, because the callers must get an answer.
             for entry in batch:
                 mine, replies = replies[: len(entry.calls)], replies[len(entry.calls) :]
                 missing = len(entry.calls) - len(mine)

@@ -38,7 +38,7 @@ class Timer:
         self._woken = runtime.flag()
         self._to_renew: list[weakref.ref[Hold]] = []
         self._renewals = runtime.flag()
-        # Finalizers append here: they can run anywhere, so they must do no more.
+        # Finalizers append here. They can run anywhere, so they must do nothing else.
         self.dropped: deque[Debt] = deque()
         self._keeper = runtime.worker(self._keep_time, "serverlock timer")
         self._renewer = runtime.worker(self._renew_due, "serverlock renewal")
@@ -49,7 +49,7 @@ class Timer:
             self._schedule(hold, hold._lease.renew_at)
 
     def forget(self) -> None:
-        """A hold ended before its entry was due. Such entries are removed once they are the majority."""
+        """Call this if a hold ended before its entry was due. Such entries are removed once they are the majority."""
         self._ended += 1
         if self._ended > 1000 and self._ended * 2 > len(self._entries):
             with self._mutex:
@@ -78,7 +78,7 @@ class Timer:
             self._runtime.later(max(0.0, first), lambda: self._report_losses(rest))
 
     def _schedule(self, hold: Hold, at: float) -> None:
-        """Only the newest entry of a hold counts."""
+        """Only the newest entry of a hold has an effect."""
         number = hold._entry = next(self._count)
         self._push(at, number, weakref.ref(hold))
 
@@ -115,7 +115,7 @@ class Timer:
         if hold is None or number != hold._entry or not hold.is_held:
             return
         is_due = at >= hold._lease.renew_at and hold._lease.may_renew(now()) and not hold._renewing
-        # First: once the renewal has been sent, only the entry that it makes counts.
+        # This comes first: once the renewal has been sent, only the entry that it makes has an effect.
         self._schedule(hold, hold._lease.lost_at)
         if is_due:
             hold._renewing = True
@@ -144,7 +144,7 @@ class Timer:
             hold._extending(sent, hold._request.lease)
         ways = [self._module.way_of(hold._request, hold._grant) for hold in holds]
         replies = await self._extend(holds, ways, timeout)
-        again = []  # another way
+        again = []  # in another way
         for hold, way, reply in zip(holds, ways, replies, strict=True):
             if isinstance(reply, ReplyError):
                 instead = self._module.instead_of(hold._request, hold._grant, way, reply)

@@ -7,7 +7,10 @@ from .wire import Connection, ConnectionLost, Reply, ReplyError
 
 
 async def confirm(connection: Connection | None, request: Request, timeout: float) -> None:
-    """Raises LockUnavailable unless enough of them have it. timeout: for the reply, after `replicas_within`."""
+    """Raises LockUnavailable unless enough replicas and disks have the grant.
+
+    timeout: for the reply, after `replicas_within`.
+    """
     if connection is None:
         raise kinds.typed(ConnectionLost(ConnectionError("the connection of the grant is gone")), request.name)
     within, timeout = round(request.replicas_within * 1000), request.replicas_within + timeout

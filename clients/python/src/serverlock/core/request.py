@@ -80,7 +80,7 @@ def count_of(value: object, name: str, key: str, least: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One lock, as `lock`, `shared`, `limit`, `all_of` and `recover` describe it. Times are seconds."""
+    """One lock, as `lock`, `shared`, `limit`, `all_of` and `recover` describe it. Times are in seconds."""
 
     keys: tuple[bytes, ...]
     lease: float

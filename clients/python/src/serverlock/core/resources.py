@@ -28,6 +28,6 @@ class Resources:
         await self.subscription.close()
         await self.connections.close()
         await self.runtime.close()
-        # Last: waiting attempts end now, and what they give back must not end with the runtime.
+        # This comes last: waiting attempts end now, and what they give back must not end with the runtime.
         self.subscription.stir()
         await self.blocking.close()

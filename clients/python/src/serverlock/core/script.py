@@ -1,4 +1,4 @@
-"""Asking with the script of portable/lock.lua, where the module is not loaded. docs/PORTABLE.md describes its calls.
+"""Asks with the script of portable/lock.lua, where the module is not loaded. docs/PORTABLE.md describes its calls.
 
 A call for one lock names the lock and its queue. `alone`: only the lock, where a queue cannot be used. Such attempts
 poll, as do those for several keys.
@@ -16,7 +16,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Wire, Word, Words
 
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
-# Ask for the eviction policy again after this time: a failover may bring in another server.
+# Ask for the eviction policy again after this time, because a failover may bring in another server.
 POLICY_COUNTS = 60.0
 POLL = (0.05, 0.15)
 
@@ -49,7 +49,7 @@ def digest() -> str:
 
 
 class Lua:
-    """The script: whether the server has it, and the terms of all calls."""
+    """The script: whether the server has it, and the arguments that all calls share."""
 
     def __init__(self, wire: Wire, timeout: float) -> None:
         self._wire, self._timeout = wire, timeout
@@ -62,7 +62,7 @@ class Lua:
         return (*by, len(keys), *keys, function, MARGIN_MS, self._retention, *args)
 
     async def ask_policy(self, key: bytes) -> None:
-        """A volatile policy may evict keys with an expiry, so locks then get none. The same if INFO is not allowed."""
+        """A volatile policy may evict keys with an expiry, so locks get none then, nor if INFO is not allowed."""
         if now() < self._asked + POLICY_COUNTS:
             return
         self._asked = now()

@@ -1,4 +1,4 @@
-"""Waiting by NOTIFY: one connection subscribes to this process's channel, and passes messages to attempts.
+"""Waiting with NOTIFY: one connection subscribes to this process's channel, and passes messages to attempts.
 
 Messages are hints. An attempt asks the server again after a message, or when the connection is lost or restored.
 """
@@ -28,7 +28,7 @@ class News:
         self._flag.set()
 
     def stir(self) -> None:
-        """The connection came up, or was lost."""
+        """Call this when the connection has come up, or was lost."""
         self._flag.set()
 
     async def wait(self, timeout: float) -> str | None:
@@ -39,7 +39,7 @@ class News:
         return self._messages.pop(0) if self._messages else None
 
     def forget(self) -> None:
-        """Messages that arrived before a new ACQUIRE do not concern it."""
+        """Drops the messages that arrived before a new ACQUIRE, because they do not concern it."""
         self._messages.clear()
 
 
@@ -58,7 +58,7 @@ class Subscription:
         self.refusal: ReplyError | None = None
 
     def register(self, id_: str, key: bytes) -> News:
-        """The first caller opens the connection."""
+        """Registers an attempt. The first one opens the connection."""
         news = News(self._runtime.flag())
         with self._mutex:
             self._by_id[id_] = news

@@ -23,7 +23,7 @@ class Waiter:
         self._news: News | None = None
 
     async def wait(self) -> Grant | None:
-        """Returns the grant. None: the module is there but does not notify, so the attempt has to block."""
+        """Returns the grant. None: the module is loaded but does not notify, so the attempt has to block."""
         asker, module, message = self._asker, self._resources.module, None
         try:
             while asker.left() > 0:
@@ -41,7 +41,7 @@ class Waiter:
                     return answer
                 if isinstance(answer, Place):
                     if message == "granted" and answer.is_queued:
-                        self._subscription.send_again()  # too late: the server skips this channel until it asks again
+                        self._subscription.send_again()  # too late: the channel is skipped until an attempt asks again
                     message = await self._message(answer.again)
                 elif answer is No.REFUSED:
                     asker.is_known = False
@@ -53,7 +53,7 @@ class Waiter:
                 self._subscription.unregister(asker.id)
 
     async def _channel(self, way: Way) -> str | None:
-        """The channel on which the attempt is notified, once it has a subscription. None if it cannot be notified."""
+        """The channel that notifies the attempt, once it is subscribed. None if the attempt cannot be notified."""
         asker, resources, subscription = self._asker, self._resources, self._subscription
         if not way.queues(asker.request) or (way.is_module and not resources.notifies):
             return None
@@ -65,7 +65,7 @@ class Waiter:
         if subscription.is_up or subscription.refusal is None:
             return subscription.channel
         resources.notifies = False
-        if asker.is_known and not asker.way.is_module:  # since the user lost the right to subscribe
+        if asker.is_known and not asker.way.is_module:  # the user has lost the right to subscribe
             subscription.unregister(asker.id)
             asker.leave_queue()
         return None

@@ -56,7 +56,7 @@ class Way(Protocol):
     def release(self, request: Request, token: int) -> Words: ...
 
     def check(self, request: Request, token: int, key: bytes) -> Words:
-        """For one of the keys."""
+        """Checks one of the keys."""
 
     def fenced(self, request: Request, token: int, words: Words) -> Words: ...
 

@@ -122,7 +122,7 @@ class Worker(Protocol):
     """Background work, started on demand. It does not keep the process alive."""
 
     def start(self) -> None:
-        """Starts it unless it is running. If the caller is interrupted here, the next one starts it."""
+        """Starts the work unless it is running. If the caller is interrupted here, the next caller starts it."""
 
 
 class Runtime(Protocol):
@@ -142,13 +142,13 @@ class Runtime(Protocol):
     def worker(
         self, work: Callable[[], Coroutine[None, None, None]], name: str, more: Callable[[], bool] = lambda: False
     ) -> Worker:
-        """`more`: whether to start it again as soon as it ends."""
+        """`more`: whether to start the work again as soon as it ends."""
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs it to its end, even if the caller is cancelled during this."""
+        """Runs `work` to its end, even if the caller is cancelled during this."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Calls it once, even after `close`. It does not keep the process or the loop alive."""
+        """Calls `work` once, even after `close`. Does not keep the process or the loop alive."""
 
     def call_back(self, work: Callable[[], object]) -> None:
         """Calls the user's code, which may take long."""

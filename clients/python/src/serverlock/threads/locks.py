@@ -24,8 +24,9 @@ from .wire import Wire
 class Locks(Manager["Lock"]):
     """The locks of one client: any number of threads may use it.
 
-    It sends its commands over the client's own connections. The first wait opens one more, for all waits. The first
-    lock starts a thread for the leases, the first wait another one. They do not keep the process alive.
+    It sends its commands over the client's own connections. The first wait opens one more connection, for all waits.
+    The first lock starts a thread for the leases, the first wait another one. These threads do not keep the process
+    alive.
     """
 
     def _set_up(self) -> None:
@@ -61,7 +62,7 @@ class Locks(Manager["Lock"]):
         on_lost: Callable[[int], object] = ignore,
         **options: Unpack[LeaderOptions],
     ) -> Leader:
-        """Campaigns for a key until it is stopped: see Leader."""
+        """Returns a Leader, which campaigns for the key from `start` until `stop`."""
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     def close(self) -> None:

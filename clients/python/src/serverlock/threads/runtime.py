@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run(work: Callable[[], Coroutine[None, None, T]]) -> T:
-    """Takes a function: a signal handler may raise before a coroutine created by the caller starts."""
+    """Takes a function, because a signal handler may raise before a coroutine that the caller created starts."""
     steps = work()
     try:
         steps.send(None)
@@ -24,13 +24,13 @@ def run(work: Callable[[], Coroutine[None, None, T]]) -> T:
         result: T = end.value
         return result
     steps.close()
-    raise RuntimeError("a lock with threads awaited something of asyncio")
+    raise RuntimeError("a lock with threads awaited something from asyncio")
 
 
 class Flag:
     """A lock that is free while the flag is set. Waiting clears it.
 
-    Not an Event: a signal handler that raises inside one leaves its inner lock taken for all threads.
+    It is not an Event: a signal handler that raises inside an Event leaves its inner lock taken for all threads.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Worker:
 
 
 class Callbacks:
-    """A few threads that run the user's callbacks. They end when there have been none for a while."""
+    """A few threads that run the user's callbacks. They end when they have had nothing to run for a while."""
 
     MOST = 3
 
@@ -202,7 +202,7 @@ class Watcher:
         while not self._is_closed:
             for key, _ in self._selector.select():
                 connection = key.data
-                # The server sends nothing on such a connection: it has ended, unless TLS sent something.
+                # The server sends nothing on such a connection, so it has ended, unless TLS sent something.
                 if connection is not None and not connection.is_alive():
                     with self._mutex:
                         known = self._connections.pop(connection, None)

@@ -156,7 +156,7 @@ class Wire:
                 except self._library.response_error as error:
                     replies.append(self._library.read(error, chain=True))
             if is_demoted(replies):
-                connection.disconnect()  # the next one may lead to the new master
+                connection.disconnect()  # the next connection may lead to the new master
         except BaseException as error:
             connection.disconnect()
             replies += [self._failure(error)] * (len(calls) - len(replies))
@@ -172,7 +172,7 @@ class Wire:
         return translated
 
     def _taken(self, pool: Raw, timeout: float) -> Raw:
-        """A pool connection, connected in one try: the library would try ten times, for a minute or more.
+        """A pool connection, connected in one try. The library would try ten times, for a minute or more.
 
         This does what the library's plain pool does in `get_connection`. Other pools use their own.
         """
@@ -199,7 +199,7 @@ class Wire:
             self._connect(pool, connection, timeout)
         except BaseException:
             if connection is not None:
-                connection.disconnect()  # half connected, it would fail for the next one
+                connection.disconnect()  # half connected, it would fail for the next caller
                 pool.release(connection)
             raise
         return connection
@@ -254,7 +254,7 @@ class Wire:
                 raise
             except self._library.response_error as error:
                 raise self._failure(error) from error
-        raise ConnectionLost(ConnectionError("the slot moves all the time"))
+        raise ConnectionLost(ConnectionError("the slot keeps moving"))
 
     def _redirected(self, error: Raw) -> Raw:
         manager = self._client.nodes_manager

@@ -81,7 +81,7 @@ impl Keys for FakeEdge<'_> {
         change: Change<'_>,
     ) -> Result<Self::Written<'n>, WriteRefused> {
         key.close();
-        assert_eq!(permit.writer(), self.writer, "a command writes as a command, the timer as the timer");
+        assert_eq!(permit.writer(), self.writer, "a command has to write as a command, and the timer as the timer");
         let mut world = self.node.world.borrow_mut();
         let is_reported_at_once = self.writer == Writer::Timer;
         assert!(!is_reported_at_once || world.open_keys.get() == 0, "a receiver of its event may change open keys");

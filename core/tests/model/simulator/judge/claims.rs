@@ -14,24 +14,24 @@ pub struct Unclaimed {
     pub timestamp: u64,
     /// Until when it can be claimed.
     pub deadline: u64,
-    /// What each key held before it, if known.
+    /// What each key held before the grant, if known.
     pub(super) before: Vec<(OwnedKeyName, Option<Raw>)>,
     /// When it was granted.
     pub(super) wall: u64,
-    /// Its message was published.
+    /// Whether its message was published.
     is_announced: bool,
-    /// A command that claims it got an error: its process is there.
+    /// Whether a command that claims it got an error, which shows that its process is there.
     was_refused: bool,
-    /// Its slot was lost: it ends at its timestamp.
+    /// Whether its slot was lost, so that it ends at its timestamp.
     is_moved: bool,
 }
 
 /// Whether an attempt can be notified right now.
 #[derive(Clone, Copy, Debug)]
 pub struct Ears {
-    /// Its channel has a subscriber.
+    /// Whether its channel has a subscriber.
     pub is_subscribed: bool,
-    /// It is notified later: a transaction is running.
+    /// Whether it is notified later, because a transaction is running.
     pub later: bool,
     pub is_out_of_memory: bool,
 }
@@ -54,7 +54,7 @@ impl Unclaimed {
         self.attempt.asked.id == asked.id && self.attempt.shares_key_with(&asked.places)
     }
 
-    /// Others changed a key.
+    /// Called when others changed a key.
     pub(super) fn forget_before(&mut self, place: &OwnedKeyName) {
         self.before.iter_mut().filter(|(of, _)| of == place).for_each(|(_, before)| *before = None);
     }
@@ -72,8 +72,8 @@ impl Court {
             .any(|unclaimed| unclaimed.token == token && unclaimed.attempt.asked.places.contains(place))
     }
 
-    /// Whether the lock's expired grant can still be claimed: nobody else gets the lock before the attempt has had time
-    /// to claim it.
+    /// Whether the lock's expired grant can still be claimed, so that nobody else gets the lock before the attempt has
+    /// had time to claim it.
     pub fn awaits_claim(&self, place: &OwnedKeyName, key: &Raw) -> bool {
         matches!(key, Raw::One(holder) if self.is_unclaimed(holder.token, place))
     }
@@ -89,13 +89,13 @@ impl Court {
         Some((own, is_there && is_in_time))
     }
 
-    /// The unclaimed grants of a command's attempt that have other keys too, or fewer.
+    /// The unclaimed grants of a command's attempt that are not for exactly its keys.
     pub fn claims_of_other_keys(&self, asked: &Asked) -> Vec<u64> {
         let own = self.unclaimed.iter().filter(|own| own.is_of(asked));
         own.filter(|own| !is_same(&own.attempt.asked.places, &asked.places)).map(|own| own.token).collect()
     }
 
-    /// A command that would claim a grant got an error.
+    /// Called when a command that would claim a grant got an error.
     pub fn claim_is_refused(&mut self, token: u64) {
         let own = self.unclaimed.iter_mut().filter(|own| own.token == token);
         own.for_each(|own| own.was_refused = true);
@@ -111,7 +111,8 @@ impl Court {
         own.collect()
     }
 
-    /// A grant was written without a reply: it belongs to an attempt without a connection, which is notified.
+    /// Called when a grant was written without a reply: it belongs to an attempt without a connection, which is
+    /// notified.
     pub fn notified(&mut self, writes: &mut Writes, token: u64, id: u64, ears: impl Fn(u8) -> Ears, now: Now) -> Asked {
         let found: Vec<Found> = writes.found.extract_if(.., |found| found.token == token).collect();
         let places: Vec<OwnedKeyName> = found.iter().map(|found| found.place.clone()).collect();
@@ -177,7 +178,7 @@ impl Court {
         asked
     }
 
-    /// An attempt gets its grant through a command that claims it.
+    /// Called when an attempt gets its grant through a command that claims it.
     pub fn claimed(&mut self, token: u64, asked: &Asked, reported: &Reported, keys: &[Raw], now: Now) -> bool {
         let Some(at) = self.unclaimed.iter().position(|own| own.token == token && own.is_of(asked)) else {
             return false;
@@ -204,7 +205,8 @@ impl Court {
         self.granted_here.insert(token);
         self.bind(asked, token);
         self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));
-        // The channel's process is alive. So is another channel's; whether that is enough is left open.
+        // The channel's process is alive. So is that of the channel that the command names; whether that is enough is
+        // left open.
         if let Some(channel) = own.attempt.asked.notify {
             self.skipped.remove(&channel);
         }
@@ -213,7 +215,7 @@ impl Court {
         true
     }
 
-    /// A grant can no longer be claimed: there has to be a reason.
+    /// Called when a grant can no longer be claimed: there has to be a reason.
     pub fn given_up(&mut self, token: u64, cause: &Cause, ears: impl Fn(u8) -> Ears, now: Now) {
         let at = self.unclaimed.iter().position(|own| own.token == token).unwrap();
         let own = self.unclaimed.swap_remove(at);
@@ -249,7 +251,7 @@ impl Court {
             if is_over && self.queue.iter().any(|other| other.waits && other.asked.notify == Some(channel)) {
                 // Its process may be alive if it was never notified, or could not claim the grant.
                 let could_claim = is_announced && !was_refused && now.monotonic >= self.no_memory_until;
-                // Nor if its claim may have waited for a stalled server.
+                // It may also be alive if its claim may have waited for a stalled server.
                 let was_read = deadline > self.resumed;
                 let is_sure = could_claim && was_read && !has_left && !cause.is_a_command();
                 let known = self.skipped.entry(channel).or_default();
@@ -263,7 +265,7 @@ impl Court {
         }
     }
 
-    /// An attempt without a connection no longer waits, and was granted nothing: there has to be a reason.
+    /// Called when an attempt without a connection no longer waits, and was granted nothing: there has to be a reason.
     pub fn attempt_left(&mut self, at: usize, cause: &Cause, ears: impl Fn(u8) -> Ears, is_slot_lost: bool, now: Now) {
         let mut attempt = self.queue.swap_remove(at);
         let Asked { id, places, notify, session, conn, lease, .. } = attempt.asked.clone();
@@ -298,14 +300,14 @@ impl Court {
         }
     }
 
-    /// A command names a channel and is not in the queue: whether its process counts as alive is left open.
+    /// Called when a command names a channel and is not in the queue: whether its process counts as alive is left open.
     pub fn may_not_be_skipped(&mut self, channel: Option<u8>) {
         if let Some(is_sure) = channel.and_then(|channel| self.skipped.get_mut(&channel)) {
             *is_sure = false;
         }
     }
 
-    /// A key's slot was lost: its grants end at their timestamps.
+    /// Called when a key's slot was lost: its grants end at their timestamps.
     pub(super) fn claims_are_moved(&mut self, place: &OwnedKeyName) {
         let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.places.contains(place));
         own.for_each(|own| own.is_moved = true);
@@ -316,14 +318,14 @@ impl Court {
         *self.news.entry((channel, news, id.unwrap())).or_default() += 1;
     }
 
-    /// A newer command takes the place of an attempt without a connection.
+    /// Called when a newer command may take the place of an attempt without a connection.
     pub fn may_be_replaced(&mut self, attempt: &Attempt) {
         if let Some(channel) = attempt.asked.notify.filter(|_| attempt.waits) {
             self.expect_news(channel, News::Unblocked, attempt.asked.id);
         }
     }
 
-    /// A message is published.
+    /// Called when a message is published.
     pub fn published(&mut self, channel: u8, news: News, id: u64, place: &OwnedKeyName) {
         if news == News::Granted {
             let own = self.unclaimed.iter_mut().filter(|own| own.attempt.asked.id == Some(id));
@@ -335,7 +337,7 @@ impl Court {
         *left -= 1;
     }
 
-    /// Unclaimed grants are announced, end in time, and pass on.
+    /// Checks that unclaimed grants are announced, end in time, and are passed on.
     pub(super) fn check_unclaimed(
         &mut self,
         now: Now,
@@ -355,7 +357,7 @@ impl Court {
             let is_there = key(&lost.place, now.wall).is_some_and(|key| lost.is_still_in(&key));
             assert!(
                 !is_there || is_predecessor || is_soon,
-                "{lost:?} reached nobody, but does not pass on at {now:?}: timer in {timer:?} ms"
+                "{lost:?} reached nobody, but is not passed on at {now:?}: timer in {timer:?} ms"
             );
             // Its value has changed: the server has forgotten it, even if an EXTEND brings the same value back.
             lost.passes_on = is_there || is_soon;

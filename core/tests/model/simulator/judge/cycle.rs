@@ -1,9 +1,9 @@
-//! Whether a client that begins to wait would wait for itself: every client that can go on does so until none can.
+//! Whether a client that begins to wait would wait for itself. Every client that can go on does so until none can.
 
 use super::{Asked, Attempt, Court, Now, Raw};
 use crate::fake::OwnedKeyName;
 
-/// A client that waits on its connection, or would, and its earliest and latest possible position.
+/// A client that waits on its connection, or would wait, with its earliest and latest possible position.
 struct Wait<'a> {
     asked: &'a Asked,
     earliest: u64,
@@ -17,7 +17,7 @@ enum Assume {
     Both,
 }
 
-/// Attempts that are notified on a channel are not considered, by contract.
+/// Whether an attempt waits on its connection. By contract, attempts that are notified on a channel are not considered.
 fn waits_on_connection(attempt: &Attempt) -> bool {
     attempt.waits && attempt.asked.notify.is_none()
 }
@@ -43,7 +43,7 @@ impl Court {
             latest: own.iter().map(|attempt| attempt.latest).min().unwrap_or(u64::MAX),
         });
         let is_stuck = |gone: Option<u64>, assume| self.never_goes_on(&waits, gone, assume, now, &key);
-        // The cycle is its own only if it could go on once all of its locks are released.
+        // The cycle is the caller's own only if the caller could go on once all of its locks are released.
         let (caller, nobody) = (Some(asked.conn), None);
         let may_close = is_stuck(nobody, Assume::Both) && !is_stuck(caller, Assume::Neither);
         let closes = is_stuck(nobody, Assume::Neither) && !is_stuck(caller, Assume::Both);

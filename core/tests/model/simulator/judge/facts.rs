@@ -31,7 +31,7 @@ pub struct Now {
     pub claim: u64,
     /// How long a new master grants nothing.
     pub grace: u64,
-    /// All places are kept: there is room for them.
+    /// Whether all places are kept, because there is room for them.
     pub keeps_places: bool,
     /// The longest lease that may be granted; `None` means any.
     pub longest_lease: Option<u64>,
@@ -55,15 +55,15 @@ pub struct Cause {
     pub ended: Vec<Grant>,
     /// A grant that the caller extends.
     pub extended: Option<u64>,
-    /// The caller asks for a lock with this ID.
+    /// The ID with which the caller asks for a lock.
     pub asks: Option<u64>,
-    /// It cancels this ID.
+    /// The ID that the caller cancels.
     pub cancels: Option<u64>,
-    /// Or the attempts of this channel.
+    /// The channel whose attempts the caller cancels.
     pub cancels_channel: Option<u8>,
-    /// The key in which it cancels.
+    /// The key in whose queue the caller cancels.
     pub at: Option<OwnedKeyName>,
-    /// The caller gets this grant.
+    /// The grant that the caller gets.
     pub granted: Option<u64>,
 }
 

@@ -1,10 +1,10 @@
-//! Grants that nobody received or claimed: they pass on, and their predecessors come back.
+//! Grants that nobody received or claimed: they are passed on, and their predecessors come back.
 
 use super::{Cause, Court, Now, Raw, Share, Unclaimed};
 use crate::fake::OwnedKeyName;
 use crate::simulator::raw::Holder;
 
-/// A grant that passes on if its whole value is unchanged.
+/// A grant that is passed on if its whole value is unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub token: u64,
@@ -15,17 +15,18 @@ pub(super) struct Lost {
     pub id: Option<u64>,
     /// What the key held before an unclaimed grant.
     pub before: Option<Raw>,
-    /// Others could join it: a holder that was alone before comes back without its own token, with that of the grant.
+    /// Whether others could join it: a holder that was alone before comes back with the grant's token instead of its
+    /// own.
     pub has_company: bool,
     pub is_unclaimed: bool,
-    /// It passes on soon, unless others have changed its key.
+    /// Whether it is passed on soon, unless others have changed its key.
     pub passes_on: bool,
-    /// It was not claimed; others may have changed the key since.
+    /// Whether it was not claimed; others may have changed the key since then.
     pub was_unclaimed: bool,
 }
 
 impl Lost {
-    /// It may stay unchanged.
+    /// Notes that it may stay unchanged.
     pub fn stays(&mut self) {
         (self.is_unclaimed, self.passes_on) = (false, false);
     }
@@ -78,7 +79,7 @@ impl Court {
             (None, Some(own)) => own.comes_back(place),
             (None, None) => return true,
         };
-        // A predecessor without a token has the grant's.
+        // A predecessor without a token of its own has the grant's.
         back.is_none_or(|raw| raw.holder(token).is_some() || (matches!(raw, Raw::Number(_)) && token == ended))
     }
 

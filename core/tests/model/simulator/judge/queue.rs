@@ -3,11 +3,12 @@
 use super::{Asked, Court, Lost, Now, Raw, Reported, Writes};
 use crate::fake::OwnedKeyName;
 
-/// A timer fires in whole milliseconds.
+/// Timers fire at whole milliseconds.
 pub(super) const GRAIN: u64 = 1_000;
-/// A timer set while the clock was briefly wrong, or by a drifting clock, is found late and set again.
+/// A timer that was set while the clock was briefly wrong, or from a drifting clock, may be this late before it is set
+/// again.
 const LATE: u64 = 250_000;
-/// The time after the clock was set in which it is excused.
+/// For how long after the clock was set a timer may be that late.
 const OFF: u64 = 15_000_000;
 /// A refused write is retried after this time.
 pub(super) const RETRY: u64 = 20_000;
@@ -27,7 +28,7 @@ pub struct Attempt {
     pub sent: u64,
     /// The timestamps of its grant.
     pub written: Vec<u64>,
-    /// It was cancelled after it was granted its locks.
+    /// Whether it was cancelled after it was granted its locks.
     pub is_cancelled: bool,
 }
 
@@ -66,7 +67,7 @@ impl Court {
         self.queue.iter().filter(is_own).filter(|attempt| attempt.shares_key_with(&asked.places))
     }
 
-    /// A refused client waits, or has a place if it has an ID. `own`: its place before the command.
+    /// Called when a client was refused: it waits, or has a place if it has an ID. `own`: its place before the command.
     pub fn arrives(&mut self, asked: Asked, own: &[Attempt], waits: bool, now: Now) {
         self.arrivals += 1;
         let arrival = self.arrivals;
@@ -84,7 +85,7 @@ impl Court {
         }
     }
 
-    /// An attempt that does not wait has a place from now on, or was cancelled and has no effect.
+    /// Called when an attempt does not wait: it has a place from now on, or was cancelled and has no effect.
     pub fn arrives_unless_barred(&mut self, asked: Asked, now: Now) {
         let is_own = |attempt: &&mut Attempt| attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places);
         let places = self.queue.iter_mut().filter(|attempt| !attempt.waits).filter(is_own);
@@ -128,7 +129,7 @@ impl Court {
         self.queue.swap_remove(at.unwrap_or_else(|| panic!("{conn} is answered, but did not wait")))
     }
 
-    /// A grant is sent to a waiter.
+    /// Called when a grant is sent to a waiter.
     pub fn granted_to_waiter(
         &mut self,
         writes: &mut Writes,
@@ -151,7 +152,7 @@ impl Court {
         asked
     }
 
-    /// Checks that nobody who surely came earlier waits for just one of the keys.
+    /// Checks that nobody who certainly came earlier waits for just one of the keys.
     pub(super) fn check_overtaking(&self, asked: &Asked, earliest: u64, token: u64) {
         let ahead = self.queue.iter().find(|attempt| {
             let wants_it_alone = attempt.asked.places.len() == 1 && attempt.shares_key_with(&asked.places);
@@ -164,7 +165,7 @@ impl Court {
         }
     }
 
-    /// A wait ended without the lock; `cancelled`: by LOCK.CANCEL.
+    /// Called when a wait ended without the lock.
     pub fn wait_ended(&mut self, conn: u64, how: Waits, cause: &super::Cause, now: Now) {
         let mut attempt = self.take_waiter(conn);
         let is_cancelled = cause.cancels.is_some() && cause.cancels == attempt.asked.id;
@@ -197,7 +198,7 @@ impl Court {
         }
     }
 
-    /// It may or may not have its place.
+    /// Notes that an attempt may or may not have its place.
     pub(super) fn may_keep_place(&mut self, mut attempt: Attempt, now: Now) {
         if attempt.asked.id.is_some() && now.place > 0 {
             (attempt.waits, attempt.until) = (false, 0);
@@ -205,7 +206,7 @@ impl Court {
         }
     }
 
-    /// A key's slot was lost: places in its queue may be gone, and so may sessions.
+    /// Called when a key's slot was lost: places in its queue may be gone, and so may sessions.
     pub fn slot_lost(&mut self, place: &OwnedKeyName) {
         self.due_sessions.retain(|(_, own), _| own != place);
         for attempt in self.queue.iter_mut().filter(|attempt| !attempt.waits && attempt.asked.places.contains(place)) {
@@ -214,11 +215,11 @@ impl Court {
         self.claims_are_moved(place);
         let sessions = self.sessions.iter_mut().filter(|((_, own), _)| own == place);
         sessions.for_each(|(_, (_, is_sure))| *is_sure = false);
-        // So may bars.
+        // Bars may be gone too.
         self.bars.iter_mut().filter(|((own, _), _)| own == place).for_each(|(_, (_, is_sure))| *is_sure = false);
     }
 
-    /// A waiting client has disconnected.
+    /// Called when a waiting client has disconnected.
     pub fn left(&mut self, conn: u64, now: Now) {
         if self.waiter(conn).is_some() {
             let mut attempt = self.take_waiter(conn);
@@ -226,13 +227,13 @@ impl Court {
         }
     }
 
-    /// A grant reached its client.
+    /// Called when a grant reached its client.
     pub fn delivered(&mut self, token: u64, conn: u64) {
         let Some(attempt) = self.on_the_way.remove(&(token, conn)) else { return };
         self.is_newest(&attempt.asked, token);
     }
 
-    /// A grant did not reach its client. Returns whether it passes on.
+    /// Called when a grant did not reach its client. Returns whether the lock is passed on.
     pub fn undelivered(&mut self, token: u64, conn: u64, now: Now) -> bool {
         let Some(mut attempt) = self.on_the_way.remove(&(token, conn)) else { return false };
         let id = attempt.asked.id;
@@ -252,7 +253,7 @@ impl Court {
             attempt.asked.id = None;
         }
         if !attempt.asked.places.is_empty() {
-            // If its attempt has asked again in another form, the new place counts.
+            // If its attempt has asked again in another form, the new place is the one that it has.
             let has_asked_again = attempt.latest == u64::MAX || self.own_attempts(&attempt.asked).next().is_some();
             self.arrivals += 1;
             attempt.latest = if has_asked_again { u64::MAX } else { self.arrivals };
@@ -261,7 +262,7 @@ impl Court {
         true
     }
 
-    /// An ID is cancelled: it has no place, and will not get one.
+    /// Called when an ID is cancelled: it has no place, and will not get one.
     pub fn cancelled(&mut self, place: &OwnedKeyName, id: u64, ended: &[(u64, OwnedKeyName)], now: Now) {
         let is_it = |attempt: &Attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place);
         self.queue.retain(|attempt| attempt.waits || !is_it(attempt));
@@ -296,8 +297,8 @@ impl Court {
         self.queue.iter().find(|attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place))
     }
 
-    /// The event-loop iteration is over: unless a timer fires at once, no client is waiting that could have been served
-    /// or whose wait is over. `timer`: the milliseconds until it fires.
+    /// Called when the event-loop iteration is over: unless a timer fires at once, no client may be waiting that could
+    /// have been served or whose wait is over. `timer`: the milliseconds until it fires.
     pub fn end_of_iteration(
         &mut self,
         is_open: bool,
@@ -335,7 +336,7 @@ impl Court {
                 let is_put_off = timer.is_some_and(|timer| timer <= most);
                 assert!(is_put_off, "{attempt:?} could be served at {now:?}, but the timer fires in {timer:?} ms");
                 self.put_off += 1;
-                assert!(self.put_off < 100, "{attempt:?} could be served at {now:?}, but is put off again and again");
+                assert!(self.put_off < 100, "{attempt:?} could be served at {now:?}, but is postponed again and again");
             }
         }
     }
@@ -358,7 +359,7 @@ impl Court {
     /// A waiter that can be served now, and whether that only just became possible.
     fn servable(&self, now: Now, key: &impl Fn(&OwnedKeyName, u64) -> Option<Raw>) -> Option<(&Attempt, bool)> {
         let waiting = || self.queue.iter().filter(|attempt| attempt.waits);
-        // Attempts wait until there is memory, and a moment longer.
+        // Attempts wait until there is memory again, and a moment longer.
         let waits_for_memory =
             |attempt: &Attempt| attempt.asked.notify.is_some() && now.monotonic < self.no_memory_until;
         waiting().filter(|attempt| !waits_for_memory(attempt)).find_map(|attempt| {
@@ -375,8 +376,8 @@ impl Court {
                 // Waiters for this key alone come first, in order.
                 let is_ahead = |other: &&Attempt| {
                     let wants_it_alone = other.asked.places.len() == 1 && other.asked.places[0] == *place;
-                    // An attempt could have it if there were memory: others that wait for this lock alone are served
-                    // before it.
+                    // Others that wait for this lock alone are served before an attempt that could have it if there
+                    // were memory.
                     let fits = attempt.asked.places.len() == 1 && raw.admits(other.asked.share.most(), now.wall);
                     let is_passed = self.is_full() && waits_for_memory(other) && fits;
                     !std::ptr::eq(*other, attempt) && wants_it_alone && !is_passed && other.earliest < attempt.latest

@@ -8,12 +8,12 @@ struct Span {
     token: u64,
     place: OwnedKeyName,
     is_plain: bool,
-    /// In true time.
+    /// The end, in true time.
     until: u64,
     reign: u64,
     conn: u64,
     session: bool,
-    /// Its connection has ended, which another master may not learn.
+    /// Whether its connection has ended, which another master may never learn.
     has_ended: bool,
 }
 
@@ -22,7 +22,7 @@ struct Span {
 pub struct Spans(Vec<Span>);
 
 impl Spans {
-    /// A master granted a lock: no client of an earlier master may still count on another grant.
+    /// Called when a master granted a lock: no client of an earlier master may still count on another grant.
     pub fn granted(&mut self, asked: &Asked, token: u64, reign: u64, now: u64) {
         self.0.retain(|span| span.until > now);
         for place in &asked.places {
@@ -47,7 +47,7 @@ impl Spans {
         }
     }
 
-    /// A grant was extended or reported again: nobody else may have the lock meanwhile.
+    /// Called when a grant was extended or reported again: nobody else may have the lock meanwhile.
     pub fn prolonged(
         &mut self,
         token: u64,
@@ -74,12 +74,12 @@ impl Spans {
         for span in self.0.iter_mut().filter(|span| is_own(span)) {
             span.until = if may_be_shorter { now + lease } else { span.until.max(now + lease) };
             span.has_ended = false;
-            // From now on this master has to keep it, by its own clock.
+            // From now on this master has to keep the grant, by its own clock.
             span.reign = reign;
         }
     }
 
-    /// A grant that is reported again ends with the newer connection, or with no connection.
+    /// Called when a grant is reported again: it ends with the newer connection, or with no connection.
     pub fn belongs_to(&mut self, asked: &Asked, token: u64) {
         let own = self.0.iter_mut().filter(|span| span.token == token && asked.places.contains(&span.place));
         for span in own {
@@ -87,17 +87,17 @@ impl Spans {
         }
     }
 
-    /// An earlier master's grant is extended while that master may still grant: nobody may count on it.
+    /// Called when an earlier master's grant is extended while that master may still grant: nobody may count on it.
     pub fn is_risked(&mut self, token: u64, places: &[OwnedKeyName], reign: u64) {
         self.0.retain(|span| span.token != token || span.reign == reign || !places.contains(&span.place));
     }
 
-    /// A grant is given up.
+    /// Called when a grant is given up.
     pub fn ended(&mut self, token: u64) {
         self.0.retain(|span| span.token != token);
     }
 
-    /// A connection has ended: its holder has the margin to notice.
+    /// Called when a connection has ended: its holder has the margin to notice that.
     pub fn connection_ended(&mut self, conn: u64, margin: u64, now: u64) {
         for span in self.0.iter_mut().filter(|span| span.session && span.conn == conn) {
             span.until = span.until.min(now + margin);
@@ -105,7 +105,7 @@ impl Spans {
         }
     }
 
-    /// Grants that clients counted on in a key are void: somebody changed the key.
+    /// Called when somebody changed a key: the grants that clients counted on there are void.
     pub fn void(&mut self, place: &OwnedKeyName) {
         self.0.retain(|span| span.place != *place);
     }

@@ -37,7 +37,7 @@ impl Court {
             come.into_iter().filter(|token| old.holder(*token).is_none() && !is_restored(*token)).collect();
         assert!(come.len() <= 1, "{}", context());
 
-        // Grants that are gone without having been given up must be over.
+        // Grants that are gone although nobody gave them up must have ended.
         let stays_until = |timestamp: u64| match (now.retention, &old) {
             (Retention::Ms(ms), _) => ceil_ms(timestamp) + ms,
             (Retention::Forever, Raw::Several(_)) => ceil_ms(timestamp) + 60_000,
@@ -57,7 +57,7 @@ impl Court {
                 gone.iter().filter(|holder| now.wall / 1_000 < stays_until(holder.timestamp)).collect();
             let first = left.holders().iter().min_by_key(|holder| (holder.timestamp, holder.token)).unwrap();
             let is_first = replaced.iter().all(|holder| holder.timestamp == first.timestamp);
-            assert!(replaced.len() <= 1 && is_first, "another is replaced: {}", context());
+            assert!(replaced.len() <= 1 && is_first, "another holder is replaced: {}", context());
         }
         let is_others = matches!(old, Raw::Foreign) || (matches!(old, Raw::Number(_)) && !old.is_expired(now.wall));
         assert!(!is_others, "a value that is not ours was changed: {}", context());
@@ -70,11 +70,11 @@ impl Court {
         }
         for holder in new.holders() {
             let Some(earlier) = old.holder(holder.token) else { continue };
-            // The predecessor without a token.
+            // It is the predecessor without a token.
             if is_lost(holder.token) && (holder.timestamp <= now.wall || self.clock_set.is_some()) {
                 assert!(
                     holder.timestamp == earlier.timestamp || self.may_come_back(place, holder.token, holder.token),
-                    "it comes back: {}",
+                    "a predecessor comes back: {}",
                     context()
                 );
                 writes.restored.push((holder.token, place.clone()));
@@ -113,7 +113,7 @@ impl Court {
 
         // With a single holder, the predecessor of an unclaimed grant's successor is known.
         let is_alone = |raw: &Raw| matches!(raw, Raw::Nothing | Raw::One(_) | Raw::Number(_));
-        // Unless others have come to hold it beside that grant.
+        // It is not known if others have come to hold the lock beside that grant.
         let succeeds = self.before_lost(cause, place, &old, now).filter(|_| left.holders().is_empty());
         let succeeds = succeeds.filter(|before| is_alone(before) && is_alone(&new));
 
@@ -122,8 +122,7 @@ impl Court {
             Retention::Forever => None,
             Retention::Ms(ms) => Some(ceil_ms(last) + ms),
         };
-        // A grant that has to be claimed has no ID yet. Its key stays for a minute at least, even if others end
-        // later.
+        // A grant that has to be claimed has no ID yet. Its key stays for at least a minute, even if others end later.
         let is_unclaimed = |token: u64| {
             let is_new = come.contains(&token) && cause.granted != Some(token);
             is_new || self.is_unclaimed(token, place)

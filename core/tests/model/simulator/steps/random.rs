@@ -1,8 +1,8 @@
-//! A random run: any step of a plan, by a seed.
+//! A random run: any steps of a plan, determined by a seed.
 
 use super::{Acquire, Fate, Ms, Plan, Put, Share, Step, Time, CHANNELS, CLIENTS, IDS, KEYS};
 
-/// A small generator: a seed repeats its run.
+/// A small random number generator. The same seed gives the same run.
 pub struct Random(u64);
 
 impl Random {
@@ -83,7 +83,7 @@ fn time(random: &mut Random, plan: Plan) -> Time {
 }
 
 impl Step {
-    /// Any step of such a plan.
+    /// Any step of this plan.
     pub fn any(random: &mut Random, plan: Plan) -> Self {
         let key = |random: &mut Random| random.small(KEYS);
         match random.below(100) {

@@ -13,7 +13,7 @@ import java.util.Optional;
  * A held lock, until it is released or lost. Any thread may call its methods. A Held that was garbage collected is not
  * renewed.
  *
- * <p>In a try-with-resources statement leaving the block releases the lock:
+ * <p>In a try-with-resources statement, leaving the block releases the lock:
  *
  * <pre>{@code
  * try (Held held = report.acquire()) {
@@ -62,7 +62,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * {@return how long the lock is still held for certain if no renewal succeeds; zero once it is lost or released}
+     * {@return how long the lock is still certain to be held if no renewal succeeds; zero once it is lost or released}
      */
     public Duration left() {
         try {
@@ -73,7 +73,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Throws unless the lock is held for certain. Nothing is sent, so call it before each step of the work.
+     * Throws unless it is certain that the lock is held. This sends nothing, so call it before each step of the work.
      *
      * @throws LockLostException if the lock is lost or released
      */
@@ -90,7 +90,7 @@ public final class Held implements AutoCloseable {
      * reply by then, the release continues in the background; at worst the lock expires with its lease.
      *
      * @return whether the lock was held to the end
-     * @throws LockMisuseException if it was released before
+     * @throws LockMisuseException if it has already been released
      */
     public boolean release() {
         return release(Duration.ZERO);
@@ -102,7 +102,7 @@ public final class Held implements AutoCloseable {
      *
      * @param later how long to keep the lock from others
      * @return whether the lock was held to the end
-     * @throws LockMisuseException if it was released before
+     * @throws LockMisuseException if it has already been released
      */
     public boolean release(Duration later) {
         try {
@@ -113,7 +113,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Releases the lock, unless it was released before.
+     * Releases the lock, unless it has already been released.
      *
      * @throws LockLostException if it was not held to the end
      */
@@ -134,7 +134,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Sets a new lease, counted from now. Renewal sends the lock's lease automatically.
+     * Sets a new lease, counted from now. Renewals do this automatically, with the lock's own lease.
      *
      * @param lease at least 1 ms
      * @throws LockLostException if the lock is lost

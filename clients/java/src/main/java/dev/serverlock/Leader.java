@@ -14,8 +14,8 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * Campaigns for a key: a lock that the holder keeps while it lives. {@link #close} steps down for good. Any thread may
- * call its methods.
+ * Campaigns for a key, whose lock the leader keeps as long as it lives. {@link #close} steps down for good. Any thread
+ * may call its methods.
  */
 public final class Leader implements AutoCloseable {
     static final Duration TURN = Duration.ofMinutes(1);
@@ -44,8 +44,8 @@ public final class Leader implements AutoCloseable {
     }
 
     /**
-     * Campaigns in its own thread until {@link #close}. Each election calls {@code elected}, and its end calls
-     * {@code deposed}: after a loss, {@link #resign} or {@link #close}. Others are elected once {@code deposed} has
+     * Campaigns in its own thread until {@link #close}. Calls {@code elected} after each election, and {@code deposed}
+     * when that term ends: after a loss, {@link #resign} or {@link #close}. Others are elected once {@code deposed} has
      * returned, or the lease has expired.
      *
      * @param elected called with the fencing token
@@ -56,7 +56,7 @@ public final class Leader implements AutoCloseable {
     public synchronized Leader start(LongConsumer elected, LongConsumer deposed) {
         engine.context().checkOpen(request.name());
         if (thread != null) {
-            throw new LockMisuseException(request.name(), "it campaigns already", null);
+            throw new LockMisuseException(request.name(), "it is already campaigning", null);
         }
         thread = engine.context().thread("serverlock-leader", () -> campaign(elected, deposed));
         thread.start();
@@ -121,7 +121,7 @@ public final class Leader implements AutoCloseable {
         return isOurs;
     }
 
-    /** {@return the fencing token while this leads; empty otherwise} */
+    /** {@return the fencing token while this campaign leads; empty otherwise} */
     public OptionalLong token() {
         Held leading;
         synchronized (this) {
@@ -161,7 +161,7 @@ public final class Leader implements AutoCloseable {
      * Reports the current leader and then each change, in its own thread. Asks the server three times per lease.
      *
      * @param changed called with the leader, or with token 0 while there is none
-     * @return closes the observer
+     * @return the observation, which ends when this is closed
      */
     public AutoCloseable observe(Consumer<Leadership> changed) {
         CountDownLatch ended = new CountDownLatch(1);
@@ -187,7 +187,7 @@ public final class Leader implements AutoCloseable {
         }
     }
 
-    /** Asks the server for the leader. Null: no server replied. */
+    /** Asks the server for the leader. Returns null if no server replied. */
     private Leadership inspect() {
         Leadership none = new Leadership(0, "");
         Object reply;

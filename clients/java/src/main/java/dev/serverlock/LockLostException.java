@@ -1,6 +1,6 @@
 package dev.serverlock;
 
-/** The lock is no longer held, or no longer for certain. */
+/** The lock is no longer held, or no longer certain to be held. */
 public class LockLostException extends LockException {
     private static final long serialVersionUID = 1;
 

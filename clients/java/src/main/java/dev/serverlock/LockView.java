@@ -24,7 +24,7 @@ final class LockView implements Lock {
             throw new LockMisuseException(request.name(), "this thread already holds it; it is not reentrant", null);
         }
         Held held = new Held(engine, engine.acquire(request.withWaiting(wait)));
-        if (before != null) { // its lock was lost
+        if (before != null) { // that lock was lost
             engine.scopes().leave(before.hold());
             before.hold().drop();
         }
@@ -94,7 +94,7 @@ final class LockView implements Lock {
 
     @Override
     public Condition newCondition() {
-        throw new UnsupportedOperationException("a lock of the server has no conditions");
+        throw new UnsupportedOperationException("a server lock has no conditions");
     }
 
     @Override

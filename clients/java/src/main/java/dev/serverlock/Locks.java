@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * The locks of one client. Create one for each client of the application and keep it: two of them do not know each
- * other's locks. Any thread may call its methods.
+ * The locks of one client. Create one {@code Locks} for each Redis client in the application and keep it: two of them
+ * do not know each other's locks. Any thread may call its methods.
  */
 public final class Locks implements AutoCloseable {
     /** A wait without limit. */
@@ -90,8 +90,8 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * All of the keys or none, under one token. A waiting attempt holds none of them. In a cluster the keys must be in
-     * one slot, for example by a common part in braces.
+     * A lock on all of the keys or none of them, under one token. A waiting attempt holds none of them. In a cluster
+     * the keys must be in one slot: for example, give them a common part in braces.
      *
      * @param keys 1 to 1024 different keys
      * @param lease how long a crashed holder keeps them
@@ -106,7 +106,7 @@ public final class Locks implements AutoCloseable {
 
     /**
      * A lock that can be acquired only if its last holder did not release it. {@link Held#predecessor} names that
-     * holder. Does not wait.
+     * holder. An attempt does not wait.
      *
      * @param key the key
      * @param lease how long a crashed holder keeps the lock

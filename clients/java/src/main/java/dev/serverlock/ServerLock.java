@@ -55,7 +55,7 @@ public final class ServerLock {
     }
 
     /**
-     * Makes attempts wait in the queue. Without it an attempt is refused at once.
+     * Makes attempts wait in the queue. Without this option, an attempt that finds the lock taken is refused at once.
      *
      * @param wait the longest wait; {@link Locks#FOREVER} for no limit
      * @return a copy with this option
@@ -173,7 +173,7 @@ public final class ServerLock {
      * @param <X> the type of exception that the work may throw
      * @param work the work
      * @throws X from the work
-     * @throws InterruptedException if the thread was interrupted for another reason than the loss
+     * @throws InterruptedException if the thread was interrupted for a reason other than the loss
      */
     public <X extends Exception> void run(Task<X> work) throws X, InterruptedException {
         Work<Void, X> withoutResult = held -> {
@@ -191,17 +191,17 @@ public final class ServerLock {
      * @param work the work
      * @return its result
      * @throws X from the work
-     * @throws InterruptedException if the thread was interrupted for another reason than the loss
+     * @throws InterruptedException if the thread was interrupted for a reason other than the loss
      */
     public <T, X extends Exception> T call(Work<T, X> work) throws X, InterruptedException {
         return Body.play(engine.scopes(), acquire(), work);
     }
 
     /**
-     * The lock behind the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException} in a
-     * thread that holds it. {@code unlock} throws {@link LockLostException} if the lock was lost, and
-     * {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
-     * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. There are no conditions.
+     * A view of the lock with the JDK's interface. It is not reentrant: {@code lock} throws {@link LockMisuseException}
+     * in a thread that already holds the lock. {@code unlock} throws {@link LockLostException} if the lock was lost,
+     * and {@link IllegalMonitorStateException} in a thread that does not hold it. {@code lock} and
+     * {@code lockInterruptibly} wait without limit, whatever {@link #waiting} says. The view has no conditions.
      *
      * @return the lock
      */

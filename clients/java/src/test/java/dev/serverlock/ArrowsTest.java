@@ -125,7 +125,7 @@ class ArrowsTest {
     }
 
     @Test
-    void noInternalClassesUseEachOtherInACircle() {
+    void internalClassesDoNotUseEachOtherInACircle() {
         SliceAssignment byFile = new SliceAssignment() {
             @Override
             public String getDescription() {

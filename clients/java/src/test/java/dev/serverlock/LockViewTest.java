@@ -58,7 +58,8 @@ class LockViewTest {
             lock.lock();
             lock.unlock();
         });
-        TestServer.until("it waits", () -> server.info("b", "waiters").equals("1"));
+        TestServer.until(
+                "the other thread waits", () -> server.info("b", "waiters").equals("1"));
         assertFalse(other.isDone());
         lock.unlock();
         other.get(60, TimeUnit.SECONDS);
@@ -92,7 +93,7 @@ class LockViewTest {
     }
 
     @Test
-    void unlockThrowsThatItWasLost() {
+    void unlockThrowsIfTheLockWasLost() {
         Lock lock = lock("e");
         lock.lock();
         server.call("DEL", "e");
@@ -103,21 +104,21 @@ class LockViewTest {
     }
 
     @Test
-    void aThreadWhoseHoldWasLostTriesAnew() throws Exception {
+    void aThreadWhoseLockWasLostMayTryAgain() throws Exception {
         Lock lock = lock("l");
         lock.lock();
-        assertThrows(LockMisuseException.class, lock::tryLock, "while it is held");
+        assertThrows(LockMisuseException.class, lock::tryLock, "while the lock is held");
         server.call("DEL", "l");
         Object theirs = server.call("LOCK.ACQUIRE", "l", "PX", 60_000);
-        TestServer.until("it is lost", () -> isRefused(lock));
+        TestServer.until("the loss is noticed", () -> isRefused(lock));
         assertFalse(lock.tryLock());
         assertFalse(lock.tryLock(10, TimeUnit.MILLISECONDS));
-        assertThrows(LockLostException.class, lock::unlock, "no other lock was acquired in its place");
+        assertThrows(LockLostException.class, lock::unlock, "nothing was acquired in place of the lost lock");
         assertThrows(IllegalMonitorStateException.class, lock::unlock);
         server.call("LOCK.RELEASE", "l", theirs);
         lock.lock();
         server.call("DEL", "l");
-        TestServer.until("it has it again", () -> isGot(lock));
+        TestServer.until("the thread has the lock again", () -> isGot(lock));
         lock.unlock();
         assertTrue(server.isFree("l"));
         assertThrows(IllegalMonitorStateException.class, lock::unlock);
@@ -140,7 +141,7 @@ class LockViewTest {
     }
 
     @Test
-    void aTryWithATimeEndsInTime() throws Exception {
+    void aTimedTryEndsInTime() throws Exception {
         server.call("LOCK.ACQUIRE", "f", "PX", 60_000);
         long began = System.nanoTime();
         assertFalse(lock("f").tryLock(300, TimeUnit.MILLISECONDS));

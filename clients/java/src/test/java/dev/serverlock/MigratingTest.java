@@ -57,7 +57,7 @@ class MigratingTest {
     }
 
     @Test
-    void oneLineChangesFromRedisson() throws Exception {
+    void aProgramWithRedissonChangesOneLine() throws Exception {
         String page = Files.readString(Path.of("../../docs/MIGRATING.md"));
         assertTrue(page.contains("-Lock report = redisson.getLock(\"report\");\n"
                 + "+Lock report = locks.lock(\"report\", Duration.ofSeconds(30)).asLock();\n"));
@@ -83,7 +83,7 @@ class MigratingTest {
     }
 
     @Test
-    void theProviderChangesFromShedLock() throws Exception {
+    void aProgramWithShedLockChangesItsProvider() throws Exception {
         String page = Files.readString(Path.of("../../docs/MIGRATING.md"));
         assertTrue(page.contains("+LockProvider provider = new ServerLockProvider(locks);\n"));
         LockProvider provider = new ServerLockProvider(locks);

@@ -45,7 +45,7 @@ class PackageTest {
     private static Path repository() {
         String path = System.getenv("SERVERLOCK_REPOSITORY");
         if (path == null) {
-            throw new IllegalStateException("SERVERLOCK_REPOSITORY is where the package is installed");
+            throw new IllegalStateException("SERVERLOCK_REPOSITORY must name the repository with the package");
         }
         return Path.of(path);
     }
@@ -82,7 +82,7 @@ class PackageTest {
                 .replace("\"localhost\", 6379", "\"127.0.0.1\", " + server.port)
                 .replace("step < 10", "step < 1")
                 .replace("sleep(1000)", "sleep(10)");
-        assertTrue(here.contains("" + server.port), "it connects in another way");
+        assertTrue(here.contains("" + server.port), "the program does not connect to port 6379");
         Path sources = Files.createDirectories(folder.resolve("src/main/java"));
         Files.writeString(sources.resolve(name.group(1) + ".java"), here);
         Files.writeString(
@@ -204,7 +204,7 @@ class PackageTest {
     }
 
     @Test
-    void theScriptIsThatOfTheProject() throws Exception {
+    void theScriptIsAnExactCopy() throws Exception {
         assertEquals(
                 Files.readString(Path.of("../../portable/lock.lua")),
                 Files.readString(Path.of("src/main/resources/dev/serverlock/lock.lua")));

@@ -106,7 +106,7 @@ class PortableTest {
         }
     }
 
-    /** A connection without news. */
+    /** A connection that receives no messages. */
     private static final class Idle implements Connection {
         private final CompletableFuture<Void> ended = new CompletableFuture<>();
 
@@ -186,7 +186,7 @@ class PortableTest {
         assertThrows(
                 LockRefusedException.class,
                 () -> locks.lock("a", LEASE).acquire(),
-                "without a wait it goes past nobody");
+                "without a wait, an attempt does not go past the queue");
     }
 
     @Test
@@ -198,12 +198,12 @@ class PortableTest {
         assertThrows(
                 LockTimeoutException.class,
                 () -> locks.lock("a", LEASE).waiting(Duration.ofSeconds(4)).acquire());
-        assertTrue(fake.keysOf("lock_acquire").size() >= 6, "once in five seconds is the default");
+        assertTrue(fake.keysOf("lock_acquire").size() >= 6, "more often than the default, once in five seconds");
         assertEquals(List.of(2), fake.keysOf("lock_cancel"));
     }
 
     @Test
-    void aCopyWithoutAReplyIsCancelledOnceMore() throws Exception {
+    void anAttemptWhoseCopyGotNoReplyIsCancelledTwice() throws Exception {
         fake.answer = (function, keys) -> function.equals("lock_cancel") ? 0L : new ServerException("closed", null);
         assertThrows(LockNoServerException.class, () -> locks.lock("a", LEASE).acquire());
         TestServer.until("it is cancelled", () -> !fake.keysOf("lock_cancel").isEmpty());
@@ -217,7 +217,7 @@ class PortableTest {
     }
 
     @Test
-    void severalLocksAndSeveralHoldersNameTheirQueues() throws Exception {
+    void callsForSeveralKeysOrHoldersNameTheQueues() throws Exception {
         assertFalse(locks.allOf(List.of("a", "b"), LEASE).acquire().release(), "one of two was released");
         assertEquals(List.of(4), fake.keysOf("lock_acquire_all"));
         assertEquals(List.of(4), fake.keysOf("lock_release_all"));

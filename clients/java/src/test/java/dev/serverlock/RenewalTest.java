@@ -50,7 +50,7 @@ class RenewalTest {
             while (holds.stream().anyMatch(held -> !held.left().isZero())) {
                 most = Math.max(most, Census.threads());
                 assertTrue(most <= MOST, most + " threads");
-                assertTrue(System.nanoTime() < end, "they are not lost");
+                assertTrue(System.nanoTime() < end, "the holds are not lost");
                 Thread.sleep(10);
             }
             most = Math.max(most, Census.threads());

@@ -56,7 +56,7 @@ class ScopeTest {
     }
 
     @Test
-    void theEndOfTheBlockThrowsForALoss() {
+    void theEndOfTheBlockThrowsAfterALoss() {
         assertThrows(LockLostException.class, () -> {
             try (Held held = lock("b", LONG).acquire()) {
                 server.call("DEL", "b");
@@ -107,7 +107,7 @@ class ScopeTest {
     }
 
     @Test
-    void anInterruptOfSomebodyElseIsThrownAsSuch() {
+    void anInterruptFromOutsideIsThrownAsSuch() {
         Thread me = Thread.currentThread();
         assertThrows(
                 InterruptedException.class,
@@ -115,11 +115,11 @@ class ScopeTest {
                     me.interrupt();
                     Thread.sleep(60_000);
                 }));
-        assertTrue(server.isFree("d"), "it was released all the same");
+        assertTrue(server.isFree("d"), "the lock was released all the same");
     }
 
     @Test
-    void aLockWithinItsOwnScopeIsAnErrorAndInAnotherThreadIsNot() throws Exception {
+    void onlyTheSameLockWithinItsOwnScopeIsAnError() throws Exception {
         ServerLock lock = lock("e", LONG);
         lock.run(held -> {
             assertThrows(LockMisuseException.class, lock::acquire);
@@ -149,7 +149,7 @@ class ScopeTest {
     }
 
     @Test
-    void aScopeCountsOnlyWhileItsHoldIsHeldAndReleasesThatHoldOnly() throws Exception {
+    void aScopeAppliesOnlyWhileItsHoldIsHeldAndReleasesOnlyThatHold() throws Exception {
         ServerLock lock = lock("s", LONG);
         lock.run(held -> {
             assertTrue(held.release());
@@ -163,7 +163,7 @@ class ScopeTest {
                 () -> lock.run(held -> {
                     server.call("DEL", "s");
                     assertThrows(LockLostException.class, held::verify);
-                    Thread.interrupted(); // the loss
+                    Thread.interrupted(); // clears the interrupt that the loss caused
                     second[0] = lock.acquire();
                 }));
         second[0].check();
@@ -171,9 +171,9 @@ class ScopeTest {
         assertTrue(second[0].release());
     }
 
-    /** The scenarios of clients/suite cover an attempt that polls when the module is loaded. */
+    /** The scenarios of clients/suite cover an attempt that is polling when the module is loaded. */
     @Test
-    void aMissingModuleIsWarnedOfOnce() throws Exception {
+    void aMissingModuleCausesOneWarning() throws Exception {
         for (boolean warns : new boolean[] {true, false}) {
             AtomicInteger warnings = new AtomicInteger();
             System.Logger log = new Counting(warnings);
@@ -237,7 +237,7 @@ class ScopeTest {
 
     @Test
     void noThreadOutlivesAManagerWithoutLocks() throws Exception {
-        TestServer.until("idle threads have ended", () -> timers() <= 1); // the shared manager's
+        TestServer.until("idle threads have ended", () -> timers() <= 1); // the shared manager's thread
         for (int turn = 0; turn < 3; turn++) {
             Locks made = Locks.over(JedisServer.of(server.client));
             Held held = made.lock("k", LONG).acquire();
@@ -256,7 +256,7 @@ class ScopeTest {
     @Test
     void aHoldThatIsDroppedIsCollected() throws Exception {
         WeakReference<Held> dropped = new WeakReference<>(lock("i", SHORT).acquire());
-        TestServer.until("nobody keeps it", () -> {
+        TestServer.until("nothing keeps the hold", () -> {
             System.gc();
             return dropped.get() == null;
         });

@@ -69,7 +69,7 @@ class ShedLockTest {
     }
 
     @Test
-    void oneHasItAndItCanBeLockedRightAfterTheUnlock() {
+    void onlyOneHasTheLockAndItCanBeTakenRightAfterTheUnlock() {
         for (int turn = 0; turn < 10; turn++) {
             SimpleLock lock = lock(LONG, Duration.ZERO);
             assertEquals("held", server.info(name, "state"));
@@ -86,7 +86,7 @@ class ShedLockTest {
         TestServer.until("it has ended", () -> !isTaken()); // a renewed lock never ends
         long took = (System.nanoTime() - began) / 1_000_000;
         assertTrue(took >= 600, () -> took + " ms");
-        forgotten.unlock(); // allowed, as by ShedLock's own providers
+        forgotten.unlock(); // ShedLock's own providers allow this too
     }
 
     @Test
@@ -111,21 +111,21 @@ class ShedLockTest {
     }
 
     @Test
-    void anExtensionHasALockAtLeastForOfItsOwn() {
+    void anExtensionHasItsOwnLockAtLeastFor() {
         SimpleLock lock = lock(Duration.ofSeconds(10), Duration.ZERO);
         lock.extend(Duration.ofSeconds(10), Duration.ofSeconds(9)).orElseThrow().unlock();
         assertTrue(isTaken());
     }
 
     @Test
-    void oneThatHasEndedCannotBeExtended() throws Exception {
+    void aLockThatHasEndedCannotBeExtended() throws Exception {
         SimpleLock lock = lock(Duration.ofMillis(2), Duration.ZERO);
         Thread.sleep(4);
         assertTrue(lock.extend(Duration.ofSeconds(10), Duration.ZERO).isEmpty());
     }
 
     @Test
-    void oneThatWasUnlockedOrExtendedIsNotValid() {
+    void aLockThatWasUnlockedOrExtendedIsNotValid() {
         SimpleLock unlocked = lock(LONG, Duration.ZERO);
         unlocked.unlock();
         assertThrows(IllegalStateException.class, unlocked::unlock);
@@ -138,14 +138,14 @@ class ShedLockTest {
     }
 
     @Test
-    void errorsAreThoseOfShedLock() {
+    void errorsAreThoseOfShedLockAndNameTheLockAndTheReason() {
         server.call("LPUSH", name, "x");
         LockException error = assertThrows(LockException.class, () -> lock(LONG, Duration.ZERO));
         assertTrue(error.getMessage().contains(name) && error.getMessage().contains("WRONGTYPE"), error.getMessage());
     }
 
     @Test
-    void prefixAndOwnerAreSeenByOperators() {
+    void operatorsSeePrefixAndOwner() {
         SimpleLock lock = provider.withPrefix("jobs:")
                 .withOwner("host-7")
                 .lock(configuration(LONG, Duration.ZERO))

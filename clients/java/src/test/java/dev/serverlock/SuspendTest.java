@@ -61,7 +61,7 @@ class SuspendTest {
     }
 
     @Test
-    void aRenewalThatCameDueInASuspendIsSentAfterIt() throws Exception {
+    void aRenewalThatCameDueDuringASuspendIsSentAfterIt() throws Exception {
         Moved moved = new Moved();
         try (TestServer server = new TestServer()) {
             Locks.Builder options = Locks.builder(JedisServer.of(server.client));
@@ -70,8 +70,8 @@ class SuspendTest {
                 Held held = locks.lock("a", LEASE).acquire();
                 moved.suspend(400);
                 assertTrue(held.left().toSeconds() <= 410, () -> "" + held.left());
-                // By the monotonic clock it would be due in five minutes.
-                TestServer.until("its lease is whole again", () -> held.left().toSeconds() > 700);
+                // By the monotonic clock the renewal would be due in five minutes.
+                TestServer.until("its lease is full again", () -> held.left().toSeconds() > 700);
                 assertTrue(held.release());
             }
         }

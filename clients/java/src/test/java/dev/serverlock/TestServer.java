@@ -40,7 +40,7 @@ public final class TestServer implements AutoCloseable {
         folder = Files.createTempDirectory("serverlock-java");
         String module = System.getenv("SERVERLOCK_MODULE");
         if (module == null) {
-            throw new IllegalStateException("SERVERLOCK_MODULE is the path of the module");
+            throw new IllegalStateException("SERVERLOCK_MODULE must be the path of the module");
         }
         String binary = System.getenv().getOrDefault("REDIS_SERVER", "redis-server");
         process = new ProcessBuilder(List.of(

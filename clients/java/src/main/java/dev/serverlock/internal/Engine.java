@@ -28,7 +28,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Builds the parts of one manager, and acquires and reports for it. Thread-safe. */
+/** Builds the parts of one manager; acquires locks for it, and reports grants, refusals and losses. Thread-safe. */
 public final class Engine {
     private final Hooks hooks;
     private final Context context;

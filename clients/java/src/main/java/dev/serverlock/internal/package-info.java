@@ -1,2 +1,2 @@
-/** Assembles the parts of one manager. Each package here uses only those named before it in ArrowsTest. */
+/** Assembles the parts of one manager. Each package here uses only those that ArrowsTest names before it. */
 package dev.serverlock.internal;

@@ -10,8 +10,8 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
- * A connection read by its caller's thread. An interrupt closes it, as it closes JDK channels. Only the next command
- * notices its end.
+ * A connection read by its caller's thread. An interrupt closes it, as it closes JDK channels. The end of the
+ * connection is noticed only by the next command.
  */
 final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;
@@ -24,7 +24,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
         soTimeout = connection.getSoTimeout();
     }
 
-    /** An interrupt closes it while a caller is inside. */
+    /** An interrupt closes the connection while a caller is between {@code enter} and {@code leave}. */
     private final class Door extends AbstractInterruptibleChannel {
         void enter() {
             begin();
@@ -104,7 +104,7 @@ final class JedisConnection implements dev.serverlock.spi.Connection {
         try {
             door.close();
         } catch (IOException impossible) {
-            throw new AssertionError(impossible); // the door throws none
+            throw new AssertionError(impossible); // closing the door throws no IOException
         }
     }
 }

@@ -146,7 +146,7 @@ record JedisNode(Pool<Connection> pool) implements Node {
             }
         }
         if (error instanceof NoSuchElementException) {
-            return new ServerException("no connection of the pool came free: " + error.getMessage(), error);
+            return new ServerException("no pool connection came free: " + error.getMessage(), error);
         }
         Throwable root = error;
         while (root.getCause() != null) {

@@ -92,7 +92,7 @@ public final class JedisServer implements Server {
                 provider::renewSlotCache);
     }
 
-    @SuppressWarnings("unchecked") // its values are connection pools, in all versions
+    @SuppressWarnings("unchecked") // the map's values are connection pools, in all versions
     private static Pool<Connection> only(Map<?, ?> pools) {
         return (Pool<Connection>) pools.values().iterator().next();
     }

@@ -30,8 +30,8 @@ import java.util.function.Consumer;
  * One server, behind the application's shared connection. A command is written only once: when the connection is lost,
  * it fails before Lettuce can send it again.
  *
- * <p>While a reply is overdue there, the network may be dropping everything, and Lettuce waits until TCP gives up,
- * which can take 15 minutes. Meanwhile other commands use a {@link Spare}.
+ * <p>While a reply is overdue on that connection, the network may be dropping everything, and Lettuce waits until TCP
+ * gives up, which can take 15 minutes. Meanwhile other commands use a {@link Spare}.
  */
 final class LettuceNode implements Node, RedisConnectionStateListener {
     private final StatefulRedisConnection<?, ?> connection;

@@ -65,7 +65,7 @@ public final class LettuceServer implements Server {
         return new LettuceCluster(client, dialer(client), connection);
     }
 
-    /** Uses the client's threads, so it costs nothing and need not be shut down. */
+    /** A client that uses the given client's threads, so it costs nothing and need not be shut down. */
     private static RedisClient dialer(AbstractRedisClient client) {
         RedisClient dialer = RedisClient.create(client.getResources());
         ClientOptions options = client.getOptions();

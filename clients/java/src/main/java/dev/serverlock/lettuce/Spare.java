@@ -5,7 +5,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.function.Function;
 
-/** A dedicated connection that replaces the shared one while a reply is overdue there. */
+/** A dedicated connection that replaces the shared connection while a reply is overdue on it. */
 final class Spare {
     private final Function<Duration, LettuceConnection> dial;
     private LettuceConnection connection;

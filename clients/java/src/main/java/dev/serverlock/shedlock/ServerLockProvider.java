@@ -16,7 +16,7 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 import net.javacrumbs.shedlock.support.LockException;
 
 /**
- * A lock provider for ShedLock, 5 to 7. As usual in ShedLock, a lock is not renewed: it ends after
+ * A lock provider for ShedLock 5 to 7. As usual in ShedLock, a lock is not renewed: it ends after
  * {@code lockAtMostFor}, and others can acquire it after the server's margin, one second by default. The nodes' clocks
  * do not matter.
  */
@@ -54,7 +54,7 @@ public final class ServerLockProvider implements ExtensibleLockProvider {
     }
 
     /**
-     * A label that operators see: this host, for example.
+     * Sets a label that operators see, for example the name of this host.
      *
      * @param owner 1 to 128 visible ASCII characters
      * @return a copy with this option

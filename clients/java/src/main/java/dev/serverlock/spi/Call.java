@@ -8,9 +8,9 @@ public final class Call {
     public final byte[][] words;
     /** The reply: null, Long, Double, Boolean, byte[], or a List of these; a map is a List of its keys and values. */
     public Object value;
-    /** Null after a reply, {@link ReplyException} after an error reply, any other error without a reply. */
+    /** Null after a reply, {@link ReplyException} after an error reply, any other error if there is no reply. */
     public RuntimeException error;
-    /** With an error: completes if the reply still arrives on a shared connection. Null: it cannot arrive. */
+    /** After an error, completes if the reply still arrives on a shared connection. Null if it cannot arrive. */
     public CompletableFuture<Object> late;
     /** Whether the library may have sent it twice. */
     public boolean wasResent;

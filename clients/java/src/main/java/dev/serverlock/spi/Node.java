@@ -8,7 +8,7 @@ import java.util.function.Consumer;
 public interface Node {
     /**
      * Sends the commands over one connection of the application, in order, and fills in their results. Each is sent at
-     * most once. It returns in time, and defers interrupts until then. A late reply closes a connection of a pool; on a
+     * most once. This returns in time, and defers interrupts until then. A late reply closes a pool's connection; on a
      * shared connection it sets {@link Call#late}.
      *
      * @param calls the commands

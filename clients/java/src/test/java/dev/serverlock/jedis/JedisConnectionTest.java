@@ -42,7 +42,7 @@ class JedisConnectionTest {
     }
 
     @Test
-    void itGivesRepliesAndErrorsAndStaysOpen() throws Exception {
+    void itReturnsRepliesAndErrorsAndStaysOpen() throws Exception {
         Connection connection = open(":7\r\n");
         assertEquals(7L, call(connection, LONG));
         assertEquals(7L, call(connection, Duration.ofSeconds(5)));
@@ -80,7 +80,7 @@ class JedisConnectionTest {
     }
 
     @Test
-    void aReplyThatDoesNotComeEndsIt() throws Exception {
+    void aMissingReplyClosesIt() throws Exception {
         Connection connection = open(FakeServer.SILENCE);
         assertThrows(ServerException.class, () -> call(connection, Duration.ofMillis(100)));
         assertFalse(connection.isOpen());

@@ -52,13 +52,13 @@ class JedisNodeTest {
             node.exchange(List.of(silent), Duration.ofMillis(100));
             assertInstanceOf(ServerException.class, silent.error);
             node.exchange(List.of(behind), LONG);
-            assertEquals(7L, behind.value, "not a reply of another call");
+            assertEquals(7L, behind.value, "not another call's reply");
             assertEquals(1, client.getPool().getDestroyedCount());
         }
     }
 
     @Test
-    void callsOfOneExchangeHaveTheirOwnRepliesAndTheTimeOutStaysThatOfTheApplication() throws Exception {
+    void callsOfOneExchangeHaveTheirOwnRepliesAndTheApplicationsTimeOutStays() throws Exception {
         try (FakeServer server = new FakeServer(
                         command -> command.equals("LOCK.A") ? "-GRACE not yet\r\n" : "*2\r\n:1\r\n$-1\r\n");
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {

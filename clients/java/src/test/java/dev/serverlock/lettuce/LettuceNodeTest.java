@@ -66,7 +66,7 @@ class LettuceNodeTest {
     }
 
     @Test
-    void aReplyThatComesAfterItsTimeIsStillTheReply() throws Exception {
+    void aLateReplyIsStillTheReply() throws Exception {
         CountDownLatch mayAnswer = new CountDownLatch(1);
         Node node = open(command -> {
             try {
@@ -86,14 +86,14 @@ class LettuceNodeTest {
     }
 
     @Test
-    void aCallThatWasNotWrittenNeverIs() throws Exception {
+    void aCallThatWasNotWrittenIsNeverWritten() throws Exception {
         Node node = open(command -> command.equals("LOCK.A") ? FakeServer.CLOSE : ":7\r\n");
         server.close(); // so that it cannot reconnect
         node.exchange(List.of(FakeServer.call("LOCK.A")), LONG);
         Call call = FakeServer.call("LOCK.B");
         node.exchange(List.of(call), Duration.ofMillis(200));
         assertInstanceOf(ServerException.class, call.error);
-        assertNull(call.late, "it is not on its way");
+        assertNull(call.late, "the call is not on its way");
         server = new FakeServer(command -> ":7\r\n", server.port());
         Call next = FakeServer.call("LOCK.C");
         node.exchange(List.of(next), LONG);
@@ -121,14 +121,14 @@ class LettuceNodeTest {
             assertEquals(7L, one.value);
             assertEquals(7L, two.value);
         }
-        assertEquals(2, server.accepted(), "that of the application, and one more");
+        assertEquals(2, server.accepted(), "the application's connection, and one more");
         mayAnswer.countDown();
         assertEquals(7L, overdue.late.get(60, TimeUnit.SECONDS));
         long end = System.nanoTime() + LONG.toNanos();
         while (server.open() > 1 && System.nanoTime() < end) {
             Thread.sleep(1);
         }
-        assertEquals(1, server.open(), "it is closed");
+        assertEquals(1, server.open(), "the other connection is closed");
         Call next = FakeServer.call("LOCK.B");
         node.exchange(List.of(next), LONG);
         assertEquals(7L, next.value);
@@ -145,6 +145,6 @@ class LettuceNodeTest {
         assertTrue(ended.await(60, TimeUnit.SECONDS));
         assertFalse(connection.isOpen());
         assertThrows(ServerException.class, () -> connection.call(words, LONG));
-        assertEquals(2, server.accepted(), "that of the application, and the dedicated one");
+        assertEquals(2, server.accepted(), "the application's connection, and the dedicated one");
     }
 }

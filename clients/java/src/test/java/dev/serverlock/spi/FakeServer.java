@@ -15,9 +15,9 @@ import java.util.function.UnaryOperator;
 
 /** A server with scripted replies, as RESP2 bytes. It counts the commands that it gets. */
 public final class FakeServer implements AutoCloseable {
-    /** Instead of a reply: closes the connection. */
+    /** Closes the connection instead of replying. */
     public static final String CLOSE = "close";
-    /** Instead of a reply: nothing. */
+    /** Sends no reply. */
     public static final String SILENCE = "";
 
     private final ServerSocket socket;

@@ -25,7 +25,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Plays the orders of clients/suite with this package: "Driver jedis" or "Driver lettuce". docs/CLIENT_SPEC.md
+ * Carries out the orders of clients/suite with this package: "Driver jedis" or "Driver lettuce". docs/CLIENT_SPEC.md
  * describes the protocol.
  */
 public final class Driver {
@@ -140,7 +140,7 @@ public final class Driver {
             JsonObject order = JSON.fromJson(line, JsonObject.class);
             Thread thread = new Thread(() -> play(player, order), "order");
             thread.setDaemon(true);
-            player.begin(order.get("n").getAsLong(), thread); // here, so that an order to cancel finds it
+            player.begin(order.get("n").getAsLong(), thread); // begun here, so that an order to cancel it finds it
             thread.start();
         }
         Runtime.getRuntime().halt(0);

@@ -1,2 +1,2 @@
-/** Plays the scenarios of clients/suite. */
+/** Runs the scenarios of clients/suite. */
 package dev.serverlock.suite;

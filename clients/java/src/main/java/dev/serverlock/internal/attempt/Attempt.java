@@ -9,7 +9,7 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.function.BooleanSupplier;
 
 /**
- * One attempt to get a lock. If it fails it leaves nothing behind. It asks first without waiting, over the
+ * One attempt to get a lock. If it fails, it leaves nothing behind. It first asks without waiting, through the
  * application's own client. It waits in the queue only if somebody else has the lock: see {@link Waiting}.
  */
 public final class Attempt {
@@ -59,7 +59,7 @@ public final class Attempt {
         return grant;
     }
 
-    /** If a copy without a reply gets one after all, cancels the attempt if the grant is unwanted by then. */
+    /** Once an overdue copy gets its reply or fails, cancels the attempt if the grant is unwanted by then. */
     public void settleOverdue(BooleanSupplier isUnwanted) {
         sender.settleOverdue(isUnwanted);
     }
@@ -75,7 +75,7 @@ public final class Attempt {
         }
     }
 
-    /** Null: the module is not loaded. */
+    /** Returns null if the module is not loaded. */
     private Grant byModuleIfLoaded() throws InterruptedException {
         boolean mightBeKnown = sender.mayBeKnown;
         sender.isPortable = false;
@@ -86,7 +86,7 @@ public final class Attempt {
                 throw reply;
             }
         }
-        sender.mayBeKnown = mightBeKnown; // at most, the server knows it by script
+        sender.mayBeKnown = mightBeKnown; // the server may know the attempt only through the script
         return null;
     }
 

@@ -17,7 +17,7 @@ final class Replicas {
 
     private Replicas() {}
 
-    /** Throws unless enough of them have the grant in time. timeout: for one reply, in nanoseconds. */
+    /** Throws unless enough replicas and disks have the grant in time. timeout: for one reply, in nanoseconds. */
     static void await(Connection connection, Request request, long timeout) throws InterruptedException {
         if (connection == null) {
             throw new ConnectionLost("the connection of the grant is gone");

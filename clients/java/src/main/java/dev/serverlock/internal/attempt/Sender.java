@@ -90,7 +90,7 @@ final class Sender {
         context.checkOpen(request.name());
     }
 
-    /** Sends a copy, and more after temporary errors. Null: not granted. */
+    /** Sends a copy, and further copies after temporary errors. Returns null if the lock is not granted. */
     Grant ask(long wait, String channel, long timeout) throws InterruptedException {
         long span = wait;
         while (true) {
@@ -114,9 +114,9 @@ final class Sender {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            tries = 0; // the count starts here
+            tries = 0; // a reply starts the count anew
             if (!isPortable && resources.module().found()) {
-                resources.subscription().sendAgain(); // attempts that wait by script continue in the module's queue
+                resources.subscription().sendAgain(); // attempts in the script's queue move to the module's
             }
             return granted(reply, sent);
         }
@@ -160,9 +160,9 @@ final class Sender {
     }
 
     /**
-     * Pauses before the next copy, or throws the error if there is none. The connection of the previous copy is closed.
-     * If it is shared, that copy may still arrive, and the next one uses another connection. Both have the same ID, so
-     * they get one grant. {@link #settleOverdue} handles replies after the end of the attempt.
+     * Pauses before the next copy, or throws the error if there is no next copy. The connection of the previous copy is
+     * closed. If it is shared, that copy may still arrive, and the next one uses another connection. Both have the same
+     * ID, so they get only one grant. {@link #settleOverdue} handles replies after the end of the attempt.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
@@ -197,7 +197,7 @@ final class Sender {
         over();
     }
 
-    /** Once an overdue copy gets its reply or fails, cancels the attempt if it is unwanted. */
+    /** Once an overdue copy gets its reply or fails, cancels the attempt if the grant is unwanted. */
     void settleOverdue(BooleanSupplier isUnwanted) {
         byte[] id = idBytes;
         for (CompletableFuture<Object> late : overdue) {
@@ -264,13 +264,13 @@ final class Sender {
         } catch (InterruptedException again) {
             Thread.currentThread().interrupt();
         } catch (ExecutionException | TimeoutException goesOn) {
-            // In the background.
+            // The cancellation continues in the background.
         }
     }
 
     /**
      * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
-     * attempt gets by polling, so it goes on with a new ID. In the module's queue it stays.
+     * attempt gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
      */
     void leaveQueue() {
         if (!isPortable || !wasQueued && !isUnsure) {

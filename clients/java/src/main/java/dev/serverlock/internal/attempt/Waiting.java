@@ -13,9 +13,9 @@ import dev.serverlock.internal.wire.ReplyError;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Waits in the queue: a single waiter by blocking in pieces on one connection, several by NOTIFY. Where NOTIFY is not
- * available it blocks on one of a few connections. Without the module it waits by NOTIFY in the portable script's
- * queue, or polls if it cannot use that.
+ * Waits in the queue. A single waiter blocks in pieces on one connection; several waiters use NOTIFY. Where NOTIFY is
+ * not available, an attempt blocks on one of a few connections. Without the module it waits with NOTIFY in the portable
+ * script's queue, or polls if it cannot use that queue.
  */
 final class Waiting {
     private static final long PIECE = 5 * Clock.SECOND;
@@ -74,7 +74,7 @@ final class Waiting {
                 }
                 message = awaitMessage(subscription, updates);
             } else if (grant != null || sender.isPortable) {
-                return grant; // by script, null: the request was sent without the queue
+                return grant; // null from the script: the request was sent without the queue
             } else {
                 sender.mayBeKnown = false;
                 if (sender.left() > SLACK) {
@@ -114,7 +114,7 @@ final class Waiting {
         }
     }
 
-    /** Waits as the manager's only attempt. NOT_ALONE: another attempt waits too. */
+    /** Waits as the manager's only attempt. Returns NOT_ALONE if another attempt waits too. */
     Grant alone() throws InterruptedException {
         if (request.waiting() == 0
                 || request.needsConnection()
@@ -134,7 +134,7 @@ final class Waiting {
         }
     }
 
-    /** Waits in pieces: connections are few, and a lost reply is noticed at the end of a piece. */
+    /** Waits in pieces, because connections are few and a lost reply is noticed at the end of a piece. */
     Grant byBlocking() throws InterruptedException {
         while (sender.left() > 0) {
             if (sender.isAlone && resources.blocking().hasEnded()) {
@@ -186,8 +186,8 @@ final class Waiting {
     }
 
     /**
-     * The grant may be as old as the blocking command. If that took long, an EXTEND starts the lease anew. Null: the
-     * grant is no longer valid.
+     * The grant may be as old as the blocking command. If the command took long, an EXTEND starts the lease anew.
+     * Returns null if the grant is no longer valid.
      */
     private Grant confirmed(Grant grant) throws InterruptedException {
         while (context.now() >= grant.sent() + request.lease() / 3) {
@@ -207,7 +207,7 @@ final class Waiting {
         return grant;
     }
 
-    /** Waits without the module. Null: it is time to try the module again. */
+    /** Waits without the module. Returns null when it is time to try the module again. */
     Grant byScript() throws InterruptedException {
         if (request.needsModule() != null) {
             throw new LockUnavailableException(request.name(), request.needsModule(), null);

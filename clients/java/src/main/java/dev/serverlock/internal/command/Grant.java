@@ -10,14 +10,14 @@ import java.util.List;
 /**
  * A reply to ACQUIRE: a grant, or one of the constants, which are compared by identity.
  *
- * @param predecessor null: the lock was free, or no details were requested
+ * @param predecessor null if the lock was free, or no details were requested
  * @param sent when the request was sent
  * @param connection the session's connection; null without a session
  */
 public record Grant(long token, Predecessor predecessor, boolean isPortable, long sent, Connection connection) {
     /** The server replied WAITING: the attempt has a place in the queue. */
     public static final Grant WAITING = new Grant(0, null, false, 0, null);
-    /** This server or this user cannot wait by NOTIFY. */
+    /** This server or this user cannot use NOTIFY. */
     public static final Grant NO_NOTIFY = new Grant(0, null, false, 0, null);
     /** It is time to try the module again. */
     public static final Grant ASK_MODULE = new Grant(0, null, false, 0, null);

@@ -5,7 +5,7 @@ import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.ReplyError;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** Whether the server has the module. Without it, locks work by script. Thread-safe. */
+/** Whether the server has the module. Without it, locks use a script. Thread-safe. */
 public final class Module {
     private static final long ASK_AGAIN = 5 * Clock.SECOND;
 
@@ -27,7 +27,7 @@ public final class Module {
 
     /**
      * Whether to use the scripts, because the server recently did not know LOCK.*. Every five seconds one caller gets
-     * false, and tries LOCK.* for all.
+     * false, and tries LOCK.* on behalf of all.
      */
     public boolean isMissing() {
         if (!isMissing) {
@@ -42,7 +42,7 @@ public final class Module {
         }
     }
 
-    /** The server replied to LOCK.*. Returns whether the module was missing before. */
+    /** Records that the server knows LOCK.*. Returns whether the module was missing before. */
     public boolean found() {
         if (!isMissing) {
             return false;
@@ -54,15 +54,15 @@ public final class Module {
         }
     }
 
-    /** The server does not know LOCK.*. Returns whether to continue with the scripts. */
+    /** Records that the server does not know LOCK.*. Returns whether to continue with the scripts. */
     public boolean missed(ReplyError reply) {
         if (!mayUseScripts) {
             return false;
         }
         if (mayWarn.getAndSet(false)) {
             context.warn(
-                    "the server does not have the lock module: locks work by script, in order of arrival; sessions,"
-                            + " blocking waits and deadlock detection need the module",
+                    "the server does not have the lock module: locks work through a script, in order of arrival;"
+                            + " sessions, blocking waits and deadlock detection need the module",
                     reply);
         }
         synchronized (this) {

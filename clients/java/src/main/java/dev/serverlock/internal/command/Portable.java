@@ -14,8 +14,8 @@ import java.util.HexFormat;
 import java.util.List;
 
 /**
- * Locks without the module: the scripts, sent by hash. Keys, values, replies and errors are those of the commands. A
- * call also names the lock's queue, unless this user may not touch it. Thread-safe.
+ * Locks without the module: sends the scripts by hash. Keys, values, replies and errors are the same as with the
+ * commands. A call also names the lock's queue, unless this user may not touch it. Thread-safe.
  */
 public final class Portable {
     private static final long MARGIN = 1000;
@@ -25,7 +25,7 @@ public final class Portable {
     /** How long locks are used without their queues after this user was denied one. */
     private static final long ALONE = 60 * Clock.SECOND;
 
-    /** Checks the lock as the scripts do, then runs one of the user's commands. */
+    /** Checks the lock like the other scripts, then runs one of the user's commands. */
     public static final String FENCED = """
             local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
             for i = 1, #KEYS - 1 do
@@ -183,7 +183,7 @@ public final class Portable {
                 && (error.code().equals("NOPERM") || error.code().equals("TRYAGAIN"));
     }
 
-    /** If the error is that this user may not touch the queues, remembers that. */
+    /** Remembers that this user may not touch the queues, if that is the error. */
     public synchronized void refused(ReplyError error) {
         if (error.code().equals("NOPERM")) {
             isAlone = true;
@@ -191,7 +191,7 @@ public final class Portable {
         }
     }
 
-    /** The server has lost the script. */
+    /** Records that the server has lost the script. */
     public synchronized void missed() {
         isLoaded = false;
     }
@@ -234,7 +234,9 @@ public final class Portable {
         return reply;
     }
 
-    /** A volatile policy could evict a key with an expiry, so locks then get none. Same if the policy is unknown. */
+    /**
+     * A volatile policy could evict a key with an expiry. So locks get none under such a policy, or if it is unknown.
+     */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {
             if (hasAsked && context.now() < askedAt + POLICY_COUNTS) {

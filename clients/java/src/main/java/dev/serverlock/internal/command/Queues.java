@@ -11,7 +11,7 @@ final class Queues {
 
     private Queues() {}
 
-    /** One for each lock, in its slot; null if a name has a brace but no hash tag. */
+    /** One queue for each lock, in the lock's slot; null if a name has a brace but no hash tag. */
     static List<byte[]> of(List<byte[]> locks) {
         List<byte[]> queues = new ArrayList<>(locks.size());
         for (byte[] lock : locks) {

@@ -30,14 +30,14 @@ public final class Request implements Cloneable {
     private static final byte[] ID = Words.bytes("ID");
 
     private final List<byte[]> keys;
-    /** Null: without the module there is no queue for these keys. */
+    /** Null if there is no queue for these keys without the module. */
     private final List<byte[]> queues;
 
     private final String name;
     private final long lease;
     private final Form form;
     private final boolean isShared;
-    private final int limit; // 0: no limit
+    private final int limit; // 0 if there is no limit
 
     private long waiting;
     private long atLeast;
@@ -155,7 +155,7 @@ public final class Request implements Cloneable {
         return with(copy -> copy.onLost = value);
     }
 
-    /** Checks a lease for EXTEND. Null: the lock's lease. */
+    /** Checks a lease for EXTEND. Null means the lock's own lease. */
     public long leaseOf(Duration value) {
         return value == null ? lease : checked("lease", value, Clock.MILLISECOND, TEN_YEARS);
     }
@@ -218,17 +218,17 @@ public final class Request implements Cloneable {
         return lease;
     }
 
-    /** 0: the attempt does not wait. */
+    /** 0 if the attempt does not wait. */
     public long waiting() {
         return waiting;
     }
 
-    /** 0: none. */
+    /** 0 if there is none. */
     public long atLeast() {
         return atLeast;
     }
 
-    /** 0: no limit. */
+    /** 0 if there is no limit. */
     public long maxHold() {
         return maxHold;
     }
@@ -246,7 +246,7 @@ public final class Request implements Cloneable {
         return within;
     }
 
-    /** Null: none. */
+    /** Null if there is none. */
     public Consumer<LockLostException> onLost() {
         return onLost;
     }

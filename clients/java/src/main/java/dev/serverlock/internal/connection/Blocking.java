@@ -9,7 +9,7 @@ import dev.serverlock.spi.Connection;
  * a message. Thread-safe.
  *
  * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all of them wait
- * by NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most three in
+ * with NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most three in
  * all. If commands queue there, this connection is closed as well.
  */
 public final class Blocking {
@@ -17,7 +17,7 @@ public final class Blocking {
     private final Router router;
     private Connection connection;
     private boolean isTaken;
-    /** Commands use only one connection until this ends. */
+    /** While this is set, commands use only one connection. */
     private boolean isUsed;
     /** A second attempt has waited. */
     private boolean isOver;
@@ -27,7 +27,7 @@ public final class Blocking {
         this.router = router;
     }
 
-    /** Whether an attempt may start on it: the connection is open, and no attempt uses it. */
+    /** Whether an attempt may begin on the connection: it is open, and no attempt uses it. */
     public synchronized boolean isReady() {
         return !isTaken && !isOver && connection != null && connection.isOpen();
     }
@@ -74,7 +74,10 @@ public final class Blocking {
         }
     }
 
-    /** Ends it because other attempts wait or commands queue. An attempt that blocks on it finishes its piece. */
+    /**
+     * Closes the connection because other attempts wait or commands queue. An attempt that blocks on it finishes its
+     * piece first.
+     */
     public void end() {
         Connection ended;
         boolean wasUsed;

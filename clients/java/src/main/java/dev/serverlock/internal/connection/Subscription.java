@@ -16,7 +16,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Waiting by NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its messages
+ * Waiting with NOTIFY: one connection that is subscribed to this manager's channel, and the attempts that its messages
  * are for. A message is only a hint. The attempt asks the server again after a message, or when the connection is lost
  * or restored. Thread-safe.
  */
@@ -48,17 +48,17 @@ public final class Subscription {
         return channel;
     }
 
-    /** Whether attempts may wait by NOTIFY: until the server refuses it. */
+    /** Whether attempts may use NOTIFY: true until the server refuses it. */
     public boolean isUsable() {
         return isUsable;
     }
 
-    /** The server or this user cannot use NOTIFY. */
+    /** Records that the server or this user cannot use NOTIFY. */
     public void giveUp() {
         isUsable = false;
     }
 
-    /** Whether the server has accepted a wait by NOTIFY before. */
+    /** Whether the server has accepted a wait with NOTIFY before. */
     public boolean hasWorked() {
         return hasWorked;
     }
@@ -161,7 +161,7 @@ public final class Subscription {
         return subscribed;
     }
 
-    /** Returns when the connection has ended. PING detects a network that drops everything. */
+    /** Returns when the connection has ended. A PING detects a network that drops everything. */
     private void watch(Connection open) throws InterruptedException {
         CountDownLatch ended = new CountDownLatch(1);
         open.onEnd(ended::countDown);

@@ -29,7 +29,7 @@ public final class Updates {
         }
     }
 
-    /** The connection or the manager has changed state. */
+    /** Call this when the connection or the manager has changed state. */
     public void wake() {
         askAgainAt(Clock.NEVER);
     }
@@ -65,7 +65,7 @@ public final class Updates {
         }
     }
 
-    /** Returns the next message. Null: the time is up, or the connection or the manager has changed state. */
+    /** Returns the next message, or null if the time is up, or the connection or the manager has changed state. */
     public String await(long span) throws InterruptedException {
         mutex.lockInterruptibly();
         try {

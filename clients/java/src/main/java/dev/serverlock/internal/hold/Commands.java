@@ -13,8 +13,8 @@ import java.util.List;
 import java.util.function.Supplier;
 
 /**
- * The commands for a held lock, by LOCK.* with the module and by the scripts without it. The key's value is the same
- * for both.
+ * The commands for a held lock: LOCK.* with the module, and the scripts without it. The key's value is the same for
+ * both.
  */
 public final class Commands {
     private static final String FENCED = """
@@ -56,7 +56,7 @@ public final class Commands {
         hold.check();
     }
 
-    /** Returns how long the lock is held for certain, in nanoseconds. Throws if it is not held on the server. */
+    /** Returns how long the lock is certain to be held, in nanoseconds. Throws if it is not held on the server. */
     public long verify(Hold hold) {
         hold.check();
         long least = Clock.NEVER;
@@ -139,7 +139,9 @@ public final class Commands {
         }
     }
 
-    /** Returns whether to resend the command: the module or the script is gone, or it can leave out the queue. */
+    /**
+     * Returns whether to resend the command: the module or the script is gone, or the command can leave out the queue.
+     */
     boolean fallsBack(Hold hold, RuntimeException error) {
         if (!(error instanceof ReplyError reply)) {
             return false;

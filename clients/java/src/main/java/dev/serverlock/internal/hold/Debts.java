@@ -24,7 +24,7 @@ public final class Debts {
         void pay();
     }
 
-    /** Tries in the background to give something back, until it succeeds or that time has come. */
+    /** Tries in the background to give something back, until this succeeds or that time has come. */
     public void owe(long until, Debt debt) {
         context.debts().execute(() -> {
             try {

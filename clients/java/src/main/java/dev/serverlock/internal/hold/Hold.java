@@ -15,11 +15,11 @@ import java.util.List;
  * It does not refer to the {@link dev.serverlock.Held} that users get, so that a dropped Held is noticed.
  */
 public final class Hold {
-    /** Learns of a hold that ends without a release. Each method is called at most once. */
+    /** Called when a hold ends without a release. Each method is called at most once. */
     public interface Watcher {
         void lost(Hold hold, LockLostException why);
 
-        /** The application no longer refers to the Held. */
+        /** Called when the application no longer refers to the Held. */
         void dropped(Hold hold);
     }
 
@@ -32,7 +32,7 @@ public final class Hold {
     private final long granted;
     private final Connection connection; // of a session
 
-    /** The number of its newest entry in the timer, which guards it. */
+    /** The number of this hold's newest entry in the timer, whose monitor guards this field. */
     long entry;
 
     private long sent; // when the lease started
@@ -71,7 +71,7 @@ public final class Hold {
         return token;
     }
 
-    /** Null: the lock was free, or no details were requested. */
+    /** Null if the lock was free, or no details were requested. */
     public Predecessor predecessor() {
         return predecessor;
     }
@@ -115,7 +115,7 @@ public final class Hold {
         return sent + lease;
     }
 
-    /** Why the lock is lost. Null while it is held, or if it was released in time. */
+    /** Why the lock was lost. Null while it is held, or if it was released in time. */
     public LockLostException lost() {
         boolean isLate;
         synchronized (this) {
@@ -129,7 +129,7 @@ public final class Hold {
         }
     }
 
-    /** Why the lock may not be held. Null: it is held for certain. */
+    /** Why the lock may not be held. Null if it is certain that the lock is held. */
     public LockLostException whyNotHeld() {
         LockLostException why = lost();
         synchronized (this) {
@@ -155,7 +155,8 @@ public final class Hold {
     }
 
     /**
-     * Ends the lock without a release. isGone: the server no longer has the grant. The application is notified once.
+     * Ends the lock without a release, and notifies the application once. isGone: whether the server no longer has the
+     * grant.
      */
     public void lose(String why, boolean isGone) {
         LockLostException reported;
@@ -173,7 +174,7 @@ public final class Hold {
         watcher.lost(this, reported);
     }
 
-    /** The server no longer knows the grant. */
+    /** Records that the server no longer knows the grant. */
     public void taken() {
         lose("somebody has taken it away", true);
     }
@@ -189,7 +190,9 @@ public final class Hold {
         listener.run();
     }
 
-    /** An EXTEND is sent. Its reply may get lost, so a lease that ends earlier counts at once. */
+    /**
+     * Call this before an EXTEND is sent. Its reply may get lost, so a lease that ends earlier takes effect at once.
+     */
     public synchronized void extending(long sent, long lease) {
         shortest = inFlight++ == 0 ? lease : Math.min(shortest, lease);
         if (sent + lease < leaseEnds()) {
@@ -199,8 +202,8 @@ public final class Hold {
     }
 
     /**
-     * An EXTEND succeeded or failed. If several are in flight, the client cannot know which one the server runs last,
-     * so the shortest of their leases counts, from when this one was sent.
+     * Call this when an EXTEND has succeeded or failed. If several are in flight, the client cannot know which one the
+     * server runs last, so the shortest of their leases applies, counted from when this one was sent.
      */
     public synchronized void extended(long sent, long lease, boolean isDone) {
         inFlight--;
@@ -222,14 +225,14 @@ public final class Hold {
         return !wasPortable;
     }
 
-    /** Whether a script sent now leaves out the queue. isAlone: all do. */
+    /** Whether a script sent now leaves out the queue. isAlone: whether all scripts do. */
     synchronized boolean leavesOutQueue(boolean isAlone) {
         hasLeftOutQueue = isAlone || leavesOutQueue;
         leavesOutQueue = false;
         return hasLeftOutQueue;
     }
 
-    /** Makes the next script leave out the queue; returns false if the last one did. */
+    /** Makes the next script leave out the queue; returns false if the last one already did. */
     synchronized boolean leaveOutQueue() {
         leavesOutQueue = !hasLeftOutQueue;
         return leavesOutQueue;
@@ -245,7 +248,7 @@ public final class Hold {
         }
     }
 
-    /** The Held was dropped: the hold is no longer renewed, and its session ends. */
+    /** Call this when the Held was dropped: the hold is no longer renewed, and its session ends. */
     public void drop() {
         boolean wasEnded;
         synchronized (this) {

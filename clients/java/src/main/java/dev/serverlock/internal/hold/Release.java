@@ -13,7 +13,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** Releases locks. Interrupts are deferred meanwhile, for at most one command's time-out. Thread-safe. */
+/** Releases locks. A release defers interrupts, for at most one command's time-out. Thread-safe. */
 public final class Release {
     private static final long SHORTEST_PAUSE = 20 * Clock.MILLISECOND;
     private static final long LONGEST_PAUSE = 200 * Clock.MILLISECOND;
@@ -57,7 +57,7 @@ public final class Release {
         return wasHeld;
     }
 
-    /** Sends RELEASE until it gets a reply. After one command's time-out it is retried in the background. */
+    /** Sends RELEASE until it gets a reply. After one command's time-out, the release is retried in the background. */
     private boolean atOnce(Hold hold) {
         long lostAt = hold.lostAt();
         long end = Math.min(context.now() + context.timeout(), lostAt);
@@ -117,7 +117,7 @@ public final class Release {
 
     private void owe(Hold hold, RuntimeException error) {
         context.warn("the lock " + hold.request().name() + " is released in the background", error);
-        // Even while a copy may be in flight: a second RELEASE is harmless.
+        // A copy may still be in flight, but a second RELEASE is harmless.
         debts.owe(hold.leaseEnds(), () -> settle(hold));
     }
 

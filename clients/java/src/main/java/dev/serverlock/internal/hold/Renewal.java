@@ -17,11 +17,12 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Sends the EXTENDs of holds that are due. Those for one server go together, and no server delays another. For any
- * number of holds, each server has at most two threads, which end when nothing is due. Thread-safe.
+ * Sends an EXTEND for each hold that is due. The EXTENDs for one server are sent together, and no server delays
+ * another. However many holds there are, each server has at most two threads, which end when nothing is due.
+ * Thread-safe.
  */
 public final class Renewal {
-    /** As many as a Pipeline uses connections. */
+    /** The number of connections that a Pipeline uses. */
     private static final int THREADS = 2;
 
     private static final int MOST_AT_ONCE = 128;
@@ -41,7 +42,7 @@ public final class Renewal {
         this.timer = timer;
     }
 
-    /** The holds that are due on one server. It is its own monitor. */
+    /** The holds that are due on one server. Its own monitor guards them. */
     private static final class Due {
         final Node node;
         final Deque<Hold> holds = new ArrayDeque<>();
@@ -51,7 +52,7 @@ public final class Renewal {
             this.node = node;
         }
 
-        /** Returns the next holds to renew together. Empty: the calling thread has to end. */
+        /** Returns the next holds to renew together. If there are none, the calling thread has to end. */
         synchronized List<Hold> next() {
             List<Hold> some = new ArrayList<>();
             while (!holds.isEmpty() && some.size() < MOST_AT_ONCE) {
@@ -63,7 +64,7 @@ public final class Renewal {
             return some;
         }
 
-        /** How many more threads to start. */
+        /** Adds holds, and returns how many more threads to start. */
         synchronized int add(List<Hold> more) {
             holds.addAll(more);
             int wanted = Math.min(THREADS, (holds.size() + MOST_AT_ONCE - 1) / MOST_AT_ONCE);
@@ -72,7 +73,7 @@ public final class Renewal {
             return missing;
         }
 
-        /** A thread could not be started. Returns the holds that no other thread will renew. */
+        /** Call this if a thread could not be started. Returns the holds that no other thread will renew. */
         synchronized List<Hold> withoutThread() {
             threads--;
             List<Hold> left = threads > 0 ? List.of() : new ArrayList<>(holds);

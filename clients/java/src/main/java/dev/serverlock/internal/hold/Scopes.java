@@ -9,7 +9,7 @@ import java.util.List;
 public final class Scopes {
     private final ThreadLocal<List<Hold>> scopes = new ThreadLocal<>();
 
-    /** Enters the hold's scope in the current thread, until it leaves. */
+    /** Enters the hold's scope in the current thread, until {@link #leave}. */
     public void enter(Hold hold) {
         List<Hold> around = scopes.get();
         if (around == null) {

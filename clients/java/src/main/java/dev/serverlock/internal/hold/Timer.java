@@ -10,7 +10,7 @@ import java.util.function.Consumer;
 /** One timer for all holds of a manager, and for later work. Its thread ends after some idle time. Thread-safe. */
 public final class Timer {
     private static final long IDLE = 5 * Clock.SECOND;
-    /** It never sleeps longer, because timers stop while the machine is suspended. */
+    /** The timer never sleeps longer, because the system's timers stop while the machine is suspended. */
     private static final long LONGEST_SLEEP = Clock.SECOND;
 
     private static final int SWEEPS_AFTER = 1000;
@@ -23,7 +23,7 @@ public final class Timer {
     private Thread thread;
     private long wakesAt;
 
-    /** renewals: gets the holds whose renewal is due, in the timer's thread. */
+    /** renewals: called with the holds whose renewal is due, in the timer's thread. */
     public Timer(Context context, Consumer<List<Hold>> renewals) {
         this.context = context;
         this.renewals = renewals;
@@ -51,7 +51,9 @@ public final class Timer {
         push(new Entry(at, ++count, null, work));
     }
 
-    /** A hold has ended before its entry was due. Such entries are removed once they are the majority. */
+    /**
+     * Call this when a hold has ended before its entry was due. Such entries are removed once they are the majority.
+     */
     public synchronized void forget() {
         dead++;
         if (dead > SWEEPS_AFTER && dead * 2 > entries.size() || context.isClosed()) {
@@ -59,7 +61,7 @@ public final class Timer {
         }
     }
 
-    /** The caller holds the monitor. */
+    /** The caller must hold the monitor. */
     private void sweep() {
         dead = 0;
         entries.removeIf(entry -> entry.hold != null && (entry.number != entry.hold.entry || entry.hold.isOver()));
@@ -68,7 +70,7 @@ public final class Timer {
         }
     }
 
-    /** How many holds it has. */
+    /** How many holds the timer has. */
     public synchronized int holds() {
         return (int) entries.stream()
                 .filter(entry -> entry.hold != null && entry.number == entry.hold.entry && !entry.hold.isOver())
@@ -82,7 +84,7 @@ public final class Timer {
         notifyAll();
     }
 
-    /** The caller holds the monitor. */
+    /** The caller must hold the monitor. */
     private void push(Entry entry) {
         if (entry.hold == null && context.isClosed()) {
             return;
@@ -102,7 +104,7 @@ public final class Timer {
             try {
                 handle(due);
             } catch (RuntimeException | OutOfMemoryError error) {
-                // For example, no thread could be started. Other locks are still renewed.
+                // For example, if no thread could be started. Other locks are still renewed.
                 context.warn("renewing locks failed", error);
             }
             due.clear();
@@ -118,7 +120,7 @@ public final class Timer {
             }
             Hold.Due found = entry.hold.due();
             if (found.goesOn()) {
-                again(entry.hold, found.lostAt()); // first: the result of the renewal may replace this entry
+                again(entry.hold, found.lostAt()); // before the renewal, whose result may replace this entry
                 if (found.renews()) {
                     dueForRenewal.add(entry.hold);
                 }
@@ -127,7 +129,7 @@ public final class Timer {
         renewals.accept(dueForRenewal);
     }
 
-    /** Waits for due entries. False: it was idle for a while, or the manager is closed. */
+    /** Waits for due entries. Returns false if there were none for a while, or the manager is closed. */
     private synchronized boolean awaitDue(List<Entry> due) {
         long idleSince = context.now();
         while (!context.isClosed() || !entries.isEmpty()) {

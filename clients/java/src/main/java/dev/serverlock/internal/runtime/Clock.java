@@ -4,8 +4,8 @@ import java.time.Duration;
 
 /**
  * A clock in nanoseconds that keeps running while the machine is suspended and never goes back. It adds to the
- * monotonic clock what the wall clock has gained on it, because Java has no access to a system clock that does both.
- * Thread-safe.
+ * monotonic clock the time that the wall clock has gained on it, because Java has no access to a system clock that does
+ * both. Thread-safe.
  *
  * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend: a loss may be reported
  * early.
@@ -62,7 +62,10 @@ public final class Clock {
         return monotonic - start + missed;
     }
 
-    /** Reads again if the thread was stopped between two readings, because their difference is then meaningless. */
+    /**
+     * Reads the clocks again if the thread was stopped between two readings, because their difference is then
+     * meaningless.
+     */
     private synchronized void compare() {
         for (int tries = 0; tries < MOST_READINGS; tries++) {
             long monotonic = source.monotonic();

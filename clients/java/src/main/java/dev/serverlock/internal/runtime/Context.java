@@ -69,12 +69,12 @@ public final class Context {
     public void callBack(Runnable call) {
         try {
             call.run();
-        } catch (RuntimeException | Error error) { // an Error: one of its classes is missing, for example
+        } catch (RuntimeException | Error error) { // an Error, for example because one of its classes is missing
             log.log(System.Logger.Level.WARNING, "a hook or callback failed", error);
         }
     }
 
-    /** Logs a warning. error: the cause, whose message is appended; may be null. */
+    /** Logs a warning. error: the cause, whose message is appended, or null. */
     public void warn(String text, Throwable error) {
         log.log(System.Logger.Level.WARNING, error == null ? text : text + ": " + error.getMessage());
     }

@@ -24,7 +24,7 @@ public final class ConnectionLost extends RuntimeException {
         return isFinal;
     }
 
-    /** Completes if the reply still arrives on a shared connection. Null: it cannot arrive. */
+    /** Completes if the reply still arrives on a shared connection. Null if it cannot arrive. */
     public CompletableFuture<Object> late() {
         return late;
     }

@@ -34,7 +34,7 @@ public final class Errors {
             "NOREPLICAS",
             "GRACE",
             "BUSYLOCKS");
-    /** These begin like a temporary error, but last. */
+    /** These errors begin like a temporary one, but last. */
     private static final Pattern LASTING = Pattern.compile("^(GRACE lease|BUSYLOCKS 64 waits) ");
 
     /** For an attempt without a wait, and for a command for a held lock. */
@@ -73,7 +73,7 @@ public final class Errors {
         return read(error, null);
     }
 
-    /** Whether to try again: for an attempt while its wait lasts, and for debts in the background. */
+    /** Whether to try again: an attempt does so while its wait lasts, and a debt in the background. */
     public static boolean mayPass(RuntimeException error) {
         if (error instanceof ConnectionLost lost) {
             return !lost.isFinal();

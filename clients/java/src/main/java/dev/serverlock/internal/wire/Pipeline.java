@@ -27,7 +27,7 @@ public final class Pipeline {
     private final Node node;
     private final Deque<Batch> queue = new ArrayDeque<>();
     private int running;
-    /** One exchange at a time, while a lone wait has a connection: see Blocking. */
+    /** Whether only one exchange runs at a time, because a lone wait has a connection: see Blocking. */
     private boolean isNarrow;
 
     private boolean wasWide;
@@ -181,7 +181,7 @@ public final class Pipeline {
         return queue.size();
     }
 
-    /** Removes it from the queue; returns whether it was still there. */
+    /** Removes the caller from the queue; returns whether it was still there. */
     private synchronized boolean withdraw(Batch mine) {
         return queue.remove(mine);
     }

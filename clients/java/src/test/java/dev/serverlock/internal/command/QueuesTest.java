@@ -11,10 +11,10 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** The names of queues, and the replies of a queue. */
+/** The names of queues, and the replies to attempts that wait in them. */
 class QueuesTest {
     @Test
-    void aQueueHasTheSlotOfItsLock() {
+    void aQueueIsInTheSlotOfItsLock() {
         Map.of(
                         "report", "report:queue:{report}",
                         "{42}:report", "{42}:report:queue",

@@ -39,7 +39,7 @@ class RequestTest {
     }
 
     @Test
-    void aWaitWithoutAnEndIsAsLongAsTheServerAllows() {
+    void anEndlessWaitIsAsLongAsTheServerAllows() {
         assertEquals(
                 "LOCK.ACQUIRE a PX 30000 WAIT 3600000 ID 7 NOTIFY c",
                 text(request("a").acquire(Words.bytes("7"), Clock.NEVER, "c")));

@@ -4,7 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import org.junit.jupiter.api.Test;
 
-/** The clock counts a suspend, and never goes back. */
+/** The clock includes time during a suspend, and never goes back. */
 class ClockTest {
     /** Clocks that the test moves. */
     private static final class Standing implements Clock.Source {
@@ -23,7 +23,7 @@ class ClockTest {
     }
 
     @Test
-    void itCountsWhatTheWallClockHasGained() {
+    void itAddsWhatTheWallClockHasGained() {
         Standing source = new Standing();
         Clock clock = new Clock(source);
         source.monotonic += Clock.SECOND;
@@ -48,7 +48,7 @@ class ClockTest {
     }
 
     @Test
-    void differencesOfAReadingDoNotAddUp() {
+    void smallDifferencesDoNotAddUp() {
         Standing source = new Standing();
         Clock clock = new Clock(source);
         for (int turn = 0; turn < 10_000; turn++) {

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 /** Server errors become the errors that users get. */
 class ErrorsTest {
     @Test
-    void errorsOfTheServerHaveAKind() {
+    void serverErrorsHaveAKind() {
         assertTrue(Errors.typed(new ReplyError("NOPERM x"), "a", 0) instanceof LockDeniedException);
         assertTrue(Errors.typed(new ReplyError("DEADLOCK x"), "a", 0) instanceof LockDeadlockException);
         assertTrue(
@@ -26,7 +26,7 @@ class ErrorsTest {
     }
 
     @Test
-    void whatMayPassIsTriedAgainAndUnavailableOrTimedOutInTheEnd() {
+    void temporaryErrorsAreRetriedAndEndAsUnavailableOrTimedOut() {
         for (String passing : List.of(
                 "LOADING",
                 "BUSY",

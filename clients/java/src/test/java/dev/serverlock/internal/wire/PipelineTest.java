@@ -80,14 +80,14 @@ class PipelineTest {
     }
 
     @Test
-    void manyCallersAreSentTogetherOverTwoConnections() throws Exception {
+    void theCallsOfManyCallersAreSentTogetherOverTwoConnections() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
         List<Future<String>> all = new ArrayList<>();
         for (int caller = 0; caller < 20; caller++) {
             all.add(begin(pipeline, "w" + caller, LONG));
         }
-        TestServer.until("18 are in the queue", () -> gate.batches.size() == 2 && pipeline.queued() == 18);
+        TestServer.until("18 callers are queued", () -> gate.batches.size() == 2 && pipeline.queued() == 18);
         gate.opened.countDown();
         for (int caller = 0; caller < 20; caller++) {
             assertEquals("w" + caller, all.get(caller).get(60, TimeUnit.SECONDS));
@@ -98,12 +98,12 @@ class PipelineTest {
     }
 
     @Test
-    void aCallerThatWaitsTooLongIsNotSent() throws Exception {
+    void theCallOfACallerThatWaitsTooLongIsNotSent() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
         begin(pipeline, "a", LONG);
         begin(pipeline, "b", LONG);
-        TestServer.until("both are taken", () -> gate.batches.size() == 2);
+        TestServer.until("both connections are taken", () -> gate.batches.size() == 2);
         List<Call> calls = List.of(FakeServer.call("late"));
         assertThrows(ConnectionLost.class, () -> pipeline.exchange(calls, 50 * Clock.MILLISECOND));
         gate.opened.countDown();
@@ -118,7 +118,7 @@ class PipelineTest {
         assertTrue(pipeline.narrow(onQueued::countDown));
         List<Future<String>> all = new ArrayList<>();
         all.add(begin(pipeline, "a", LONG));
-        TestServer.until("it is taken", () -> gate.batches.size() == 1);
+        TestServer.until("the connection is taken", () -> gate.batches.size() == 1);
         all.add(begin(pipeline, "b", LONG));
         TestServer.until("one waits", () -> pipeline.queued() == 1);
         assertEquals(1, onQueued.getCount());
@@ -137,7 +137,7 @@ class PipelineTest {
         Pipeline pipeline = new Pipeline(gate);
         begin(pipeline, "a", LONG);
         begin(pipeline, "b", LONG);
-        TestServer.until("both are taken", () -> gate.batches.size() == 2);
+        TestServer.until("both connections are taken", () -> gate.batches.size() == 2);
         Call call = FakeServer.call("mine");
         AtomicInteger wasInterrupted = new AtomicInteger();
         Thread caller = new Thread(() -> {

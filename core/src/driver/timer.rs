@@ -6,7 +6,7 @@ use super::edge::{Edge, Permit, WriteRefused};
 use super::entry::Entry;
 use crate::engine::budget::Budget;
 use crate::engine::counters::Counter;
-use crate::engine::{Iteration, KeyName, Task, Why};
+use crate::engine::{Clock as _, Iteration, KeyName, Task};
 
 /// The most grants passed on and queues checked in one iteration. The iteration ends earlier if its budget is spent:
 /// one step may have to read a whole set of holders.
@@ -45,7 +45,7 @@ impl<E: Edge> Entry<'_, E> {
             if !budget.is_left(self.edge.clock()) {
                 break;
             }
-            let task = self.engine().next_task(&mut iteration, &mut budget, clock);
+            let task = self.engine().next_task(&mut iteration, &mut budget);
             let Some(task) = task else { break };
             if self.see_to(permit, &task, &mut budget) == Err(WriteRefused::ForNow) {
                 self.engine().refused_for_now(task, &mut iteration, clock);
@@ -67,7 +67,7 @@ impl<E: Edge> Entry<'_, E> {
                 let reported = self.engine().reported();
                 let is_granted = self.serve(permit, *queue, budget)?;
                 // An expiry that the server notices and reports only when the key is opened was not missed.
-                if is_granted && *why == Why::Scan && self.engine().reported() == reported {
+                if is_granted && why.is_missed(self.edge.clock().now()) && self.engine().reported() == reported {
                     self.engine().count(Counter::MissedWakeups);
                 }
                 Ok(())

@@ -38,8 +38,17 @@ pub enum Task {
 pub enum Why {
     /// An event happened, or its lock was due.
     Known,
-    /// No event is known: a grant now means that a wake-up was missed.
-    Scan,
+    /// No event is known. The lock was expected to become free at this time, if it has one.
+    Scan(Option<UnixMicros>),
+}
+
+impl Why {
+    /// Whether a grant shows that a wake-up was missed, given the time after it. Otherwise the lock became due before
+    /// its grant, and its timer was about to fire.
+    #[must_use]
+    pub fn is_missed(self, now: UnixMicros) -> bool {
+        matches!(self, Self::Scan(due) if due.is_none_or(|due| due > now))
+    }
 }
 
 impl<H> Engine<H> {
@@ -63,7 +72,7 @@ impl<H> Engine<H> {
     }
 
     /// The next task of an iteration; `None` when everything is done or the budget is spent.
-    pub fn next_task(&mut self, iteration: &mut Iteration, budget: &mut Budget, clock: impl Clock) -> Option<Task> {
+    pub fn next_task(&mut self, iteration: &mut Iteration, budget: &mut Budget) -> Option<Task> {
         if let Some(left) = iteration.lost.checked_sub(1) {
             iteration.lost = left;
             if let Some(lost) = self.outstanding.take_lost() {
@@ -87,9 +96,7 @@ impl<H> Engine<H> {
         }
         let (queue, cause) = self.queues.take_ready()?;
         budget.spend(1);
-        // A lock that is due right now is not a missed wake-up: its timer is about to fire.
-        let is_due = || self.queues.due(queue).is_some_and(|due| due <= clock.now());
-        let why = if cause == Cause::Scan && !is_due() { Why::Scan } else { Why::Known };
+        let why = if cause == Cause::Scan { Why::Scan(self.queues.due(queue)) } else { Why::Known };
         Some(Task::Serve(queue, why))
     }
 

@@ -173,6 +173,15 @@ impl Keys {
         }
     }
 
+    /// Whether a name is among them.
+    #[must_use]
+    pub fn contains(&self, name: &[u8], marks: &Marks) -> bool {
+        match self {
+            Self::One(own, _) => own.as_ref() == name,
+            Self::Several(names) => names.contains(name, marks.of(name)),
+        }
+    }
+
     /// The marks of all names, in the order of the command.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {

@@ -10,7 +10,7 @@ use super::queue::{Keys, Mark, Marks};
 use super::sessions::LockKey;
 use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -56,9 +56,9 @@ impl Lost {
 /// Grants on their way, and lost grants.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Grants whose reply has not left the server yet. They are passed on if the reply does not arrive, unless the
-    /// attempt learned of its grant in another way.
-    on_their_way: FxHashSet<Token>,
+    /// Grants whose reply has not left the server yet, with their database and keys. They are passed on if the reply does
+    /// not arrive, unless the attempt learned of its grant in another way.
+    on_their_way: FxHashMap<Token, (i32, Keys)>,
     /// Grants that nobody received: they are passed on.
     lost: LostGrants,
 }
@@ -122,18 +122,21 @@ impl LostGrants {
 
 impl Outstanding {
     /// Notes that a grant is on its way to a client that waited.
-    pub fn sent(&mut self, token: Token) {
-        self.on_their_way.insert(token);
+    pub fn sent(&mut self, token: Token, db: i32, keys: Keys) {
+        self.on_their_way.insert(token, (db, keys));
     }
 
     /// Called when a grant reached its client, or is no longer meant for it. Returns whether it was on its way.
     pub fn arrived(&mut self, token: Token) -> bool {
-        self.on_their_way.remove(&token)
+        self.on_their_way.remove(&token).is_some()
     }
 
-    /// Called when a grant's attempt got its token again: the grant is neither on its way nor lost.
+    /// Called when a grant's attempt got its token again for this key: the grant is neither on its way nor lost. A copy
+    /// of the key, which has the token too, says nothing about the grant of the original.
     pub fn reported_again(&mut self, key: KeyName<'_>, token: Token, marks: &Marks) {
-        self.on_their_way.remove(&token);
+        if self.on_their_way.get(&token).is_some_and(|(db, keys)| *db == key.db && keys.contains(key.name, marks)) {
+            self.on_their_way.remove(&token);
+        }
         while let Some((number, mark)) = self.lost.find(key, token, marks) {
             self.lost.all.remove(&number);
             self.lost.grants.remove(&(token, mark, number));
@@ -173,7 +176,7 @@ impl Outstanding {
     /// Whether the reply of a grant has not left the server yet.
     #[must_use]
     pub fn is_on_its_way(&self, token: Token) -> bool {
-        self.on_their_way.contains(&token)
+        self.on_their_way.contains_key(&token)
     }
 }
 
@@ -238,6 +241,8 @@ impl EndedSessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::names::Names;
+    use std::rc::Rc;
 
     #[test]
     fn reporting_a_grant_again_clears_its_lost_entries() {
@@ -254,7 +259,7 @@ mod tests {
         };
         let mut outstanding = Outstanding::default();
         outstanding.lose([lost(b"a", reported), lost(b"b", reported), lost(b"a", other)]);
-        outstanding.sent(reported);
+        outstanding.sent(reported, 0, Keys::One(b"a"[..].into(), marks.of(b"a")));
         assert!(outstanding.lost_of(KeyName::new(0, b"a"), reported, &marks).is_some());
         assert!(outstanding.lost_of(KeyName::new(1, b"a"), reported, &marks).is_none(), "another database");
         outstanding.reported_again(KeyName::new(0, b"a"), reported, &marks);
@@ -265,5 +270,18 @@ mod tests {
             std::iter::from_fn(|| outstanding.take_lost()).map(|lost| (lost.name()[0], lost.token)).collect();
         assert_eq!(left, [(b'b', reported), (b'a', other)]);
         assert!(outstanding.lost.grants.is_empty());
+    }
+
+    #[test]
+    fn reporting_a_copy_of_a_key_leaves_the_grant_of_the_original_on_its_way() {
+        let token = Token::new(5).unwrap();
+        let marks = Marks::default();
+        let keys = Keys::Several(Rc::new(Names::of(&[b"a", b"b"], &marks)));
+        for (key, is_on_its_way) in [((0, "copy"), true), ((1, "a"), true), ((0, "a"), false), ((0, "b"), false)] {
+            let mut outstanding = Outstanding::default();
+            outstanding.sent(token, 0, keys.clone());
+            outstanding.reported_again(KeyName::new(key.0, key.1.as_bytes()), token, &marks);
+            assert_eq!(outstanding.is_on_its_way(token), is_on_its_way, "{key:?}");
+        }
     }
 }

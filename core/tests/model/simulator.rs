@@ -120,8 +120,8 @@ fn number(name: &str) -> Option<u64> {
 fn fixed_seeds_are_without_a_finding() {
     // After them come the seeds of old findings: a claim that ends in the same millisecond as its grant, so that the
     // set keeps the native expiry; a set whose last holder is not the one that has to claim its grant; two simultaneous
-    // grants that nobody claims.
-    let found = [784_921_784_289, 901_109_689_152, 595_617_627_183];
+    // grants that nobody claims; a lost grant whose attempt asked for a copy of the key.
+    let found = [784_921_784_289, 901_109_689_152, 595_617_627_183, 722_186_284_701];
     let sum = simulate_all((0..1_000).chain(found), || true);
     let Tally { grants, hand_offs, deadlocks, time_outs, sessions_ended, undelivered, promotions, barred, .. } = sum;
     let Tally { cancelled, notified, claims, passed_over, .. } = sum;

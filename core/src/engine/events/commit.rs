@@ -168,7 +168,7 @@ impl<H> Engine<H> {
                 return None;
             }
         };
-        self.outstanding.sent(granted.token);
+        self.outstanding.sent(granted.token, db, keys.clone());
         self.gate.granted(granted.token, waiter.id);
         let waited = clock.monotonic().since(waiter.since);
         self.waits.has_got_it(waited);

@@ -140,8 +140,7 @@ local function classic(value)
     end
 end
 
--- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign. The fifth result
--- is an error.
+-- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign; fifth, an error.
 local function content(key, value, time)
     local left, token, id, owner = ours(value, time)
     if left ~= nil then return left, token, id, owner end
@@ -221,8 +220,7 @@ local function parse(command, args, at, from, has_queue)
     return nil, lease, id, owner, details, wait, share, most, notify, channel
 end
 
--- Reads margin and retention. The third result is an error. The defaults are not parsed, which saves a tenth of the
--- cost.
+-- Reads margin and retention; the third result is an error. Not parsing the defaults saves a tenth of the cost.
 local function terms(args, at)
     local margin = args[at] == '1000' and 1000 or number(args[at], 0, 3600000)
     if not margin then return nil, nil, { err = BAD_MARGIN } end
@@ -505,9 +503,8 @@ local function count(ahead, member, at)
 end
 
 -- Opens a lock's queue and checks its notified attempts. An attempt that failed to claim in time leaves, and its
--- channel is skipped. If a client that does not queue has taken the lock, they wait again at the head of the queue.
--- `own` is the member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card`
--- the members.
+-- channel is skipped. If a client that does not queue has taken the lock, they wait again, at the head. `own` is the
+-- member of the attempt that asks. In the queue, `ahead` counts the other notified attempts, and `card` the members.
 local function open(call, lock, key, own)
     local queue = { key = key, own = own, ahead = { count = 0, last = 0 }, skipped = {}, notified = 0, removed = 0 }
     queue.card = call.queued or redis.call('ZCARD', key)

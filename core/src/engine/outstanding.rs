@@ -56,8 +56,8 @@ impl Lost {
 /// Grants on their way, and lost grants.
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
-    /// Grants whose reply has not left the server yet, with their database and keys. They are passed on if the reply does
-    /// not arrive, unless the attempt learned of its grant in another way.
+    /// Grants whose reply has not left the server yet, with their database and keys. They are passed on if the reply
+    /// does not arrive, unless the attempt learned of its grant in another way.
     on_their_way: FxHashMap<Token, (i32, Keys)>,
     /// Grants that nobody received: they are passed on.
     lost: LostGrants,

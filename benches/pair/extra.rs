@@ -42,7 +42,7 @@ const CONFIGURATIONS: [Configuration; 6] = [
     Configuration { name: "io-threads 4", args: &["--io-threads", "4"], ..PLAIN },
 ];
 
-/// Measures all of them, each on a server of its own.
+/// Measures all configurations, each on a server of its own.
 pub fn measure(call: &Call) {
     let settings = call.settings(ROUNDS, OPERATIONS);
     let origin = Origin::of("extra", &Server::start(), &settings)

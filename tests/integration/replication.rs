@@ -129,7 +129,7 @@ fn the_expiry_is_the_timestamp_rounded_up_plus_the_retention() {
     for (setting, retention_ms) in [("0", Some(0)), ("1234", Some(1234)), ("-1", None)] {
         let server = Server::with().module_args(&["retention-ms", setting]).start();
         let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
-        // Several, so that some have a fraction of a millisecond that has to be rounded.
+        // Several locks, so that some timestamps have a fraction of a millisecond, which has to be rounded.
         for n in 0..10 {
             let key = format!("k{n}");
             let token = conn.int(&["LOCK.ACQUIRE", &key, "EX", "30"]).to_string();

@@ -105,7 +105,7 @@ def lost(held, order, name):
 
 
 def lock_of(locks, order, name):
-    """The lock object that an order describes. `name`: reported when it is lost."""
+    """The lock object that an order describes. In its `lost` event, `name` is the hold or scope."""
     options = {field: order[field] for field in ("session", "owner", "details", "replicas", "fsync") if field in order}
     for field in ("wait", "at_least", "max_hold", "replicas_within"):
         if f"{field}_ms" in order:

@@ -84,7 +84,7 @@ fn a_child_leaves_its_parents_lock_alone() {
 fn a_child_uses_its_own_locks_instead_of_its_parents() {
     let server = Server::start();
     let locks = Locks::new(server.client());
-    locks.lock("report", LEASE).acquire().unwrap().release().unwrap(); // its connection is open
+    locks.lock("report", LEASE).acquire().unwrap().release().unwrap(); // opens the manager's connection
     let held = locks.lock("held", LEASE).acquire().unwrap();
     let client = server.client();
     let said = in_child(|| {

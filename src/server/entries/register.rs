@@ -136,7 +136,7 @@ pub fn register(context: &Context, registration: &Registration, category: Catego
 type SetInfo = unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> i32;
 
 /// # Safety
-/// `command` is the module's, which is being loaded.
+/// `command` belongs to this module, which is being loaded.
 unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Doc) -> bool {
     let version = raw::RedisModuleCommandInfoVersion {
         version: 1,
@@ -159,8 +159,8 @@ unsafe fn describe(set: SetInfo, command: *mut raw::RedisModuleCommand, doc: &Do
         key_specs: key_specs.as_mut_ptr(),
         args,
     };
-    // SAFETY: the caller's promise; every list ends with an entry of zeros, and all of them, `version`
-    // and `info` live until the call returns.
+    // SAFETY: the caller promises that `command` is the module's. Every list ends with an entry of zeros. The lists,
+    // `version` and `info` live until the call returns.
     unsafe { set(command, &raw const info) == OK }
 }
 

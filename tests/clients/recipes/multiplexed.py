@@ -18,7 +18,7 @@ class Waiting:
             await messages.subscribe(self.channel)
             async for message in messages.listen():
                 if message["type"] == "subscribe":
-                    # Now, or again after a lost connection: messages may have been missed.
+                    # Subscribed, perhaps again after a lost connection: messages may have been missed.
                     for turn in self.turns.values():
                         turn.set()
                 else:

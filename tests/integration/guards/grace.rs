@@ -40,7 +40,7 @@ fn a_grace_ends_all_waits_for_longer_leases() {
     assert_eq!(locks.info("lock", "lock_waiters"), 3);
 }
 
-/// More waits end than replies can leave in one event-loop iteration.
+/// More waits end than replies can be sent in one event-loop iteration.
 #[test]
 fn waits_ended_by_one_command_are_answered_once() {
     let mut locks = Locks::start();
@@ -68,7 +68,8 @@ fn waits_ended_by_one_command_are_answered_once() {
     assert_eq!(locks.info("clients", "blocked_clients"), 0);
 }
 
-/// The same holds if the lock is handed off before the module has inspected all waiters.
+/// A waiter whose lease the new grace does not cover gets an error, even if the lock is handed off before the module
+/// has inspected all waiters.
 #[test]
 fn no_hand_off_exceeds_the_grace() {
     let mut locks = Locks::start();
@@ -77,7 +78,7 @@ fn no_hand_off_exceeds_the_grace() {
     }
     let token = locks.hold();
     locks.conn.int(&["LOCK.ACQUIRE", "other", "PX", "30000"]);
-    // The waiter ahead may have its lease, but not the other lock that it wants.
+    // The grace covers the first waiter's lease, but the other lock that this waiter wants is held.
     let all = ["LOCK.MACQUIRE", "2", "k", "other", "PX", "1000", "WAIT", "60000"];
     let mut first = locks.wait_with(&all);
     let mut second = locks.wait_with(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "60000"]);

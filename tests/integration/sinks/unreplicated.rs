@@ -102,13 +102,13 @@ fn a_new_replica_hears_of_the_very_next_write() {
         return;
     }
     let feed = server.sent(&["SYNC"]);
-    // The server has forked now. The child ends, and the next tick comes, some time later. While the child runs, a
-    // server flag shows it too.
+    // The server has forked by now. The child will end, and the next tick will come, some time later. While the child
+    // runs, one of the server's flags shows that, too.
     until("the replica is connected", || (conn.info("replication", "connected_slaves")? == "1").then_some(()));
     hears_of_every_change(&server, &mut conn, feed.after_rdb());
 }
 
-/// A change is in the replication stream now, but not as a LOCK.* command.
+/// Asserts that each change is now in the replication stream, but not as a LOCK.* command.
 fn hears_of_every_change(server: &Server, conn: &mut Conn, feed: Conn) {
     let before = unreplicated(conn);
     dirt(conn);
@@ -129,7 +129,7 @@ fn a_diskless_replica_gets_the_next_write() {
     feed.ok(&["REPLCONF", "capa", "eof"]);
     feed.send(&["PSYNC", "?", "-1"]);
     let mut feed = feed.after_rdb();
-    // The server ends the child in the middle of a second: only the fork reveals that there is a sink.
+    // The server ends the child between two ticks, so only the fork reveals that there is a sink.
     until("the child is gone", || {
         feed.send(&["REPLCONF", "ACK", "0"]);
         (conn.info("persistence", "rdb_bgsave_in_progress")? == "0").then_some(())

@@ -1,5 +1,6 @@
-//! No test may hang. If a test takes longer than any test should, its servers and programs are ended; the test then
-//! fails because nothing answers. If it still does not end, all tests are ended, and its name is printed last.
+//! No test may hang. If a test takes longer than any test should, its servers and programs are terminated; the test
+//! then fails because nothing answers. If the test still does not end, all tests are terminated, and the name of that
+//! test is printed last.
 
 use super::signal;
 use std::collections::BTreeMap;
@@ -10,14 +11,14 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test's processes may live, in seconds: many times longer than the longest test on a fast machine.
+/// How long a test's processes may live, in seconds: many times as long as the longest test takes on a fast machine.
 static LIMIT: AtomicU64 = AtomicU64::new(600);
-/// How long a test has to fail after that.
+/// How long a test then has to fail.
 const GRACE: Duration = Duration::from_secs(60);
 
 struct Process {
     pid: u32,
-    /// The test's name, if the thread that started the process has it.
+    /// The test's name, if the thread that started the process has that name.
     test: String,
     signal: &'static str,
     since: Instant,
@@ -26,7 +27,7 @@ struct Process {
 
 static PROCESSES: Mutex<BTreeMap<u64, Process>> = Mutex::new(BTreeMap::new());
 
-/// A process that is ended if it stays too long. Dropping this ends the watch.
+/// A process that is terminated if it runs too long. Dropping this ends the watch.
 pub struct Watched(u64);
 
 impl Drop for Watched {
@@ -35,7 +36,7 @@ impl Drop for Watched {
     }
 }
 
-/// Watches a process, to be ended by this signal.
+/// Watches a process. If it runs too long, this signal terminates it.
 pub fn watch(pid: u32, signal: &'static str) -> Watched {
     static ONCE: Once = Once::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -55,12 +56,12 @@ pub fn allow(time: Duration) {
     LIMIT.fetch_max(time.as_secs(), Ordering::Relaxed);
 }
 
-/// While it exists nothing is ended and its time is not counted: a test is installing something.
+/// While a pause exists, no process is terminated, and the time does not count: a test is installing something.
 pub struct Pause(Instant);
 
-/// Longer than anything takes, in seconds.
+/// Longer than any pause, in seconds.
 const PAUSE: u64 = 3_600;
-/// Time that is not counted, from finished and current pauses.
+/// The time that does not count: that of finished and current pauses.
 static PAUSED: AtomicU64 = AtomicU64::new(0);
 
 pub fn pause() -> Pause {
@@ -89,7 +90,7 @@ fn check() {
             let pid = process.pid;
             let lives = process.since.elapsed();
             if lives > limit && !process.is_ended {
-                say(&format!("{}: process {pid} has run for more than {limit:?} and is ended", process.test));
+                say(&format!("{}: process {pid} has run for more than {limit:?} and is terminated", process.test));
                 signal(pid, process.signal);
                 process.is_ended = true;
             }
@@ -101,7 +102,7 @@ fn check() {
             for process in processes.values() {
                 signal(process.pid, process.signal);
             }
-            say(&format!("{test} does not end; all tests are ended"));
+            say(&format!("{test} does not end; all tests are terminated"));
             exit(1);
         }
     }

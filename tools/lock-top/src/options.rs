@@ -17,7 +17,7 @@ rediss:// (TLS) or unix://. It is 127.0.0.1:6379 if none is named. For a
 cluster, name any node: lock-top finds the other masters. With --sentinel, each
 SERVER is a Sentinel (port 26379).
 
-Servers, with the letters of redis-cli:
+Servers (same option letters as redis-cli):
   -h HOST              a server, like HOST without -h
   -p PORT              port of the servers that name none
   -s SOCKET, -u URL    a server, like the path or the URL without -s and -u
@@ -29,7 +29,7 @@ Servers, with the letters of redis-cli:
   --pass-file FILE     file with the password in its first line
   -n, --db N           database that --all scans (default 0)
   --tls                connect with TLS
-  --cacert FILE        certificate of the authority (default: the system's)
+  --cacert FILE        CA certificate (default: the system's)
   --cert FILE, --key FILE   certificate and key of this client
   --insecure           accept any certificate
 

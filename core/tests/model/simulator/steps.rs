@@ -146,7 +146,7 @@ pub enum Step {
     Disconnect {
         client: Number,
     },
-    /// Ends the connection to which the last answer was sent, which has not left yet.
+    /// Ends the connection to which the last answer was sent, before the answer leaves the server.
     Lose,
     /// CLIENT UNBLOCK
     Unblock {

@@ -33,7 +33,7 @@ impl Callgrind {
         let options = state.options(options);
         let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
         valgrind.map_err(|error| format!("valgrind cannot be run: {error}"))?;
-        // Cargo compiles benchmarks as tests, whose servers are ended after five minutes.
+        // Cargo compiles benchmarks as tests, whose servers are ended after ten minutes.
         watch::allow(Duration::from_secs(3_600));
         let dir = Dir(temp_dir());
         let script = dir.0.join("server");

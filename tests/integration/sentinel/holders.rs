@@ -61,6 +61,10 @@ impl Record {
         *self.counts.lock().unwrap().entry(what.into()).or_default() += 1;
     }
 
+    pub fn counted(&self, what: &str) -> u64 {
+        self.counts.lock().unwrap().get(what).copied().unwrap_or_default()
+    }
+
     pub fn grants(&self) -> usize {
         self.holds.lock().unwrap().len()
     }

@@ -3,6 +3,7 @@
 Renewal, loss and release happen on several threads. Each changes the state under `_mutex`.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -67,6 +68,7 @@ class Hold:
         self._ended: float | None = None
         self._gone = False  # the server replied that the grant is over
         self._renewing = False
+        self._failed_at = -math.inf  # when an EXTEND last failed: the server may still run it a little later
         self._entry = 0  # the number of its newest entry in the timer
         self._dropped: object = None  # a weak reference whose callback runs once nobody refers to the hold
 
@@ -113,13 +115,19 @@ class Hold:
 
     # The rest is for this package.
 
-    def _extending(self, sent: float, lease: float) -> None:
+    def _extending(self, sent: float, lease: float) -> bool:
+        """Call this before an EXTEND is sent. False: the hold has ended, so that none may be sent."""
         with self._mutex:
+            if self._ended is not None:
+                return False
             self._lease.extending(sent, lease)
+            return True
 
     def _extended(self, sent: float, lease: float, is_done: bool) -> None:
         with self._mutex:
             self._lease.extended(sent, lease, counts=is_done and self._lost is None)
+            if not is_done:
+                self._failed_at = now()
 
     def _lose(self, why: str, *, gone: bool = False) -> None:
         """Call this if the lock ended without a release. gone: the server reported that it ended."""

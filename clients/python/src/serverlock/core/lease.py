@@ -27,6 +27,11 @@ class Lease:
     def renew_at(self) -> float:
         return self.sent + self.seconds / 3
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether an EXTEND is in flight."""
+        return self._in_flight > 0
+
     def may_renew(self, now: float) -> bool:
         return now < self._renewed_until
 

@@ -140,8 +140,7 @@ class Timer:
         sent = now()
         left = min(hold._lease.lost_at for hold in holds) - sent
         timeout = max(0.05, min(self._timeout, left / 2))
-        for hold in holds:
-            hold._extending(sent, hold._request.lease)
+        holds = [hold for hold in holds if hold._extending(sent, hold._request.lease)]
         ways = [self._module.way_of(hold._request, hold._grant) for hold in holds]
         replies = await self._extend(holds, ways, timeout)
         again = []  # in another way

@@ -10,6 +10,7 @@
 
 from .core.campaign import Leadership
 from .core.hold import Predecessor
+from .core.once import Outcome
 from .core.options import LockOptions
 from .errors import (
     LockBadArgument,
@@ -27,11 +28,13 @@ from .hooks import Hooks
 from .threads.held import Held
 from .threads.leader import Leader
 from .threads.locks import Lock, Locks
+from .threads.once import HeldOnce, Once
 
 __version__ = "1.0.0"
 
 __all__ = [
     "Held",
+    "HeldOnce",
     "Hooks",
     "Leader",
     "Leadership",
@@ -48,5 +51,7 @@ __all__ = [
     "LockTimeout",
     "LockUnavailable",
     "Locks",
+    "Once",
+    "Outcome",
     "Predecessor",
 ]

@@ -9,8 +9,10 @@ If the lock is lost, the task that entered the block is cancelled there, and the
 
 from ..core.campaign import Leadership
 from ..core.hold import Predecessor
+from ..core.once import Outcome
 from .held import Held
 from .leader import Leader
 from .locks import Lock, Locks
+from .once import HeldOnce, Once
 
-__all__ = ["Held", "Leader", "Leadership", "Lock", "Locks", "Predecessor"]
+__all__ = ["Held", "HeldOnce", "Leader", "Leadership", "Lock", "Locks", "Once", "Outcome", "Predecessor"]

@@ -43,6 +43,10 @@ class Held(BoundHold):
         """Waits until the lock is lost, for tasks that did not enter the scope."""
         await self._over_flag.wait()
 
+    async def _finish(self, error: BaseException | None) -> bool:
+        """Ends the hold at the end of its scope. Returns whether it was held to the end."""
+        return await self.release()
+
     def _stop_work(self) -> None:
         self._over_flag.set()
         if self._work is not None and not self._has_cancelled:
@@ -70,7 +74,7 @@ class Held(BoundHold):
         if self._pid != os.getpid() or self._ended is not None:
             return
         try:
-            in_time = await self.release()
+            in_time = await self._finish(error)
         except Exception:
             if error is None:
                 raise

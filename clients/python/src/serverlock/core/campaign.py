@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from ..errors import LockError
+from .commands import fields_of, text_of
 from .engine import Engine, H
 from .request import Request
 from .wire import ConnectionLost, ReplyError
@@ -88,13 +89,8 @@ async def leader_of(engine: Engine, key: bytes) -> Leadership:
         reply = await engine.wire.call(key, ("LOCK.INFO", key), engine.timeout)
     except (ReplyError, ConnectionLost):
         return NOBODY
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
-    fields = {_text(name): value for name, value in pairs}
-    if _text(fields.get("state")) != "held" or not fields.get("token"):
+    fields = fields_of(reply)
+    if text_of(fields.get("state")) != "held" or not fields.get("token"):
         return NOBODY
     owner = fields.get("owner")
-    return Leadership(int(fields["token"]), None if owner is None else _text(owner))
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return Leadership(int(fields["token"]), None if owner is None else text_of(owner))

@@ -40,3 +40,13 @@ class Commands:
 
     def fenced(self, request: Request, token: int, words: Words) -> Words:
         return fenced(FENCED, request, token, words)
+
+
+def fields_of(reply: Reply) -> dict[str, Reply]:
+    """The fields of a reply to LOCK.INFO."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
+    return {text_of(name): value for name, value in pairs}
+
+
+def text_of(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -3,6 +3,7 @@
 After a fork, the child has its own engine.
 """
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Hashable
@@ -10,8 +11,10 @@ from typing import TypeVar
 
 from ..errors import LockError, LockMisuse
 from . import kinds
+from .asking import LATE_COPY
 from .attempt import Attempt
 from .clock import now
+from .commands import fields_of
 from .debts import Debt
 from .hold import Grant, Hold
 from .options import Options
@@ -19,10 +22,13 @@ from .renewal import Timer
 from .request import Request
 from .resources import Resources
 from .scopes import Scopes
+from .script import MARGIN_MS
 from .way import Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
 PAUSE = 0.02
+# The lease of an EXTEND is counted from when the server runs it, so one that takes longer is sent again.
+LATE_EXTEND = 0.25
 TAKEN_AWAY = "somebody has taken it away"
 
 
@@ -126,7 +132,8 @@ class Engine:
         sent = now()
         lease_ms = max(1, round(lease * 1000))
         reply = None
-        hold._extending(sent, lease)
+        if not hold._extending(sent, lease):
+            hold.check()
         try:
             reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         finally:
@@ -249,6 +256,101 @@ class Engine:
         at, settle = now() + wait, self._settling(hold)
         self._timer.later(at, lambda: self._debts.owe(at + 1, settle))
         return bool(reply == 1)
+
+    # Locks that outlive their holds
+
+    async def keep(self, hold: Hold, until: float, *, is_long: bool) -> bool:
+        """Ends a hold whose lock stays until then, by the lease clock, or releases it if that has passed.
+
+        is_long: the lease has that end already. Returns whether the lock was held to the end.
+        """
+        if hold._pid != os.getpid() or hold._ended is not None or hold.lost is not None or now() >= until:
+            return await self.release(hold)
+        is_settled = False
+        try:
+            self._end_kept(hold)
+            held = is_long or await self._keep_now(hold, until)
+            is_settled = True
+        except LockError:
+            is_settled = True
+            raise
+        finally:
+            if not is_settled:  # the caller was interrupted
+                self.owe_keep(hold, until)
+        if self._hooks is not None:
+            self._call_hook(self._hooks.released, hold.key, now() - hold._granted, held)
+        return held
+
+    async def _keep_now(self, hold: Hold, until: float) -> bool:
+        """Tries for as long as a call may take. Then it continues in the background until `until`."""
+        tries = late = 0
+        end = now() + self.timeout
+        # A renewal that the server runs after this EXTEND would shorten the lease.
+        while hold._lease.is_changing and now() < end:
+            await self.runtime.sleep(PAUSE / 4)
+        is_unsure = hold._lease.is_changing or now() < hold._failed_at + LATE_COPY
+        while True:
+            sent = now()
+            try:
+                reply = await self._extend_until(hold, until)
+            except (ReplyError, ConnectionLost) as error:
+                tries += 1
+                if not kinds.is_retried(error):
+                    raise kinds.typed(error, hold.key) from error
+                if now() >= end:
+                    self.owe_keep(hold, until)
+                    self.log.warning("the lock %s is kept for its period in the background: %s", hold.key, error)
+                    return True
+                await self.runtime.sleep(PAUSE * tries)
+                continue
+            if reply == 1 and now() > sent + LATE_EXTEND and late < 2:
+                late += 1  # the lease may have been counted from too late a moment
+                continue
+            if reply == 1 and (tries or is_unsure):
+                self.owe_keep(hold, until, after=LATE_COPY)
+            return bool(reply == 1)
+
+    async def _extend_until(self, hold: Hold, until: float) -> Reply:
+        request, grant = hold._request, hold._grant
+
+        def words(way: Way) -> Words:
+            return way.extend(request, grant.token, max(1, math.ceil((until - now()) * 1000)))
+
+        return await self._send(request, grant, words)
+
+    def owe_keep(self, hold: Hold, until: float, after: float = 0.0) -> None:
+        """Keeps the lock of a hold in the background."""
+
+        async def settle() -> None:
+            if await self._extend_until(hold, until) == 0:
+                self.log.warning("the lock %s was over before it was kept for its period", hold.key)
+
+        self._end_kept(hold)
+        if now() + after < until:
+            self._debts.owe(until, settle, after)
+
+    def _end_kept(self, hold: Hold) -> None:
+        hold._end()
+        hold._dropped = None
+        self._timer.forget()
+
+    def give_up(self, hold: Hold) -> None:
+        """Releases the lock of a hold in the background."""
+        hold._end()
+        self._timer.forget()
+        self._owe_release(hold)
+
+    async def margin(self, hold: Hold) -> float:
+        """What the server adds to each lease."""
+        if hold._grant.portable:
+            return MARGIN_MS / 1000
+        return await self.resources.clock.read_margin(lambda: self._ask_margin(hold._request.key))
+
+    async def _ask_margin(self, key: bytes) -> float | None:
+        fields = fields_of(await self.wire.call(key, ("LOCK.INFO", key), self.timeout))
+        lease, free = fields.get("lease-ms"), fields.get("free-in-ms")
+        # Both are whole milliseconds, the one rounded down and the other up.
+        return max(0, free - lease - 1) / 1000 if lease and isinstance(free, int) else None
 
     def lost(self, hold: Hold) -> None:
         """Called once for each lost hold."""

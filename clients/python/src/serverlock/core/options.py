@@ -40,6 +40,17 @@ class LeaderOptions(GrantOptions, total=False):
     wait: Duration
 
 
+class OnceOptions(TypedDict, total=False):
+    """The options of `once`. They mean what they mean for locks."""
+
+    owner: str | None
+    replicas: int
+    replicas_within: Duration
+    fsync: bool
+    max_hold: Duration | None
+    on_lost: Callable[[Any], object] | None
+
+
 class RecoverOptions(GrantOptions, total=False):
     """The options of `recover`.
 

@@ -5,6 +5,7 @@ from .connections import Connections
 from .debts import Debts
 from .module import Module
 from .options import Options
+from .server_clock import ServerClock
 from .subscription import Subscription
 from .wire import Runtime, Wire
 
@@ -15,6 +16,7 @@ class Resources:
         self.timeout, self.log = options.timeout, options.log
         self.debts = Debts(runtime)
         self.module = Module(wire, options)
+        self.clock = ServerClock(runtime, wire, self.timeout)
         self.subscription = Subscription(runtime, wire, self.timeout, self.log)
         self.connections = Connections(runtime, wire, self.timeout)
         self.blocking = Blocking(wire, self.timeout, self.debts.owe)

@@ -11,7 +11,8 @@ from .hold import Hold
 from .request import Request
 from .wire import Runtime
 
-H = TypeVar("H", bound=Hold)
+# None: a scope without a hold.
+H = TypeVar("H", bound=Hold | None)
 Entered: TypeAlias = tuple[FrameType, Hashable, H]
 
 

@@ -40,13 +40,17 @@ class Held(BoundHold):
     ) -> None:
         leave(self, error)
 
+    def _finish(self, error: BaseException | None) -> bool:
+        """Ends the hold at the end of its scope. Returns whether it was held to the end."""
+        return self.release()
+
 
 def leave(held: Held, error: BaseException | None) -> None:
     """Ends a scope. The body's exception takes precedence over a loss."""
     if held._pid != os.getpid() or held._ended is not None:
         return
     try:
-        in_time = held.release()
+        in_time = held._finish(error)
     except Exception:
         if error is None:
             raise

@@ -11,12 +11,14 @@ from typing import Unpack
 from ..core.campaign import PIECE
 from ..core.engine import Engine
 from ..core.manager import Manager, shows
-from ..core.options import LeaderOptions
+from ..core.once import schedule_of
+from ..core.options import LeaderOptions, OnceOptions
 from ..core.request import Duration, Key, Request
 from ..core.scopes import Entered, left_by
 from ..errors import LockMisuse
 from .held import Held, leave
 from .leader import Leader, ignore
+from .once import Once
 from .runtime import Runtime, run
 from .wire import Wire
 
@@ -51,6 +53,26 @@ class Locks(Manager["Lock"]):
                 self._current = Engine(runtime, Wire(self._client, self._library, runtime), self._options)
                 weakref.finalize(self, _close, self._current)
             return self._current
+
+    @shows(OnceOptions)
+    def once(
+        self,
+        key: Key,
+        period: Duration,
+        *,
+        lease: Duration | None = None,
+        rerun: bool = True,
+        **options: Unpack[OnceOptions],
+    ) -> Once:
+        """Runs a body once for each tick, of all processes that ask: for cron jobs and schedulers.
+
+        Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call means the nearest
+        tick. The tick is over half a period after its beginning, and nobody else runs it until then.
+        lease: how soon another process may run the tick if one dies; the default is 10 s, or a quarter of the period
+        if that is shorter.
+        rerun: False: a tick whose process dies is skipped. Such a lock is not renewed.
+        """
+        return Once(self, schedule_of(key, period, lease, rerun, options))
 
     @shows(LeaderOptions, wait=PIECE)
     def leader(

@@ -28,7 +28,7 @@ from stage import SCENARIOS, Skip, Stage
 import scenarios
 
 # Files with scenarios that take ten seconds or more. They spend nearly all of that time waiting, so many run at once.
-LONG = ("groups", "faults", "portable", "waiting")
+LONG = ("once", "groups", "faults", "portable", "waiting")
 AT_ONCE = 6 * (os.cpu_count() or 1)
 # Up to these times, in seconds, a machine needs no longer leases: how late a thread wakes, and how long an order takes.
 # One of sixty may be slower, because a single hiccup means nothing. A factor above MOST would cost more than it saves.

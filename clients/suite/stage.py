@@ -78,8 +78,8 @@ class Stage:
         self._stack.callback(driver.kill)
         return driver
 
-    def clock(self):
-        return Clock(os.path.join(self.folder, "clock"))
+    def clock(self, name="clock"):
+        return Clock(os.path.join(self.folder, name))
 
     def opened(self, place, manager="m", clock=None, **options):
         """A driver with a manager for that server, relay, group or cluster."""

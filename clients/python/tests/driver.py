@@ -28,6 +28,7 @@ CAN = [
     "queue",
     "few_threads",
     "half_open",
+    "once",
 ]
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ from orders import (
     managers,
     observed,
     observer_of,
+    once_of,
     open_manager,
+    outcome_of,
     plain,
     say,
     start_leader,
@@ -38,7 +40,7 @@ from orders import (
     what_child_saw,
     workers,
 )
-from serverlock.aio import Locks
+from serverlock.aio import Locks, Once
 
 tasks, kept = {}, set()
 
@@ -134,21 +136,43 @@ class Body:
 async def do_scope(order, _):
     body = bodies[order["scope"]] = Body(lock_for(order, scope=order["scope"]))
     async with body.lock as held:
-        body.held = held
-        say(event="entered", scope=order["scope"], token=held.token)
-        while True:
-            try:
-                work = await body.orders.get()
-            except asyncio.CancelledError:
-                say(event="stopped", scope=order["scope"])
-                if order.get("stays"):
-                    continue
-                raise
-            if work == "leave":
-                break
-            if work == "fail":
-                raise Work("the work failed")
-            await work()
+        await _work(order, body, held)
+
+
+async def _work(order, body, held):
+    """Does what the orders for a scope's body say."""
+    body.held = held
+    say(event="entered", scope=order["scope"], token=held.token)
+    while True:
+        try:
+            work = await body.orders.get()
+        except asyncio.CancelledError:
+            say(event="stopped", scope=order["scope"])
+            if order.get("stays"):
+                continue
+            raise
+        if work == "leave":
+            break
+        if work == "fail":
+            raise Work("the work failed")
+        await work()
+
+
+async def do_once(order, _):
+    name = order.get("scope")
+    once = once_of(managers[order["manager"]], order, {"scope": name})
+    if name is None:
+
+        async def work(held):
+            return f"tick {held.tick}"
+
+        made = await once.run(work)
+        return {"outcome": made.outcome, "value": made.value}
+    body = bodies[name] = Body(once)
+    async with once as held:
+        if held is not None:
+            await _work(order, body, held)
+    return outcome_of(held)
 
 
 async def _within(orders, work):
@@ -203,8 +227,13 @@ async def do_acquire(order, _):
 
 
 async def do_again(order, _):
+    lock = bodies[order["scope"]].lock
+
     async def again():
-        return keep(order, await bodies[order["scope"]].lock.acquire())
+        if isinstance(lock, Once):
+            async with lock as held:
+                return outcome_of(held)
+        return keep(order, await lock.acquire())
 
     return await _within(workers[order["worker"]] if "worker" in order else bodies[order["scope"]].orders, again)
 

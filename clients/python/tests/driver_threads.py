@@ -27,7 +27,9 @@ from orders import (
     managers,
     observed,
     observer_of,
+    once_of,
     open_manager,
+    outcome_of,
     plain,
     say,
     start_leader,
@@ -161,22 +163,40 @@ class Body:
 def do_scope(order, _):
     body = bodies[order["scope"]] = Body(lock_for(order, scope=order["scope"]))
     with body.lock as held:
-        body.held = held
-        say(event="entered", scope=order["scope"], token=held.token)
-        while True:
-            work = body.next(0.01)
-            if work == "leave":
-                break
-            if work == "fail":
-                raise Work("the work failed")
-            if work is not None:
-                work()
-                continue
-            if held.lost is not None and not body.is_stopped:
-                say(event="stopped", scope=order["scope"])
-                body.is_stopped = True
-                if not order.get("stays"):
-                    held.check()
+        _work(order, body, held)
+
+
+def _work(order, body, held):
+    """Does what the orders for a scope's body say."""
+    body.held = held
+    say(event="entered", scope=order["scope"], token=held.token)
+    while True:
+        work = body.next(0.01)
+        if work == "leave":
+            break
+        if work == "fail":
+            raise Work("the work failed")
+        if work is not None:
+            work()
+            continue
+        if held.lost is not None and not body.is_stopped:
+            say(event="stopped", scope=order["scope"])
+            body.is_stopped = True
+            if not order.get("stays"):
+                held.check()
+
+
+def do_once(order, _):
+    name = order.get("scope")
+    once = once_of(managers[order["manager"]], order, {"scope": name})
+    if name is None:
+        made = once.run(lambda held: f"tick {held.tick}")
+        return {"outcome": made.outcome, "value": made.value}
+    body = bodies[name] = Body(once)
+    with once as held:
+        if held is not None:
+            _work(order, body, held)
+    return outcome_of(held)
 
 
 def _within(body, work):
@@ -236,7 +256,10 @@ def do_acquire(order, _):
 
 def do_again(order, _):
     body = workers[order["worker"]] if "worker" in order else bodies[order["scope"]]
-    return _within(body, lambda: keep(order, bodies[order["scope"]].lock.acquire()))
+    lock = bodies[order["scope"]].lock
+    if isinstance(lock, serverlock.Once):
+        return _within(body, lambda: {"outcome": lock.run(lambda _: None).outcome})
+    return _within(body, lambda: keep(order, lock.acquire()))
 
 
 def do_extend(order, _):

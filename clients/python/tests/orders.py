@@ -124,6 +124,21 @@ def lock_of(locks, order, name):
     return locks.lock(key, lease, **options)
 
 
+def once_of(locks, order, name):
+    """What an order says runs once per period."""
+    options = {field: order[field] for field in ("owner", "rerun") if field in order}
+    for field in ("lease", "max_hold"):
+        if f"{field}_ms" in order:
+            options[field] = _duration(order[f"{field}_ms"])
+    options["on_lost"] = lambda held: lost(held, order, name)
+    return locks.once(_key(order["key"]), _duration(order["period_ms"]), **options)
+
+
+def outcome_of(held):
+    """The outcome of a block."""
+    return {"outcome": "elsewhere" if held is None else "recovered" if held.recovered else "ran"}
+
+
 def shown(held):
     before = held.predecessor
     return {

@@ -15,6 +15,7 @@ from serverlock import Locks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suite"))
 
+from scenarios.once import DAY, far_from_the_end, is_kept
 from servers import Server, until
 
 
@@ -73,7 +74,10 @@ class Signals(unittest.TestCase):
         locks.lock("warm", 30).acquire().release()
         return locks
 
-    def interrupt_everywhere(self, client: Any, attempt: Callable[[Locks, str], None]) -> None:
+    def interrupt_everywhere(
+        self, client: Any, attempt: Callable[[Locks, str], None], is_kept: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """is_kept: whether the lock is meant to be held afterwards."""
         locks, pool, keys, number = self.opened(client), client.connection_pool, [], 0
         ignored = sys.unraisablehook
         self.addCleanup(setattr, sys, "unraisablehook", ignored)
@@ -101,7 +105,21 @@ class Signals(unittest.TestCase):
             keys.append(key)
         self.assertGreater(number, 100)
         for key in keys:
-            until(f"{key} is free", lambda key=key: self.conn.info(key)["state"] == "free")
+            until(f"{key} is free", lambda key=key: self.conn.info(key)["state"] == "free" or is_kept(key))
+
+    def test_a_tick_is_kept_or_free_wherever_its_caller_is_interrupted(self) -> None:
+        end, done = far_from_the_end(self.conn), set[str]()
+
+        def attempt(locks: Locks, key: str) -> None:
+            with locks.once(key, DAY, lease=300):
+                done.add(key)
+
+        self.interrupt_everywhere(
+            redis.Redis(port=self.server.port, protocol=2, max_connections=10_000),
+            attempt,
+            lambda key: key in done and is_kept(self.conn, key, end),
+        )
+        self.assertGreater(len(done), 20)
 
     def test_a_scope_may_be_interrupted_anywhere_with_redis_py(self) -> None:
         self.interrupt_everywhere(redis.Redis(port=self.server.port, protocol=2), scope)

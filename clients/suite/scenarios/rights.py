@@ -2,6 +2,7 @@
 
 from resp import queue_of
 from scenarios.holding import fails
+from scenarios.once import DAY, far_from_the_end
 from scenarios.waiting import end_of_solitude, need_notify
 from servers import ROOT
 from stage import LONG_LEASE, LONG_WAIT, calls, is_free, scenario, until, waits
@@ -52,6 +53,25 @@ def hold_ask_and_release(driver, key):
     assert driver.do("release", hold="h")["held"] is True
 
 
+def runs_once(driver, key):
+    """The outcome of a call for the tick of this moment."""
+    return driver.do("once", manager="m", key=key, period_ms=DAY * 1000)["outcome"]
+
+
+@scenario("once", rules="O1 O2")
+def once_needs_the_right_to_ask_for_the_time(stage):
+    server = stage.server()
+    conn = stage.connect(server)
+    driver = documented(stage, conn, server, "OPERATING.md", "app")
+    far_from_the_end(conn)
+    conn.call("ACL", "SETUSER", "app", "-time", "-lock.info")
+    with fails("denied", "app:job"):
+        runs_once(driver, "app:job")
+    assert denied(conn, "app") == ["command time"] and is_free(conn, "app:job")
+    conn.call("ACL", "SETUSER", "app", "+time")
+    assert [runs_once(driver, "app:job") for _ in "ab"] == ["ran", "elsewhere"]
+
+
 @scenario(rules="A6 W1 W5")
 def the_documented_user_is_denied_nothing(stage):
     server = stage.server()
@@ -98,6 +118,10 @@ def the_documented_user_is_denied_nothing(stage):
         token = driver.event("elected", leader="l")["token"]
         driver.do("observe", manager="m", observer="o", key="app:leader", lease_ms=30000)
         driver.event("leader", observer="o", token=token)
+    if "once" in can:
+        far_from_the_end(conn)
+        assert [runs_once(driver, "app:job") for _ in "ab"] == ["ran", "elsewhere"]
+        assert (calls(conn, "time"), calls(conn, "lock.info")) >= (1, 1)
     assert denied(conn, "app") == []
     with fails("denied", "theirs"):
         driver.do("acquire", manager="m", hold="x", key="theirs", lease_ms=30000)
@@ -183,6 +207,9 @@ def the_documented_user_of_the_script_is_denied_nothing(stage):
             assert driver.do("release", hold=hold)["held"] is True
         if "background" in driver.ready["can"]:
             until("the idle subscription is pinged", lambda: calls(conn, "ping"))
+    if "once" in driver.ready["can"]:
+        far_from_the_end(conn)
+        assert [runs_once(driver, "lock:job") for _ in "ab"] == ["ran", "elsewhere"]
     assert denied(conn, "packaged") == []
     with fails("denied", "theirs"):
         driver.do("acquire", manager="m", hold="x", key="theirs", lease_ms=30000)

@@ -49,7 +49,7 @@ const ALL: &[&str] = &[
 
 const RULES: [Rule; 5] = [
     Rule {
-        text: "ACL SETUSER app on >secret resetchannels ~app:* &serverlock:* +@lock -@dangerous +subscribe +ping +eval",
+        text: "ACL SETUSER app on >secret resetchannels ~app:* &serverlock:* +@lock -@dangerous +subscribe +ping +eval +time",
         own: ALL,
         foreign: &[],
         keyless: &["LOCK.HELP", "LOCK.SCAN"],
@@ -58,7 +58,7 @@ const RULES: [Rule; 5] = [
     Rule {
         text: "ACL SETUSER app on >secret resetchannels ~app:* &serverlock:* -@all +lock.acquire +lock.recover \
                +lock.extend +lock.release +lock.cancel +lock.macquire +lock.mextend +lock.mrelease +lock.check +lock.info \
-               +subscribe +ping +eval",
+               +subscribe +ping +eval +time",
         own: ALL,
         foreign: &[],
         keyless: &[],

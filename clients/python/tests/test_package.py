@@ -112,7 +112,7 @@ class Package(unittest.TestCase):
 
     def test_the_examples_of_the_readme_run(self) -> None:
         blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
-        self.assertEqual(len(blocks), 3)
+        self.assertEqual(len(blocks), 4)
         server = Server()
         self.addCleanup(server.end)
         for block in blocks:

@@ -11,7 +11,7 @@ from .engine import BoundHold, Engine
 from .manager import check_names
 from .options import OnceOptions
 from .request import Duration, Key, Request, key_of, request_of, seconds_of, shown
-from .server_clock import Estimate
+from .server_clock import MOST_DOUBT, Estimate
 from .wire import ConnectionLost, ReplyError
 
 T_co = TypeVar("T_co", covariant=True)
@@ -72,7 +72,7 @@ class Run:
 
         Others may come a little later, but not earlier, if the estimate of the server's clock is wrong.
         """
-        end = ticks.end_of(self.tick, self.period) + min(self.estimate.doubt, ticks.SLACK / 4)
+        end = ticks.end_of(self.tick, self.period) + min(self.estimate.doubt, MOST_DOUBT)
         return end - self.estimate.offset - self.margin
 
 
@@ -136,7 +136,7 @@ async def finish(hold: OnceHold) -> bool:
     """Ends the hold of a body that has succeeded: nobody else runs its tick. Returns whether it was held to the end."""
     engine, run = hold._engine, hold._run
     try:
-        if not run.is_long and now() > run.estimate.asked + DRIFTS:
+        if not run.is_long and (now() > run.estimate.asked + DRIFTS or not run.estimate.is_good):
             try:
                 run.estimate = await engine.resources.clock.read(hold._request.key)
             except (ReplyError, ConnectionLost):

@@ -7,7 +7,7 @@ and ends half a period before and after the tick.
 import math
 
 LEAST_PERIOD = 10.0
-# How much later than its window's end a kept lease may end: two estimates of the server's clock, and the way to it.
+# How much later than its window's end a kept lease may end: twice MOST_DOUBT of the server's clock, and the way to it.
 SLACK = 1.0
 
 

@@ -28,6 +28,7 @@ def uses():
     try: locks.recover('app:a', lease=30).acquire()
     except LockError: pass
     next(locks.leader('app:leader', lease=30).observe())
+    locks.once('app:daily', 86400).run(lambda held: None)
     waiters = [threading.Thread(target=waits, args=(locks, 'app:held'), kwargs={'wait': 600}, daemon=True) for _ in range(2)]
     for thread in waiters: thread.start()
 def waiters(size):

@@ -266,17 +266,14 @@ class Engine:
         """
         if hold._pid != os.getpid() or hold._ended is not None or hold.lost is not None or now() >= until:
             return await self.release(hold)
-        is_settled = False
         try:
             self._end_kept(hold)
             held = is_long or await self._keep_now(hold, until)
-            is_settled = True
         except LockError:
-            is_settled = True
             raise
-        finally:
-            if not is_settled:  # the caller was interrupted
-                self.owe_keep(hold, until)
+        except BaseException:  # the caller was interrupted
+            self.owe_keep(hold, until)
+            raise
         if self._hooks is not None:
             self._call_hook(self._hooks.released, hold.key, now() - hold._granted, held)
         return held

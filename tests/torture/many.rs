@@ -1,5 +1,5 @@
-//! Many small histories of a real server with no faults other than clients that die all have an order. The same
-//! histories with a mutation have none. Clients that delete an expired lock and take it again are detected.
+//! Many small histories from a real server all have an order; the only faults are clients that die. The same histories
+//! with a mutation have none. Clients that delete an expired lock and take it again are detected.
 
 use super::check::linear::Verdict;
 use super::check::{linear, pass, Kind};
@@ -27,9 +27,9 @@ fn work(
 ) -> (Vec<KeyHistory>, Terms, Clock) {
     let world = World::new(vec![server.port()], true);
     let logs = thread::scope(|scope| {
-        let _stop = SetAtEnd(&world.stop);
+        let _guards = [&world.stop, &world.is_quiet].map(SetAtEnd);
         scope.spawn(|| world.watch_itself());
-        scope.spawn(|| world.watch_server(server.port()));
+        scope.spawn(|| world.watch_server(|| server.port()));
         let (world, role) = (&world, &role);
         let work = move |number| {
             let mut client = Client::new(world, number, 1);
@@ -149,8 +149,7 @@ fn answer(ops: &mut [Op], before: i64, after: i64) -> bool {
     true
 }
 
-/// Two holders at once, as the pass finds them, among clients of the classic pattern on one key; after this many
-/// rounds.
+/// How often the pass finds two holders at once among clients of the classic pattern on one key.
 fn two_holders(is_wrong: bool, until_found: bool) -> usize {
     let server = Server::start();
     let begin = Instant::now();

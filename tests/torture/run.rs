@@ -53,10 +53,10 @@ fn assert_sound(plan: &Plan, site: &Site) {
 fn work(plan: &Plan, site: &Site, world: &World) -> Vec<Log> {
     let budget = Budget::default();
     thread::scope(|scope| {
-        let _stop = SetAtEnd(&world.stop);
+        let _guards = [&world.stop, &world.is_quiet].map(SetAtEnd);
         scope.spawn(|| world.watch_itself());
-        for port in site.ports() {
-            scope.spawn(move || world.watch_server(port));
+        for index in 0..site.ports().len() {
+            scope.spawn(move || world.watch_server(|| site.ports()[index]));
         }
         let worker = |(number, role): (usize, Role)| {
             let budget = &budget;
@@ -198,7 +198,7 @@ const LONG: u64 = 60;
 
 /// Runs setups in parallel; fails if any promise was broken.
 fn run_all(setups: &[Setup], seed: u64, seconds: u64) {
-    // Built once, before all setups want it.
+    // Built once, before all setups need it.
     testkit::module();
     watch::allow(Duration::from_secs(2 * seconds + 180));
     let plans: Vec<Plan> = setups.iter().map(|setup| Plan::of(*setup, seed, seconds * 1_000)).collect();

@@ -19,6 +19,8 @@ pub struct World {
     /// The servers' ports for clients, with the best guess first, and how often they changed.
     servers: Mutex<(Vec<u16>, usize)>,
     pub stop: AtomicBool,
+    /// Every client has ended: later than `stop`, because their last commands take a while.
+    pub is_quiet: AtomicBool,
     steps: Mutex<Vec<Step>>,
     events: Mutex<Vec<Event>>,
     faults: Mutex<BTreeMap<&'static str, usize>>,
@@ -35,6 +37,7 @@ impl World {
             has_module,
             servers: Mutex::new((ports, 0)),
             stop: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
             steps: Mutex::default(),
             events: Mutex::default(),
             faults: Mutex::default(),
@@ -126,7 +129,7 @@ impl World {
 
     /// Records when this process itself could not run: then a server's time cannot be measured.
     pub fn watch_itself(&self) {
-        while !self.is_over() {
+        while !self.is_quiet.load(Ordering::SeqCst) {
             let from = self.now();
             thread::sleep(Duration::from_millis(20));
             let late = self.now() - from - 20_000;
@@ -138,16 +141,18 @@ impl World {
         }
     }
 
-    /// Records when a server stalls by itself, for example on a slow disk.
-    pub fn watch_server(&self, port: u16) {
-        let mut conn = None;
-        while !self.is_over() {
+    /// Records when a server stalls on its own, for example on a slow disk. `port` is called each time because a
+    /// restarted server has a different one, and a server that is down has none.
+    pub fn watch_server(&self, port: impl Fn() -> u16) {
+        let mut watched = None;
+        while !self.is_quiet.load(Ordering::SeqCst) {
+            let current = port();
             let from = self.now();
-            if conn.is_none() {
-                conn = Conn::to(port).ok();
+            if watched.as_ref().is_none_or(|(of, _)| *of != current) {
+                watched = Conn::to(current).ok().map(|conn| (current, conn));
             }
-            if conn.as_mut().is_some_and(|conn| conn.try_execute(&["PING"]).is_err()) {
-                conn = None;
+            if watched.as_mut().is_some_and(|(_, conn)| conn.try_execute(&["PING"]).is_err()) {
+                watched = None;
             }
             if self.now() - from > NOTABLE {
                 self.note(&[Effect::Stall], from);
@@ -171,5 +176,33 @@ impl Drop for StopOnPanic<'_> {
         if thread::panicking() {
             self.0.stop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU16;
+    use testkit::{until, Server, SetAtEnd};
+
+    #[test]
+    fn stalls_are_recorded_after_a_restart_and_the_end_too() {
+        let server = Server::with().without_module().start();
+        let (port, world) = (AtomicU16::new(server.port()), World::new(Vec::new(), false));
+        thread::scope(|scope| {
+            let _quiet = SetAtEnd(&world.is_quiet);
+            scope.spawn(|| world.watch_server(|| port.load(Ordering::SeqCst)));
+            drop(server);
+            let restarted = Server::with().without_module().start();
+            port.store(restarted.port(), Ordering::SeqCst);
+            world.stop();
+            let from = world.now();
+            until("a stall is recorded", || {
+                restarted.signal("STOP");
+                thread::sleep(Duration::from_micros(2 * NOTABLE.unsigned_abs()));
+                restarted.signal("CONT");
+                world.events().iter().any(|event| event.effect == Effect::Stall && event.from > from).then_some(())
+            });
+        });
     }
 }

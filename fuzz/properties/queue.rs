@@ -269,7 +269,7 @@ fn try_to_serve(queues: &mut Queues<u64>, plain: &mut Plain, keys: &[u8], time: 
         }
         queues.set_ready(*queue);
     }
-    // One queue is due later; its last waiter takes the due time along when it leaves.
+    // One queue is due later; its last waiter takes the due time with it when it leaves.
     if let Some((_, queue)) = ready.first() {
         queues.set_due(*queue, Some(time));
     }

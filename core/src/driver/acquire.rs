@@ -48,7 +48,7 @@ pub enum Outcome {
     Granted(Granted),
     /// The lock was refused.
     NotGranted,
-    /// The client waits and is answered later.
+    /// The client waits and will be answered later.
     Waits,
     /// The attempt waits, and is notified on its channel.
     Queued,

@@ -44,7 +44,7 @@ impl<E: Edge> Entry<'_, E> {
         let claimed = self.claim_with(ticket, names, ask, wanted);
         let claimed = claimed.inspect_err(|_| self.engine().claim_refused(ticket))?;
         if claimed.is_none() {
-            // The attempt has lost a key: it gives the others back and keeps waiting in its place.
+            // The attempt has lost a key: it releases the others and keeps waiting in its place.
             let given_up = self.engine().give_up(ticket, limits, clock);
             self.pass_on_given_up(given_up);
         }
@@ -94,7 +94,7 @@ impl<E: Edge> Entry<'_, E> {
             ends = record.timestamp;
             keys.push((self.edge.key_name(*name), key, record));
         }
-        // This is not checked earlier, because a grant that is gone cannot be asked for in another form.
+        // This is not checked earlier, because a grant that is gone cannot be requested in a different form.
         if (share == Share::Alone) != (ask.request.share == Share::Alone) {
             return Err(admit::other_share(&ask.request));
         }

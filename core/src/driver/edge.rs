@@ -137,7 +137,7 @@ pub enum Level {
 #[derive(Debug)]
 pub struct Replication {
     pub offset: u64,
-    /// The last answer of each online replica.
+    /// The last answer from each online replica.
     pub answers: Vec<grace::Answer>,
 }
 
@@ -167,7 +167,7 @@ pub trait Keys {
 
     /// Whether this server serves a key's slot.
     fn serves(&mut self, name: Self::Name<'_>) -> bool;
-    /// Whether waiters can now be answered that their slot is not served here.
+    /// Whether waiters can now get the error that their slot is not served here.
     fn may_lose_slots(&self) -> bool;
     /// Opens a key, as of `now`.
     ///
@@ -183,7 +183,7 @@ pub trait Keys {
     /// Milliseconds until the native expiry of a key that holds no lock, if it has one.
     fn expires_in_ms(&mut self, name: Self::Name<'_>) -> Option<u64>;
 
-    /// Whether the server lets a key be written, as far as this can be known in advance. Called before anybody is
+    /// Whether the server allows a key to be written, as far as can be known in advance. Called before anybody is
     /// notified of a grant.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ pub trait Keys {
     /// Signals a change to WATCH, client tracking and modules with keyspace events, and publishes these events.
     fn signal(&mut self, written: Self::Written<'_>, events: &[Event]);
 
-    /// Subscribes to keys that become free.
+    /// Subscribes to events about keys that become free.
     fn subscribe_to_keys(&mut self);
     /// Whether the server reports every key that becomes free.
     fn reports_keys(&self) -> bool;
@@ -225,9 +225,9 @@ pub trait Clients {
     fn block(&mut self) -> Option<Self::Handle>;
     /// Answers a blocked client.
     fn answer(&mut self, handle: Self::Handle, letter: Box<Letter>);
-    /// Releases a blocked client that has disconnected, or that the server has answered itself.
+    /// Releases a blocked client that has disconnected, or that the server itself has answered.
     fn release(&mut self, handle: Self::Handle);
-    /// Subscribes to connections that end.
+    /// Subscribes to events about connections that end.
     fn subscribe_to_clients(&mut self);
 }
 

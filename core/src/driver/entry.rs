@@ -19,9 +19,9 @@ pub(super) struct Timer<T> {
 pub struct Driver<H, T> {
     pub(super) engine: Engine<H>,
     pub(super) timer: Option<Timer<T>>,
-    /// Whether it has subscribed to keys that become free.
+    /// Whether it has subscribed to events about keys that become free.
     pub(super) is_subscribed_to_keys: bool,
-    /// Whether it has subscribed to connections that end.
+    /// Whether it has subscribed to events about connections that end.
     pub(super) is_subscribed_to_clients: bool,
 }
 

@@ -11,8 +11,8 @@ use crate::engine::counters::Counter;
 use crate::engine::{Clock, Wake};
 use crate::lock::time::{Micros, MonotonicMicros};
 
-/// Half an hour: the timer fires by then even if the deadline is later. Redis 7.0 keeps the time to its next timer in
-/// 32 bits of microseconds: if that is more than 35 minutes away, its event loop never sleeps.
+/// Half an hour: the timer fires by then even if the deadline is later. Redis 7.0 stores the time to its next timer as
+/// a 32-bit number of microseconds: if that is more than 35 minutes away, its event loop never sleeps.
 const LONGEST_MS: u64 = 1_800_000;
 /// A timer that is overdue by more than this is set again.
 const LATE: Micros = Micros(100_000);
@@ -69,8 +69,9 @@ impl<E: Edge> Entry<'_, E> {
         self.engine().waits_mut().settle(now);
     }
 
-    /// Subscribes to events on first use: to keys when a client waits, to connections when a lock is to end with one.
-    /// Key events slow down every command that deletes a key, and most servers do not let a module unsubscribe.
+    /// Subscribes to events on first use: key events when a client waits, connection events when a lock should end with
+    /// its connection. Key events slow down every command that deletes a key, and most servers do not let a module
+    /// unsubscribe.
     fn subscribe(&mut self) {
         let (keys, clients) = {
             let mut state = self.state();

@@ -1,4 +1,5 @@
-//! Whether locks may be granted or extended now, and the upkeep for that. It costs nothing without a failover grace.
+//! Whether locks may be granted or extended now, and the upkeep that this needs. It costs nothing without a failover
+//! grace.
 
 use super::edge::{Edge, Level};
 use super::entry::Entry;
@@ -42,8 +43,8 @@ impl<E: Edge> Entry<'_, E> {
     }
 
     /// Logs and counts wall clock steps and machine suspends since the last comparison. Returns the monotonic time.
-    /// Every gate check compares the clocks, not only the next tick: a suspended machine can wake up in the middle of
-    /// anything.
+    /// Every gate check compares the clocks instead of leaving it to the next tick: a suspended machine can wake up in
+    /// the middle of anything.
     pub(super) fn compare_clocks(&mut self) -> MonotonicMicros {
         let reading = self.edge.reading();
         let jumps = {
@@ -130,7 +131,7 @@ impl<E: Edge> Entry<'_, E> {
     pub fn check_settings(&mut self) {
         let settings = self.edge.grace().unwrap_or(Settings::OFF);
         let longest = settings.longest_lease();
-        // This is not left to the next tick, because a grace raised for a moment would admit waits for longer leases.
+        // This is not left to the next tick, because a briefly raised grace would admit waits for longer leases.
         self.engine().gate().set_longest_lease(longest);
         let connected = if longest.is_some() { self.edge.replicas() } else { 0 };
         let clock = self.edge.clock();

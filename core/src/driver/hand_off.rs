@@ -107,7 +107,7 @@ impl<E: Edge> Entry<'_, E> {
             return Ok(());
         }
         end(&mut key, lost.token);
-        // As if nothing had been granted: the next holder has to learn about a predecessor that never released.
+        // As if nothing had been granted: a predecessor that never released has to be reported to the next holder.
         let before = lost.succeeds.as_ref();
         let left = left(&mut key, before, lost.token);
         let has_to_restore = left.is_none();
@@ -160,7 +160,7 @@ impl<E: Edge> Entry<'_, E> {
                 self.engine().slot_lost(queue, budget);
                 return Ok(Served::Nobody);
             }
-            // Waiters wait for a value of another type as they do for a foreign value.
+            // Waiters wait for a value of another type to go away, as they do for a foreign value.
             Err(Unseen::WrongType | Unseen::TooManyHolders) => {
                 let gone_at = gone_at(self.edge.expires_in_ms(name), now);
                 self.engine().set_due(queue, gone_at);

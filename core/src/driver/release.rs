@@ -39,8 +39,8 @@ impl<E: Edge> Entry<'_, E> {
     /// LOCK.MRELEASE. Returns how many locks were released.
     ///
     /// # Errors
-    /// The error for the caller; nothing has changed then, unless the server refused a write. It stops there: the locks
-    /// written before are released and counted, and the rest are unchanged.
+    /// The error for the caller; nothing has changed, unless the server refused a write. In that case, the locks
+    /// already written are released and counted, and the rest are unchanged.
     pub fn release_all<'n>(&mut self, names: &[E::Name<'n>], token: Token) -> Result<usize, Error> {
         let (terms, now) = (self.edge.terms(), self.edge.command_time());
         // All keys are opened first, so that a key of another type is found before anything has changed.

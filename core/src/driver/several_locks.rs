@@ -145,7 +145,7 @@ impl<E: Edge> Entry<'_, E> {
         let all = all.map(|((name, key), decision)| Decided { name, key, decision }).collect();
         let then = Then::Waiter(ticket, granted.clone(), notified);
         if let Err(Partly { written, refused }) = self.carry_all_out(permit, all, then) {
-            // All or nothing: the part of the grant that was written is given back.
+            // All or nothing: the part of the grant that was written is released.
             let clock = self.edge.clock();
             self.engine().give_back(ticket, (db, keys), written, &granted, clock);
             return Err(refused);

@@ -84,7 +84,7 @@ impl<E: Edge> Entry<'_, E> {
         for queue in queues {
             let key = self.engine().queues().key(queue);
             let name = key.and_then(|(db, bytes)| self.edge.name(KeyName { db, name: &bytes }));
-            // The key is not opened: reading many holders again and again for nothing would take long.
+            // The key is not opened: reading many holders again and again for nothing would take a long time.
             let is_lost = name.is_some_and(|name| !self.edge.serves(E::lend(&name)));
             let mut engine = self.engine();
             if is_lost {

@@ -31,7 +31,7 @@ pub(super) struct Decided<'n, E: Edge> {
     pub(super) decision: Decision,
 }
 
-/// A failure in the middle of several keys: how many were written before the server refused one.
+/// A failure partway through several keys: how many were written before the server refused one.
 pub(super) struct Partly {
     pub(super) written: usize,
     pub(super) refused: WriteRefused,
@@ -43,7 +43,7 @@ impl<E: Edge> Entry<'_, E> {
     /// # Errors
     /// Why it was not written; nothing has changed.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "what is decided is as large as a value: each copy costs time")]
+    #[allow(clippy::inline_always, reason = "a decision is as large as a value: each copy costs time")]
     pub(super) fn carry_out<'n>(
         &mut self,
         permit: Permit,
@@ -60,7 +60,7 @@ impl<E: Edge> Entry<'_, E> {
         Ok(())
     }
 
-    /// Carries out decisions about several keys of one database. All are written before any change is signalled.
+    /// Carries out decisions about several keys in one database. All are written before any change is signalled.
     ///
     /// # Errors
     /// How many were written, and why the next was not.
@@ -178,7 +178,7 @@ impl<E: Edge> Entry<'_, E> {
     }
 }
 
-/// The key contents that a write depends on: the server is asked for nothing else.
+/// The key contents that a write depends on; nothing else is requested from the server.
 #[inline]
 fn contents<'k>(key: &'k mut impl Key, shape: Shape, write: Write<'_>) -> Contents<'k> {
     if shape == Shape::One {

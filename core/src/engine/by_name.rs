@@ -17,7 +17,7 @@ const SHARDS: usize = 64;
 #[derive(Clone, Debug)]
 struct Named<T> {
     db: i32,
-    /// Hashing all names again would stop the server when a map grows.
+    /// Rehashing all names when a map grows would stop the server.
     mark: Mark,
     name: Rc<[u8]>,
     it: T,
@@ -94,7 +94,7 @@ impl<T> ByName<T> {
         }
     }
 
-    /// Removes a key if its value is the one meant.
+    /// Removes a key if its value is the intended one.
     pub(super) fn remove_if(&mut self, key: KeyName<'_>, mark: Mark, is_meant: impl Fn(&T) -> bool) {
         let wanted = hash(key.db, mark);
         let is_it = |named: &Named<T>| named.is(key, mark) && is_meant(&named.it);
@@ -121,7 +121,7 @@ impl<T> ByName<T> {
         all.map(|named| (named.db, &named.name, &named.it))
     }
 
-    /// Drops names until the budget is spent; `cost` is a value's cost besides its name. Returns whether none is left.
+    /// Drops names until the budget is spent; `cost` is a value's cost without its name. Returns whether none is left.
     pub(super) fn drop_piece(&mut self, budget: &mut Budget, cost: impl Fn(&T) -> usize) -> bool {
         while budget.has_left() && self.len > 0 {
             let table = self.others.last_mut().unwrap_or(&mut self.first);

@@ -1,4 +1,4 @@
-//! The canonical form of what the module remembers: two engines with the same form behave the same from there on.
+//! The canonical form of what the module remembers: two engines with the same form behave the same from then on.
 //!
 //! It leaves out everything that cannot matter: the numbers of tickets and queues beyond their order, counters, derived
 //! data, map layout, which sessions were swept last, and the time of the last queue scan if another is due.

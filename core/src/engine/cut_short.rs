@@ -10,7 +10,7 @@ use crate::lock::time::UnixMicros;
 use crate::lock::token::Token;
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many grants are remembered at most.
+/// The largest number of grants remembered.
 const MOST: usize = 10_000;
 /// How many bytes of names they may have.
 const MOST_BYTES: usize = 4 << 20;
@@ -56,7 +56,7 @@ impl CutShort {
         }
     }
 
-    /// Forgets the grants whose time is over at `now`, until the budget is spent.
+    /// Forgets the grants whose timestamps have passed by `now`, until the budget is spent.
     pub(super) fn forget_piece(&mut self, now: UnixMicros, budget: &mut Budget) {
         while budget.has_left() && self.forget_if_over(now) {
             budget.spend(1);
@@ -66,7 +66,7 @@ impl CutShort {
         }
     }
 
-    /// Forgets the first if its time is over at `now`. Returns whether it did.
+    /// Forgets the first if its timestamp has passed by `now`. Returns whether it did.
     fn forget_if_over(&mut self, now: UnixMicros) -> bool {
         self.order.front().is_some_and(|(_, until)| *until <= now) && self.forget_first()
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_forgotten_in_pieces_when_their_time_is_over() {
+    fn they_are_forgotten_in_pieces_when_their_time_is_up() {
         let mut cut_short = CutShort::default();
         for number in 0..MOST {
             cut_short.add(grant(number as u64), UnixMicros(10), UnixMicros(0));

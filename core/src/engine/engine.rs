@@ -43,9 +43,9 @@ pub struct Engine<H> {
     pub(super) scanned: MonotonicMicros,
     /// How many changes the server has reported for keys that somebody waits for.
     pub(super) reported: u64,
-    /// Until when writes are postponed because the server did not let the module write.
+    /// Writes are postponed until this time, because the server did not let the module write.
     pub(super) postponed: Option<MonotonicMicros>,
-    /// Until when lost grants and ended sessions are postponed, because the server refused to write some of them.
+    /// Lost grants and ended sessions are postponed until this time, because the server refused to write some of them.
     pub(super) rest_postponed: Option<MonotonicMicros>,
     /// The work that events may still do at once; the rest is left to the timer.
     pub(super) events: Budget,

@@ -26,7 +26,7 @@ pub(super) enum Sweep<D = Deadline> {
 /// The state behind these decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// Since when this server has been the master, and whether it may have been replaced.
+    /// When this server started or became the master, and whether it may have been replaced.
     pub(super) reign: Reign,
     /// The differences between the clocks at the last comparison.
     clocks: Clocks,

@@ -28,7 +28,7 @@ pub enum Event {
 #[must_use]
 pub struct Decision {
     pub(super) what: What,
-    /// The grant that its holder, or an attempt that had not claimed it, gave back; that grant ends with this write.
+    /// The released or unclaimed grant that ends with this write.
     pub(super) gives_back: Option<Token>,
     pub(super) events: &'static [Event],
     pub(super) counts: &'static [Counter],
@@ -121,7 +121,7 @@ impl Decision {
         Self::new(What::Value(record.encode(), Holds::AsBefore), &[], &[Counter::SessionsEnded])
     }
 
-    /// Restores an expired holder whose successor never learned about its own grant.
+    /// Restores an expired holder whose successor never found out about its own grant.
     pub fn to_restore(record: &Record<'_>, holds: Holds) -> Self {
         Self::new(What::Value(record.encode(), holds), &[], &[])
     }
@@ -151,7 +151,7 @@ impl Decision {
         self.giving_back(token)
     }
 
-    /// The same decision, with which a grant ends.
+    /// The same decision, which also ends a grant.
     pub(super) fn giving_back(mut self, token: Token) -> Self {
         self.gives_back = Some(token);
         self
@@ -229,7 +229,7 @@ impl Granted {
     }
 }
 
-/// The value of a grant besides its token.
+/// A grant's value without its token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Written {
     /// The timestamp.
@@ -258,7 +258,7 @@ pub struct Before {
     /// Its token; a client of the classic pattern had none.
     pub token: Option<Token>,
     owner: Option<OwnerBuf>,
-    /// Whether others can join the grant that succeeded it, so that that grant's slot is not the predecessor's.
+    /// Whether others can join the grant that succeeded it, in which case that grant's slot is not the predecessor's.
     lets_others_join: bool,
 }
 

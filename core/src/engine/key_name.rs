@@ -24,7 +24,7 @@ impl<'n> KeyName<'n> {
     }
 }
 
-/// Several keys of one database.
+/// Several keys in one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyNames<'n> {
     /// Their database.

@@ -1,5 +1,5 @@
-//! What a server remembered about its locks before it became a replica. None of it matters any longer. It is dropped in
-//! pieces, because dropping a million sessions at once would block the server for a fifth of a second.
+//! What a server remembered about its locks before it became a replica. None of it matters any longer. It is dropped a
+//! piece at a time, because dropping a million sessions at once would block the server for a fifth of a second.
 
 use super::budget::Budget;
 use super::cut_short::CutShort;

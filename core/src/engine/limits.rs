@@ -9,7 +9,7 @@ use crate::lock::time::{Micros, MonotonicMicros};
 pub struct Limits {
     /// How many blocked clients may wait.
     pub waiters: usize,
-    /// For how many keys attempts may wait without a connection.
+    /// The number of keys for which attempts may wait without a connection.
     pub queued: usize,
     /// How long such an attempt has to claim a grant.
     pub claim: Micros,
@@ -20,7 +20,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Until when a place reserved now is kept; `None` if the setting is 0.
+    /// The time until which a place reserved now is kept; `None` if the setting is 0.
     pub(super) fn reserved_until(self, clock: impl Clock) -> Option<MonotonicMicros> {
         (self.place > Micros(0)).then(|| clock.monotonic().after(self.place))
     }

@@ -60,7 +60,7 @@
 //! };
 //! engine.join(key.alone(), Blocked::default(), waiter);
 //!
-//! // The holder releases: the same change of the key grants the lock to the waiter.
+//! // The holder releases: the same change to the key grants the lock to the waiter.
 //! let queue = engine.awaited_queue(key).ok_or("nobody waits")?;
 //! let conditions = Conditions { terms, grace: None, of: Of::Head(None), ends: Some(first.token), now };
 //! let Next::Grant(mut next) = engine.next_holder(queue, State::Free, None, &conditions) else {
@@ -103,7 +103,7 @@ mod by_name;
 mod canonical;
 mod clock;
 mod cut_short;
-#[allow(clippy::module_inception, reason = "it has the struct of that name, which all events extend")]
+#[allow(clippy::module_inception, reason = "it contains the struct of that name, which all events extend")]
 mod engine;
 mod key_name;
 mod leftovers;

@@ -1,4 +1,4 @@
-//! The keys of one attempt: nearly always just one; several share one piece of memory.
+//! The keys of one attempt: nearly always just one; several share one block of memory.
 
 use rustc_hash::FxHashSet;
 use std::collections::hash_map::RandomState;

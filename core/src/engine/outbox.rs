@@ -94,7 +94,7 @@ pub struct Letter {
 }
 
 impl Answer {
-    /// What its reply costs from a budget: with DETAILS it describes each key.
+    /// How much of a budget its reply costs: with DETAILS it describes each key.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -104,7 +104,7 @@ impl Answer {
     }
 }
 
-/// Unsent answers and messages. Messages wait for the end of a transaction or a script, answers do not.
+/// Unsent answers and messages. Messages wait for the end of a transaction or a script; answers do not.
 #[derive(Clone, Debug)]
 pub struct Outbox<H> {
     /// Each with the handle of its client.

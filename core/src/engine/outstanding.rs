@@ -30,7 +30,7 @@ pub struct Lost {
     pub token: Token,
     /// The rest of its value: the grant is passed on only if the key still holds exactly this value.
     pub written: Written,
-    /// The predecessor, if the lock had expired: the next holder has to learn about it.
+    /// The predecessor, if the lock had expired: it has to be reported to the next holder.
     pub succeeds: Option<Before>,
     /// Whether it was never claimed, so that nobody holds the lock through it.
     pub is_unclaimed: bool,
@@ -57,7 +57,7 @@ impl Lost {
 #[derive(Clone, Debug, Default)]
 pub struct Outstanding {
     /// Grants whose reply has not left the server yet, with their database and keys. They are passed on if the reply
-    /// does not arrive, unless the attempt learned of its grant in another way.
+    /// does not arrive, unless the attempt found out about its grant in another way.
     on_their_way: FxHashMap<Token, (i32, Keys)>,
     /// Grants that nobody received: they are passed on.
     lost: LostGrants,
@@ -132,7 +132,7 @@ impl Outstanding {
     }
 
     /// Called when a grant's attempt got its token again for this key: the grant is neither on its way nor lost. A copy
-    /// of the key, which has the token too, says nothing about the grant of the original.
+    /// of the key, which has the token too, says nothing about the original's grant.
     pub fn reported_again(&mut self, key: KeyName<'_>, token: Token, marks: &Marks) {
         if self.on_their_way.get(&token).is_some_and(|(db, keys)| *db == key.db && keys.contains(key.name, marks)) {
             self.on_their_way.remove(&token);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_forgotten_in_pieces_when_their_time_is_over() {
+    fn they_are_forgotten_in_pieces_when_their_time_is_up() {
         let mut predecessors = Predecessors::default();
         for grant in 0..MOST as u64 {
             predecessors.remember(b"k", token(grant), before(grant), NOW);

@@ -129,7 +129,7 @@ impl MostPlaces {
 }
 
 /// How much a blocked client counts towards the limit, by the total size of its key names: one, plus one for each 16
-/// kB. The server keeps a second copy of the names, and some 38 kB for a blocked client whatever it waits for.
+/// kB. The server keeps a second copy of the names, and about 38 kB for a blocked client whatever it waits for.
 #[must_use]
 pub const fn load(bytes: usize) -> usize {
     const EACH: usize = 16 << 10;
@@ -153,7 +153,7 @@ pub struct Queues<H> {
     clients: FxHashMap<u64, Ticket>,
     /// The other waiters, by channel.
     channels: Channels,
-    /// How much all blocked clients count together: see [`load`].
+    /// How much all blocked clients count in total: see [`load`].
     load: usize,
     /// How many waiters are notified on a channel.
     notifiable: usize,
@@ -168,7 +168,7 @@ pub struct Queues<H> {
     placed: MostPlaces,
     /// When waits and places end.
     ends: BTreeSet<Deadline>,
-    /// When locks with waiters become free by themselves.
+    /// When locks with waiters become free on their own.
     dues: BTreeSet<(UnixMicros, QueueId)>,
     /// The queues whose locks may have become free, each with its first ticket to be served.
     ready: BTreeSet<(Ticket, QueueId)>,

@@ -86,7 +86,7 @@ fn an_order_gives_the_number_of_smaller_ones() {
 }
 
 #[test]
-fn keys_are_those_of_the_command_in_their_order() {
+fn keys_are_those_of_the_command_in_order() {
     let marks = Marks::default();
     for names in [&[&b"a"[..], b"", b"bc"][..], &[b"k"], &[]] {
         let several = Names::of(names, &marks);
@@ -175,7 +175,7 @@ fn a_reader_is_tried_when_the_writer_ahead_of_it_leaves() {
 }
 
 #[test]
-fn the_queue_found_last_is_not_taken_for_that_of_another_key() {
+fn the_last_queue_found_is_not_mistaken_for_another_keys() {
     let mut queues = Queues::default();
     let queue = queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9)).queue;
     assert_eq!(queues.queue(KeyName::new(0, b"k")), queue);

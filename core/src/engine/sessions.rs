@@ -3,8 +3,8 @@
 //! A grant is bound to at most one connection; a connection may have many grants. A binding is a hint: it counts only
 //! while the key still holds its token, which the caller checks.
 //!
-//! A connection can end with a million grants. They end at once, but their bindings are removed in pieces: removing all
-//! at once would block the server for a second.
+//! A connection can end with a million grants. They end at once, but their bindings are removed a piece at a time:
+//! removing all at once would block the server for a second.
 
 #[cfg(feature = "model")]
 mod canonical;
@@ -257,8 +257,8 @@ impl Sessions {
         self.clients.values().map(BTreeSet::len).sum::<usize>().saturating_add(self.locks.iter().count())
     }
 
-    /// Drops expired bindings when there are many: a long-lived connection that never releases must not fill the
-    /// memory. A sweep begins when the number of bindings has doubled, and inspects two for each new one.
+    /// Drops expired bindings when there are many: a long-lived connection that never releases must not fill up memory.
+    /// A sweep begins when the number of bindings has doubled, and inspects two for each new one.
     fn sweep(&mut self, now: UnixMicros) {
         if self.swept.is_none() && self.count < self.sweep_at.max(FEW) {
             return;

@@ -1,4 +1,4 @@
-//! Bindings of locks to connections: which of them are over, and what stays in memory.
+//! Bindings of locks to connections: which of them have ended, and what stays in memory.
 
 use super::*;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn a_lock_that_is_bound_again_belongs_to_the_newer_connection() {
 }
 
 #[test]
-fn bindings_are_over_when_another_grant_is_the_only_one() {
+fn bindings_end_when_another_grant_is_the_only_one() {
     let mut sessions = Sessions::default();
     for number in 5..8 {
         sessions.bind(KeyName::new(0, b"k"), binding(1, number, 100), UnixMicros(0));
@@ -85,7 +85,7 @@ fn a_sweep_reaches_all_connections_and_keeps_live_sessions() {
 }
 
 #[test]
-fn grants_of_an_ended_connection_are_over_at_once_and_leave_one_by_one() {
+fn grants_of_an_ended_connection_end_at_once_and_leave_one_by_one() {
     let mut sessions = Sessions::default();
     for number in 0..4 {
         sessions.bind(KeyName::new(0, &[number]), binding(1, u64::from(number), 100), UnixMicros(0));

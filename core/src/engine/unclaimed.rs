@@ -41,7 +41,7 @@ pub struct Claim {
     pub sent: MonotonicMicros,
     /// When it began to wait.
     pub since: MonotonicMicros,
-    /// Until when it can be claimed.
+    /// The deadline for claiming it.
     pub deadline: MonotonicMicros,
     /// Whether a claim was refused.
     pub was_refused: bool,

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn one_free_holder_of_several_is_enough_for_a_caller_that_needs_one_slot() {
-        // Client 4 holds too and waits for nothing.
+        // Client 4 is a holder too, and waits for nothing.
         assert!(!graph(&[(1, &[(&[2, 4], 1)]), (2, &[(&[1], 1)])]).closes_cycle(1));
         assert!(graph(&[(1, &[(&[2, 4], 2)]), (2, &[(&[1], 1)])]).closes_cycle(1));
     }

@@ -29,7 +29,7 @@ impl Histogram {
         self.sum = Micros(self.sum.0.saturating_add(took.0));
     }
 
-    /// Each bound, and how many waits took no longer than it.
+    /// Each bound, and how many waits did not take longer.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut count = 0_u64;
         BOUNDS_MS.iter().zip(&self.buckets).map(move |(bound, bucket)| {

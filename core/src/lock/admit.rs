@@ -272,7 +272,7 @@ pub fn acquire_all<'a>(
                 granted = granted.saturating_add(1);
                 in_keys = in_keys.max(*in_key);
             }
-            // An ID matches only if all keys carry the same grant.
+            // An ID matches only if all keys hold the same grant.
             Admission::Already(record) if own.is_none_or(|own| own == record.token) => own = Some(record.token),
             Admission::Already(_) | Admission::AskedOtherwise | Admission::Refused => return Ok(None),
         }
@@ -289,7 +289,7 @@ pub fn acquire_all<'a>(
     decisions.collect::<Result<_, _>>().map(Some)
 }
 
-/// Called when the holder of `token` gave the lock back: the lock passes to a waiter.
+/// Called when the holder of `token` released the lock: the lock passes to a waiter.
 ///
 /// # Errors
 /// [`Error::Clock`].

@@ -71,7 +71,7 @@ fn a_timestamp_is_now_plus_lease_plus_margin() {
 }
 
 #[test]
-fn the_successor_learns_whom_it_follows() {
+fn recovering_an_expired_lock_reports_the_predecessor() {
     let state = State::of(Some(Value::Ours(ours(-2_500_000))), NOW);
     let Ok(Acquire::Grant { succeeds: Some(before), record, .. }) =
         recover(state, &PLAIN, Turn::Now, TERMS, &mut Tokens::new(), NOW)
@@ -192,7 +192,7 @@ fn an_attempt_that_asks_in_another_way_gets_an_error() {
 }
 
 #[test]
-fn several_locks_are_all_granted_with_one_token_or_none_is() {
+fn several_locks_are_granted_under_one_token_or_not_at_all() {
     let held = |token| State::of(Some(Value::Ours(holders_of_7(token).0)), NOW);
     let expired = |token| State::of(Some(Value::Ours(Record { timestamp: NOW, ..holders_of_7(token).0 })), NOW);
     let attempt = Request { id: ours(0).id, ..PLAIN };
@@ -219,7 +219,7 @@ fn several_locks_are_all_granted_with_one_token_or_none_is() {
     );
     let mut tokens = Tokens::new();
     assert_eq!(decide(&[held(5), held(5)], &mut tokens), Some(vec![("prolong", 5, false); 2]));
-    assert_eq!(tokens, Tokens::new(), "an attempt that has them takes no token");
+    assert_eq!(tokens, Tokens::new(), "an attempt that holds them takes no token");
     for refused in [
         [held(5), held(6)],
         [held(5), State::Free],

@@ -128,7 +128,7 @@ enum Expiry {
     Ends,
 }
 
-/// The most expired holders past their retention that one write removes.
+/// The largest number of expired holders past their retention that one write removes.
 const MOST_FORGOTTEN: usize = 8;
 
 impl<'v> Change<'v> {
@@ -192,8 +192,8 @@ impl<'v> Change<'v> {
 }
 
 impl<'v> Several<'v> {
-    /// Adds a value. Removes the holders that have ended, the holder it replaces and some whose retention is over. Sets
-    /// the native expiry to that of the last holder to expire.
+    /// Adds a value. Removes the holders that have ended, the holder it replaces and some whose retention has ended.
+    /// Sets the native expiry to that of the last holder to expire.
     fn of(
         added: Option<&'v Encoded>,
         replaces: Option<Token>,

@@ -53,7 +53,7 @@ pub struct Clocks {
 struct Last {
     /// How far the wall clock was ahead of the monotonic one.
     ahead_us: u64,
-    /// The least time that the machine has spent in suspend.
+    /// The minimum time that the machine has spent suspended.
     suspended: Micros,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspend_is_no_step_of_the_wall_clock() {
+    fn a_suspend_is_not_a_step_of_the_wall_clock() {
         let jumps = seen([60 * SECOND, 60 * SECOND, SECOND]);
         assert_eq!(jumps, Jumps { step_us: None, suspended: Some(Micros(59 * SECOND)), is_timer_off: true });
         assert_eq!(seen([10_000, 10_000, 0]).suspended, Some(Micros(10_000)));

@@ -1,7 +1,7 @@
 //! Every error that the commands reply with, and its text on the wire, in one place.
 //!
-//! A text begins with a code word and names the wrong argument. Where clients have to react differently to the same
-//! code word, the text's first words tell the cases apart: docs/COMMANDS.md lists them.
+//! A text begins with an error code and names the wrong argument. Where clients have to react differently to the same
+//! error code, the text's first words tell the cases apart: docs/COMMANDS.md lists them.
 
 use super::holders;
 use std::fmt;
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_opens_with_a_code_word_and_names_the_argument() {
+    fn a_text_opens_with_an_error_code_and_names_the_argument() {
         for (error, text) in [
             (Error::Limit, "ERR limit is not a whole number between 1 and 4096"),
             (Error::SameKey { key: 3, earlier: 1 }, "ERR key 3 is the same as key 1"),

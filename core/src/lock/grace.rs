@@ -25,7 +25,7 @@ enum Doubt {
     Since(u64),
 }
 
-/// The last answer of a replica.
+/// A replica's last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The replication offset that the replica has reached.
@@ -78,7 +78,7 @@ impl Reign {
         stalled
     }
 
-    /// Begins a doubt: the clock that measures the replicas' lag was set, or nothing is known about the replicas.
+    /// Raises a doubt: the clock that measures the replicas' lag was set, or nothing is known about the replicas.
     pub fn doubt(&mut self) {
         self.doubt = Doubt::New;
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_master_grants_nothing_until_its_grace_is_over() {
+    fn a_new_master_grants_nothing_until_its_grace_ends() {
         let mut reign = Reign::begin(START);
         let soon = START.after(Micros(100_000));
         assert_eq!(reign.may_grant(&SETTINGS, soon), Err(Error::Grace(59_900)));

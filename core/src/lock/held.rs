@@ -21,7 +21,7 @@
 //! assert_eq!(extended.timestamp, now.after(Micros::from_ms(31_000)));
 //! assert_eq!(release(state(now), token), Release::InTime);
 //!
-//! // In the margin, the lease is over: an overrun.
+//! // Within the margin, the lease has expired: an overrun.
 //! let overrun = start.after(Micros::from_ms(30_000));
 //! assert_eq!(release_from(state(overrun), token, terms, overrun), (Release::InTime, true));
 //!
@@ -62,7 +62,7 @@ pub fn extend(
 pub struct Extended<'a> {
     /// The record to write.
     pub record: Record<'a>,
-    /// Whether the old lease was over: only the margin was left.
+    /// Whether the old lease had expired: only the margin was left.
     pub is_overrun: bool,
 }
 
@@ -87,7 +87,7 @@ pub fn extend_from(
     }
 }
 
-/// Whether the lease of a live grant is over: only the margin is left.
+/// Whether a live grant's lease has expired: only the margin is left.
 fn has_overrun(record: &Record<'_>, terms: Terms, now: UnixMicros) -> bool {
     record.timestamp.before(terms.margin) <= now
 }
@@ -98,8 +98,8 @@ pub fn is_unchanged(state: State<'_>, written: &Record<'_>) -> bool {
     state.granted_as(written.token).is_some_and(|(record, _)| record == *written)
 }
 
-/// The record to write when an attempt claims the grant that was written for it, without a name and until `until`;
-/// `None` if the grant has changed since.
+/// The record to write when an attempt claims the grant that was written for it, unnamed and ending at `until`; `None`
+/// if the grant has changed since.
 ///
 /// # Errors
 /// [`Error::Clock`].

@@ -5,7 +5,7 @@
 //! the number of the other holders, whichever is less, and each holder that expires is passed once.
 //!
 //! A lock has at most [`MOST`] holders, expired ones included. The server cannot find a member by its token, so a set
-//! that is not in memory has to be read whole. The bound keeps this read within 5 ms.
+//! that is not in memory has to be read in full. The bound keeps this read within 5 ms.
 
 use super::record::{Id, Owner, OwnerBuf, Record};
 use super::retention::Retention;
@@ -200,7 +200,7 @@ impl Holders {
         self.ends.last().map(|(end, _)| *end)
     }
 
-    /// All holders, in the order in which they end.
+    /// All holders, in order of expiry.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
         self.ends.iter().filter_map(|(_, token)| self.all.get(token))
     }
@@ -237,7 +237,7 @@ impl Holders {
         Some(holder)
     }
 
-    /// The holder that expired first, if its retention is over at `now` too.
+    /// The holder that expired first, if its retention has ended by `now` too.
     #[must_use]
     pub fn to_forget(&self, retention: Retention, now: UnixMicros) -> Option<&Holder> {
         self.longest_overdue().filter(|first| retention.holder_stays_until_ms(first.timestamp) <= now.0 / 1_000)
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn next_goes_round_the_holders_in_the_order_of_their_tokens() {
+    fn next_goes_round_the_holders_in_token_order() {
         let holders: Holders = [5, 3, 9].map(|token| holder(token, 1, 0)).into_iter().collect();
         let next = |token| holders.next(Token::new(token).unwrap()).map(|next| next.token.get());
         assert_eq!([0, 3, 4, 5, 9].map(next), [3, 5, 5, 9, 3].map(Some));

@@ -248,7 +248,7 @@ impl Encoded {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "then the compiler knows the length that is reached, and checks nothing")]
+    #[allow(clippy::inline_always, reason = "the compiler then knows the length reached, and drops the checks")]
     fn push(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
         if let Some(room) = self.bytes.get_mut(self.length..end) {

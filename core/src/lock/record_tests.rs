@@ -43,7 +43,7 @@ fn assert_read(text: &str, without: Value<'_>, with: Value<'_>, timestamp: Optio
 }
 
 #[test]
-fn values_of_the_fixture_that_are_ours_are_read_and_written_the_same() {
+fn our_values_in_the_fixture_are_read_and_written_the_same() {
     for case in fixture().ours {
         let record = Record {
             timestamp: UnixMicros(case.timestamp_us),
@@ -108,7 +108,7 @@ fn pairs_and_fours_of_digits_are_written_as_the_standard_library_writes_them() {
 
 /// Values of all kinds and near misses, and sets of them, one per line.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
-    // The timestamps are close to each other, so that some of several holders are expired. The requests use ID 7.
+    // The timestamps are close to each other, so that some of several holders have expired. The requests use ID 7.
     let ours = "17637100[0-9]{2}\\.[0-9]{6}17637100004829[0-9]{2}(0000000000000000007|[0-9]{19})?( [!-~]{1,128})?";
     let any_of_ours = "[0-9]{10}\\.[0-9]{22}([0-9]{19})?( [!-~]{1,128})?";
     prop_oneof![

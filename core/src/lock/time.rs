@@ -3,7 +3,7 @@
 /// Microseconds in a millisecond.
 const PER_MS: u64 = 1_000;
 
-/// A point in time of the wall clock: microseconds since 1970.
+/// A point in time on the wall clock: microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMicros(pub u64);
 
@@ -11,7 +11,7 @@ pub struct UnixMicros(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
-/// A point in time of a clock that is never set: microseconds since an arbitrary start.
+/// A point in time on a clock that is never set: microseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonotonicMicros(pub u64);
 

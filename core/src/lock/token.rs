@@ -54,7 +54,7 @@ impl Token {
         self.0 < Self::MAX
     }
 
-    /// Whether the server that granted `later` can have granted this token before it: `later` is not too far ahead.
+    /// Whether the server that granted `later` could have granted this token before it: `later` is not too far ahead.
     #[must_use]
     pub(crate) const fn is_plausible_before(self, later: Self) -> bool {
         later.0.saturating_sub(self.0) <= PLAUSIBLE_LEAD
@@ -83,7 +83,7 @@ impl Tokens {
         Self { last: 0 }
     }
 
-    /// Notes that a token of this or an earlier server was released at `now`: later tokens are larger.
+    /// Notes that a token from this or an earlier server was released at `now`: later tokens are larger.
     pub fn given_back(&mut self, now: UnixMicros, token: Token) {
         if token.0.saturating_sub(now.0) <= PLAUSIBLE_LEAD {
             self.last = self.last.max(token.0);

@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn do_step(&mut self, step: &Step) -> String {
-        // A client that waits or has not read its answer asks for nothing else.
+        // A client that waits or has not read its answer makes no other request.
         let is_busy = |client: u64| {
             let world = self.node.world.borrow();
             world.blocked.contains(&Blocked(client)) || world.letters.iter().any(|(to, _)| *to == Blocked(client))
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn servers_of_the_same_form_go_on_in_the_same_way(steps in prop::collection::vec((step(), any::<bool>()), 1..80)) {
+    fn servers_with_the_same_form_behave_the_same(steps in prop::collection::vec((step(), any::<bool>()), 1..80)) {
         let (mut plain, mut noisy) = (Run::new(), Run::new());
         for (step, is_noisy) in &steps {
             if *is_noisy {

@@ -29,7 +29,7 @@ enum Client {
     SawExpired,
     /// It has deleted the expired lock.
     Deleted,
-    /// It works, and believes that it holds the lock until this time.
+    /// It is working, and believes that it holds the lock until this time.
     Holds(u8),
     Crashed,
 }
@@ -182,7 +182,7 @@ fn getset_on_an_expired_lock_gives_it_to_one() {
 }
 
 #[test]
-fn a_plain_delete_by_a_late_owner_takes_the_lock_of_another() {
+fn a_plain_delete_by_a_late_owner_takes_another_clients_lock() {
     check::fails("SET NX PX, then DEL", EXCLUSION, &model(Way::PlainDelete));
 }
 

@@ -65,12 +65,12 @@ pub struct Client {
     pub earlier_conns: u8,
     /// The number of this attempt to get the lock.
     pub attempt: u8,
-    /// How often it may still ask.
+    /// How many more times it may ask.
     pub asks: u8,
     pub token: Option<Token>,
     /// When it sent the command whose reply it awaits: leases are counted from then.
     pub sent_at: u8,
-    /// Until when it believes it holds the lock, by its own clock.
+    /// The time until which it believes it holds the lock, by its own clock.
     pub believes_until: u8,
     pub outbox: Option<Sent>,
     pub inbox: Option<Reply>,
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// The server's number of its connection.
+    /// The server's number for its connection.
     pub fn conn(&self, who: usize) -> u64 {
         who as u64 * 10 + u64::from(self.earlier_conns) + 1
     }

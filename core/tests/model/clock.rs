@@ -1,5 +1,5 @@
 //! A wall clock that is set. Replica lags are measured with it, so a master with a grace distrusts its last counts
-//! until it has checked the replicas again. `failover` has the rule; here the driver has to check in time.
+//! until it has checked the replicas again. `failover` contains the rule; here the driver has to check in time.
 
 use crate::asks::{self, alone, seconds, START};
 use crate::fake::{Node, Settings};

@@ -20,11 +20,11 @@ fn a_waiter_for_several_locks_waits_for_a_key_of_another_type_too() {
     assert!(granted(&node, 2).is_none());
     node.delete(&place(b"other"));
     settle(&node);
-    assert!(granted(&node, 2).is_some(), "in the turn in which that value is gone");
+    assert!(granted(&node, 2).is_some(), "in the turn in which that value disappears");
 }
 
 #[test]
-fn a_value_written_by_others_is_waited_for_until_its_key_expires() {
+fn clients_wait_until_a_foreign_values_key_expires() {
     let node = node();
     let content = Content::String(b"foreign".to_vec());
     let expire_at_ms = Some(START.0 / 1_000 + 3_000);
@@ -48,7 +48,7 @@ fn contents(node: &Node) -> [Content; 3] {
 }
 
 #[test]
-fn whatever_a_key_holds_its_native_expiry_is_waited_for() {
+fn clients_wait_until_a_keys_native_expiry_whatever_it_holds() {
     for names in [&[b"k".as_slice()][..], &[b"k", b"x"]] {
         for kind in 0..3 {
             for share in [Share::Alone, Share::Limit(1)] {
@@ -74,7 +74,7 @@ fn whatever_a_key_holds_its_native_expiry_is_waited_for() {
 }
 
 #[test]
-fn a_lock_is_waited_for_until_the_native_expiry_that_its_key_had_before() {
+fn clients_wait_until_the_native_expiry_that_the_key_already_had() {
     let node = node();
     hold(&node, 1, b"k", &alone(60, 0));
     let before = node.world.borrow().keys[&place(b"k")].clone();

@@ -117,7 +117,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     ASecondPasses,
-    /// The first client sends LOCK.ACQUIRE to the old master, which may take long to read it.
+    /// The first client sends LOCK.ACQUIRE to the old master, which may take a long time to read it.
     Ask,
     Arrive,
     /// The second client gets its answer from the new master at once.
@@ -155,7 +155,7 @@ impl Model for Failover {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // It has been the master for a long time: its own grace is over.
+        // It has been the master for a long time: its own grace has ended.
         let long_ago = Reign::begin(MonotonicMicros(0));
         let master = Master {
             store: Store::default(),
@@ -234,7 +234,7 @@ impl Model for Failover {
                 actions.push(Action::SetClockBack);
             }
         }
-        // A healthy loop reads what has arrived, and runs its cron, in each second.
+        // A healthy loop reads what has arrived, and runs its cron, every second.
         if state.now < self.is.end + FIRST_S && (master.stands_still || Self::is_up_to_date(state)) {
             actions.push(Action::ASecondPasses);
         }

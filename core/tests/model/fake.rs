@@ -1,5 +1,5 @@
 //! A fake server for the driver: keys that execute the commands of each change, blocked clients, one timer, and a clock
-//! that only a test moves. It knows no lock rules: a command that the driver forgets is missing in its keys.
+//! that only a test moves. It knows no lock rules: a command that the driver forgets is missing from its keys.
 //!
 //! It behaves like a real server. A key whose native expiry has passed is gone when it is opened, and its end is
 //! reported as a keyspace event. A blocked client is answered once. A timer fires when it is due, and nothing else
@@ -46,11 +46,11 @@ pub enum Mutant {
     NoMargin,
     /// A key opened for its waiters looks free.
     GrantsWithoutInspecting,
-    /// Timers fire at once or on the next day.
+    /// Timers fire at once or the next day.
     ForgetsDueTimes,
     /// No place is reserved.
     ForgetsPlaces,
-    /// The module does not get the ID of an attempt.
+    /// The module does not get an attempt's ID.
     IgnoresIds,
 }
 
@@ -136,7 +136,7 @@ impl Node {
         node
     }
 
-    /// The server's canonical form: two servers with the same form behave the same from there on.
+    /// The server's canonical form: two servers with the same form behave the same from then on.
     pub fn canonical(&self) -> Form {
         let world = self.world.borrow();
         let mut letters: Vec<&(Blocked, Answer)> = world.letters.iter().collect();
@@ -223,14 +223,14 @@ impl Node {
         self.run_timer();
     }
 
-    /// Deletes a key for somebody else.
+    /// Deletes a key as another client would.
     pub fn delete(&self, place: &OwnedKeyName) {
         if self.put(place, None).is_some() {
             self.report_key(place, KeyChange::Gone);
         }
     }
 
-    /// Changes a key for somebody else, which no event reports. Returns the old value.
+    /// Changes a key as another client would; no event reports this. Returns the old value.
     pub fn put(&self, place: &OwnedKeyName, stored: Option<Stored>) -> Option<Stored> {
         let mut world = self.world.borrow_mut();
         let before = match stored {

@@ -12,7 +12,8 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::time::{Micros, UnixMicros};
 use redis_lock_core::lock::token::Token;
 
-/// Leases up to 16 s are over when the grace is: the grace also has to cover the margin, the lag and two seconds.
+/// Leases of up to 16 s have expired when the grace ends: the grace also has to cover the margin, the lag and two
+/// seconds.
 const GRACE: grace::Settings =
     grace::Settings { grace: seconds(20), margin: seconds(1), max_lag: seconds(1), wanted: 1 };
 
@@ -78,7 +79,7 @@ fn log(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn a_new_master_grants_nothing_to_anybody_until_its_grace_is_over() {
+fn a_new_master_grants_nothing_to_anybody_until_its_grace_ends() {
     let node = node();
     let token = hold(&node, 1, b"held", &ask(5, 0));
     let too = hold(&node, 1, b"too", &ask(5, 0));
@@ -125,7 +126,7 @@ fn a_grace_that_is_too_short_for_an_earlier_lease_is_logged() {
 }
 
 #[test]
-fn an_expired_lock_is_not_recovered_in_a_grace() {
+fn an_expired_lock_is_not_recovered_during_a_grace() {
     let node = node();
     hold(&node, 1, b"k", &ask(5, 0));
     run(&node, 70);

@@ -11,7 +11,7 @@ fn finds(scope: Scope, mutant: Mutant, property: &'static str) {
     check::fails(&format!("{mutant:?}"), property, &Protocol::new(Scope { mutant, ..scope }));
 }
 
-/// Finds a violation of exclusion in a scope that breaks no rule, but a condition that docs/SEMANTICS.md states.
+/// Finds a violation of exclusion in a scope that breaks no rule, only a condition that docs/SEMANTICS.md states.
 fn finds_without(condition: &str, scope: Scope) {
     check::fails(&format!("without {condition}"), EXCLUSION, &Protocol::new(scope));
 }
@@ -53,7 +53,7 @@ fn a_waiter_whose_place_is_not_kept_is_overtaken() {
 }
 
 #[test]
-fn without_due_times_an_expired_lock_is_waited_for_in_vain() {
+fn without_due_times_a_waiter_for_an_expired_lock_waits_in_vain() {
     finds(queue(), Mutant::ForgetsDueTimes, WAKE_UP);
     // Otherwise the native expiry would wake it later.
     finds(Scope { retention: Retention::Forever, ..queue() }, Mutant::ForgetsDueTimes, SERVED);

@@ -165,7 +165,7 @@ fn a_repeated_command_keeps_its_place_and_its_newer_arguments_apply() {
     assert_eq!(waiters(&node), 2);
     node.pass(seconds(2));
     crate::asks::settle(&node);
-    assert_eq!(received(&node), ["timeout 8 k"], "a wait is counted from the newest command");
+    assert_eq!(received(&node), ["timeout 8 k"], "a wait is measured from the newest command");
     release(&node, b"k", token);
     assert_eq!(node.world.borrow().messages[0].0, Channel { name: b"app-2"[..].into(), is_sharded: false });
     assert_eq!(received(&node), ["granted 7 k"]);
@@ -188,7 +188,7 @@ fn blocked_waiters_and_attempts_queue_in_one_order() {
 }
 
 #[test]
-fn a_blocking_command_takes_the_place_over_and_the_other_way_round() {
+fn a_blocking_command_takes_over_the_place_and_vice_versa() {
     let (node, token) = held();
     queue(&node, K, &attempt(7));
     queue(&node, K, &attempt(8));
@@ -209,7 +209,7 @@ fn a_blocking_command_takes_the_place_over_and_the_other_way_round() {
 }
 
 #[test]
-fn a_wait_ends_when_its_time_is_over_and_its_place_is_kept() {
+fn a_wait_ends_when_its_time_is_up_and_its_place_is_kept() {
     for names in [K, K_AND_X] {
         let (node, token) = held();
         queue(&node, names, &attempt(7));

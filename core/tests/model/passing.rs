@@ -199,7 +199,7 @@ fn a_replica_passes_no_lost_grant_on_whenever_it_was_lost() {
 }
 
 #[test]
-fn all_who_can_share_a_lock_that_came_free_get_it_in_one_turn() {
+fn everybody_who_can_share_a_freed_lock_gets_it_in_one_turn() {
     let node = node();
     let token = hold(&node, 1, b"k", &alone(5, 0));
     for client in 2..5 {

@@ -1,8 +1,8 @@
 //! Clients, a network and one server: every order of their steps, within the bounds of a [`Scope`].
 //!
-//! Time passes in whole seconds, at any moment. A command and its reply can be under way for any time, be lost, or
-//! arrive long after their sender has given up. After `horizon` no client begins anything new, and everything under way
-//! is brought to an end. Then no client may be left waiting.
+//! Time passes in whole seconds, at any moment. A command and its reply can be under way for any length of time, be
+//! lost, or arrive long after their sender has given up. After `horizon` no client begins anything new, and everything
+//! under way is brought to an end. Then no client may be left waiting.
 
 mod actions;
 mod plain;
@@ -111,7 +111,7 @@ pub enum Action {
     Release(usize),
     Crash(usize),
     ConnectionBreaks(usize),
-    /// `gives_up`: whether a wait that the command begins will end by itself.
+    /// `gives_up`: whether a wait that the command begins will end on its own.
     Arrive {
         who: usize,
         gives_up: bool,

@@ -1,5 +1,5 @@
-//! Waiters, and commands that may not wait: no waiter is overtaken, a queue has its bounds, an evicted lock stays
-//! taken, and a session ends once. Also how INFO counts all of these.
+//! Waiters, and commands that may not wait: no waiter is overtaken, queues are bounded, an evicted lock stays taken,
+//! and a session ends once. Also how INFO counts all of these.
 
 use crate::asks::{
     acquire, alone, ask, count, hold, hold_all, id, in_session, is_granted, named, node, place, seconds, settle, wait,
@@ -265,7 +265,7 @@ fn a_script_is_neither_kept_waiting_nor_bound_to_its_connection() {
 }
 
 #[test]
-fn a_release_of_several_locks_hands_on_at_once_each_that_is_waited_for_alone() {
+fn releasing_several_locks_serves_waiters_for_a_single_lock_at_once() {
     let node = node();
     let both = hold_all(&node, 1, &[b"a", b"b"], &alone(5, 0));
     wait(&node, 2, &[b"a"], &alone(5, 9));

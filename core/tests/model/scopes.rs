@@ -83,7 +83,7 @@ pub fn sessions() -> Scope {
     }
 }
 
-/// Clients of the classic pattern on the same key, with clocks apart by the margin.
+/// Clients of the classic pattern on the same key, with clocks that differ by the margin.
 pub fn beside_getset() -> Scope {
     let budget = Budget { crashes: 1, clock_ahead: 1, clock_back: 1, ..NOTHING };
     if is_large() {

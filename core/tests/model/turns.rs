@@ -35,7 +35,7 @@ fn it_subscribes_to_events_when_it_has_to_and_only_once() {
 }
 
 #[test]
-fn a_timer_that_the_server_is_late_with_is_set_again() {
+fn a_late_timer_is_set_again() {
     let node = node();
     hold(&node, 1, b"k", &ask(30, 0));
     wait(&node, 2, &[b"k"], &ask(5, 1));
@@ -55,7 +55,7 @@ fn a_timer_that_the_server_is_late_with_is_set_again() {
 }
 
 #[test]
-fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
+fn a_wait_that_ends_while_nothing_may_be_written_postpones_nothing() {
     let node = node();
     hold(&node, 1, b"k", &ask(30, 0));
     wait(&node, 2, &[b"k"], &ask(5, 1));
@@ -67,7 +67,7 @@ fn a_wait_that_ends_while_nothing_may_be_written_puts_nothing_off() {
 }
 
 #[test]
-fn no_timer_is_left_when_nothing_is_to_be_done() {
+fn no_timer_is_left_when_there_is_nothing_to_do() {
     let node = node();
     let token = hold(&node, 1, b"k", &ask(30, 0));
     assert_eq!(node.timer_at(), None);
@@ -143,7 +143,7 @@ fn an_undelivered_grant_passes_over_waiters_beyond_the_grace() {
     wait(&node, 2, &[b"k"], &ask(5, 99));
     wait(&node, 3, &[b"k"], &ask(60, 99));
     wait(&node, 4, &[b"k"], &ask(5, 99));
-    // First, more waits reach their end than one turn can end.
+    // First, more waits are due than one turn can end.
     for client in 10..200 {
         wait(&node, client, &[b"other"], &ask(60, 50));
     }

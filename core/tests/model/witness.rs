@@ -41,12 +41,12 @@ struct Live {
     until: UnixMicros,
     /// The connection with which it ends.
     session: Option<u64>,
-    /// From when the grant may end, because that connection has ended.
+    /// The earliest time at which the grant may end, because that connection has ended.
     may_end: Option<UnixMicros>,
 }
 
 impl Live {
-    /// Until when it is certainly valid.
+    /// The time until which it is certainly valid.
     fn end(&self) -> UnixMicros {
         self.may_end.map_or(self.until, |end| end.min(self.until))
     }
@@ -67,7 +67,7 @@ pub struct Witness {
     live: Option<Live>,
     /// The refused clients in the queue or with a place, in order of arrival, each with its connection.
     arrived: Vec<(Who, u64)>,
-    /// Grants that were sent, and whose attempts have not learned of them in another way.
+    /// Grants that were sent, and whose attempts have not found out about them in another way.
     on_their_way: Vec<(Token, Who)>,
     /// A grant that the server knows nobody received.
     unreceived: Option<Token>,

@@ -36,8 +36,8 @@ impl<H> Engine<H> {
         self.claims.of_grant(key, token, marks).is_some() || lost().is_some_and(|lost| lost.is_unclaimed)
     }
 
-    /// Whether an expired lock's grant can still be claimed: the server stalled, or its clock was set. The grant is
-    /// kept until the sockets have been read.
+    /// Whether an expired lock's grant can still be claimed, because the server stalled or its clock was set. The
+    /// grant is kept until the sockets have been read.
     #[must_use]
     #[inline]
     pub fn awaits_claim(&self, key: KeyName<'_>, lock: State<'_>) -> bool {
@@ -70,7 +70,7 @@ impl<H> Engine<H> {
         Some((granted, waited))
     }
 
-    /// Called in each server tick: notes whether the server had stalled.
+    /// Called on each server tick: notes whether the server had stalled.
     pub fn note_turn(&mut self, now: MonotonicMicros, limits: Limits) {
         self.claims.seen(now, limits.claim, limits.tick);
     }
@@ -80,8 +80,8 @@ impl<H> Engine<H> {
         self.claims.refused(ticket);
     }
 
-    /// An unclaimed grant's predecessor, which the key's next holder has to learn about. The lock is read only if the
-    /// result depends on it.
+    /// An unclaimed grant's predecessor, which has to be reported to the key's next holder. The lock is read only if
+    /// the result depends on it.
     #[must_use]
     pub fn unclaimed_before<'l>(
         &self,

@@ -48,7 +48,7 @@ impl<H> Engine<H> {
         }
     }
 
-    /// Called when a value of ours was written: updates when the lock becomes free by itself, for the queue, and the
+    /// Called when a value of ours was written: updates when the lock becomes free on its own, for the queue, and the
     /// lock's binding to a connection.
     fn written(&mut self, key: KeyName<'_>, value: &Encoded, is_among: bool, before: Shape) {
         let (token, until) = (value.token(), value.timestamp());

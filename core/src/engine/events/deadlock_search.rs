@@ -5,7 +5,7 @@
 //! bounded number of edges, because the server does nothing else meanwhile. For the same reason other work counts as
 //! edges too, according to the time it takes: see `Edges`. The search has two passes. The first reads no keys: it
 //! assumes that the sessions' bindings are true and asks whether the waits lead back to the caller. Usually they do
-//! not. If they do, the second pass asks for one lock after another, and keeps no borrow in between.
+//! not. If they do, the second pass asks for one lock at a time, and keeps no borrow in between.
 
 use crate::engine::counters::Counter;
 use crate::engine::queue::{Narrows, Queues, Ticket, Wait};
@@ -25,7 +25,7 @@ use std::rc::Rc;
 struct Held {
     number: LockNumber,
     holders: u64,
-    /// The number of other holders, whose grants end by themselves.
+    /// The number of other holders, whose grants end on their own.
     others: u64,
     /// A plain holder has it; its grant has to end however many holders a caller allows.
     is_alone: bool,
@@ -108,8 +108,8 @@ impl Reached {
     }
 }
 
-/// How many edges may still be inspected. Edges stand for time: inspecting 10,000 of them takes less than 3 ms,
-/// whatever work they stand for.
+/// How many edges may still be inspected. Edges represent time: inspecting 10,000 of them takes less than 3 ms,
+/// whatever work they represent.
 #[derive(Clone, Copy, Debug)]
 struct Edges(usize);
 
@@ -218,7 +218,7 @@ impl<H> Engine<H> {
     }
 }
 
-/// A client's wait for a lock; `None` if no session holds the lock, since it then becomes free by itself.
+/// A client's wait for a lock; `None` if no session holds the lock, since it then becomes free on its own.
 fn need(sessions: &Sessions, client: u64, key: KeyName<'_>, ticket: Option<Ticket>, share: Share) -> Option<Need> {
     sessions.name(key).map(|name| Need { client, db: key.db, name: Rc::clone(name), ticket, share })
 }
@@ -297,7 +297,7 @@ impl Search {
                 held.narrows.as_ref().map_or(1, |narrows| narrows.before(need.ticket, share))
             }
         };
-        // All but most - 1 have to end; the holders that end by themselves are counted first.
+        // All but most - 1 have to end; the holders that end on their own are counted first.
         let live = held.holders.saturating_add(held.others);
         let ends = live.saturating_add(1).saturating_sub(most).saturating_sub(held.others);
         if ends > 0 {

@@ -39,8 +39,8 @@ impl<H> Engine<H> {
         }));
     }
 
-    /// Called when a grant of several locks failed after the first of them were written: these are given back soon. If
-    /// they were given back at once, they would be granted again at once, and the server would do nothing else.
+    /// Called when a grant of several locks failed after the first of them were written: these are released soon. If
+    /// they were released at once, they would be granted again at once, and the server would do nothing else.
     pub fn give_back(
         &mut self,
         ticket: Ticket,

@@ -1,5 +1,5 @@
 //! The server stops serving keys: it became a replica, or a slot left it. Everything that ends as a result is removed
-//! soon, in pieces.
+//! soon, a piece at a time.
 
 use crate::engine::budget::Budget;
 use crate::engine::leftovers::Reign;

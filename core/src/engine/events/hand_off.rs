@@ -89,7 +89,7 @@ impl<H> Engine<H> {
                 return Next::Nobody(request.share);
             }
         }
-        // An ID that already holds the lock learns this when it asks, not while it waits.
+        // An ID that already holds the lock finds this out when it asks, not while it waits.
         let may_have_it = lock.is_nobodys() || matches!(lock, State::Several(_));
         let turn = if may_have_it { Turn::Now } else { Turn::Behind };
         let decision = match (lock, ends) {
@@ -161,7 +161,7 @@ impl<H> Engine<H> {
         self.queues.go_on(queue);
     }
 
-    /// Sets when a queue's lock becomes free by itself, if that is known.
+    /// Sets when a queue's lock becomes free on its own, if that is known.
     pub fn set_due(&mut self, queue: QueueId, due: Option<UnixMicros>) {
         self.queues.set_due(queue, due);
     }

@@ -14,16 +14,16 @@ use crate::lock::time::{Micros, UnixMicros};
 pub struct Blocked {
     /// The index of the key.
     pub at: usize,
-    /// When its lock becomes free for the caller by itself, if known.
+    /// When its lock becomes free for the caller on its own, if known.
     pub due: Option<UnixMicros>,
     /// When its last holder expires.
     pub last_end: Option<UnixMicros>,
-    /// Since when it has been held, if known.
+    /// The time since which it has been held, if known.
     pub held_since: Option<UnixMicros>,
 }
 
-/// When a refused lock becomes free by itself, judging by its key: when its holders end or the key expires. Others can
-/// make the key expire earlier.
+/// When a refused lock becomes free on its own, judging by its key: when its holders expire or the key expires. Others
+/// can make the key expire earlier.
 pub fn due(
     lock: State<'_>,
     share: Share,

@@ -1,5 +1,6 @@
-//! Waiters that leave in pieces, because there can be many: all waiters of a server that became a replica, a queue
-//! whose slot moved away, a cancelled channel or an ended connection. The locks of such a connection end in pieces too.
+//! Waiters that leave a piece at a time, because there can be many: all waiters of a server that became a replica, a
+//! queue whose slot moved away, a cancelled channel or an ended connection. Such a connection's locks end a piece at a
+//! time too.
 
 use super::end_wait::End;
 use crate::engine::budget::Budget;
@@ -42,7 +43,7 @@ impl<H> Engine<H> {
     }
 
     /// Removes attempts that were cancelled with their channel, or whose connection has ended, until the budget is
-    /// spent. Notes the locks of such a connection, so that they end soon.
+    /// spent. Notes such a connection's locks, so that they end soon.
     pub fn leave_ended(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         budget.part(|part| {
             while part.has_left() {
@@ -92,7 +93,7 @@ impl<H> Engine<H> {
         self.end(gone, End::Cancelled);
     }
 
-    /// Whether attempts or leftovers are being removed in pieces.
+    /// Whether attempts or leftovers are being removed a piece at a time.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
         let is_dissolving = !self.dissolving.is_empty() || !self.leftovers.is_empty();

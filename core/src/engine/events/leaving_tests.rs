@@ -1,4 +1,5 @@
-//! Many attempts leave in pieces. Each piece spends at most the keys in an iteration's budget plus those of one grant.
+//! Many attempts leave a piece at a time. Each piece spends at most the keys in an iteration's budget plus those of one
+//! grant.
 
 use super::*;
 use crate::engine::queue::{Channel, Handle, ReplyShape, Waiter};
@@ -187,7 +188,7 @@ fn sessions_of_an_earlier_reign_and_of_an_ended_connection_leave_in_pieces() {
     bind(&mut engine);
     engine.connection_ended(1, UnixMicros(1), LIMITS, At(1));
     in_pieces(&mut engine, |engine| engine.sessions.len(), |engine, budget| engine.leave_ended(budget, LIMITS, At(1)));
-    // Their ends are still to be written.
+    // Their ends have yet to be written.
     assert_eq!(engine.ended.len(), usize::try_from(many).unwrap());
     bind(&mut engine);
     engine.demoted();

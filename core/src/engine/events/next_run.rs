@@ -8,7 +8,7 @@ use crate::lock::time::{MonotonicMicros, UnixMicros};
 pub struct Wake {
     /// The end of a wait or of a reserved place, or pending work: [`Wake::AT_ONCE`] if it can be done now.
     pub end: Option<MonotonicMicros>,
-    /// When a lock with waiters becomes free by itself.
+    /// When a lock with waiters becomes free on its own.
     pub due: Option<UnixMicros>,
 }
 

@@ -31,7 +31,7 @@ impl<H> Engine<H> {
         self.cut_short.add(grant, until, now);
     }
 
-    /// Called in each server tick: forgets some of the grant data that is kept for a limited time.
+    /// Called on each server tick: forgets some of the grant data that is kept for a limited time.
     pub fn forget_old(&mut self, clock: impl Clock) {
         let mut budget = Budget::of(Budget::PART);
         self.predecessors.forget_piece(clock.monotonic(), &mut budget);

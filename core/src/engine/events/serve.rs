@@ -13,7 +13,7 @@ use crate::lock::token::Token;
 const RETRY: Micros = Micros(20_000);
 
 /// How many lost grants and ended sessions there were when an iteration began. Each is tried once per iteration, so a
-/// refused write delays no other.
+/// refused write does not delay the others.
 #[derive(Debug)]
 pub struct Iteration {
     lost: usize,
@@ -54,7 +54,7 @@ impl Why {
 impl<H> Engine<H> {
     /// Begins an event-loop iteration; `None` if there is nothing to do, or not yet.
     pub fn begin_iteration(&mut self, budget: &mut Budget, clock: impl Clock) -> Option<Iteration> {
-        // This comes first: locks that stay due would fire the timer again and again.
+        // This comes first: locks that stay due would keep firing the timer.
         budget.part(|part| self.queues.set_due_ready(clock.now(), part));
         if self.postponed.is_some_and(|at| at > clock.monotonic()) {
             return None;
@@ -161,8 +161,8 @@ impl<H> Engine<H> {
         (0..most).map_while(|_| self.queues.take_ready()).map(|(queue, _)| queue).collect()
     }
 
-    /// Finds changes that no timer or event reports: makes every queue ready now and then, some in each tick. If the
-    /// server does not report freed keys, all queues become ready in every tick while there are few waiters.
+    /// Finds changes that no timer or event reports: makes every queue ready now and then, some on each tick. If the
+    /// server does not report freed keys, all queues become ready on every tick while there are few waiters.
     pub fn scan(&mut self, now: MonotonicMicros, are_keys_reported: bool) {
         const FEW_WAITERS: usize = 1_000;
         /// At ten ticks a second, up to 3,000 queues are checked within a second; more queues take longer, because idle

@@ -7,7 +7,7 @@ use crate::engine::{Clock, Engine, Limits};
 use crate::lock::time::Micros;
 
 impl<H> Engine<H> {
-    /// Ends waits and reserved places whose time is over, until the budget is spent.
+    /// Ends waits and reserved places whose time is up, until the budget is spent.
     pub fn time_out(&mut self, budget: &mut Budget, limits: Limits, clock: impl Clock) {
         let now = clock.monotonic();
         if self.queues.next_end().is_none_or(|end| end > now) {

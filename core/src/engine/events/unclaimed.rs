@@ -1,4 +1,4 @@
-//! An unclaimed grant is passed on because its time is over, its connection has ended, or its attempt was cancelled or
+//! An unclaimed grant is passed on because its time is up, its connection has ended, or its attempt was cancelled or
 //! asks for something else.
 
 use crate::engine::budget::Budget;

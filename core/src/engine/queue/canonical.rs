@@ -6,7 +6,7 @@ use crate::lock::record::{Id, OwnerBuf};
 use crate::lock::request::Share;
 use crate::lock::time::{Micros, MonotonicMicros, UnixMicros};
 
-/// Numbers of which only the order matters.
+/// Numbers for which only the order matters.
 #[derive(Clone, Debug)]
 pub struct Order<T>(Vec<T>);
 
@@ -75,7 +75,7 @@ impl<H: Clone> Queues<H> {
         self.entries.keys().copied().chain(self.by_id.values().filter_map(|queue| queue.ready))
     }
 
-    /// The canonical form. It leaves out when a waiter came, which is reported on request and affects no decision.
+    /// The canonical form. It leaves out when a waiter arrived, which is reported on request and affects no decision.
     #[must_use]
     pub fn canonical(&self, tickets: &Order<Ticket>) -> QueuesForm<H> {
         let by_id = Order::of(self.by_id.keys().copied().collect());

@@ -4,7 +4,7 @@
 //! passed over until one of them is resent.
 //!
 //! Many attempts can end at once, with their channel or their connection. They are marked at once, and leave the queue
-//! in pieces.
+//! a piece at a time.
 
 use super::{QueueId, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +53,7 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// The stored equal of a channel: one allocation serves all of its attempts.
+    /// The stored channel equal to this one: one allocation serves all of its attempts.
     pub(super) fn shared(&self, channel: Rc<Channel>) -> Rc<Channel> {
         self.all.get_key_value(&channel).map_or(channel, |(known, _)| Rc::clone(known))
     }

@@ -105,7 +105,7 @@ impl<H> Queues<H> {
         self.own_tickets(keys, id).iter().flatten().any(waits)
     }
 
-    /// How many clients wait for a key, and since when the first of them has been waiting.
+    /// How many clients wait for a key, and when the first of them began to wait.
     #[must_use]
     pub fn length(&self, key: KeyName<'_>) -> (usize, Option<MonotonicMicros>) {
         self.queue_of(key).map_or((0, None), |queue| (queue.waiters(), queue.since()))

@@ -19,7 +19,7 @@ struct Taken<H> {
     earlier: Vec<Gone<H>>,
     /// Whether the ticket was a reserved place.
     resumed: bool,
-    /// Since when the ticket's attempt has been waiting, with or without interruptions.
+    /// When the ticket's attempt began to wait; it may have been interrupted since.
     since: Option<MonotonicMicros>,
 }
 

@@ -1,5 +1,5 @@
 //! Waiters that leave together: all attempts of a channel or connection, or all waiters of a queue. They are granted
-//! nothing more. They are removed in pieces, because removing a million at once would block the server.
+//! nothing more. They are removed a piece at a time, because removing a million at once would block the server.
 
 use super::{Channel, Gone, Keys, MostPlaces, QueueId, Queues, Ticket, Waiter};
 use crate::engine::key_name::KeyName;
@@ -31,7 +31,7 @@ impl<H> Queues<H> {
         self.channels.has_sessions()
     }
 
-    /// Whether an attempt has ended and leaves when its turn comes.
+    /// Whether an attempt has ended and will leave when its turn comes.
     #[must_use]
     pub fn ended(&self, ticket: Ticket) -> Option<Ended> {
         if !self.channels.has_ended() {
@@ -81,7 +81,7 @@ impl<H> Queues<H> {
         self.drop_ticket(ticket)
     }
 
-    /// Whether attempts are leaving in pieces.
+    /// Whether attempts are leaving a piece at a time.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
         self.channels.has_ended() || !self.lost.is_empty()

@@ -14,7 +14,7 @@ fn many_waiters_leave_no_memory_behind() {
     assert!(queues.clients.capacity() < 100);
     queues.join(KeyNames::new(0, &[b"k"]), 0, waiter(1, 0, 9));
     queues.leave(1, None, MOST);
-    assert!(queues.clients.capacity() > 0, "the memory of a few is kept");
+    assert!(queues.clients.capacity() > 0, "memory for a few is kept");
 }
 
 #[test]

@@ -79,13 +79,13 @@ pub(super) struct Queue {
     pub(super) places: BTreeSet<Ticket>,
     /// The IDs of `single` and `places`.
     pub(super) ids: BTreeMap<Id, Ticket>,
-    /// When the lock becomes free by itself, if known.
+    /// When the lock becomes free on its own, if known.
     pub(super) due: Option<UnixMicros>,
     /// When the last holder seen expires.
     pub(super) last_end: Option<UnixMicros>,
-    /// Until when the lock still counts as held although its key was evicted.
+    /// The time until which the lock still counts as held although its key was evicted.
     pub(super) evicted_until: Option<UnixMicros>,
-    /// The ticket in whose order the queue has to be served, if it has to be served.
+    /// The ticket that determines when the queue is served, if it has to be served.
     pub(super) ready: Option<Ticket>,
     /// Why it has to be served.
     pub(super) cause: Cause,
@@ -97,10 +97,9 @@ pub(super) struct Queue {
     pub(super) is_lost: bool,
     /// The binary logarithm of its length, under which it is listed in `by_length`.
     pub(super) log_length: Option<u32>,
-    /// Its first waiter, and since when that waiter has been waiting: the queue is listed under both in
-    /// `waiting_since`.
+    /// Its first waiter, and when that waiter began to wait: the queue is listed under both in `waiting_since`.
     pub(super) first: Option<(Ticket, MonotonicMicros)>,
-    /// Since when its lock has been held, if known: the queue is listed under this time in `held`.
+    /// The time since which its lock has been held, if known: the queue is listed under this time in `held`.
     pub(super) held_since: Option<UnixMicros>,
 }
 

@@ -30,7 +30,7 @@ pub enum Candidate<'a, H> {
 }
 
 impl<H> Queues<H> {
-    /// Sets when a queue's lock becomes free by itself; `None` means unknown.
+    /// Sets when a queue's lock becomes free on its own; `None` means unknown.
     pub fn set_due(&mut self, id: QueueId, due: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.due == due || queue.is_lost || !queue.is_waited_for() {
@@ -45,13 +45,13 @@ impl<H> Queues<H> {
         queue.due = due;
     }
 
-    /// When a queue's lock becomes free by itself, if known.
+    /// When a queue's lock becomes free on its own, if known.
     #[must_use]
     pub fn due(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.due
     }
 
-    /// Notes that a queue's lock may become free by itself as early as `due`.
+    /// Notes that a queue's lock may become free on its own as early as `due`.
     pub fn set_due_by(&mut self, id: QueueId, due: UnixMicros) {
         let known = self.by_id.get(&id).and_then(|queue| queue.due);
         self.set_due(id, Some(known.map_or(due, |known| known.min(due))));
@@ -92,7 +92,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Until when a queue's lock counts as held because its key was evicted.
+    /// The time until which a queue's lock counts as held because its key was evicted.
     #[must_use]
     pub fn evicted_until(&self, id: QueueId) -> Option<UnixMicros> {
         self.by_id.get(&id)?.evicted_until
@@ -178,7 +178,7 @@ impl<H> Queues<H> {
     }
 
     /// Called when all locks of one or all databases may have become free. If there are many queues, they become ready
-    /// in pieces.
+    /// a piece at a time.
     pub fn set_all_ready(&mut self, db: Option<i32>) {
         self.flushed.insert(db, QueueId(0));
         let mut budget = Budget::COMMAND;
@@ -266,7 +266,7 @@ impl<H> Queues<H> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// When the next lock with waiters becomes free by itself.
+    /// When the next lock with waiters becomes free on its own.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMicros> {
         self.dues.first().map(|(due, _)| *due)

@@ -51,7 +51,7 @@ impl<H> Queues<H> {
         self.end_wait(ticket, kept_until, most)
     }
 
-    /// Removes the next waiter or place whose time is over at `now`; `None` if there is none. Returns its keys and the
+    /// Removes the next waiter or place whose time is up at `now`; `None` if there is none. Returns its keys and the
     /// waiter, whose place is reserved as in [`Queues::leave`].
     pub fn time_out(
         &mut self,
@@ -77,8 +77,8 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Takes the places given up since the last call: since when each attempt had waited, and until when its place was
-    /// reserved.
+    /// Takes the places given up since the last call: when each attempt began to wait, and the time until which its
+    /// place was reserved.
     pub fn take_given_up(&mut self) -> Vec<(MonotonicMicros, MonotonicMicros)> {
         std::mem::take(&mut self.given_up)
     }
@@ -106,7 +106,7 @@ impl<H> Queues<H> {
     /// Removes a ticket; `granted`: whether it is removed because its lock was granted.
     fn take_out(&mut self, ticket: Ticket, granted: bool) -> Option<Removed<H>> {
         let entry = *self.entries.remove(&ticket)?;
-        // This is done before its queue goes.
+        // This is done before its queue is dropped.
         let has_channel = entry.waiter().is_some_and(|waiter| waiter.channel().is_some());
         let keys = if has_channel { self.keys_of(&entry.position).map(|(_, keys)| keys) } else { None };
         let id = entry.id();
@@ -210,7 +210,7 @@ impl<H> Queues<H> {
         }
     }
 
-    /// Ends the serving of a queue.
+    /// Stops serving a queue.
     pub(super) fn rest(&mut self, id: QueueId) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         queue.evicted_until = None;

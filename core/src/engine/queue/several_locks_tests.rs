@@ -94,7 +94,7 @@ fn only_a_limited_number_are_tried_and_the_rest_in_the_next_iteration() {
 }
 
 #[test]
-fn queues_that_are_ready_together_are_served_in_the_order_of_tickets() {
+fn queues_that_become_ready_together_are_served_in_ticket_order() {
     // The lock is reported again while the queue is served, as happens when its key expires on being opened.
     for is_reported_again in [false, true] {
         let mut queues = Queues::default();

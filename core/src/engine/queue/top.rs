@@ -37,7 +37,7 @@ pub struct QueueRow {
     pub name: Rc<[u8]>,
     /// The number of waiters.
     pub waiters: usize,
-    /// Since when the first of them has been waiting.
+    /// When the first of them began to wait.
     pub since: MonotonicMicros,
 }
 
@@ -121,8 +121,8 @@ impl<H> Queues<H> {
         self.held.iter().take(MOST_EXPIRED).find(|(_, id)| is_held(id)).map(|(since, _)| *since)
     }
 
-    /// Sets since when a queue's lock has been held, according to its key; `None` if nobody holds it or that is
-    /// unknown.
+    /// Sets the time since which a queue's lock has been held, according to its key; `None` if nobody holds it or the
+    /// time is unknown.
     pub fn set_held(&mut self, id: QueueId, since: Option<UnixMicros>) {
         let Some(queue) = self.by_id.get_mut(&id) else { return };
         if queue.held_since == since || queue.is_lost || !queue.is_waited_for() {

@@ -96,7 +96,7 @@ pub struct Gone<H> {
     pub waiter: Waiter<H>,
     /// Its keys, if its end is announced on a channel.
     pub keys: Option<Keys>,
-    /// Whether its place is reserved, so that the attempt may go on.
+    /// Whether its place is reserved, so that the attempt may continue.
     pub is_kept: bool,
 }
 
@@ -142,8 +142,8 @@ impl Narrows {
 pub struct Place {
     /// The attempt.
     pub id: Id,
-    /// Until when it is reserved.
+    /// When its reservation ends.
     pub until: MonotonicMicros,
-    /// Since when the attempt has waited; `None` if it never has.
+    /// When the attempt began to wait; `None` if it never did.
     pub since: Option<MonotonicMicros>,
 }

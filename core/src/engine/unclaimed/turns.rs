@@ -34,8 +34,8 @@ impl Claims {
         self.turns.seen = now;
     }
 
-    /// Called when the timer runs at `now`, in a new turn. Deadlines up to the result are over, because two turns have
-    /// read the sockets since then.
+    /// Called when the timer runs at `now`, in a new turn. Deadlines up to the result have expired, because two turns
+    /// have read the sockets since then.
     pub fn begin_turn(&mut self, now: MonotonicMicros, claim: Micros, tick: Micros) -> MonotonicMicros {
         self.seen(now, claim, tick);
         let [last, before] = self.turns.last;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_of_the_server_is_not_a_stall_however_rare_it_is() {
+    fn a_server_tick_is_not_a_stall_however_rare_it_is() {
         const CLAIM: Micros = Micros(600_000);
         for (tick_ms, gap_ms, is_stall) in [
             (100, 300, false),

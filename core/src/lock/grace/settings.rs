@@ -27,7 +27,7 @@ impl Settings {
     /// Safety across failover is off.
     pub const OFF: Self = Self { grace: Micros(0), margin: Micros(0), max_lag: Micros(0), wanted: 0 };
 
-    /// The longest lease that is sure to be over when the grace of a new master ends.
+    /// The longest lease that is sure to have expired when a new master's grace ends.
     #[must_use]
     pub const fn longest_lease(&self) -> Option<Micros> {
         if self.grace.0 == 0 {

@@ -21,7 +21,7 @@ fn a_grant_in_a_transaction_or_a_script_is_announced_after_it() {
             }
             release(&node, b"k", token);
             assert_eq!(received(&node), [""; 0]);
-            assert_eq!(value(&node, b"k").unwrap().1, None, "the lock is granted all the same");
+            assert_eq!(value(&node, b"k").unwrap().1, None, "the lock is granted anyway");
             {
                 let mut world = node.world.borrow_mut();
                 (world.is_script, world.is_transaction) = (false, false);

@@ -106,7 +106,7 @@ fn an_unclaimed_grant_is_passed_on_and_its_place_is_kept() {
     }
     let (node, _) = notified(K);
     pass(&node, 2_100);
-    assert_eq!(value(&node, b"k"), None, "free, as it was");
+    assert_eq!(value(&node, b"k"), None, "free, as before");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_changed_value_is_neither_claimed_nor_passed_on() {
                 if claims {
                     queue(&node, names, &attempt(7));
                     settle(&node);
-                    assert_eq!(value(&node, b"x"), None, "the attempt gives the other lock back at once");
+                    assert_eq!(value(&node, b"x"), None, "the attempt releases the other lock at once");
                 }
                 pass(&node, 2_500);
                 assert_eq!(node.world.borrow().keys[&place(b"k")], changed, "the value is somebody else's");

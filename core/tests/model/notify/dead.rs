@@ -10,7 +10,7 @@ use redis_lock_core::lock::held::Release;
 use redis_lock_core::lock::request::Share;
 
 #[test]
-fn an_attempt_without_subscriber_keeps_its_place() {
+fn an_attempt_without_a_subscriber_keeps_its_place() {
     let (node, token) = held();
     queue(&node, K, &notified_on(CHANNEL, named(7, alone(5, 99))));
     wait(&node, 3, K, &alone(5, 99));
@@ -75,7 +75,7 @@ fn a_live_attempt_behind_a_thousand_dead_ones_gets_the_lock_in_a_moment() {
         settle(&node);
         node.pass(redis_lock_core::lock::time::Micros(1_000));
     }
-    assert_eq!(received(&node).len(), 1_001, "a publish each");
+    assert_eq!(received(&node).len(), 1_001, "one publish each");
     claim(&node, 3, K, &attempt(7));
     assert!(!is_granted(&node, 9));
 }
@@ -146,7 +146,7 @@ fn one_entry_passes_over_few_dead_attempts_while_messages_are_slow() {
             (most, all) = (messages.max(most), all + messages);
         }
         assert!(most <= most_of_timer, "{most} attempts in an iteration, {takes_us} us each");
-        assert_eq!(first + all, 1_001, "a message each");
+        assert_eq!(first + all, 1_001, "one message each");
         assert!(value(&node, b"k").is_some());
     }
 }

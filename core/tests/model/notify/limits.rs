@@ -61,7 +61,7 @@ fn a_grant_waits_to_be_claimed_no_longer_than_the_grace_allows() {
 }
 
 #[test]
-fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
+fn when_out_of_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
     for names in [K, K_AND_X] {
         let (node, token) = held();
         queue(&node, names, &attempt(7));
@@ -80,7 +80,7 @@ fn without_memory_nothing_is_granted_to_attempts_and_they_keep_waiting() {
 }
 
 #[test]
-fn without_memory_blocked_clients_are_served_before_attempts() {
+fn when_out_of_memory_blocked_clients_are_served_before_attempts() {
     for names in [K, K_AND_X] {
         for others in [K, &[b"k", b"y"]] {
             let (node, token) = held();
@@ -103,7 +103,7 @@ fn without_memory_blocked_clients_are_served_before_attempts() {
 }
 
 #[test]
-fn without_memory_sharers_behind_an_attempt_are_served_together() {
+fn when_out_of_memory_sharers_behind_an_attempt_are_served_together() {
     let (node, token) = held();
     let shared = |wait| crate::asks::ask(Share::Shared, 5, wait);
     queue(&node, K, &notified_on(CHANNEL, named(7, shared(9))));

@@ -1,4 +1,4 @@
-//! The predecessors of unclaimed grants: the successor and the claim learn of them, and they are restored.
+//! The predecessors of unclaimed grants: the claim and the next grant report them, and they are restored.
 
 use super::{cancel, claim, notified_on, pass, queue, received, release, value, CHANNEL, K, OTHER};
 use crate::asks::{alone, ask, granted, hold, named, place, seconds, settle, wait, START};
@@ -94,7 +94,7 @@ fn a_late_release_is_over_once_others_could_join() {
                 assert_eq!(release(&node, b"k", token), Release::InTime);
             }
             let next = claim(&node, 4, K, &alone(5, 0));
-            assert!(next.before(0).is_some(), "the next holder learns of one that never released: {number} {joins}");
+            assert!(next.before(0).is_some(), "a holder that never released is reported: {number} {joins}");
         }
     }
 }
@@ -112,10 +112,7 @@ fn a_late_release_is_over_after_a_chain_of_grants_that_nobody_claimed() {
         assert!(cancel(&node, b"k", 9));
         settle(&node);
         assert_eq!(release(&node, b"k", first), Release::Over);
-        assert!(
-            claim(&node, 4, K, &alone(5, 0)).before(0).is_some(),
-            "the next holder learns of one that never released"
-        );
+        assert!(claim(&node, 4, K, &alone(5, 0)).before(0).is_some(), "a holder that never released is reported");
     }
 }
 
@@ -150,7 +147,7 @@ fn a_late_release_is_over_once_another_joined_a_lost_grant() {
 }
 
 #[test]
-fn the_claim_learns_the_exclusive_holders_token_and_the_next_holder_that_there_was_one() {
+fn the_claim_gets_the_exclusive_holders_token_and_the_next_holder_the_unclaimed_grants() {
     let attempt = |number, most| notified_on(CHANNEL, named(number, ask(Share::Limit(most), 5, 99)));
     let (node, first) = notified_after_one_alone(&[7]);
     queue(&node, K, &attempt(8, 1));
@@ -163,7 +160,7 @@ fn the_claim_learns_the_exclusive_holders_token_and_the_next_holder_that_there_w
 }
 
 #[test]
-fn the_successor_and_the_claim_learn_of_the_holder_that_never_released() {
+fn a_holder_that_never_released_is_reported_to_the_claim_and_the_successor() {
     for share in [Share::Alone, Share::Limit(1)] {
         let node = crate::asks::node();
         super::subscribe(&node, CHANNEL);

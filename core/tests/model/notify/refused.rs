@@ -50,8 +50,8 @@ fn a_release_that_cannot_be_written_leaves_its_grant_to_be_claimed() {
 
 #[test]
 fn a_cancel_that_cannot_be_written_changes_nothing() {
-    // There is an unclaimed grant of one key or of two, or a lock that is held. Behind it waits nobody, a blocked
-    // client or an attempt.
+    // There is an unclaimed grant of one key or of two, or a lock that is held. Nobody, a blocked client or an attempt
+    // waits behind it.
     for names in [K, K_AND_X] {
         for is_claimed in [false, true] {
             for behind in 0..3 {
@@ -137,7 +137,7 @@ fn an_mrelease_refused_halfway_keeps_its_writes_and_grants_nothing_else() {
         let node = crate::asks::node();
         super::subscribe(&node, CHANNEL);
         let token = crate::asks::hold_all(&node, 1, &names, &alone(60, 0)).token;
-        // Nobody waits for the first two. Each of the others has one attempt, and behind it somebody who wants both.
+        // Nobody waits for the first two. Each of the others has one attempt, with somebody behind it who wants both.
         for (name, id) in [(b"c", 8), (b"d", 9)] {
             queue(&node, &[name], &notified_on(CHANNEL, named(id, alone(5, 99))));
         }

@@ -7,7 +7,7 @@ use crate::fake::Blocked;
 use redis_lock_core::lock::time::MonotonicMicros;
 
 impl Protocol {
-    /// Connections that the server still knows but their clients have closed, with nothing on its way.
+    /// Connections that their clients have closed but the server still knows, with nothing on its way.
     fn dead_conns(state: &State) -> Vec<u64> {
         let is_open = |conn: u64| {
             let who = usize::try_from(conn / 10).unwrap();

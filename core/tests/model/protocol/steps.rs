@@ -269,7 +269,7 @@ impl Protocol {
         }
     }
 
-    /// The steps that clients take by themselves. Returns whether `action` was one.
+    /// The steps that clients take on their own. Returns whether `action` was one.
     pub(super) fn client_step(&self, next: &mut State, action: &Action) -> bool {
         let now = next.now;
         match *action {

@@ -10,7 +10,7 @@ impl Run {
         (!is_blocked && self.takes_writes(site)).then_some((conn, site))
     }
 
-    /// When a stalled server goes on, it first reads the commands sent in the meantime.
+    /// When a stalled server resumes, it first reads the commands sent during the stall.
     fn send_later(&mut self, command: &Acquire, several: bool) {
         let Client { conn, site } = self.clients[usize::from(command.client % CLIENTS)];
         let site = &mut self.sites[site];

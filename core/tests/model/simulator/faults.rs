@@ -27,7 +27,7 @@ impl Run {
         self.sites[site].node.world.borrow().keys.get(place).cloned()
     }
 
-    /// Changes a key for somebody else; without `event`, no event reports it.
+    /// Changes a key as another client would; without `event`, no event reports it.
     pub(super) fn change(&mut self, place: &OwnedKeyName, stored: Option<Stored>, event: Option<KeyChange>) {
         let Some(site) = self.open_site(std::slice::from_ref(place)) else { return };
         let before = self.has_key(site, place);

@@ -1,5 +1,4 @@
-//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does in the
-//! meantime.
+//! A master and its replicas: which writes arrive, which replica takes over, and what the old master does meanwhile.
 
 use super::{Cause, Fate, Run, Site};
 

@@ -34,7 +34,8 @@ pub struct Court {
     pub(super) queue: Vec<Attempt>,
     /// Counts arrivals in the queue.
     arrivals: u64,
-    /// Attempts that were cancelled, each with its key, until when they get nothing there, and whether that is certain.
+    /// Attempts that were cancelled, each with its key, the time until which they get nothing there, and whether that
+    /// is certain.
     bars: HashMap<(OwnedKeyName, u64), (u64, bool)>,
     last_token: u64,
     /// The last token before the command being judged.
@@ -54,7 +55,8 @@ pub struct Court {
     granted_here: HashSet<u64>,
     /// When it became the master.
     pub leads_since: u64,
-    /// Until when attempts without a connection may go without grants for lack of memory, on the monotonic clock.
+    /// The time until which attempts without a connection may go without grants for lack of memory, on the monotonic
+    /// clock.
     pub no_memory_until: u64,
     /// The connection with which a key's grant ends, and whether it is certain that nobody has changed the key since.
     sessions: HashMap<Grant, (u64, bool)>,
@@ -68,8 +70,8 @@ pub struct Court {
     ended_sessions: HashMap<Grant, u64>,
     /// The ended sessions that the timer has to handle.
     due_sessions: HashMap<Grant, u64>,
-    /// Keys with changes that no event reported, and until when the server may not know of them, on its monotonic
-    /// clock.
+    /// Keys with changes that no event reported, and the time until which the server may not know about them, on its
+    /// monotonic clock.
     pub(super) excused: HashMap<OwnedKeyName, u64>,
     /// The latest timestamp that each key had.
     pub(super) latest: HashMap<OwnedKeyName, u64>,
@@ -81,9 +83,9 @@ pub struct Court {
     pub clock_set: Option<u64>,
     /// Whether something was granted since the last event that may forbid it.
     pub(super) gate_is_open: bool,
-    /// Since when it may write and grant.
+    /// The time since which it may write and grant.
     open_since: Option<u64>,
-    /// Since when a lease limit is in force.
+    /// The time since which a lease limit has been in force.
     pub(super) limit_since: u64,
     /// When the server last resumed after a stall.
     pub(super) resumed: u64,

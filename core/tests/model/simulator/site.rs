@@ -184,7 +184,7 @@ impl Site {
         self.stopped.get_or_insert(Stopped { since: now, until: now + u64::from(time) * 1_000, is_suspended });
     }
 
-    /// Goes on, if it stalled. Returns whether it did.
+    /// Resumes, if it stalled. Returns whether it did.
     pub fn resume(&mut self, now: u64) -> bool {
         let stopped = self.stopped.take();
         if let Some(Stopped { since, is_suspended: true, .. }) = stopped {

@@ -74,7 +74,7 @@ pub struct Run {
     clients: Vec<Client>,
     conns: u64,
     known: VecDeque<Known>,
-    /// Commands of attempts without a connection, the newest first, and whether each is for several keys.
+    /// Commands of attempts without a connection, newest first, and whether each is for several keys.
     commands: VecDeque<(Acquire, bool)>,
     is_multi: bool,
     lag: u64,
@@ -269,7 +269,7 @@ impl Run {
         }
     }
 
-    /// Called when an entry from the server is over: judges its writes and answers.
+    /// Called when an entry from the server has ended: judges its writes and answers.
     fn after(&mut self, site: usize, cause: &Cause) -> Writes {
         let journal = std::mem::take(self.sites[site].node.world.borrow_mut().journal.as_mut().unwrap());
         let now = self.now_at(site);

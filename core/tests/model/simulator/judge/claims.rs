@@ -12,7 +12,7 @@ pub struct Unclaimed {
     pub attempt: Attempt,
     /// The timestamp in its value.
     pub timestamp: u64,
-    /// Until when it can be claimed.
+    /// The deadline for claiming it.
     pub deadline: u64,
     /// What each key held before the grant, if known.
     pub(super) before: Vec<(OwnedKeyName, Option<Raw>)>,
@@ -127,7 +127,7 @@ impl Court {
             self.queue.swap_remove(at.unwrap_or_else(|| panic!("nobody waits for {token} of {id} in {places:?}")));
         let channel = attempt.asked.notify.unwrap();
         let Ears { is_subscribed, later, is_out_of_memory } = ears(channel);
-        assert!(!is_out_of_memory, "{attempt:?} is granted {token} without memory");
+        assert!(!is_out_of_memory, "{attempt:?} is granted {token} while out of memory");
         let is_recent = now.monotonic - attempt.sent < now.claim;
         assert!(
             is_subscribed || is_recent || later,

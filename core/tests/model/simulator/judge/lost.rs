@@ -10,7 +10,7 @@ pub(super) struct Lost {
     pub token: u64,
     pub place: OwnedKeyName,
     pub timestamp: u64,
-    /// Until when it could be claimed.
+    /// The deadline for claiming it.
     pub deadline: u64,
     pub id: Option<u64>,
     /// What the key held before an unclaimed grant.

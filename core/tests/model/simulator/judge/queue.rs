@@ -8,7 +8,7 @@ pub(super) const GRAIN: u64 = 1_000;
 /// A timer that was set while the clock was briefly wrong, or from a drifting clock, may be this late before it is set
 /// again.
 const LATE: u64 = 250_000;
-/// For how long after the clock was set a timer may be that late.
+/// How long after the clock was set a timer may be that late.
 const OFF: u64 = 15_000_000;
 /// A refused write is retried after this time.
 pub(super) const RETRY: u64 = 20_000;
@@ -17,7 +17,7 @@ pub(super) const RETRY: u64 = 20_000;
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub asked: Asked,
-    /// When its wait or place is over.
+    /// When its wait or place ends.
     pub until: u64,
     /// Its earliest possible position.
     pub earliest: u64,
@@ -104,7 +104,7 @@ impl Court {
         });
     }
 
-    /// An attempt's places; a place that is over may still be there.
+    /// An attempt's places; a place that has ended may still be there.
     pub fn attempts_of(&self, asked: &Asked, now: Now) -> Vec<Attempt> {
         let mut own: Vec<Attempt> = self.own_attempts(asked).cloned().collect();
         let is_one = own.len() == 1;
@@ -297,8 +297,8 @@ impl Court {
         self.queue.iter().find(|attempt| attempt.asked.id == Some(id) && attempt.asked.places.contains(place))
     }
 
-    /// Called when the event-loop iteration is over: unless a timer fires at once, no client may be waiting that could
-    /// have been served or whose wait is over. `timer`: the milliseconds until it fires.
+    /// Called when the event-loop iteration has ended: unless a timer fires at once, no client may be waiting that
+    /// could have been served or whose wait has ended. `timer`: the milliseconds until it fires.
     pub fn end_of_iteration(
         &mut self,
         is_open: bool,

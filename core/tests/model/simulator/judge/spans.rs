@@ -13,7 +13,7 @@ struct Span {
     reign: u64,
     conn: u64,
     session: bool,
-    /// Whether its connection has ended, which another master may never learn.
+    /// Whether its connection has ended, which another master may never find out.
     has_ended: bool,
 }
 

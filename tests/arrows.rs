@@ -1,8 +1,8 @@
 //! Draws the arrows between modules from the source, for the Rust client too. Fails on an arrow that points
 //! backwards between the layers, on a cycle of modules inside a folder, and on `unsafe` outside `src/server`.
 //!
-//! [`BACKWARDS`] and [`CYCLES`] list what is left from before. They may only shrink: an entry that no longer occurs is
-//! a failure too. Comments, tests and method calls draw no arrows, because they name no module.
+//! [`BACKWARDS`] and [`CYCLES`] list the known violations. They may only shrink: an entry that no longer occurs is a
+//! failure too. Comments, tests and method calls draw no arrows, because they name no module.
 #![allow(missing_docs, clippy::unwrap_used, clippy::arithmetic_side_effects)]
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -50,7 +50,7 @@ impl Source {
 
     fn add(&mut self, place: Span, path: Vec<String>, name: Option<String>) {
         self.bound.extend(name.map(|name| (name, path.clone())));
-        // These alone lead to a module and use nothing in it.
+        // On their own, these lead to a module and use nothing in it.
         if path.last().is_some_and(|it| !["crate", "super", "self"].contains(&&**it)) {
             self.paths.push((place.start().line, path));
         }
@@ -94,7 +94,7 @@ impl<'a> Visit<'a> for Source {
             self.tests.push(module.span().start().line..=module.span().end().line);
         } else {
             let is_plain = module.content.is_none() && !module.attrs.iter().any(|it| it.path().is_ident("path"));
-            assert!(is_plain, "{}: give {} a file of its own name", self.file, module.ident);
+            assert!(is_plain, "{}: put {} in a file named after it", self.file, module.ident);
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Visit<'a> for Source {
     }
 }
 
-/// The lines with `unsafe`: read from tokens, so that no macro hides it.
+/// The lines with `unsafe`: read from tokens, so no macro can hide it.
 fn unsafe_lines(tokens: TokenStream) -> Vec<usize> {
     let lines = tokens.into_iter().flat_map(|token| match token {
         TokenTree::Group(group) => unsafe_lines(group.stream()),
@@ -279,7 +279,7 @@ fn the_source_has_only_listed_problems() {
 }
 
 #[test]
-fn an_arrow_backwards_is_found_however_it_is_written() {
+fn a_backwards_arrow_is_found_however_it_is_written() {
     let files = [
         ("src/lib.rs", "pub use redis_lock_core::{lock}; mod server; mod commands;"),
         ("src/load.rs", "use crate::{commands::doc, lock}; fn f() { lock::time::now(doc::NAME) }"),

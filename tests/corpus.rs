@@ -31,12 +31,12 @@ fn replay(target: &str, least: usize, check: fn(&[u8])) {
 }
 
 #[test]
-fn values_of_the_corpus_are_read_as_the_contract_says() {
+fn corpus_values_are_read_as_the_contract_says() {
     replay("value", 100, properties::value::check);
 }
 
 #[test]
-fn arguments_of_the_corpus_are_read_as_the_contract_says() {
+fn corpus_arguments_are_read_as_the_contract_says() {
     replay("arguments", 100, properties::arguments::check);
 }
 

@@ -1,4 +1,4 @@
-//! The documents' pictures equal what `make pictures` draws from the texts beside them, appear in a document with an
+//! The documents' pictures equal what `make pictures` draws from the texts beside them, appear in a document with
 //! alternative text, and load nothing from elsewhere.
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The names of a folder's files with this ending.
+/// The names of a folder's files with this extension.
 fn files(folder: &str, ending: &str) -> Vec<String> {
     let entries = fs::read_dir(root().join(folder)).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -20,19 +20,19 @@ fn files(folder: &str, ending: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_pictures_are_what_their_texts_say() {
+fn the_pictures_match_their_texts() {
     let pictures = picture::all(root()).unwrap();
     let names: Vec<&String> = pictures.keys().collect();
     assert_eq!(files(picture::FOLDER, ".svg").iter().collect::<Vec<_>>(), names, "`make pictures` makes these");
     for (name, drawn) in &pictures {
         let kept = fs::read_to_string(root().join(picture::FOLDER).join(name)).unwrap();
         // Not assert_eq: a picture is long.
-        assert!(kept == *drawn, "{name} is not what its text says: run `make pictures`, and look at it");
+        assert!(kept == *drawn, "{name} does not match its text: run `make pictures`, and look at it");
     }
 }
 
 #[test]
-fn each_picture_is_in_a_document_with_an_alternative_text() {
+fn each_picture_is_in_a_document_with_alternative_text() {
     let documents: Vec<String> = iter::once("README.md".to_string())
         .chain(files("docs", ".md").iter().map(|name| format!("docs/{name}")))
         .collect();
@@ -51,7 +51,7 @@ fn each_picture_is_in_a_document_with_an_alternative_text() {
                 .and_then(|line| line.strip_suffix(&link))
                 .is_some_and(|alternative| alternative.len() > 20)
         };
-        assert!(lines.iter().any(is_shown), "no document shows {name} with an alternative text");
+        assert!(lines.iter().any(is_shown), "no document shows {name} with alternative text");
     }
 }
 

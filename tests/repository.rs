@@ -1,6 +1,6 @@
 //! The files around the code are right: workflows call existing `make` targets, the nightly one runs what `make
 //! nightly` runs, dependabot watches folders that are not empty, the version has its section in the changelog, the
-//! packages contain an unchanged copy of the Lua file, `make advisories` asks for all crates, and `make subjects`
+//! packages contain an unchanged copy of the Lua file, `make advisories` covers all crates, and `make subjects`
 //! distinguishes good and bad commit subjects.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -82,7 +82,7 @@ fn names(list: &Value) -> BTreeSet<&str> {
 /// The server loads the module from where the init container puts it. tests/integration/package/containers.rs starts
 /// servers with these configurations.
 #[test]
-fn the_pieces_for_kubernetes_agree_with_each_other() {
+fn the_kubernetes_files_agree_with_each_other() {
     let folder = root().join("packaging/kubernetes");
     let Some(parsed) = parsed(&["statefulset.yaml", "values.yaml"].map(|file| folder.join(file))) else { return };
     let [conf, service, set, values] = &parsed[..] else { panic!("{} documents", parsed.len()) };
@@ -148,7 +148,7 @@ fn the_latest_release_is_named_correctly() {
 
 /// A template that refers its reader to a section names an existing one.
 #[test]
-fn templates_name_sections_that_are_there() {
+fn templates_name_existing_sections() {
     let security = read("SECURITY.md");
     let mut named = 0;
     for file in yaml_files() {
@@ -177,7 +177,7 @@ fn the_servers_that_are_fetched_are_named() {
 }
 
 #[test]
-fn each_target_that_a_workflow_calls_is_there() {
+fn each_target_that_a_workflow_calls_exists() {
     let targets = targets();
     let mut called = 0;
     for file in yaml_files() {
@@ -300,7 +300,7 @@ fn dependabot_watches_existing_folders() {
             "npm" => "package.json",
             "gomod" => "go.mod",
             "maven" => "pom.xml",
-            other => panic!("what has {other} to look at?"),
+            other => panic!("what does {other} look at?"),
         };
         let folders = update["directories"].as_array().cloned().unwrap_or_else(|| vec![update["directory"].clone()]);
         for folder in folders {
@@ -313,7 +313,7 @@ fn dependabot_watches_existing_folders() {
 #[test]
 fn the_version_has_its_section_in_the_changelog() {
     let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
-    assert!(read("core/Cargo.toml").contains(&version), "core/Cargo.toml has another version");
+    assert!(read("core/Cargo.toml").contains(&version), "core/Cargo.toml has a different version");
     let changelog = read("CHANGELOG.md");
     let mut versions = changelog.lines().filter(|line| line.starts_with("## ") && !line.contains("[Unreleased]"));
     let (newest, heading) = (versions.next().unwrap(), format!("## [{}] - ", env!("CARGO_PKG_VERSION")));
@@ -353,7 +353,7 @@ fn tracked(folder: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_package_has_the_lua_file_as_it_is() {
+fn each_package_has_an_unchanged_copy_of_the_lua_file() {
     let source = read("portable/lock.lua");
     let copies = tracked("clients", "lock.lua");
     assert!(copies.len() >= 2, "clients/ has no copies: {copies:?}");

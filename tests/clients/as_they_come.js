@@ -1,4 +1,4 @@
-// Waits for a lock with a Node client as it comes: its time-outs and retries are not touched.
+// Waits for a lock with a Node client and its default time-outs and retries.
 //
 // as_they_come.js CLIENT PORT KEY OWNER [ID]
 'use strict';

@@ -1,6 +1,6 @@
 <?php
 
-// Waits for a lock with a PHP client as it comes: its time-outs and retries are not touched.
+// Waits for a lock with a PHP client and its default time-outs and retries.
 //
 // as_they_come.php CLIENT PORT KEY OWNER [ID]
 

@@ -1,4 +1,4 @@
-"""Waits for a lock with redis-py as it comes: its time-outs and retries are not touched.
+"""Waits for a lock with redis-py and its default time-outs and retries.
 
 redis_py.py PORT KEY OWNER [ID]
 """

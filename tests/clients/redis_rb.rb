@@ -1,4 +1,4 @@
-# Waits for a lock with redis-rb as it comes: its time-outs and retries are not touched.
+# Waits for a lock with redis-rb and its default time-outs and retries.
 #
 # redis_rb.rb PORT KEY OWNER [ID]
 

@@ -1,5 +1,5 @@
-//! Users with restricted rights: the commands, keys and kinds of access that each needs. The rest is refused with
-//! NOPERM, and a refusal changes nothing.
+//! Users with restricted permissions: the commands, keys and kinds of access that each needs. Everything else is
+//! refused with NOPERM, and a refusal changes nothing.
 
 mod documents;
 mod scan;
@@ -10,7 +10,7 @@ use testkit::{until, Conn, Reply, Server};
 
 const TOKEN: &str = "1763710031482913";
 
-/// Every command with a key, and the access to it that it needs: read, write.
+/// Every command that takes a key, and whether it needs to read and to write that key.
 fn commands(key: &str) -> Vec<(Vec<&str>, bool, bool)> {
     vec![
         (vec!["LOCK.ACQUIRE", key, "EX", "5"], true, true),
@@ -42,7 +42,7 @@ fn user(server: &Server, rules: &[&str]) -> Conn {
     conn
 }
 
-/// Whether the server has separate rights to read and to write a key (7.0). If not, prints that `what` is skipped.
+/// Whether the server has separate permissions to read and to write a key (7.0). If not, prints that `what` is skipped.
 fn distinguishes_reading_from_writing(server: &Server, what: &str) -> bool {
     let knows = server.conn().execute(&["ACL", "SETUSER", "probe", "%R~x"]) == Reply::Status("OK".into());
     if !knows {
@@ -52,7 +52,7 @@ fn distinguishes_reading_from_writing(server: &Server, what: &str) -> bool {
 }
 
 #[test]
-fn a_user_of_some_keys_has_no_locks_on_others() {
+fn a_user_restricted_to_some_keys_cannot_lock_others() {
     let server = Server::start();
     let mut admin = server.conn();
     let token = admin.int(&["LOCK.ACQUIRE", "other:a", "EX", "60"]);
@@ -105,7 +105,7 @@ fn each_command_needs_only_the_access_it_uses() {
 }
 
 #[test]
-fn one_command_alone_can_be_allowed_or_taken_away() {
+fn a_single_command_can_be_allowed_or_denied() {
     let server = Server::start();
     let mut only = user(&server, &["~*", "-@all", "+lock.acquire"]);
     only.int(&["LOCK.ACQUIRE", "k", "EX", "60"]);
@@ -149,14 +149,14 @@ fn categories_cover_our_commands_as_they_cover_the_servers_own() {
 }
 
 #[test]
-fn scripts_and_transactions_have_the_rights_of_their_user() {
+fn scripts_and_transactions_have_their_users_permissions() {
     let server = Server::start();
     let mut app = user(&server, &["~app:*", "+@all", "-lock.release"]);
     let call = |key: &str, args: &str| format!("return redis.call('LOCK.{args}')").replace("KEY", key);
     app.execute(&["EVAL", &call("app:a", "ACQUIRE','KEY','EX','60"), "0"]).int();
     for (key, args) in [("other:a", "ACQUIRE','KEY','EX','60"), ("app:a", "RELEASE','KEY','1")] {
         let reply = app.execute(&["EVAL", &call(key, args), "0"]);
-        // The text of a refusal in a script differs between versions.
+        // The error text in a script differs between versions.
         let denies = ["ermission", "can't access", "can't run"].iter().any(|text| reply.error().contains(text));
         assert!(denies, "{key} {args}: {reply:?}");
     }
@@ -187,7 +187,7 @@ fn deleting_a_user_ends_its_waits_and_sessions() {
 }
 
 #[test]
-fn the_server_can_be_asked_beforehand() {
+fn acl_dryrun_works_for_our_commands() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "-@all", "+lock.acquire"]);
     let mut dry_run = |args: &[&str]| conn.execute(&[&["ACL", "DRYRUN", "app"], args].concat());

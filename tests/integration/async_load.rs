@@ -65,7 +65,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     ] {
         assert!(read.execute(command).error().starts_with("READONLY "), "{command:?}");
     }
-    assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "it was loading all the while");
+    assert_eq!(read.info("persistence", "async_loading").as_deref(), Some("1"), "it was loading the whole time");
 
     read.ok(&["CONFIG", "SET", "key-load-delay", "0"]);
     until("it has loaded", || (read.info("replication", "master_link_status").as_deref() == Some("up")).then_some(()));
@@ -75,7 +75,7 @@ fn a_loading_replica_shows_locks_and_grants_none() {
     assert_eq!(conn.text(&["DEBUG", "DIGEST"]), read.text(&["DEBUG", "DIGEST"]));
     assert!(!replica.log().contains("not aware of async"), "{}", replica.log_tail(20));
 
-    // After its promotion it serves what it has loaded, with waiters.
+    // Once promoted, it serves the loaded locks, and waiters for them.
     read.ok(&["REPLICAOF", "NO", "ONE"]);
     let mut waiter = replica.waiter(&["LOCK.ACQUIRE", "new", "EX", "5", "WAIT", "20000"]);
     assert_eq!(read.int(&["LOCK.RELEASE", "new", &new]), 1);

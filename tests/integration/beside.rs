@@ -9,7 +9,7 @@
 //! After a COPY of a set of holders only one of the two is used, and the other is deleted: if both are used, LOCK.* may
 //! report late (docs/SEMANTICS.md, Several holders), which the fake does not do.
 //!
-//! Left out: `Evict`, for which a server has to be full; `Pause`, since the server then holds commands back and the
+//! Left out: `Evict`, which needs a full server; `Pause`, since the server then holds commands back and the
 //! simulator sends none; `Restart`, `LoseSlot` and `RegainSlots`, which need other servers; `SetGrace`; CLIENT UNBLOCK
 //! on servers where the module does not let that end waits; MOVE and RESTORE, which the simulator does not have
 //! (`holders::moved::`); OWNER; keys that the server itself expires; servers whose clocks cannot be stopped.
@@ -22,7 +22,7 @@ mod pretended;
 mod real;
 mod tally;
 
-/// The fake server and the steps are those of the simulator.
+/// The simulator's fake server and steps.
 #[path = "../../core/tests/model"]
 #[allow(clippy::struct_excessive_bools, clippy::redundant_closure_for_method_calls, dead_code, unused_imports)]
 mod model {
@@ -234,7 +234,7 @@ impl Run {
         self.pretended.conns = self.real.conns();
     }
 
-    /// Tells the clients the new names of their locks.
+    /// Tells the clients their locks' new names.
     fn follow(&mut self, from: u8, to: u8) {
         for known in self.known.iter_mut().filter(|known| !known.keys.contains(&to)) {
             known.keys.iter_mut().filter(|key| **key == from).for_each(|key| *key = to);

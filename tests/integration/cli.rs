@@ -38,7 +38,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// `None`, with a message, without a recent redis-cli.
+    /// `None`, with a message, if there is no recent redis-cli.
     fn on(port: u16) -> Option<Self> {
         let help = Command::new("redis-cli").arg("--help").output();
         let help = help.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
@@ -86,7 +86,7 @@ impl Drop for Shell {
     }
 }
 
-/// A server, a shell for it and a connection to it; `None` without a recent redis-cli.
+/// A server, a shell for it and a connection to it; `None` if there is no recent redis-cli.
 fn start() -> Option<(Server, Shell, Conn)> {
     let server = Server::start();
     let (shell, conn) = (Shell::on(server.port())?, server.conn());
@@ -141,7 +141,7 @@ fn every_block_is_run_below() {
 }
 
 #[test]
-fn a_try_gets_a_free_lock_only() {
+fn a_try_gets_only_a_free_lock() {
     let Some((_server, shell, mut conn)) = start() else { return };
     let output = shell.run(block("Try"));
     let said_of_a_free_one = said(&output);
@@ -207,7 +207,7 @@ fn serverlock_explains_its_usage() {
         assert_eq!(output.status.code(), Some(64), "{arguments}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: serverlock "), "{output:?}");
     }
-    // The server comes from the environment, and there is no wait.
+    // The environment says which server to use, and there is no wait.
     let command = format!(
         "SERVERLOCK_CLI=\"{}/redis-cli -n 3\" serverlock -w 0 report redis-cli -n 3 EXISTS report",
         shell.dir.display()
@@ -223,7 +223,7 @@ fn serverlock_explains_its_usage() {
 
 /// A shell misses a signal that arrives right after it starts.
 #[test]
-fn a_renewal_that_misses_its_signal_ends_by_itself() {
+fn a_renewal_that_misses_its_signal_ends_on_its_own() {
     let Some((_server, shell, mut conn)) = start() else { return };
     shell.change(&[("kill \"$renewal\" 2>/dev/null", ":"), ("sleep 10", "sleep 1")]);
     assert_eq!(shell.run("serverlock report true").status.code(), Some(0));
@@ -240,11 +240,11 @@ fn an_early_signal_frees_no_lock_in_use() {
     assert_eq!(script.end().status.code(), Some(143));
     assert_eq!(conn.state("report"), "free");
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(!shell.dir.join("begun").exists(), "it runs without its lock");
+    assert!(!shell.dir.join("begun").exists(), "it ran without its lock");
 }
 
 #[test]
-fn after_sigkill_the_lock_lasts_as_its_command() {
+fn after_sigkill_the_lock_lasts_as_long_as_its_command() {
     let server = Server::with().module_args(&["margin-ms", "0"]).start();
     let Some(shell) = Shell::on(server.port()) else { return };
     let mut conn = server.conn();
@@ -258,7 +258,7 @@ fn after_sigkill_the_lock_lasts_as_its_command() {
         (since.elapsed() > Duration::from_secs(5)).then_some(())
     });
     shell.write("off", "");
-    until("the lease is over", || (conn.state("report") == "expired").then_some(()));
+    until("the lease has ended", || (conn.state("report") == "expired").then_some(()));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_signal_ends_the_wait_of_a_command() {
     conn.until_waiters("report", 1);
     let mut rival = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "60", "WAIT", "60000", "OWNER", "rival"]);
     let since = Instant::now();
-    until("it stands first in a later piece of its wait", || {
+    until("it is first in the queue in a later piece of its wait", || {
         let queue = conn.execute(&["LOCK.INFO", "report", "FULL"]).field("queue");
         let head = queue.list().first()?;
         let is_first = !head.field("id").is_nil() && head.field("left-ms").int() > 1_000;
@@ -342,7 +342,7 @@ fn the_server_stands_still() {
         None
     });
     while !shell.dir.join("ended").exists() {
-        assert!(Instant::now() < end, "the command still runs when its lease is over");
+        assert!(Instant::now() < end, "the command is still running when its lease has ended");
         std::thread::sleep(Duration::from_millis(20));
     }
     server.signal("CONT");
@@ -365,7 +365,7 @@ fn holders_are_shown_in_columns_and_as_json() {
     assert_eq!((member(&replies[1][0], "key"), member(&replies[1][0], "waiters")), (&"report".into(), &1.into()));
 }
 
-/// A field of an object, or of the array of names and values that servers before 7.0 reply.
+/// A field of an object, or of the array of names and values that servers before 7.0 reply with.
 fn member<'a>(map: &'a Value, name: &str) -> &'a Value {
     let flat = map.as_array().and_then(|flat| flat.chunks(2).find(|pair| pair[0] == name));
     flat.map_or_else(|| &map[name], |pair| &pair[1])

@@ -1,4 +1,4 @@
-//! Ten bug reports by users of other locks. Each test first sends those locks' plain commands and reproduces the
+//! Ten bug reports from users of other locks. Each test first sends those locks' plain commands and reproduces the
 //! complaint, then does the same with LOCK.*, where the complaint does not occur.
 //!
 //! A complaint is cited as `owner/name#number` of the project where it was filed.

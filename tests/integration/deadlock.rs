@@ -91,7 +91,7 @@ fn cycles_of_any_length_are_refused() {
 }
 
 #[test]
-fn a_cycle_over_databases_is_refused_and_keeps_the_selection() {
+fn a_cycle_across_databases_is_refused_and_keeps_the_selection() {
     let mut clients = Clients::start(2);
     clients.all[0].conn.ok(&["SELECT", "3"]);
     clients.all[1].conn.ok(&["SELECT", "5"]);
@@ -254,7 +254,7 @@ fn a_handed_off_session_lock_closes_a_cycle() {
 }
 
 #[test]
-fn a_long_chain_without_a_cycle_is_waited_for() {
+fn a_long_chain_without_a_cycle_is_allowed() {
     let mut clients = Clients::start(300);
     for n in 0..300 {
         clients.take(n, &["SESSION"]);

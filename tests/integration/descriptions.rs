@@ -34,7 +34,7 @@ fn as_json(reply: &Reply) -> Value {
         Reply::Map(pairs) => {
             pairs.iter().map(|(name, value)| (name.text(), as_json(value))).collect::<Map<_, _>>().into()
         }
-        other => panic!("no reply of a command: {other:?}"),
+        other => panic!("not a command's reply: {other:?}"),
     }
 }
 
@@ -77,7 +77,7 @@ fn key_specs(info: &Value) -> Value {
 }
 
 #[test]
-fn the_descriptions_are_those_of_the_server() {
+fn the_descriptions_match_the_server() {
     let server = Server::start();
     let mut conn = server.conn();
     if conn.is_before_7() {
@@ -209,7 +209,7 @@ fn every_reply_fits_its_schema() {
     call(&format!("LOCK.MRELEASE 2 a b {token}"));
     call(&format!("LOCK.MEXTEND 2 a b {token} EX 30"));
     call("LOCK.SCAN 0 COUNT 1000 STATE foreign");
-    assert_eq!(seen, descriptions.keys().cloned().collect(), "a reply of each command was seen");
+    assert_eq!(seen, descriptions.keys().cloned().collect(), "a reply to each command was seen");
 }
 
 #[test]

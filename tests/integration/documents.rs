@@ -72,7 +72,7 @@ fn is_there(path: &str) -> bool {
 }
 
 #[test]
-fn each_test_that_they_name_is_there() {
+fn each_test_named_in_the_documents_exists() {
     let mut missing = Vec::new();
     for document in DOCUMENTS {
         let text = fs::read_to_string(root().join(document)).unwrap();
@@ -84,7 +84,7 @@ fn each_test_that_they_name_is_there() {
 }
 
 #[test]
-fn each_source_file_that_they_name_is_there() {
+fn each_source_file_named_in_the_documents_exists() {
     let folders = ["core", "src", "tests", "benches", "examples", "fuzz", "tools", "xtask", "clients/rust/src"];
     let files: Vec<PathBuf> = folders.into_iter().flat_map(|folder| sources_below(&root().join(folder))).collect();
     let mut missing = Vec::new();
@@ -97,12 +97,12 @@ fn each_source_file_that_they_name_is_there() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_found() {
+fn a_missing_path_is_found() {
     for path in [
         "stall::",
         "lock::grace::settings::tests::settings_that_cannot_work_are_found",
         "Value::read",
-        "documents::a_path_that_is_not_there_is_found",
+        "documents::a_missing_path_is_found",
     ] {
         assert!(is_there(path), "{path}");
     }

@@ -1,5 +1,5 @@
 //! Keyspace events of each command, in order: those that tools already subscribe to (set, expire, del) and our own
-//! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which belong to the class of modules, `d`. A
+//! (lock.acquire, lock.recover, lock.extend, lock.release, lock.lapse), which belong to the module class, `d`. A
 //! command that changes nothing raises no event.
 
 mod several;
@@ -31,7 +31,7 @@ impl Subscriber {
         Self { conn, events, server }
     }
 
-    /// The events since the last call, each after its key.
+    /// The events since the last call, each preceded by its key.
     fn received(&mut self) -> Vec<String> {
         assert_eq!(self.conn.int(&["PUBLISH", "enough", ""]), 1);
         let mut received = Vec::new();
@@ -159,7 +159,7 @@ fn a_lock_that_expires_or_is_freed_by_others_raises_its_events() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_is_given_back() {
+fn a_grant_that_nobody_received_is_released() {
     let mut all = Subscriber::to("KA");
     let token = all.hold();
     let mut gone = all.server.conn();
@@ -177,7 +177,7 @@ fn a_grant_that_nobody_received_is_given_back() {
 }
 
 #[test]
-fn the_end_of_a_session_sets_the_time_anew() {
+fn the_end_of_a_session_raises_set_and_expire() {
     let mut all = Subscriber::with("KA", &["margin-ms", "400"]);
     let mut holder = all.server.conn();
     holder.int(&["LOCK.ACQUIRE", "k", "EX", "60", "SESSION"]);
@@ -205,7 +205,7 @@ fn waits_places_and_inspections_publish_nothing() {
 }
 
 #[test]
-fn each_event_is_of_the_class_that_it_has_elsewhere() {
+fn each_event_has_its_usual_class() {
     for (classes, expected) in [
         ("Kd", &["lock.acquire", "lock.lapse", "lock.acquire", "lock.extend", "lock.release"][..]),
         ("K$", &["set", "set", "set"]),

@@ -8,11 +8,11 @@ use std::time::Instant;
 use testkit::install;
 use testkit::{bound, skipped, until_within, Server, DEADLINE};
 
-/// The output of an example on that server, with one step of work; `None`, with a message, without redis-py.
+/// The output of an example on that server, with one step of work; `None`, with a message, if redis-py is missing.
 fn run(text: &str, server: &Server) -> Option<Output> {
     let python = install::python().map_err(|why| skipped("examples/python", &why)).ok()?;
     let example = text.replace("Redis()", &format!("Redis(port={})", server.port()));
-    assert_ne!(example, text, "the example connects in another way");
+    assert_ne!(example, text, "the example connects in a different way");
     let example = example.replace("range(10)", "range(1)").replace("sleep(10)", "sleep(0.1)");
     let mut command = Command::new(python);
     command.args(["-W", "error", "-c", &example]);
@@ -31,7 +31,7 @@ fn the_readme_shows_an_example_that_runs() {
     let Some(output) = run(example, &server) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
-    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "the lock was not given back");
+    assert_eq!(server.conn().int(&["DBSIZE"]), 0, "the lock was not released");
 }
 
 #[test]
@@ -52,5 +52,5 @@ fn the_example_with_asyncio_waits_in_the_queue() {
         assert!(output.status.success() && said.starts_with("working, token 1"), "{output:?}");
     });
     bound::wall("an example", 4 * DEADLINE, since.elapsed());
-    assert_eq!(conn.int(&["DBSIZE"]), 0, "the lock was not given back");
+    assert_eq!(conn.int(&["DBSIZE"]), 0, "the lock was not released");
 }

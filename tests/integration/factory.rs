@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use testkit::program::end_within;
 use testkit::{bound, install, skipped, until, Conn, Reply, Server, DEADLINE};
 
-/// How long the lock has been held when the client comes.
+/// How long the lock has been held when the client arrives.
 const HELD_BEFORE: Duration = Duration::from_secs(1);
 /// When the lock is released, counted from the client's arrival. Not a multiple of any time-out.
 const RELEASED_AFTER: Duration = Duration::from_millis(14_300);
@@ -62,7 +62,7 @@ enum Outcome {
     Gone,
 }
 
-/// The client's result at the end.
+/// The client's final result.
 #[derive(Debug, PartialEq)]
 enum End {
     Released,
@@ -195,7 +195,7 @@ fn default_clients_wait_fifteen_seconds_for_a_lock() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Runs one case to its end.
+/// Runs one case to completion.
 fn play(server: &Server, case: &Case) {
     let key = &*case.key();
     let mut holder = server.conn();

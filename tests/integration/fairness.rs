@@ -216,7 +216,7 @@ fn come_and_go(one_key: bool) {
 const HANG_UP: Duration = Duration::from_millis(250);
 
 #[test]
-fn the_memory_of_ten_thousand_waiters_is_given_back() {
+fn the_memory_of_ten_thousand_waiters_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut locks = Locks::start();
     let mut round = |one_key: bool| {
@@ -296,7 +296,7 @@ fn a_flush_serves_ten_thousand_queues_in_pieces() {
 }
 
 /// Waits end in time, even if the server may not write and locks are waiting to be handed off: replying to all of them
-/// takes less than a second of CPU.
+/// takes less than a second of CPU time.
 #[test]
 fn waits_that_end_in_a_pause_are_answered_within_a_second() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -315,7 +315,7 @@ fn waits_that_end_in_a_pause_are_answered_within_a_second() {
         let mut first = locks.wait_with(&["LOCK.ACQUIRE", "k", "EX", "100", "WAIT", "60000"]);
         locks.in_one_turn(&[&["DEL", "k"], &["CLIENT", "PAUSE", "60000", "WRITE"]]);
         iterations.reset();
-        // A minute of pause is longer than a connection waits for a reply.
+        // A one-minute pause is longer than a connection waits for a reply.
         for conn in &mut waiting {
             assert!(conn.read().is_nil());
         }

@@ -1,5 +1,5 @@
-//! A mixed fleet on the same keys: clients of the pattern documented for SETNX, clients of SET NX PX with a script, and
-//! LOCK.* clients never hold a lock at the same time, even if some die.
+//! A mixed fleet on the same keys: clients that use the pattern documented for SETNX, clients that use SET NX PX with a
+//! script, and LOCK.* clients never hold a lock at the same time, even if some die.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use testkit::{Conn, Reply, Server};
 
-/// One lease for all, in seconds, as docs/SEMANTICS.md demands of a fleet.
+/// One lease for all, in seconds, as docs/SEMANTICS.md requires of a fleet.
 const LEASE_S: i64 = 1;
 const LEASE: Duration = Duration::from_secs(1);
 const RUN: Duration = Duration::from_secs(6);
@@ -116,7 +116,7 @@ impl Client {
 
     fn release(&mut self, key: &str, grant: &Grant, sent: Instant) {
         match grant {
-            // The lease is checked before DEL, because after it another client may hold the lock.
+            // The lease is checked before DEL, because afterwards another client may hold the lock.
             Grant::Classic => {
                 if sent.elapsed() < LEASE {
                     self.conn.int(&["DEL", key]);

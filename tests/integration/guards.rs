@@ -1,5 +1,5 @@
 //! While the server must not be written to outside a command (it is paused, failing over, loading, a replica, or short
-//! of good replicas), or has no memory, no lock of any kind is granted. Afterwards the queue moves on in order. No
+//! of good replicas), or is out of memory, no lock of any kind is granted. Afterwards the queue moves on in order. No
 //! client hangs, none gets a lock that another holds, and the server survives.
 
 mod failover;
@@ -17,8 +17,8 @@ fn with_aof() -> Locks {
     Locks::on(Server::with().args(&args).module_args(&["margin-ms", "0"]).start())
 }
 
-/// Ends a lease this soon, and returns the timestamp. Waiters have begun to wait before that, however busy the machine
-/// is.
+/// Makes a lease end this soon, and returns the timestamp. Waiters have begun to wait before that, however busy the
+/// machine is.
 fn shorten(locks: &mut Locks, kind: Kind, token: &str, lease_ms: i64) -> i64 {
     assert_eq!(locks.conn.int(&kind.command("EXTEND", &[token, "PX", &lease_ms.to_string()])), 1);
     locks.conn.lock("k", "timestamp").text().replace('.', "").parse().unwrap()

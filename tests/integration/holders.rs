@@ -84,7 +84,7 @@ fn holders_never_exceed_the_limit_even_when_some_die() {
     }
     let waiting: Vec<_> = (0..12).map(|_| locks.wait_as(Kind::Limit, &["SESSION"])).collect();
     for (at, mut next) in waiting.into_iter().enumerate() {
-        // Kills the one or the other while it holds the lock.
+        // Kills one or the other while it holds the lock.
         drop(holders.remove(at % 2));
         next.granted();
         holders.push(next.conn);
@@ -183,6 +183,6 @@ fn lapsing_leases_leave_a_small_set() {
         }
         assert!(largest < 500, "{largest}");
         let is_over = |state: &str| state == "expired" || state == "free";
-        until("all are over", || is_over(&conn.state("k")).then_some(()));
+        until("all have ended", || is_over(&conn.state("k")).then_some(()));
     }
 }

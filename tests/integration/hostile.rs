@@ -66,7 +66,7 @@ fn hostile_arguments() -> Vec<Vec<u8>> {
     all
 }
 
-/// Every command with a hostile argument in every position after its name, and one more at its end.
+/// Every command with a hostile argument in every position after its name, and one more at the end.
 /// Where the hostile argument is the key, the command may be well-formed.
 fn hostile_commands(key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut all = Vec::new();
@@ -319,7 +319,7 @@ fn a_refusal_replicates_nothing() {
 }
 
 #[test]
-fn a_refusal_is_no_keyspace_event() {
+fn a_refusal_raises_no_keyspace_event() {
     let (server, mut conn) = Server::with().args(&["--notify-keyspace-events", "KEA"]).connected();
     refusing_keys(&mut conn);
     let mut subscriber = server.conn();

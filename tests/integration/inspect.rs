@@ -1,6 +1,6 @@
 //! LOCK.INFO and LOCK.TOP: holders and waiters, since when and for how long, and the longest queues.
 //!
-//! `inspect/holder.rs` tests the connection of a holder, `inspect/order.rs` the orders of LOCK.TOP.
+//! `inspect/holder.rs` tests a holder's connection, `inspect/order.rs` LOCK.TOP's orders.
 
 mod bytes;
 mod holder;

@@ -123,7 +123,7 @@ fn an_iteration_counts_cpu_time_without_sleep() {
     let mut conn = server.conn();
     conn.int(&["EVAL", "local n = 0 for i = 1, 5000000 do n = n + i end return n", "0"]);
     let longest = iterations.longest();
-    assert!(longest > Duration::from_millis(5), "{longest:?} for five million turns");
+    assert!(longest > Duration::from_millis(5), "{longest:?} for a loop of five million");
     iterations.reset();
     assert_eq!(conn.execute(&["BLPOP", "nobody", "0.3"]), Reply::Nil);
     assert_eq!(conn.text(&["PING"]), "PONG");

@@ -210,7 +210,7 @@ fn each_key_needs_permission_for_its_access() {
 }
 
 #[test]
-fn keys_of_a_cluster_share_a_slot() {
+fn keys_in_a_cluster_must_share_a_slot() {
     let cluster = in_memory();
     let mut conn = cluster.master_of("{s}a").conn();
     let token = conn.int(&["LOCK.MACQUIRE", "2", "{s}a", "{s}b", "PX", "60000"]).to_string();

@@ -1,5 +1,5 @@
-//! The lines that the module writes to the server's log: each with its name, when a grace begins and ends, and what the
-//! grace refused.
+//! The lines that the module writes to the server's log: each has the module's name; they say when a grace begins and
+//! ends, and what the grace refused.
 
 use testkit::{until, Server};
 
@@ -13,11 +13,11 @@ fn count(server: &Server, opening: &str) -> usize {
 }
 
 #[test]
-fn every_line_has_the_name_of_the_module() {
+fn every_line_has_the_modules_name() {
     let server =
         Server::with().args(&["--maxmemory-policy", "allkeys-lru"]).module_args(&["failover-grace-ms", "100"]).start();
     let mut conn = server.conn();
-    // The lines come from the load, from a server event and from the cron.
+    // The lines come from loading the module, from a server event and from the cron.
     assert_eq!(count(&server, "lock "), 1, "{}", server.log());
     assert_eq!(count(&server, "maxmemory-policy evicts"), 1, "{}", server.log());
     until("the cron has found what is wrong with the grace", || {

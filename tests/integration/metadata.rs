@@ -158,7 +158,7 @@ fn command_info_has_arity_flags_and_key_position() {
             flags.push("module");
         } else {
             flags.retain(|flag| *flag != "blocking");
-            // On such a server the module cannot check read rights.
+            // On such a server the module cannot check read permissions.
             flags.extend((known.name == "lock.scan").then_some("admin"));
         }
         assert_eq!(words(&info[2]), sorted(flags), "flags of {}", known.name);
@@ -197,7 +197,7 @@ fn getkeys_and_getkeysandflags_find_the_keys() {
 }
 
 #[test]
-fn every_command_of_the_module_is_known_here() {
+fn every_module_command_is_known_here() {
     let (_server, mut conn) = Server::connected();
     let all = conn.execute(&["COMMAND"]);
     let names = all.list().iter().map(|command| command.list()[0].text());
@@ -215,7 +215,7 @@ fn options(arguments: &Value) -> Vec<String> {
 }
 
 #[test]
-fn help_shows_every_command_with_the_options_of_its_documentation() {
+fn help_shows_every_command_with_its_documented_options() {
     let (_server, mut conn) = Server::connected();
     let descriptions = descriptions();
     let help: Vec<_> = conn.execute(&["LOCK.HELP"]).list().iter().map(Reply::text).collect();
@@ -258,9 +258,9 @@ fn acl_categories_match_those_of_the_server_and_lock() {
     }
 }
 
-/// Too few or too many arguments are in `[error]` of the fixture of [`crate::wire`].
+/// Cases with too few or too many arguments are in `[error]` of the [`crate::wire`] fixture.
 #[test]
-fn the_arguments_of_the_examples_are_enough() {
+fn the_examples_have_enough_arguments() {
     let (_server, mut conn) = Server::connected();
     for known in &KNOWN {
         let right = conn.execute(&[&[known.name], known.example].concat());

@@ -86,7 +86,7 @@ impl Queue {
         Some(Self { locks, subscriber })
     }
 
-    /// Sends a command on the controlling connection.
+    /// Sends a command on the control connection.
     pub fn execute(&mut self, args: &[&str]) -> Reply {
         self.locks.conn.execute(args)
     }
@@ -120,7 +120,7 @@ impl Queue {
         self.locks.release(token);
     }
 
-    /// A client takes `k`, and its lease ends after `ask` ran. Returns the token.
+    /// A client takes `k`, and its lease ends after `ask` has run. Returns the token.
     pub fn hold_until(&mut self, options: &[&str], ask: impl FnOnce(&mut Self)) -> i64 {
         let token = self.locks.conn.int(&[&["LOCK.ACQUIRE", "k", "PX", "30000"], options].concat());
         ask(self);

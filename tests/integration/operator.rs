@@ -1,5 +1,5 @@
-//! What an operator uses: the settings and the files that keep them, the slow log, latency, MONITOR, CLIENT LIST,
-//! memory, the version, and the message of a server that is too old.
+//! What an operator uses: the settings and the files that store them, the slow log, latency, MONITOR, CLIENT LIST,
+//! memory, the version, and the message from a server that is too old.
 //!
 //! `settings.rs` tests the effects of the settings; `operator/tools.rs` the server's tools; `operator/watching.rs` the
 //! consumers of INFO lock; `operator/alerts.rs` the alerts; `operator/dashboard.rs` the dashboard;
@@ -95,7 +95,7 @@ fn wrong_module_arguments_are_named_with_the_reason() {
 }
 
 #[test]
-fn module_arguments_of_every_setting_are_what_config_shows() {
+fn config_shows_the_module_argument_of_every_setting() {
     if with_settings("module arguments in CONFIG").is_none() {
         return;
     }
@@ -190,7 +190,7 @@ fn redis_conf_explains_each_setting() {
 }
 
 #[test]
-fn the_configuration_file_of_the_project_works() {
+fn the_projects_configuration_file_works() {
     if with_settings("redis.conf").is_none() {
         return;
     }
@@ -226,7 +226,7 @@ fn an_old_server_fails_to_load_with_one_line() {
 }
 
 #[test]
-fn module_list_and_the_log_have_the_version() {
+fn module_list_and_the_log_show_the_version() {
     let (server, mut conn) = Server::connected();
     let list = conn.execute(&["MODULE", "LIST"]);
     let ours = list.list().iter().find(|module| module.field("name").text() == "lock").expect("it is loaded");

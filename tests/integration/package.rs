@@ -15,7 +15,7 @@ use testkit::{module, temp_dir, write_program, Reply, Server};
 
 const MODULE: &str = "usr/lib/redis/modules/libredis_lock.so";
 const CONF: &str = "etc/redis/redis.conf";
-/// Like Debian's: a configuration that is not readable by everybody.
+/// Like Debian's: a configuration that is not world-readable.
 const CONF_TEXT: &str = "# A server.\nport 6379\nmaxmemory 1gb\n";
 
 /// A folder that acts as the root of a system, with a server's configuration; removed when dropped.
@@ -284,7 +284,7 @@ fn a_server_that_rewrote_its_configuration_starts_again() {
     assert_eq!(load_lines(&text).len(), 1, "{text}");
     start().1.int(&["LOCK.ACQUIRE", "k2", "EX", "60"]);
 
-    // A server does not start with settings of a module that is not loaded.
+    // A server does not start with settings for a module that is not loaded.
     said(&line("disable"));
     assert!(matches!(start().1.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]), Reply::Error(_)));
 

@@ -15,7 +15,7 @@ const CLIENTS: &str = include_str!("../../docs/CLIENTS.md");
 const DESIGN: &str = include_str!("../../docs/DESIGN.md");
 const ERRORS: &str = include_str!("../../core/src/lock/error.rs");
 
-/// The cells of a table's rows, for the table that opens with this.
+/// The cells of each row in the table whose rows open with this.
 fn rows<'a>(text: &'a str, opening: &str) -> Vec<Vec<&'a str>> {
     let rows = text.lines().filter(|line| line.starts_with(opening));
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
@@ -31,7 +31,7 @@ pub fn settings() -> Vec<[&'static str; 4]> {
 }
 
 #[test]
-fn the_settings_are_those_of_the_table() {
+fn the_settings_match_the_table() {
     let (_server, mut conn) = Server::connected();
     if conn.is_before_7() {
         return;
@@ -44,7 +44,7 @@ fn the_settings_are_those_of_the_table() {
 }
 
 #[test]
-fn the_commands_are_those_of_the_server() {
+fn the_commands_match_the_server() {
     let (_server, mut conn) = Server::connected();
     let table: BTreeSet<String> = rows(COMMANDS, "| [`LOCK.")
         .iter()
@@ -94,7 +94,7 @@ fn error_texts() -> Vec<Vec<&'static str>> {
     texts
 }
 
-/// Whether a text begins with a code word, as errors do.
+/// Whether a text begins with an error code, as errors do.
 fn has_code(text: &str) -> bool {
     const CODES: &str = "ERR WRONGTYPE DEADLOCK UNBLOCKED BUSYLOCKS GRACE CLOCK NOREPLICAS READONLY NOPERM";
     text.split_once(' ').is_some_and(|(code, _)| CODES.split(' ').any(|known| known == code))
@@ -137,7 +137,7 @@ fn quoted_errors_exist_and_the_design_has_all() {
     }
 }
 
-/// All pages: those at the top, and those of the folders that have some.
+/// All pages: those at the top level, and those in the folders that have some.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["", "docs", "examples", "benches"].map(|folder| root.join(folder));

@@ -60,7 +60,7 @@ fn set_of(conn: &mut Conn, key: &str) -> Vec<String> {
     words(&["SET", key, &value, "PXAT", &pxat.to_string()])
 }
 
-/// Waits until the lease and the margin of `key` are over.
+/// Waits until the lease and the margin of `key` have ended.
 fn until_expired(conn: &mut Conn, key: &str) {
     until("the lock has expired", || (conn.state(key) == "expired").then_some(()));
 }
@@ -137,7 +137,7 @@ fn contents(conn: &mut Conn) -> Vec<(Reply, i64)> {
     all
 }
 
-/// Takes locks of all kinds, and some that end soon; ends the server like a crash, and checks the locks on the next
+/// Takes locks of all kinds, and some that end soon; ends the server as a crash would, and checks the locks on the next
 /// server.
 fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Conn)) {
     let options = options.clone().module_args(&["margin-ms", "0"]);
@@ -167,7 +167,7 @@ fn still_held_after_a_restart(options: &Options, before_the_end: impl Fn(&mut Co
         assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "300"]).is_nil());
         assert!(conn.int(&["LOCK.CHECK", "k", &token]) > 0);
         assert_eq!(kind.take(&mut conn, &["EX", "300", "ID", "42"]), token, "the same attempt");
-        // The limit holds until the other lease is over.
+        // The limit applies until the other lease has expired.
         if let Some(short) = short {
             let details = until("its place is free", || match conn.execute(&kind.acquire(&["EX", "60", "DETAILS"])) {
                 Reply::Nil => None,
@@ -338,7 +338,7 @@ fn a_lock_vanishes_exactly_when_its_retention_ends() {
     let mut conn = server.conn();
     acquire(&mut conn, &["a", "PX", "100"]);
     let timestamp = timestamp_us(&conn.text(&["GET", "a"]));
-    // Each state ends in time: a later observation must be the next state.
+    // Each state ends on time: a later observation must be the next state.
     let mut seen = Vec::new();
     until("the lock is gone", || {
         let before = server_time_us(&mut conn);

@@ -1,7 +1,7 @@
 //! The race described in the documentation of SETNX: of many clients that find an expired lock at once, exactly one
 //! gets it, and its token is larger than all earlier ones. And dining philosophers who take their forks at once, in
 //! random order: none blocks another forever, none starves, and no fork is in two hands. `PHILOSOPHERS_SECONDS` sets
-//! how long they dine (3).
+//! how long they dine (3 s by default).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{mpsc, Arc, Barrier};

@@ -69,10 +69,10 @@ fn a_dead_or_slow_cron_job_is_taken_over() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(CRON) else { return };
     assert_eq!(dies.ask("1"), "runs False");
     drop(dies); // kill -9
-    until("the lease of the dead machine is over", || (slow.ask("1") == "runs True").then_some(()));
-    until("the lease of the slow machine is over too", || (last.ask("60") == "runs True").then_some(()));
+    until("the dead machine's lease has expired", || (slow.ask("1") == "runs True").then_some(()));
+    until("the slow machine's lease has expired too", || (last.ask("60") == "runs True").then_some(()));
     assert_eq!(last.ask("done"), "True");
-    assert_eq!(slow.ask("done"), "LockLost", "the slow job learns that another ran at the same time");
+    assert_eq!(slow.ask("done"), "LockLost", "the slow job finds out that another one ran at the same time");
 }
 
 /// Leads until a line stops it; prints when a term begins and when a write is refused; on `stand` it stops before a
@@ -157,8 +157,8 @@ fn a_slow_payment_is_fenced_off() {
     let Some((_server, _conn, [mut dies, mut slow, mut last])) = machines(PAYMENT) else { return };
     assert_eq!(dies.ask("1"), "pays");
     drop(dies); // kill -9
-    assert_eq!(slow.ask("1"), "pays", "after the lease of the dead machine");
-    assert_eq!(last.ask("60"), "pays", "after the lease of the slow machine");
+    assert_eq!(slow.ask("1"), "pays", "after the dead machine's lease");
+    assert_eq!(last.ask("60"), "pays", "after the slow machine's lease");
     assert_eq!(slow.ask("receipt-of-the-slow"), "Busy");
     assert_eq!(last.ask("receipt-2"), "receipt-2");
     assert_eq!(slow.ask("1"), "receipt-2");
@@ -195,8 +195,7 @@ fn redis_and_sql_fence_an_earlier_holder() {
     assert_eq!(writer.ask(format!("{late} f")), "True True");
 }
 
-/// Processes a customer's jobs, one per line of input; each job prints a line, and a slow one ends on another line of
-/// input.
+/// Processes a customer's jobs, one per line of input; a slow job prints a line, and ends when it reads another line.
 const CUSTOMER: &str = "
 from customer import submit, work_off
 def handle(job, token):
@@ -210,7 +209,7 @@ while line := hear():
 ";
 
 #[test]
-fn jobs_of_a_customer_run_one_by_one_in_order() {
+fn a_customers_jobs_run_one_by_one_in_order() {
     let Some((_server, mut conn, mut workers)) = machines::<3>(CUSTOMER) else { return };
     let mut expected = Vec::new();
     for job in (0..60).map(|number| format!("job-{number}")) {
@@ -240,7 +239,7 @@ fn a_dead_workers_job_is_redone_and_a_slow_one_fenced() {
     assert_eq!(last.ask("work b 60"), "True");
     drop(dies); // kill -9
     assert_eq!(slow.ask("work a 1"), "slow-1", "again");
-    assert_eq!(last.ask("work a 60"), "slow-1", "again, because the lease of the slow worker is over");
+    assert_eq!(last.ask("work a 60"), "slow-1", "again, because the slow worker's lease has expired");
     assert_eq!(slow.ask("go on"), "False", "the job no longer belongs to it");
     assert_eq!(last.ask("go on"), "slow-2", "the slow worker did not take this job off the list");
     assert_eq!(last.ask("go on"), "True");

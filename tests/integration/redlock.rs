@@ -1,5 +1,5 @@
-//! examples/redlock: one lock over five servers is granted while a majority answers and time is left, to one client at
-//! a time; otherwise to none, and partial grants are released at once.
+//! examples/redlock: one lock across five servers is granted while a majority answers and time is left, to one client
+//! at a time; otherwise to none, and partial grants are released at once.
 
 use crate::demo::shows;
 use redlock_example::{NotLocked, Redlock, Settings};
@@ -101,7 +101,7 @@ fn an_unanswered_grant_is_released_when_the_server_returns() {
     }
     for server in &servers[..3] {
         until("it got the lock", || server.conn().text(&["INFO", "lock"]).contains("lock_grants:2\r").then_some(()));
-        until("the lock was given back", || (info(server, "state").text() == "free").then_some(()));
+        until("the lock was released", || (info(server, "state").text() == "free").then_some(()));
     }
 }
 
@@ -112,7 +112,7 @@ fn a_lost_reply_is_repeated_for_the_same_id() {
     let relay = Relay::to(ports[0]);
     relay.lose_reply_to("LOCK.ACQUIRE", Loss::Closed);
     ports[0] = relay.port();
-    // Two servers are dead, so that this one is needed.
+    // Two servers are dead, so this one is needed.
     servers.truncate(3);
     let held = redlock(&ports, PATIENT);
     let held = held.lock("door", LEASE).unwrap_or_else(|error| panic!("{error}"));

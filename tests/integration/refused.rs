@@ -25,7 +25,7 @@ fn a_missing_server_command_stops_the_load() {
 }
 
 #[test]
-fn without_commands_that_it_does_not_need_the_module_works() {
+fn the_module_works_without_commands_that_it_does_not_need() {
     let away = ["FLUSHALL", "FLUSHDB", "KEYS", "CONFIG", "DEBUG", "RENAME", "UNLINK", "GETSET", "EXPIRE"];
     let args: Vec<&str> = away.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
     let (_server, mut conn) = Server::with().args(&args).module_args(&["failover-grace-ms", "1"]).connected();

@@ -11,7 +11,7 @@ fn master() -> Options {
 }
 
 #[test]
-fn a_replica_refuses_to_write_and_answers_questions() {
+fn a_replica_refuses_to_write_and_answers_queries() {
     let (master, replica) = (master().start(), Server::start());
     replica.replicate(&master);
     let (mut conn, mut read) = (master.conn(), replica.conn());
@@ -150,7 +150,7 @@ fn a_replica_frees_a_lock_past_its_retention() {
     master.wait_offset(&replica);
     until("the lock is free", || (read.state("a") == "free").then_some(()));
     assert_eq!(read.int(&["LOCK.CHECK", "a", &token]), 0);
-    assert_eq!(read.int(&["DBSIZE"]), 1, "the key is still there, although it is over");
+    assert_eq!(read.int(&["DBSIZE"]), 1, "the key is still there, although its retention has ended");
 }
 
 #[test]
@@ -194,14 +194,14 @@ fn a_replica_equals_its_master_after_any_commands() {
     }
     assert!(tokens.len() > 50, "the mix granted next to nothing: {}", tokens.len());
 
-    // Some locks are free at the end, so that no later change makes up for a DEL that is not replicated.
+    // Some locks are free at the end, so no later change can hide a DEL that was not replicated.
     conn.ok(&["SELECT", "0"]);
     for key in ["k0", "k1"] {
         conn.execute(&["DEL", key]);
         let token = conn.int(&["LOCK.ACQUIRE", key, "EX", "100"]).to_string();
         assert_eq!(conn.int(&["LOCK.RELEASE", key, &token]), 1);
     }
-    // In another lock one of two holders has released, so that none makes up for a ZREM either.
+    // In another lock one of two holders has released, so nothing can hide a missing ZREM either.
     conn.execute(&["DEL", "k2"]);
     let first = acquire(&mut conn, &["k2", "EX", "100", "SHARED"]);
     acquire(&mut conn, &["k2", "EX", "200", "SHARED"]);

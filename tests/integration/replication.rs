@@ -44,8 +44,8 @@ impl Stream {
     }
 }
 
-/// The commands without the MULTI and EXEC that servers before 7.0 put around one command, or around nothing, and that
-/// change nothing.
+/// The commands without the MULTI and EXEC that servers before 7.0 put around a single command, or around nothing, to
+/// no effect.
 pub fn unwrapped(commands: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let mut kept: Vec<Vec<String>> = Vec::new();
     for command in commands {
@@ -68,7 +68,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
 fn set(key: &str, value: &str, retention_ms: Option<i64>) -> Vec<String> {
     let mut command = words(&["SET", key, value]);
     if let Some(retention_ms) = retention_ms {
-        // Rounded up: the key must not go before its timestamp has passed.
+        // Rounded up: the key must not vanish before its timestamp has passed.
         let pxat = (timestamp_us(value) + 999).div_euclid(1000) + retention_ms;
         command.extend(["PXAT".into(), pxat.to_string()]);
     }
@@ -114,12 +114,12 @@ fn takeovers_and_late_releases_replicate_as_effects() {
     let (mut conn, mut stream) = (server.conn(), Stream::of(&server));
     conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
     let first = set_of(&mut conn, "a", Some(RETENTION_MS));
-    let late = until("the lease is over", || match conn.execute(&["LOCK.ACQUIRE", "a", "PX", "1"]) {
+    let late = until("the lease has expired", || match conn.execute(&["LOCK.ACQUIRE", "a", "PX", "1"]) {
         Reply::Int(token) => Some(token.to_string()),
         _ => None,
     });
     let second = set_of(&mut conn, "a", Some(RETENTION_MS));
-    until("the second lease is over", || (conn.state("a") == "expired").then_some(()));
+    until("the second lease has expired", || (conn.state("a") == "expired").then_some(()));
     assert_eq!(conn.int(&["LOCK.RELEASE", "a", &late]), -1);
     assert_eq!(stream.take(), [first, second, words(&["DEL", "a"])]);
 }
@@ -152,7 +152,7 @@ fn a_retained_lock_replicates_as_del_before_its_successor() {
     conn.int(&["LOCK.ACQUIRE", "a", "PX", "1"]);
     let first = stream.take();
     let end_ms: i64 = first[0][4].parse().unwrap();
-    until("the retention is over", || (server_time_us(&mut conn) / 1000 > end_ms).then_some(()));
+    until("the retention has ended", || (server_time_us(&mut conn) / 1000 > end_ms).then_some(()));
     let details = conn.execute(&["LOCK.ACQUIRE", "a", "EX", "30", "DETAILS"]);
     assert!(details.list()[1].is_nil(), "a key that is gone leaves no predecessor: {details:?}");
     let mut after = stream.take();
@@ -196,7 +196,7 @@ fn a_policy_changed_while_running_applies_to_later_grants() {
     conn.int(&["LOCK.ACQUIRE", "shared", "EX", "60", "SHARED"]);
     for (policy, expires) in [("volatile-lru", false), ("noeviction", true), ("volatile-ttl", false)] {
         conn.ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        // They follow at once if the server raises an event for the change, and a little later before 7.0.
+        // They follow at once if the server raises an event for the change; before 7.0, a little later.
         until(&format!("grants follow {policy}"), || {
             conn.execute(&["DEL", "a"]);
             let token = conn.int(&["LOCK.ACQUIRE", "a", "EX", "30"]).to_string();

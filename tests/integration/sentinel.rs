@@ -1,5 +1,5 @@
 //! Failovers: their effect on holders and waiters, when they give a lock to two clients, and that the failover grace
-//! prevents it. `docs/FAILURE.md` explains it.
+//! prevents that. `docs/FAILURE.md` explains it.
 
 mod clients;
 mod conditions;

@@ -38,7 +38,7 @@ impl Scene {
         Self::with_margin(MARGIN_MS)
     }
 
-    /// Starts a server with another margin, for events that must happen within it.
+    /// Starts a server with a different margin, for events that must happen within it.
     fn with_margin(margin_ms: i64) -> Self {
         let server = Server::with().module_args(&["margin-ms", &margin_ms.to_string()]).start();
         let stream = Stream::of(&server);
@@ -109,7 +109,7 @@ impl Scene {
         assert_eq!(self.locks.conn.int(&["DEL", "zz"]), 1);
     }
 
-    /// Waits until the end of the connection of `k`, between `from` and now, has been replicated: the same grant, with
+    /// Waits until the end of `k`'s connection, between `from` and now, has been replicated: the same grant, with
     /// an absolute timestamp a margin later. Returns the timestamp.
     fn until_ended(&mut self, token: i64, from: i64) -> i64 {
         let sent = until("the end of the session is replicated", || self.sent_for("k").into_iter().next());
@@ -132,7 +132,7 @@ fn expiry_ms(timestamp: i64) -> i64 {
     (timestamp + 999) / 1000 + 60_000
 }
 
-/// Asserts that the next holder was served at `timestamp`, not before, and learned of the first.
+/// Asserts that the next holder was served at `timestamp`, not before, with the first as its predecessor.
 fn assert_succeeds(waiter: &mut Waiter, token: i64, timestamp: i64) {
     let details = waiter.answer();
     let details = details.list();

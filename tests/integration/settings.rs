@@ -24,7 +24,7 @@ fn assert_in_force(conn: &mut Conn, margin_ms: i64, retention_ms: i64) {
 }
 
 #[test]
-fn the_default_margin_and_retention_hold() {
+fn the_default_margin_and_retention_apply() {
     let (_server, mut conn) = Server::connected();
     assert_in_force(&mut conn, 1000, 60_000);
     if conn.is_before_7() {
@@ -56,7 +56,7 @@ fn module_arguments_set_them_in_any_order() {
 }
 
 #[test]
-fn config_set_changes_the_next_grants_and_no_older_one() {
+fn config_set_changes_only_later_grants() {
     let (_server, mut conn) = Server::connected();
     if conn.is_before_7() {
         return;
@@ -150,7 +150,7 @@ fn the_default_waiter_limit_leaves_half_of_maxclients() {
 }
 
 #[test]
-fn a_waiter_limit_near_maxclients_is_warned_of() {
+fn a_waiter_limit_near_maxclients_causes_a_warning() {
     // At load.
     let server = Server::with().args(&["--maxclients", "1000"]).start();
     assert_eq!(wants_of_room(&server), 1, "{}", server.log());
@@ -212,5 +212,5 @@ fn a_module_that_is_unloaded_leaves_no_memory() {
     };
     let before = used_after(3);
     let left = used_after(20) - before;
-    assert!(left < 20 * 8_192, "{left} bytes stay of 20 times");
+    assert!(left < 20 * 8_192, "{left} bytes are left after 20 times");
 }

@@ -69,7 +69,7 @@ fn without_a_grace_a_replaced_master_that_stood_still_grants() {
 fn a_stalled_master_that_was_kept_grants_again() {
     let (master, _replica, _relay) = pair(GRACE_MS);
     let mut conn = master.conn();
-    // Otherwise only the server's own PING to its replicas moves the offset.
+    // Nothing but the server's own PING to its replicas moves the offset here.
     conn.ok(&["CONFIG", "SET", "repl-ping-replica-period", "1"]);
     master.signal("STOP");
     sleep(Duration::from_millis(2_500));
@@ -79,7 +79,7 @@ fn a_stalled_master_that_was_kept_grants_again() {
     assert!(master.log().contains("the server stood still"));
 }
 
-/// The token of the holders that a server loads at its start.
+/// The token of the holders that a server loads at startup.
 const HELD: &str = "1763710000482913";
 
 /// Stores a lock of this kind under the kind's keys, as an earlier server wrote it.
@@ -144,11 +144,11 @@ fn a_promoted_replica_grants_nothing_until_its_grace_is_over() {
     let lag = ["--min-replicas-max-lag", "1"];
     let server = Server::with().args(&lag).module_args(&["failover-grace-ms", "5000"]).start();
     let mut conn = server.conn();
-    until("its first grace is over", || conn.text(&["INFO", "lock"]).contains("lock_grace_left_ms:0\r").then_some(()));
+    until("its first grace ends", || conn.text(&["INFO", "lock"]).contains("lock_grace_left_ms:0\r").then_some(()));
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
     conn.ok(&["REPLICAOF", "NO", "ONE"]);
     assert!(acquire(&mut conn, "door").error().starts_with("GRACE"));
-    until("its grace is over", || matches!(acquire(&mut conn, "door"), Reply::Int(_)).then_some(()));
+    until("its grace ends", || matches!(acquire(&mut conn, "door"), Reply::Int(_)).then_some(()));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn an_older_lease_is_warned_of_until_it_ends() {
 }
 
 /// The same, but the master is busy instead of stopped: one iteration of its loop consists of many slow commands, none
-/// of them slower than the margin, with lock commands between them.
+/// of which takes longer than the margin, with lock commands between them.
 #[test]
 fn a_replaced_master_after_a_long_iteration_grants_nothing() {
     let (master, replica, relay) = pair(GRACE_MS);

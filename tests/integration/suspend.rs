@@ -1,8 +1,8 @@
 //! A suspended machine: `CLOCK_MONOTONIC` stops meanwhile, and everything else goes on.
 //!
 //! A preloaded library moves the server's clocks. While the server is stopped, its wall clock and `CLOCK_BOOTTIME` are
-//! set ahead and `CLOCK_MONOTONIC` is set back by the time of the stop: to the server, all three look as they do after
-//! a suspend.
+//! set ahead and `CLOCK_MONOTONIC` is set back by the length of the stop: to the server, all three look as they do
+//! after a suspend.
 
 use crate::metrics::number;
 use std::thread::sleep;
@@ -34,7 +34,7 @@ impl Machine {
         Some(machine)
     }
 
-    /// Moves the clocks on.
+    /// Moves the clocks.
     fn move_on(&mut self, by_us: [i64; 3]) {
         for (ahead, by) in self.ahead_us.iter_mut().zip(by_us) {
             *ahead += by;
@@ -107,7 +107,7 @@ fn replaced_master_answers(grace_ms: &str) -> Option<Vec<(&'static str, Reply)>>
         ("MACQUIRE", &["LOCK.MACQUIRE", "2", "one", "two", "PX", "60000"]),
         ("MEXTEND", &["LOCK.MEXTEND", "1", "other", &other, "PX", "60000"]),
     ];
-    // The leases run for another half a minute afterwards.
+    // The leases run for another half minute afterwards.
     master.suspend(Duration::from_secs(30), || {
         relay.cut();
         replica.conn().ok(&["REPLICAOF", "NO", "ONE"]);
@@ -161,7 +161,7 @@ fn a_master_that_was_suspended_and_not_replaced_grants_again() {
 }
 
 #[test]
-fn a_suspend_is_logged_apart_from_clock_steps() {
+fn a_suspend_is_logged_separately_from_clock_steps() {
     let Some(mut machine) = Machine::start(Server::with()) else { return };
     let mut conn = machine.server.conn();
     for count in 1..=2 {

@@ -85,7 +85,7 @@ impl Locks {
 
     /// Asserts that a grant is valid: the holder has lease left, and nobody else took the lock.
     pub fn assert_holds(&mut self, token: i64) {
-        assert!(self.conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 0, "the grant {token} is over");
+        assert!(self.conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 0, "the grant {token} has ended");
     }
 
     /// Releases `k`.
@@ -158,7 +158,7 @@ impl Waiter {
         assert!(reply.is_nil(), "{reply:?}");
     }
 
-    /// Asserts that its wait ended with this code word.
+    /// Asserts that its wait ended with this error code.
     pub fn failed(&mut self, code: &str) {
         let reply = self.answer();
         assert!(reply.error().starts_with(&format!("{code} ")), "{reply:?}");

@@ -71,7 +71,7 @@ fn text_or_nil(text: Option<&str>) -> Reply {
     text.map_or(Reply::Nil, |text| Reply::Text(text.into()))
 }
 
-/// Compares the timestamp as text, and its value through the time before or after it.
+/// Compares the timestamp as text, and its value through the time that is left or overdue.
 fn assert_timestamp(info: &Reply, text: &str, timestamp_us: i64, conn: &mut Conn) {
     assert_eq!(info.field("timestamp"), Reply::Text(text.into()));
     let now = now_us(conn);
@@ -188,7 +188,7 @@ fn every_error_has_its_text_and_changes_nothing_in_resp3() {
 }
 
 fn run_errors(resp3: bool) {
-    // The master's own PING to its replicas would move the offset.
+    // Otherwise the master's own PING to its replicas would move the offset.
     let server =
         Server::with().args(&["--repl-ping-replica-period", "86400", "--repl-diskless-sync-delay", "0"]).start();
     let _stream = server.replication_stream();

@@ -52,7 +52,7 @@ pub enum Action {
     Cancel {
         attempt: Moment,
     },
-    /// SETNX, or GETSET over an expired timestamp, by the clock of the client at `read_at`.
+    /// SETNX, or GETSET over an expired timestamp, by the client's clock at `read_at`.
     ClassicTake {
         lease: i64,
         read_at: Moment,

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Microseconds since the run began.
 pub type Moment = i64;
 
-/// Microseconds of the Unix time.
+/// Unix time in microseconds.
 pub type Unix = i64;
 
-/// More than the difference between the two clocks from reading them one after the other.
+/// More than the difference between the two clocks that comes from reading them one after the other.
 pub const SLACK: i64 = 2_000;
 
 /// A duration in microseconds.
@@ -48,7 +48,7 @@ impl Watch {
         self.unix_at_begin + at
     }
 
-    /// How far the machine's wall clock was set since the run began.
+    /// By how much the machine's wall clock has been set since the run began.
     pub fn was_set_by(&self) -> i64 {
         let now = Self::start();
         now.unix_at_begin - micros(now.begin - self.begin) - self.unix_at_begin

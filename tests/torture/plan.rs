@@ -135,7 +135,7 @@ impl Fault {
     }
 }
 
-/// Two things can go wrong at once, one of each track.
+/// Two things can go wrong at once, one from each track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
     Servers,
@@ -165,7 +165,7 @@ impl Plan {
     pub fn of(setup: Setup, seed: u64, for_ms: u64) -> Self {
         let mut faults = Vec::new();
         for track in [Track::Servers, Track::Rest] {
-            // Each track has its own dice, so that another fault in one does not change the other.
+            // Each track has its own dice, so that a different fault in one does not change the other.
             let salt = setup as usize * 2 + usize::from(track == Track::Rest);
             let mut dice = Dice::new(seed ^ (u64::try_from(salt).unwrap() << 56));
             let mut at_ms = CALM_MS;
@@ -180,7 +180,7 @@ impl Plan {
     }
 }
 
-/// Whether a stop of this length is a suspend of the machine: every second one, so that old seeds keep their plans.
+/// Whether a stop of this length is a suspend of the machine: every other one, so that old seeds keep their plans.
 pub const fn is_suspend(for_ms: u64) -> bool {
     for_ms.is_multiple_of(2)
 }
@@ -196,7 +196,7 @@ fn draw(setup: Setup, track: Track, dice: &mut Dice) -> Fault {
         (Track::Servers, Setup::Bare) => Fault::CutAndPromote { for_ms: 2_500 },
         (Track::Servers, Setup::Pair) => match dice.below(6) {
             0 => Fault::Failover,
-            // Some of them last until the grace of the new master is over.
+            // Some of them last until the new master's grace has ended.
             1 | 2 => Fault::CutAndPromote { for_ms: dice.between(500, 10_000) },
             3 => Fault::StopAndPromote { for_ms: dice.between(300, 10_000) },
             4 => Fault::KillAndPromote,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_run_begins_as_a_shorter_one() {
+    fn a_longer_run_begins_like_a_shorter_one() {
         for setup in Setup::ALL {
             let (short, long) = (Plan::of(setup, 7, 20_000), Plan::of(setup, 7, 90_000));
             for track in [Track::Servers, Track::Rest] {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_setup_comes_in_a_long_run() {
+    fn every_fault_of_a_setup_occurs_in_a_long_run() {
         let kinds = |setup| -> BTreeSet<&str> {
             Plan::of(setup, 1, 600_000).faults.iter().map(|planned| planned.fault.kind()).collect()
         };

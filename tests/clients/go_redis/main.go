@@ -1,4 +1,4 @@
-// Waits for a lock with go-redis as it comes: its time-outs and retries are not touched.
+// Waits for a lock with go-redis and its default time-outs and retries.
 //
 //	go_redis PORT KEY OWNER [ID]
 package main

@@ -13,7 +13,7 @@ import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.util.SafeEncoder;
 
 /**
- * Waits for a lock with a Java client as it comes: its time-outs and retries are not touched.
+ * Waits for a lock with a Java client and its default time-outs and retries.
  *
  * <p>Waits jedis|lettuce|redisson PORT KEY OWNER [ID]
  */

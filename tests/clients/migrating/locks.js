@@ -7,12 +7,12 @@ const readline = require('readline');
 const { Redis } = require('ioredis');
 
 const PATIENCE_MS = 20000;
-// How long to try with a library that has no single try.
+// How long to try with a library that cannot try just once.
 const TRY_MS = 400;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** A lock of npm redis-lock: `begin` tries until it has the lock, and `release` gets what `begin` returned. */
+/** A lock from npm redis-lock: `begin` tries until it has the lock, and `release` gets what `begin` returned. */
 function tried(begin, release) {
   const attempt = { pending: true };
   let done;
@@ -31,7 +31,7 @@ function tried(begin, release) {
 function redisLock(version) {
   return async (port) => {
     const lock = require(`redis-lock-${version}`)(new Redis(port));
-    // Version 0.0.2 does not call back when its time is over.
+    // Version 0.0.2 does not call back when its time has passed.
     const release = (done) => Promise.race([new Promise((resolve) => done(resolve)), pause(TRY_MS)]);
     return (key, seconds) => tried(() => new Promise((resolve) => lock(key, seconds * 1000, resolve)), release);
   };
@@ -89,7 +89,7 @@ async function main() {
     let answer;
     try {
       if (verb === 'try' || verb === 'take') {
-        // An attempt of redis-lock cannot be ended: it goes on, and the next step uses the same attempt.
+        // A redis-lock attempt cannot be ended: it goes on, and the next step uses the same attempt.
         if (!locks[key]?.pending) locks[key] = make(key, Number(seconds));
         answer = await locks[key].take(verb === 'take');
       } else {

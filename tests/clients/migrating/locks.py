@@ -5,7 +5,7 @@ Each step is answered with one line: `held`, `refused`, `done`, or `fails` and t
 
     try      take the lock if it can be had at once
     take     wait for it
-    release  give back what try or take got
+    release  release what try or take got
     extend   ask for a new lease; `none` if the library has no such call
 """
 
@@ -30,7 +30,7 @@ def polled(take):
 
 
 class Lock:
-    """What all have in common: a lock that is made for one key and one lease."""
+    """What all have in common: a lock that is created for one key and one lease."""
 
     def __init__(self, client, key, lease):
         self.client, self.key, self.lease = client, key, lease

@@ -1,4 +1,4 @@
-//! The rules and the table of rights in docs/OPERATING.md: what each rule allows, and that everything else is denied.
+//! The rules and the permissions table in docs/OPERATING.md: what each rule allows, and that everything else is denied.
 
 use super::{commands, distinguishes_reading_from_writing, is_denied, KEYLESS};
 use crate::metadata::has_category;
@@ -102,7 +102,7 @@ fn connect(server: &Server, rule: &str) -> Option<Conn> {
     let words: Vec<_> = rule.split(' ').collect();
     admin.int(&["ACL", "DELUSER", words[2]]);
     if let Reply::Error(error) = admin.execute(&words) {
-        // Rules for subcommands came with 7.0.
+        // Subcommand rules were added in 7.0.
         assert!(rule.contains('|') && !distinguishes_reading_from_writing(server, rule), "{rule}: {error}");
         return None;
     }
@@ -173,7 +173,7 @@ fn each_acl_rule_allows_only_its_purpose() {
 }
 
 #[test]
-fn the_rights_table_has_every_command() {
+fn the_permissions_table_has_every_command() {
     let text = project_file(PAGE);
     let mut table = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with("| LOCK.")) {
@@ -191,7 +191,7 @@ fn the_rights_table_has_every_command() {
         assert_eq!(table.remove(args[0]).as_deref(), Some(needs), "{}", args[0]);
     }
     for args in KEYLESS {
-        let needs = table.remove(args[0]).unwrap_or_else(|| panic!("the table lacks {}", args[0]));
+        let needs = table.remove(args[0]).unwrap_or_else(|| panic!("the table has no row for {}", args[0]));
         assert!(needs.starts_with("no key"), "{}: {needs}", args[0]);
     }
     assert!(table.is_empty(), "{table:?}");

@@ -22,7 +22,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// A server with locks of three tenants; `None` if LOCK.SCAN cannot check read rights.
+/// A server with three tenants' locks; `None` if LOCK.SCAN cannot check read permissions.
 fn with_tenants() -> Option<Server> {
     let server = Server::start();
     distinguishes_reading_from_writing(&server, "the keys of LOCK.SCAN").then(|| {
@@ -123,7 +123,7 @@ fn the_default_user_is_a_user_like_any_other() {
 }
 
 #[test]
-fn changed_rights_apply_from_the_next_command() {
+fn changed_permissions_apply_from_the_next_command() {
     let Some(server) = with_tenants() else { return };
     let mut admin = server.conn();
     admin.ok(&["ACL", "SETUSER", "app", "on", "nopass", "~app:*", "+lock.scan"]);
@@ -137,7 +137,7 @@ fn changed_rights_apply_from_the_next_command() {
 }
 
 #[test]
-fn a_user_that_was_deleted_meanwhile_reads_nothing_more() {
+fn a_deleted_user_reads_nothing_more() {
     let Some(server) = with_tenants() else { return };
     let mut admin = server.conn();
     admin.ok(&["ACL", "SETUSER", "admin", "on", "nopass", "~*", "+@all"]);
@@ -194,13 +194,13 @@ fn stream() -> Vec<u8> {
 }
 
 fn assert_read(conn: &mut Conn) {
-    until("the stream is read up to its end", || {
+    until("the stream has been read to the end", || {
         (conn.execute(&["GET", "after"]) == Reply::Text(b"1".into())).then_some(())
     });
     assert_eq!((conn.text(&["GET", "k"]), conn.text(&["GET", "scripted"])), ("1".into(), "1".into()));
 }
 
-/// Replies to a replica like a master without data, and sends it `stream`.
+/// Replies to a replica as a master without data would, and sends it `stream`.
 fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
     let (mut replica, _) = listener.accept().unwrap();
     replica.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -215,7 +215,7 @@ fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
             _ => replica.write_all(b"+OK\r\n").unwrap(),
         }
     }
-    // An empty RDB has its version, its end and no checksum.
+    // An empty RDB contains a version, an end marker and no checksum.
     let rdb = b"REDIS0009\xff\0\0\0\0\0\0\0\0";
     replica.write_all(format!("+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), rdb.len()).as_bytes()).unwrap();
     replica.write_all(rdb).unwrap();
@@ -224,7 +224,7 @@ fn be_master(listener: &TcpListener, stream: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn a_command_of_the_master_has_no_user() {
+fn a_command_from_the_master_has_no_user() {
     let (_server, mut conn) = Server::connected();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     conn.ok(&["REPLICAOF", "127.0.0.1", &listener.local_addr().unwrap().port().to_string()]);
@@ -232,7 +232,7 @@ fn a_command_of_the_master_has_no_user() {
     assert_read(&mut conn);
 }
 
-/// A directory that is removed at the end.
+/// A directory that is removed when dropped.
 struct Dir(PathBuf);
 
 impl Drop for Dir {
@@ -250,7 +250,7 @@ fn a_lock_command_in_an_aof_is_skipped_at_start() {
 }
 
 #[test]
-fn the_required_rights_depend_on_the_server_version() {
+fn the_required_permissions_depend_on_the_server_version() {
     let (server, mut conn) = Server::connected();
     fill(&mut conn);
     let flags: Vec<_> = conn.execute(&["COMMAND", "INFO", "LOCK.SCAN"]).list()[0].list()[2].list().to_vec();

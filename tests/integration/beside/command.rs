@@ -2,7 +2,7 @@
 
 use super::model::steps::{Acquire, Ms};
 
-/// A connection for commands that none of a run's clients sends.
+/// The connection for commands that none of the run's clients send.
 pub const CONTROL: u64 = 0;
 
 /// A resolved step, for both servers.
@@ -43,7 +43,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it comes from outside the run's clients.
+    /// Whether none of the run's clients sends it.
     pub const fn is_of_control(&self) -> bool {
         !matches!(self, Self::Acquire { .. } | Self::Recover { .. })
     }

@@ -1,4 +1,4 @@
-//! Resolves the numbers of a step, modulo what exists at that point of the run.
+//! Resolves a step's numbers, modulo what exists at that point in the run.
 
 use super::command::Command;
 use super::model::steps::{Acquire, Number, Put, Step, CLIENTS, IDS, KEYS};

@@ -74,7 +74,7 @@ fn received(granted: &Granted, shape: ReplyShape) -> Received {
 impl Pretended {
     pub fn new(settings: Settings, clocks: Clocks) -> Self {
         let node = Node::new(settings, UnixMicros(clocks.wall()));
-        // A server's cron runs for the first time a millisecond after its start.
+        // A server's cron first runs a millisecond after the server starts.
         let tick = clocks.awake() + 1_000;
         let mut own = Self { node, clocks, alarm: None, tick, conns: Vec::new(), answers: Vec::new() };
         own.set_clocks(clocks);
@@ -131,7 +131,7 @@ impl Pretended {
         }
     }
 
-    /// Notices a timer that was set meanwhile.
+    /// Notices a timer that has been set since.
     fn see_alarm(&mut self) {
         let timer = self.node.world.borrow().timer;
         let Some((number, at_ms)) = timer else {
@@ -352,7 +352,7 @@ impl Pretended {
                 Received::Done
             }
             Command::Notice { key } => number(self.stored(*key).is_some()),
-            other => panic!("{other:?} is a command of the module"),
+            other => panic!("{other:?} is a module command"),
         }
     }
 

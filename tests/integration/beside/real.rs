@@ -79,7 +79,7 @@ impl Real {
         self.clients.iter().map(|(conn, _)| *conn).collect()
     }
 
-    /// Gives a client whose connection has ended a new one.
+    /// Opens a new connection for a client whose connection has ended.
     pub fn reconnect(&mut self, client: usize) -> u64 {
         self.clients[client] = self.connect();
         self.clients[client].0
@@ -256,7 +256,7 @@ fn plain(command: &Command) -> Words {
         Command::Copy { from, to } => words(&[&"COPY", &text(*from), &text(*to), &"REPLACE"]),
         Command::Flush => words(&[&"FLUSHDB"]),
         Command::Notice { key } => words(&[&"EXISTS", &text(*key)]),
-        Command::Acquire { .. } | Command::Recover { .. } | Command::Swap => panic!("{command:?} is no plain command"),
+        Command::Acquire { .. } | Command::Recover { .. } | Command::Swap => panic!("{command:?} is not plain"),
     }
 }
 

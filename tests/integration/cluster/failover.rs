@@ -1,6 +1,6 @@
 //! A replica becomes master, through each of the three FAILOVER commands or because its master died. Waiters on the old
 //! master get an error and no lock; the lock is on the new master, and still belongs to its holder; a timer that grants
-//! constantly does no harm; and work goes on. This is tested without an AOF and with one.
+//! constantly does no harm; and work goes on. This is tested with and without an AOF.
 
 use super::follower::{take_turns, Work};
 use super::nodes::Node;
@@ -136,7 +136,7 @@ fn a_replica_takes_over_expired_leases() {
 
 #[test]
 fn a_dead_masters_locks_are_on_its_replica() {
-    // Its own cluster: Redis 8.10 can count the votes of an earlier failover, and promotes a node that did not win.
+    // Its own cluster: Redis 8.10 can count the votes of an earlier failover and promote a node that did not win.
     let cluster = Cluster::start("appendonly yes", "margin-ms 0");
     let key = "{dies}lock";
     let (old, new) = (cluster.master_of(key), cluster.replica_of(cluster.master_of(key)));

@@ -1,4 +1,4 @@
-//! A client that follows its slot: it asks the node named by MOVED or ASK, and asks again when its wait was ended. Many
+//! A client that follows its slot: it asks the node named by MOVED or ASK, and asks again if its wait is ended. Many
 //! of them share one lock, and each checks that it is the only holder.
 
 use super::Cluster;

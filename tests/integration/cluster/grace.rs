@@ -109,7 +109,7 @@ impl Work {
         Self { key, holds: Mutex::new(Vec::new()), rest: no(), keep: no(), kept: AtomicUsize::new(0) }
     }
 
-    /// Takes and releases the lock until `stop`: with `waits` in the queue, else by polling.
+    /// Takes and releases the lock until `stop`: from the queue if `waits`, otherwise by polling.
     fn go_on(&self, cluster: &Cluster, waits: bool, stop: &AtomicBool) {
         let mut client = Follower::of(cluster);
         while !stop.load(Ordering::SeqCst) {
@@ -133,7 +133,7 @@ impl Work {
         }
     }
 
-    /// Waits until somebody has got the lock.
+    /// Waits until somebody gets the lock.
     fn until_taken(&self) {
         let now = Instant::now();
         until(&format!("{} is granted", self.key), || {

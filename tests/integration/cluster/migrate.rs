@@ -57,7 +57,7 @@ fn an_atomic_slot_move_redirects_waiters() {
     migrate(from, to, slot_of(from, key));
     let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0), "{ends:?}");
-    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the moved lock");
+    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was granted the moved lock");
     assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention moved with it");
     assert_is_intact(to, key, (&token, &value));
     from.assert_sound();

@@ -87,7 +87,7 @@ fn a_sharded_message_reaches_the_replicas_of_the_shard() {
         node.conn().int(&["SPUBLISH", "shard", "probe"]);
         (!no_reply_within(&mut there.conn, Duration::from_millis(200))).then_some(())
     });
-    // Without this, the channel has no subscriber on the master; the attempt is served because it was sent just now.
+    // Without this, the channel has no subscriber on the master; the attempt is served because it has just been sent.
     let token = hold(node, key);
     let mut conn = node.conn();
     assert_eq!(ask(&mut conn, key, "7", "SNOTIFY", "shard"), waiting());
@@ -165,7 +165,7 @@ fn go_on_after(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     for (id, option) in [("2", "SNOTIFY"), ("1", "NOTIFY")] {
         assert_eq!(ask(&mut conn, &key, id, option, again), waiting());
     }
-    // Nobody can claim the other grant: it ends like a predecessor that never released.
+    // Nobody can claim the other grant: it ends like that of a predecessor that never released.
     let mut grant = ask(&mut conn, &unclaimed, "4", "NOTIFY", again);
     if grant == waiting() {
         subscriber.gets(&format!("granted 4 {unclaimed}"));

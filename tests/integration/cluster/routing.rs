@@ -7,7 +7,7 @@ use redis::cluster::ClusterClient;
 use std::process::Command;
 
 #[test]
-fn the_redis_crate_finds_the_node_of_a_lock() {
+fn the_redis_crate_finds_a_locks_node() {
     let cluster = in_memory();
     let addresses = cluster.nodes.iter().map(|node| format!("redis://127.0.0.1:{}/", node.port));
     let mut conn = ClusterClient::new(addresses).unwrap().get_connection().unwrap();
@@ -32,7 +32,7 @@ fn the_redis_crate_finds_the_node_of_a_lock() {
 }
 
 #[test]
-fn redis_cli_follows_to_the_node_of_a_lock() {
+fn redis_cli_follows_redirects_to_a_locks_node() {
     let cluster = in_memory();
     let cli = |args: &[&str]| {
         let port = cluster.nodes[0].port.to_string();

@@ -13,7 +13,7 @@ fn session(conn: &mut Conn, key: &str) -> String {
     conn.int(&["LOCK.ACQUIRE", key, "PX", "60000", "SESSION"]).to_string()
 }
 
-/// Two connections took a lock each; one ended and the other did not before `change` gave the locks to another master.
+/// Two connections take a lock each; only one of them ends before `change` moves the locks to another master.
 fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let (early, late) = (format!("{{{tag}}}early"), format!("{{{tag}}}late"));
     let old = cluster.master_of(&early);
@@ -29,7 +29,7 @@ fn sessions_through(cluster: &Cluster, tag: &str, change: impl FnOnce(&str)) {
     let mut conn = cluster.master_of(&early).conn();
     assert_eq!(conn.state(&early), "expired");
     let details = conn.execute(&["LOCK.ACQUIRE", &early, "PX", "1000", "DETAILS"]);
-    assert_eq!(details.list()[2].int().to_string(), token, "its successor learns of the earlier grant");
+    assert_eq!(details.list()[2].int().to_string(), token, "its successor sees the earlier grant");
     assert_eq!(conn.state(&late), "held");
     assert!(conn.lock(&late, "session").is_nil());
     drop(ends_after);

@@ -60,7 +60,7 @@ impl Held {
         // Releasing one token admits one more holder.
         assert_eq!(conn.int(&["LOCK.RELEASE", &self.k, &self.tokens[1]]), 1);
         let next = conn.int(&limited).to_string();
-        assert!(next > self.all, "tokens of a key grow");
+        assert!(next > self.all, "a key's tokens grow");
         assert!(conn.execute(&limited).is_nil());
         assert_eq!(conn.int(&["LOCK.MRELEASE", "2", a, b, &self.all]), 2);
         for token in [&self.tokens[0], &self.tokens[2], &next] {
@@ -121,7 +121,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_all_holders() {
     let ends = waiters.end();
     moving.end();
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
-    assert_eq!(counters(), counted, "nobody was given what has left");
+    assert_eq!(counters(), counted, "nobody was granted what has left");
     assert_eq!(from.number(&["INFO", "lock"], "lock_waiters"), Some(0));
     assert_eq!(from.conn().execute(&["CLUSTER", "COUNTKEYSINSLOT", &moving.slot.to_string()]), Reply::Int(0));
     let mut conn = to.conn();
@@ -152,7 +152,7 @@ fn a_migrating_slot_grants_several_keys_only_together() {
     // One key has left: nobody holds it here.
     let port = to.port.to_string();
     here.ok(&["MIGRATE", "127.0.0.1", &port, &b, "0", "10000"]);
-    // The waiter waits for the keys that are here, and learns that the other has left once these are free.
+    // The waiter waits for the keys that are here, and finds out that the other has left once these are free.
     let counters = || ["lock_hand_offs", "lock_grants"].map(|field| from.number(&["INFO", "lock"], field));
     let counted = counters();
     assert_eq!(here.int(&["LOCK.RELEASE", &a, &own_a]), 1);

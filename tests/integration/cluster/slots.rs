@@ -37,7 +37,7 @@ fn a_moving_slot_redirects_waiters_and_keeps_the_lock() {
     moving.end();
 
     assert_eq!(ends, Ends { unblocked: MANY, ..Ends::default() });
-    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was given the deleted lock");
+    assert_eq!(from.number(&["INFO", "lock"], "lock_hand_offs"), hand_offs, "nobody was granted the deleted lock");
     assert_eq!(cluster.master_of(key).port, to.port);
     assert_eq!(to.conn().lock(key, "timestamp"), ends_at);
     assert!(to.conn().int(&["PTTL", key]) > 60_000, "its retention moved with it");
@@ -131,10 +131,10 @@ fn a_slot_claimed_elsewhere_is_granted_to_nobody() {
     hold(&cluster, key);
     let (from, to) = (cluster.master_of(key), cluster.other_master(key));
     let waiters = Waiters::of(from, key, MANY);
-    // Only the new owner gets the command. The old one learns of the change, and deletes its keys in the slot.
+    // Only the new owner gets the command. The old one finds out about the change, and deletes its keys in the slot.
     to.set_slot(slot_of(to, key), &["IMPORTING", &from.name()]);
     to.set_slot(slot_of(to, key), &["NODE", &to.name()]);
-    until("the old owner knows of the change", || (!from.serves(key)).then_some(()));
+    until("the old owner knows about the change", || (!from.serves(key)).then_some(()));
     let ends = waiters.end();
     assert_eq!((ends.unblocked + ends.moved, ends.down, ends.closed), (MANY, 0, 0));
     assert_eq!(cluster.master_of(key).port, to.port);

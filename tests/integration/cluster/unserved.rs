@@ -1,5 +1,5 @@
-//! A server that may not grant just now, because of its grace, its replicas or a pause, still checks its slots: waiters
-//! in a slot that it no longer owns get UNBLOCKED or MOVED within two seconds.
+//! A server that may not grant at the moment, because of its grace, its replicas or a pause, still checks its slots:
+//! waiters in a slot that it no longer owns get UNBLOCKED or MOVED within two seconds.
 
 use super::waiters::Waiters;
 use testkit::{until, Conn, Server};
@@ -11,7 +11,7 @@ fn ends_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
         .module_args(module_args)
         .connected();
     let slot = conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
-    // With another slot the cluster stays up.
+    // With a second slot the cluster stays up.
     conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
     until("the cluster is up", || conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
     // So that no waiter gets the lock first.
@@ -37,7 +37,7 @@ fn ends_although(module_args: &[&str], may_not_grant: impl FnOnce(&mut Conn)) {
 }
 
 #[test]
-fn a_slot_that_leaves_in_the_grace_ends_its_waits() {
+fn a_slot_that_leaves_during_the_grace_ends_its_waits() {
     ends_although(&["failover-grace-ms", "60000"], |_| {});
 }
 
@@ -47,6 +47,6 @@ fn waits_end_when_the_slot_leaves_a_refusing_server() {
 }
 
 #[test]
-fn a_slot_that_leaves_in_a_pause_ends_its_waits() {
+fn a_slot_that_leaves_during_a_pause_ends_its_waits() {
     ends_although(&[], |conn| conn.ok(&["CLIENT", "PAUSE", "60000", "WRITE"]));
 }

@@ -13,7 +13,7 @@ pub struct Waiters(pub Vec<Conn>);
 /// How the waits ended.
 #[derive(Debug, Default, PartialEq)]
 pub struct Ends {
-    /// An error with this code word.
+    /// An error with this code.
     pub unblocked: usize,
     pub moved: usize,
     pub down: usize,
@@ -51,7 +51,7 @@ impl Waiters {
         }
     }
 
-    /// Asserts that all waits end without the lock, long before their time: a connection waits 20 s for a reply.
+    /// Asserts that all waits end without the lock, long before they time out: a connection waits 20 s for a reply.
     pub fn end(self) -> Ends {
         let mut ends = Ends::default();
         for mut conn in self.0 {

@@ -9,7 +9,7 @@ use testkit::{until, Reply, Server, DEADLINE};
 const LEASE: [&str; 2] = ["PX", "500"];
 const LEASE_TIME: Duration = Duration::from_millis(500);
 
-/// A master that does not know yet that its replica is cut off, and one of its grants: when it was requested, and the
+/// A master that does not yet know that its replica is cut off, and one of its grants: when it was requested, and the
 /// token. `None` if the machine was busy for a second.
 fn cut_off() -> Option<(Server, Server, Instant, String)> {
     let (master, replica, relay) = pair(GRACE_MS);

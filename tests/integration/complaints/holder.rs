@@ -15,13 +15,13 @@ fn no_lease_is_lost_without_notice() {
     let (mut slow, mut next) = (server.conn(), server.conn());
 
     assert!(take(&mut slow, "theirs", "slow", "30"));
-    until("the lease is over", || take(&mut next, "theirs", "next", "30000").then_some(()));
+    until("the lease has ended", || take(&mut next, "theirs", "next", "30000").then_some(()));
     next.ok(&["SET", "data", "of next"]);
     slow.ok(&["SET", "data", "of slow"]);
     assert_eq!(next.text(&["GET", "data"]), "of slow", "the complaint: the successor's work is overwritten");
 
     let lost = acquire(&mut slow, "ours", &["PX", "30", "OWNER", "slow"]);
-    let details = until("the lease is over", || match next.execute(&["LOCK.RECOVER", "ours", "PX", "30000"]) {
+    let details = until("the lease has ended", || match next.execute(&["LOCK.RECOVER", "ours", "PX", "30000"]) {
         Reply::List(details) => Some(details),
         _ => None,
     });
@@ -32,12 +32,12 @@ fn no_lease_is_lost_without_notice() {
     assert_eq!(next.text(&["GET", "data"]), "of next");
     assert_eq!(slow.int(&["LOCK.EXTEND", "ours", &lost, "PX", "30000"]), 0, "the renewal reports the loss");
     assert_eq!(slow.int(&["LOCK.RELEASE", "ours", &lost]), 0, "the release reports the loss");
-    // The successor learns of the loss too, and another store can tell the two holders apart by their tokens.
+    // The successor sees the loss too, and another store can tell the two holders apart by their tokens.
     assert_eq!((details[2].int().to_string(), details[3].text()), (lost.clone(), "slow".into()));
     assert!(token.parse::<i64>().unwrap() > lost.parse().unwrap());
 }
 
-/// redisson/redisson#7272: a renewal that is in flight at the unlock keeps the lock alive forever.
+/// redisson/redisson#7272: a renewal that is in flight during the unlock keeps the lock alive forever.
 #[test]
 fn no_renewal_outlives_its_unlock() {
     let (_server, mut conn) = Server::connected();
@@ -55,7 +55,7 @@ fn no_renewal_outlives_its_unlock() {
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
     assert_eq!(conn.int(&["EXISTS", "ours"]), 0, "and the late renewal creates no lock");
     let second = acquire(&mut conn, "ours", &attempt);
-    assert_ne!(first, second, "each grant has a token of its own");
+    assert_ne!(first, second, "each grant has its own token");
     assert_eq!(conn.int(&["LOCK.EXTEND", "ours", &first, "PX", "30000"]), 0);
     let left = conn.lock("ours", "lease-ms").int();
     assert!(left <= 300, "{left}");
@@ -68,7 +68,7 @@ fn no_stale_owner_releases_the_lock_of_another() {
     let (mut stale, mut next, mut third) = (server.conn(), server.conn(), server.conn());
 
     assert!(take(&mut stale, "theirs", "1", "30"));
-    until("the lease is over", || take(&mut next, "theirs", "1", "30000").then_some(()));
+    until("the lease has ended", || take(&mut next, "theirs", "1", "30000").then_some(()));
     assert_eq!(stale.int(&["DEL", "theirs"]), 1);
     assert!(take(&mut third, "theirs", "1", "30000"), "the complaint: the third works at the same time as the second");
 

@@ -73,7 +73,7 @@ fn no_newcomer_barges_past_the_queue() {
     let token = waiter.granted();
     let mut waiter = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]), 1);
-    until("the lease is over", || {
+    until("the lease has ended", || {
         let reply = newcomer.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
         assert!(reply.is_nil(), "{reply:?}");
         (newcomer.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(())
@@ -103,7 +103,7 @@ fn no_dead_waiter_blocks_a_free_lock() {
         assert!(!fair("alive"), "the complaint: the lock is free, but the first in the queue is dead");
     }
 
-    for death in ["closes", "is killed", "is killed in the turn of the hand-off"] {
+    for death in ["closes", "is killed", "is killed in the hand-off's iteration"] {
         let token = locks.hold();
         let dead = locks.wait(&["OWNER", "dead"]);
         let mut alive = locks.wait(&["OWNER", "alive"]);
@@ -149,7 +149,7 @@ fn no_lost_reply_leaves_an_orphan() {
     let token = acquire(&mut locks.conn, "k", &["PX", "30000", "ID", "42"]);
     assert_eq!(token, held);
 
-    // A client that waited and does not return gives up a possible grant.
+    // A client that waited and will not return gives up any grant it may have.
     let cut_off = locks.wait(&["ID", "43"]);
     locks.release(&token);
     drop(cut_off);

@@ -71,7 +71,7 @@ fn one_place_that_can_become_free_is_enough() {
     // Either of the two holders could release its place, and one of them is not stuck.
     clients.waits(&mut caller, &wants("k", &["LIMIT", "2"]));
     drop(free);
-    assert!(matches!(caller.read(), Reply::Int(_)), "the session of the other has ended");
+    assert!(matches!(caller.read(), Reply::Int(_)), "the other client's session has ended");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_holder_that_wants_its_own_lock_again_is_a_cycle() {
     assert!(is_deadlock(&caller.execute(&all)));
     let mut sharing = clients.holds("k", &["SHARED"]);
     assert!(is_deadlock(&sharing.execute(&wants_all(&["b", "k"]))));
-    // A grant without a session ends by its lease.
+    // A grant without a session ends with its lease.
     let mut other = clients.0.server.conn();
     other.int(&["LOCK.ACQUIRE", "c", "PX", "600000"]);
     clients.waits(&mut other, &wants_all(&["b", "c"]));

@@ -10,7 +10,7 @@ fn share(all: &mut Subscriber, options: &[&str]) -> String {
 }
 
 fn until_over(all: &mut Subscriber, token: &str) {
-    until("it is over", || {
+    until("it has ended", || {
         let holders = all.conn.execute(&["LOCK.INFO", "k", "FULL"]).field("holders");
         let own = holders.list().iter().find(|holder| holder.field("token").int().to_string() == token).cloned();
         own.is_some_and(|own| !own.field("overdue-ms").is_nil()).then_some(())

@@ -73,10 +73,10 @@ fn a_lease_that_ends_in_a_failover_is_granted_once() {
     locks.conn.ok(&["SET", "more", "1"]);
     let port = replica.port().to_string();
     locks.conn.ok(&["FAILOVER", "TO", "127.0.0.1", &port]);
-    // Until the lease is over; the reply to the server's own WAIT command would serve as well.
+    // Until the lease has ended; the reply to the server's own WAIT command would serve as well.
     let mut ask = locks.server.conn();
     let end = server_time_us(&mut ask) + 500_000;
-    until("the lease is over", || (server_time_us(&mut ask) > end).then_some(()));
+    until("the lease has ended", || (server_time_us(&mut ask) > end).then_some(()));
     replica.signal("CONT");
     let old = waiter.conn.try_read();
     assert!(!matches!(old, Ok(Reply::Int(_) | Reply::Nil)), "{old:?}");

@@ -155,7 +155,7 @@ fn a_full_set_replaces_the_first_expired_holder() {
 }
 
 #[test]
-fn a_set_of_others_with_more_members_is_no_lock() {
+fn a_set_with_more_members_is_not_a_lock() {
     let mut locks = Locks::start();
     let held = acquire(&mut locks.conn, &["k", "EX", "600", "SHARED"]);
     let mut waiter = locks.wait(&[]);

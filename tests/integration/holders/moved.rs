@@ -8,7 +8,7 @@ use testkit::{server_time_us, Conn, Reply, Server};
 
 type Steps = &'static [&'static [&'static str]];
 
-/// How a key gets another name, and back.
+/// How a key gets a different name, and its old one back.
 const WAYS: [(&str, Steps, Steps); 4] = [
     ("RENAME", &[&["RENAME", "k", "x"]], &[&["RENAME", "x", "k"]]),
     ("COPY", &[&["COPY", "k", "x"], &["DEL", "k"]], &[&["COPY", "x", "k"], &["DEL", "x"]]),
@@ -216,7 +216,7 @@ fn foreign_writes_to_a_set_are_noticed() {
     };
     play(100, step, |account, what| {
         account.compare(false, what);
-        // Every fourth of these checks asks for one more of the key's holders.
+        // Every fourth of these commands makes the module check one more of the key's holders.
         for key in KEYS {
             for _ in 0..4 * account.holders(key).len() {
                 account.conn.int(&["LOCK.CHECK", key, "1"]);

@@ -329,7 +329,7 @@ fn random_commands_leak_nothing() {
 }
 
 #[test]
-fn random_commands_of_one_connection_get_tokens_that_grow() {
+fn random_commands_on_one_connection_get_growing_tokens() {
     let seed = env_number("LOCK_SEED").unwrap_or(SEED);
     println!("LOCK_SEED={seed}");
     let mut storm = Storm::start(seed, 1);

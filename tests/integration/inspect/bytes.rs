@@ -134,7 +134,7 @@ fn assert_refusal(fixture: &Fixture, name: &str, reply: &[u8]) {
 }
 
 #[test]
-fn refusals_that_depend_on_others_are_as_the_fixture_says() {
+fn refusals_that_depend_on_others_match_the_fixture() {
     let fixture = Fixture::load();
     for resp3 in [false, true] {
         let mut locks = Locks::with(&["max-waiters", "2"]);
@@ -165,7 +165,7 @@ fn a_lost_slot_ends_waits_as_in_the_fixture() {
     let server = Server::with().args(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).start();
     let mut locks = Locks::on(server);
     let slot = locks.conn.int(&["CLUSTER", "KEYSLOT", "k"]).to_string();
-    // With another slot the cluster stays up.
+    // With a second slot the cluster stays up.
     locks.conn.ok(&["CLUSTER", "ADDSLOTS", &slot, "0"]);
     until("the cluster is up", || locks.conn.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
     locks.hold();

@@ -13,9 +13,9 @@ fn keys(locks: &mut Locks, options: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn top_comes_in_the_order_that_was_asked_for() {
+fn top_comes_in_the_requested_order() {
     let mut locks = Locks::start();
-    // Taken in this order, waited for in another order.
+    // Taken in this order, waited for in a different order.
     for key in ["old", "middle", "new"] {
         locks.conn.int(&["LOCK.ACQUIRE", key, "EX", "60"]);
     }

@@ -57,7 +57,7 @@ fn a_scan_returns_every_lasting_key() {
 }
 
 #[test]
-fn keys_are_bytes_and_patterns_are_those_of_scan() {
+fn keys_are_bytes_and_patterns_work_as_in_scan() {
     let server = Server::start();
     let mut conn = server.conn();
     let names: [&[u8]; 5] = [b"", b"\0", b"a\r\nb", b"\xff\xfe", b"[x]*"];

@@ -1,5 +1,5 @@
-//! The names that the server keeps for disconnected clients are bounded, whatever the reason for keeping them. Without
-//! memory the server keeps no new ones.
+//! The names that the server keeps for disconnected clients are bounded, whatever the reason for keeping them. When
+//! it is out of memory, the server keeps no new ones.
 
 use crate::kinds::{acquire, Row};
 use crate::notify::can_publish;
@@ -135,7 +135,7 @@ fn names_of_reserved_places_take_at_most_64_mb() {
 }
 
 #[test]
-fn cancel_without_memory_keeps_only_known_attempts() {
+fn cancel_when_out_of_memory_keeps_only_known_attempts() {
     let (server, mut conn) = Server::connected();
     acquire(&mut conn, &["held", "EX", "600"]);
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "held", "EX", "600", "WAIT", "600000", "ID", "7"]);

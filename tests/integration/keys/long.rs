@@ -85,7 +85,7 @@ fn waits_for_the_longest_names_are_served_in_short_turns() {
         assert_eq!(conn.int(&call("LOCK.MRELEASE", &[&token])), 1_024);
         waiter.read().int();
     });
-    assert_short("FLUSHALL beside a wait for 256 kB of names", |server, iterations, conn| {
+    assert_short("FLUSHALL with a wait for 256 kB of names", |server, iterations, conn| {
         take(conn);
         let mut waiter = waiter(server);
         iterations.reset();

@@ -168,7 +168,7 @@ fn places_for_several_keys_are_bounded_by_their_names() {
 }
 
 #[test]
-fn one_id_for_many_attempts_is_refused_at_some_point() {
+fn one_id_for_too_many_attempts_is_refused() {
     let mut locks = Locks::start();
     acquire(&mut locks.conn, &["held", "EX", "600"]);
     for number in 0..70 {
@@ -224,7 +224,7 @@ fn one_id_for_many_attempts_costs_less_than_5_ms() {
         conn.send(&acquire_all(&own(number), &options));
     }
     until("all wait", || (locks.info("lock", "lock_waiters") == 64).then_some(()));
-    bound::cpu("one attempt more", Duration::from_millis(5), || {
+    bound::cpu("one more attempt", Duration::from_millis(5), || {
         let (reply, cost) = cost(&iterations, &mut locks.conn, &acquire_all(&own(69), &options));
         assert!(reply.error().starts_with("BUSYLOCKS "), "{reply:?}");
         Some(cost)
@@ -237,7 +237,7 @@ fn one_id_for_many_attempts_costs_less_than_5_ms() {
 }
 
 #[test]
-fn the_most_keys_of_a_command_are_one_grant() {
+fn the_maximum_number_of_keys_is_one_grant() {
     let mut locks = Locks::start();
     let all = names("k", 1_025);
     let (keys, more) = (&all[..1_024], &all[..]);
@@ -247,7 +247,7 @@ fn the_most_keys_of_a_command_are_one_grant() {
     assert_eq!(locks.conn.int(&take).to_string(), token);
     let extend = command_of("LOCK.MEXTEND", keys, &[&token, "EX", "700"]);
     assert_eq!(locks.conn.int(&extend), 1);
-    // One key more is too many; a duplicate at the last place is found.
+    // One more key is too many; a duplicate in the last position is found.
     let reply = locks.conn.execute(&acquire_all(more, &["EX", "5"]));
     assert!(reply.error().starts_with("ERR numkeys "), "{reply:?}");
     let mut twice = command_of("LOCK.MRELEASE", keys, &[&token]);

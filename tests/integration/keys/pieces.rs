@@ -22,7 +22,7 @@ fn command_of(command: &str, names: &[String], rest: &[&str]) -> Vec<String> {
     head.into_iter().chain(names.iter().cloned()).chain(rest.iter().map(ToString::to_string)).collect()
 }
 
-/// Makes attempts that are granted their keys and do not claim them.
+/// Creates attempts that are granted their keys and do not claim them.
 fn grant(conn: &mut Conn, by: &mut Conn, attempts: usize, padding: usize) {
     grant_with(conn, by, attempts, padding, &[]);
 }

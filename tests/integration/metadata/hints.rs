@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testkit::{server_binary, Server};
 
-/// A command-line client that can print the hint for a line: beside the server, in the PATH, or fetched for the tests.
+/// A command-line client that can print the hint for a line: next to the server, in the PATH, or fetched for the tests.
 fn client_with_hints(port: u16) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let server = PathBuf::from(server_binary());

@@ -149,7 +149,7 @@ fn waits_and_locks_survive_a_clock_step_back() {
 
 #[test]
 fn set_ahead_an_hour_leases_end_and_waits_do_not() {
-    // Otherwise the lock would disappear with the hour, and its successor could learn nothing about the holder.
+    // Otherwise the lock would disappear with the hour, and its successor could find out nothing about the holder.
     let Some(mut clock) = Clock::start(&["retention-ms", "-1"]) else { return };
     let mut conn = clock.server.conn();
     conn.int(&["LOCK.ACQUIRE", "short", "EX", "60", "OWNER", "late"]);

@@ -1,5 +1,5 @@
-//! The oldest wait and the oldest hold of INFO lock: an attempt waits from its first command on, and only locks with
-//! waiters are considered.
+//! The oldest wait and the oldest hold in INFO lock: an attempt's wait counts from its first command, and only locks
+//! with waiters are considered.
 
 use super::{number, Scene};
 use crate::waiting::QUIET;

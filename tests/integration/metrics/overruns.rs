@@ -9,18 +9,18 @@ fn server() -> (Server, Conn) {
     Server::with().module_args(&["margin-ms", "600000"]).connected()
 }
 
-/// Takes a lock with a lease of a millisecond, which is over on return. Returns its token.
+/// Takes a lock with a lease of a millisecond, which has ended on return. Returns its token.
 pub fn overrun(conn: &mut Conn, take: &[&str]) -> String {
     let token = conn.int(take);
     lease_is_over(conn);
     token.to_string()
 }
 
-/// Waits until a lease of a millisecond that began before this call is over. LOCK.CHECK would reply 0 too early: it
+/// Waits for the end of a lease of a millisecond that began before this call. LOCK.CHECK would reply 0 too early: it
 /// rounds down.
 fn lease_is_over(conn: &mut Conn) {
     let end = server_time_us(conn) + 1_000;
-    until("the lease is over", || (server_time_us(conn) >= end).then_some(()));
+    until("the lease has ended", || (server_time_us(conn) >= end).then_some(()));
 }
 
 /// Asserts how many overruns a command counts, and its reply.
@@ -91,7 +91,7 @@ fn only_late_holder_actions_are_overruns() {
     counts(&mut conn, &["LOCK.RELEASE", "k", &token], -1, 0);
 }
 
-/// Takes a lock with SESSION, and closes its connection: the lease is over, but not the margin. Returns the token.
+/// Takes a lock with SESSION, and closes its connection: the lease has ended, but not the margin. Returns the token.
 fn ended_session(server: &Server, conn: &mut Conn) -> String {
     let mut holder = server.conn();
     let token = holder.int(&["LOCK.ACQUIRE", "k", "EX", "600", "SESSION"]).to_string();

@@ -1,4 +1,4 @@
-//! During a migration, the fleet's middle generation takes both locks: then no generation works at the same time as the
+//! During a migration, the fleet's middle generation takes both locks, so no generation works at the same time as the
 //! next.
 
 use std::process::Command;
@@ -20,7 +20,7 @@ fn the_document_shows_the_worker_that_is_run() {
 }
 
 #[test]
-fn no_generation_of_a_moving_fleet_works_beside_its_neighbour() {
+fn no_generation_of_a_migrating_fleet_works_alongside_the_next() {
     let (server, mut conn) = Server::connected();
     let (mut old, python) = match library("redis-py 8.1.0").start(&server).and_then(|old| Ok((old, install::python()?)))
     {

@@ -91,7 +91,7 @@ fn a_late_getset_creates_a_lock_without_a_holder() {
     until("the key expires", || (conn.int(&["EXISTS", "k"]) == 0).then_some(()));
     let end_us = server_time_us(&mut conn) + 1_000_000;
     let end = format!("{}.{:06}", end_us / 1_000_000, end_us % 1_000_000);
-    // GETSET does not return the value that the client saw, so the client believes that another was faster.
+    // GETSET does not return the value that the client saw, so the client believes that another client was faster.
     assert_ne!(conn.execute(&["GETSET", "k", &end]), Reply::Text(seen.into_bytes()));
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "EX", "60"]).is_nil());
     assert_eq!(conn.int(&["LOCK.RELEASE", "k", &token]), 0);

@@ -65,7 +65,7 @@ pub const LIBRARIES: &[Library] = &[
     Library { name: "rslock 0.10.0 (crates.io)", from: From::Rust, adapter: "rslock-0.10.0", prefix: "" },
 ];
 
-/// The library with this beginning of its name.
+/// The library whose name starts with this.
 pub fn library(name: &str) -> &'static Library {
     LIBRARIES.iter().find(|library| library.name.starts_with(name)).expect("a library of that name")
 }
@@ -110,7 +110,7 @@ impl Client {
         self.0.say(format!("{verb} {name} {lease_s}"));
     }
 
-    /// The answer to the begun step.
+    /// The answer to the step that has begun.
     pub fn answer(&self) -> String {
         self.0.hear()
     }

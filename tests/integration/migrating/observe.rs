@@ -75,7 +75,7 @@ impl Case<'_> {
         seen
     }
 
-    /// LOCK.* gets the lock when the library's lease is over, not before; then the library returns.
+    /// LOCK.* gets the lock when the library's lease ends, not before; then the library returns.
     fn the_library_holds_and_dies(&self, client: &mut Client) -> String {
         let (name, key) = &self.names("dies");
         let what = self.fails("the library dies");
@@ -140,7 +140,7 @@ impl Case<'_> {
         let what = self.fails("expired");
         let mut conn = self.keeps.conn();
         let token = conn.int(&["LOCK.ACQUIRE", key, "PX", "50"]).to_string();
-        // Readers of whole seconds see it later.
+        // Libraries that read whole seconds see it later.
         let overdue_ms = |conn: &mut Conn| conn.lock(key, "overdue-ms");
         until("it expires", || matches!(overdue_ms(&mut conn), Reply::Int(ms) if ms > 1100).then_some(()));
         let answer = client.ask("try", name, LONG_S);

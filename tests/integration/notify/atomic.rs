@@ -33,7 +33,7 @@ fn notify_queues_in_transactions_scripts_functions_and_pipelines() {
 }
 
 #[test]
-fn a_grant_made_within_is_announced_after_it() {
+fn a_grant_made_inside_is_announced_afterwards() {
     let Some(mut queue) = Queue::start() else { return };
     assert_eq!(queue.execute(&["FUNCTION", "LOAD", LIBRARY]).text(), "probe");
     for resp3 in [false, true] {

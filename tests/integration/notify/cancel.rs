@@ -1,4 +1,4 @@
-//! LOCK.CANCEL of one attempt and of all attempts of a channel, and late copies of a cancelled command.
+//! LOCK.CANCEL of one attempt and of all attempts on a channel, and late copies of a cancelled command.
 
 use super::{pass, waiting, Queue, Subscriber};
 use crate::kinds::{Kind, Row, KINDS};
@@ -16,7 +16,7 @@ fn assert_barred(queue: &mut Queue) {
     let all = ["LOCK.MACQUIRE", "2", "l", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
     assert_eq!(queue.locks.conn.raw(&all), b"$-1\r\n");
     assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0);
-    // In another key or another database it is another attempt.
+    // For another key or in another database it is a different attempt.
     assert_eq!(queue.execute(&["LOCK.CANCEL", "l", "8"]).int(), 0);
     let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "l", "PX", "30000", "ID", "7"]).to_string();
     assert_eq!(queue.execute(&["LOCK.RELEASE", "l", &token]).int(), 1);
@@ -72,7 +72,7 @@ fn an_unclaimed_grant_is_passed_on_before_a_late_claim() {
 }
 
 #[test]
-fn a_grant_that_was_claimed_is_over_too() {
+fn cancel_also_ends_a_claimed_grant() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     queue.ask("7");
@@ -110,7 +110,7 @@ fn an_id_past_its_reserved_place_is_a_new_attempt() {
 }
 
 #[test]
-fn each_cancel_bars_its_id_anew() {
+fn each_cancel_bars_its_id_again() {
     let Some(mut queue) = Queue::with(&["place-ms", "300"]) else { return };
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
     assert_eq!(queue.execute(&["LOCK.CANCEL", "k", "7"]).int(), 0);

@@ -34,7 +34,7 @@ fn a_lease_runs_from_the_claim() {
     // Sending it again gets the same reply.
     assert_eq!(queue.execute(&ask).int(), token);
     assert_eq!((queue.info("lock_claims"), queue.info("lock_unclaimed"), queue.locks.waiters()), (1, 0, 0));
-    // The time to claim is over, and the attempt still holds the lock.
+    // The time to claim has passed, and the attempt still holds the lock.
     queue.subscriber.gets_nothing();
     queue.locks.release(token);
 }
@@ -120,7 +120,7 @@ const CHANGES: [&[&str]; 5] = [
 ];
 
 #[test]
-fn a_changed_grant_is_over_and_its_attempt_keeps_its_place() {
+fn a_changed_grant_has_ended_and_its_attempt_keeps_its_place() {
     for change in CHANGES {
         let Some(mut queue) = Queue::start() else { return };
         queue.locks.server.allow_silent_changes();
@@ -145,12 +145,12 @@ fn a_changed_unclaimed_grant_is_not_passed_on() {
     queue.locks.server.allow_silent_changes();
     granted(&mut queue, &[]);
     let mut value = queue.value();
-    // The same token with another timestamp.
+    // The same token with a different timestamp.
     let end = timestamp_us(&value) + 60_000_000;
     value.replace_range(..17, &format!("{}.{:06}", end / 1_000_000, end % 1_000_000));
     queue.locks.conn.ok(&["SET", "k", &value]);
     queue.ask("8");
-    testkit::until("its time is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
+    testkit::until("its time has passed", || (queue.info("lock_unclaimed") == 1).then_some(()));
     queue.subscriber.gets_nothing();
     assert_eq!(queue.value(), value);
 }

@@ -1,5 +1,5 @@
-//! Disconnected clients do not stall the queue: an attempt of a process that is gone costs a publish, and those of a
-//! host that vanished silently cost one `lock.claim-ms` per channel.
+//! Disconnected clients do not stall the queue: an attempt from a process that is gone costs a publish, and those from
+//! a host that vanished silently cost one `lock.claim-ms` per channel.
 
 use super::{pass, waiting, Queue, Subscriber};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn dead_attempts_delay_a_live_one_below_a_second() {
         let mut queue = Queue::on(server)?;
         let token = queue.locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "300000"]);
         queue_many(&mut queue.locks.conn, 10_000, |n| format!("dead-{n}"));
-        // A client that sent its attempt just now may not have subscribed yet.
+        // A client that has just sent its attempt may not have subscribed yet.
         pass(&mut queue.locks.conn, 320);
         queue.ask("7");
         iterations.reset();

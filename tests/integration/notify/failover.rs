@@ -11,7 +11,7 @@ use testkit::{until, Reply, Server};
 const ALONE: [Kind; 2] = [Kind::Alone, Kind::Several];
 
 /// Attempt 7 asks another server for the lock that it was notified of, and is granted the lock once the earlier grant
-/// is over.
+/// has ended.
 fn assert_not_claimed(locks: &mut Locks, kind: Kind, token: i64) {
     let mut subscriber = Subscriber::of(&locks.server, "c");
     let before = Snapshot::take(&mut locks.conn, "k");

@@ -8,13 +8,13 @@ use testkit::{server_time_us, skipped, timestamp_us, until, Reply, Server};
 /// 2 s for the lease, 1 s for the lag, the usual 2 s, and no margin.
 const GRACE: [&str; 4] = ["margin-ms", "0", "failover-grace-ms", "5000"];
 
-/// A server whose grace is over, and another that followed it and has just become master.
+/// A server whose grace has ended, and another that followed it and has just become master.
 fn replaced(then: impl FnOnce(&mut Locks)) -> (Locks, Locks) {
     let args = ["--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"];
     let start = || Locks::on(Server::with().args(&args).module_args(&GRACE).start());
     let (mut old, mut new) = (start(), start());
     new.server.replicate(&old.server);
-    until("the grace of the first is over", || (old.info("lock", "lock_grace_left_ms") == 0).then_some(()));
+    until("the first server's grace has ended", || (old.info("lock", "lock_grace_left_ms") == 0).then_some(()));
     then(&mut old);
     old.server.wait_offset(&new.server);
     new.conn.ok(&["REPLICAOF", "NO", "ONE"]);
@@ -51,7 +51,7 @@ fn a_grace_repeats_the_grants_of_this_server() {
     if locks.conn.is_before_7() {
         return skipped("a longer grace", "this server has no module settings that can be changed");
     }
-    until("the grace is over", || (locks.info("lock", "lock_grace_left_ms") == 0).then_some(()));
+    until("the grace has ended", || (locks.info("lock", "lock_grace_left_ms") == 0).then_some(()));
     let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "1000", "ID", "7"]);
     // With a longer grace, the server is in its grace again.
     locks.conn.ok(&["CONFIG", "SET", "lock.failover-grace-ms", "60000"]);
@@ -59,7 +59,7 @@ fn a_grace_repeats_the_grants_of_this_server() {
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "l", "PX", "1000", "ID", "7"]).error().starts_with("GRACE "));
     let before = timestamp_us(&locks.conn.text(&["GET", "k"]));
     let reply = locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "2000", "ID", "7"]);
-    // A busy machine may come too late for this.
+    // A busy machine may be too late for this.
     if before > server_time_us(&mut locks.conn) {
         assert_eq!(reply, Reply::Int(token));
         assert!(timestamp_us(&locks.conn.text(&["GET", "k"])) > before);
@@ -74,7 +74,7 @@ fn an_undelivered_grant_is_passed_on_only_if_unchanged() {
         let token = locks.hold();
         let mut dead = locks.wait_as(kind, &["ID", "7", "OWNER", "alice"]);
         let id = dead.id.clone();
-        // In one iteration: granted, and the same token gets another timestamp before the loss is detected.
+        // In one iteration: granted, and the same token gets a different timestamp before the loss is detected.
         let script = "local set = redis.call('TYPE', KEYS[1]).ok == 'zset' \
             if set then \
                 local all = redis.call('ZRANGE', KEYS[1], 0, -1) \

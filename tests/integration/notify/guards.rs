@@ -1,4 +1,5 @@
-//! During a CLIENT PAUSE, without memory and with too few replicas nothing is granted; afterwards the queue moves on.
+//! During a CLIENT PAUSE, when out of memory and with too few replicas, nothing is granted; afterwards the queue moves
+//! on.
 
 use super::{pass, Queue};
 use crate::kinds::{Kind, Row, KINDS};
@@ -47,7 +48,7 @@ fn an_unclaimed_grant_is_passed_on_after_a_pause() {
 }
 
 #[test]
-fn without_memory_the_queue_does_not_move() {
+fn the_queue_does_not_move_when_out_of_memory() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&["claim-ms", "20000"]) else { return };
@@ -71,7 +72,7 @@ fn without_memory_the_queue_does_not_move() {
 }
 
 #[test]
-fn without_memory_a_wait_ends_when_its_time_is_over() {
+fn a_wait_ends_on_time_when_out_of_memory() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "300", "ID", "7", "NOTIFY", "c"];
@@ -98,7 +99,7 @@ fn short_of_good_replicas_nothing_is_granted_or_claimed() {
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let Reply::Int(token) = queue.execute(&claim) else { panic!("no claim") };
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    // The lease runs out: nobody gets the lock.
+    // The lease expires: nobody gets the lock.
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     assert_eq!(queue.execute(&["LOCK.EXTEND", "k", &token.to_string(), "PX", "100"]).int(), 1);
     queue.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "1"]);

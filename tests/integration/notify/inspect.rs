@@ -35,7 +35,7 @@ fn a_queue_shows_both_kinds_of_waiters() {
 }
 
 #[test]
-fn the_section_of_info_counts_what_happens() {
+fn the_info_section_counts_what_happens() {
     let Some(mut queue) = Queue::with(&["claim-ms", "600000"]) else { return };
     let names = ["lock_queued", "lock_claims", "lock_unclaimed", "lock_unheard", "lock_waiters", "lock_hand_offs"];
     let numbers = |queue: &mut Queue| names.map(|name| queue.info(name));
@@ -50,7 +50,7 @@ fn the_section_of_info_counts_what_happens() {
     assert_eq!(numbers(&mut queue), [5, 0, 0, 0, 5, 0], "a wait for two keys counts twice");
     assert_eq!(queue.info("lock_blocked"), 1, "lock.max-waiters limits this number");
     super::pass(&mut queue.locks.conn, 5);
-    // Only the grant of this release must be claimed soon. The next attempt's grant has a long time.
+    // Only the grant of this release must be claimed soon. The next attempt has a long time to claim its grant.
     let replies = queue.locks.in_one_turn(&[
         &["CONFIG", "SET", "lock.claim-ms", "1"],
         &["LOCK.RELEASE", "k", &token],
@@ -83,7 +83,7 @@ fn a_cancelled_grant_that_cannot_be_passed_on_shows_no_lease() {
     let shown = ["state", "lease-ms", "free-in-ms"].map(|field| queue.locks.conn.lock("k", field));
     assert_eq!(shown, [Reply::Text(b"held".into()), Reply::Int(0), Reply::Int(0)]);
     queue.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
-    until("it has passed on", || (queue.locks.conn.state("k") == "free").then_some(()));
+    until("it has been passed on", || (queue.locks.conn.state("k") == "free").then_some(()));
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn several_keys_are_granted_and_claimed_as_one() {
     queue.subscriber.gets("granted 7 l");
     let unclaimed = ["k", "l"].map(|key| queue.locks.conn.text(&["GET", key]));
     assert!(unclaimed.iter().all(|value| value.len() == 33), "{unclaimed:?}");
-    // The claim may name the keys in another order, or only one of them.
+    // The claim may name the keys in a different order, or only one of them.
     let token = queue.execute(&["LOCK.MACQUIRE", "2", "k", "l", "PX", "30000", "ID", "7", "OWNER", "alice"]).int();
     for key in ["k", "l"] {
         assert!(queue.locks.conn.text(&["GET", key]).ends_with("0000000000000000007 alice"));
@@ -142,13 +142,13 @@ fn a_claim_that_lacks_a_key_releases_the_others() {
 }
 
 #[test]
-fn a_claim_for_other_keys_gives_the_grant_back() {
+fn a_claim_for_other_keys_gives_up_the_grant() {
     let Some(mut queue) = Queue::with(&["claim-ms", "60000"]) else { return };
     let token = queue.locks.hold();
     queue.ask_with(&["LOCK.MACQUIRE", "2", "k", "l"], "7", &[]);
     queue.locks.release(token);
     queue.subscriber.gets("granted 7 k");
-    // Nobody else waits: it gets the single key at once.
+    // Nobody else is waiting, so it gets the single key at once.
     let ask = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7", "NOTIFY", "c"];
     assert!(queue.execute(&ask).int() > 0);
     assert_eq!(queue.execute(&["EXISTS", "l"]).int(), 0, "the other key is free");

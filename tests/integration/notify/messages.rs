@@ -55,7 +55,7 @@ const WAYS: [Free; 10] = [
 ];
 
 #[test]
-fn its_turn_comes_however_the_lock_comes_free() {
+fn an_attempt_gets_its_turn_however_the_lock_is_freed() {
     for (name, free) in WAYS {
         let _row = Row::of(name);
         let Some(mut queue) = Queue::start() else { return };
@@ -69,7 +69,7 @@ fn its_turn_comes_however_the_lock_comes_free() {
 }
 
 #[test]
-fn the_end_of_a_session_is_its_turn() {
+fn an_attempt_gets_its_turn_when_a_session_ends() {
     let Some(mut queue) = Queue::start() else { return };
     let mut holder = queue.locks.server.conn();
     holder.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "SESSION"]);

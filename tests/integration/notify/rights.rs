@@ -1,4 +1,4 @@
-//! ACL: the caller needs the right to use the channel when it asks.
+//! ACL: the caller needs permission to use the channel when it asks.
 
 use super::{waiting, Queue};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn ask<'a>(command: &[&'a str], id: &'a str, option: &'a str, channel: &'a str) 
 }
 
 #[test]
-fn a_user_asks_with_the_channels_that_it_may_use() {
+fn a_user_needs_permission_for_the_channel() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     let digest = queue.locks.conn.text(&["DEBUG", "DIGEST"]);
@@ -104,7 +104,7 @@ fn the_same_holds_in_transactions_and_scripts() {
 }
 
 #[test]
-fn a_claim_without_a_channel_needs_no_right_to_one() {
+fn a_claim_without_a_channel_needs_no_channel_permission() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     queue.ask("7");

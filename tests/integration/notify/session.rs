@@ -1,4 +1,4 @@
-//! SESSION: the end of the asking connection ends the wait, passes an unclaimed grant on, and ends a claimed lock.
+//! SESSION: the end of the asking connection ends the wait, passes on an unclaimed grant, and ends a claimed lock.
 
 use super::{waiting, Queue};
 use crate::kinds::{Row, KINDS};
@@ -41,7 +41,7 @@ fn an_unclaimed_grant_is_passed_on_at_once() {
         queue.subscriber.gets("granted 7 k");
         drop(conn);
         queue.takes_its_turn("8");
-        until("all is free", || (kind.exist(&mut queue.locks.conn) == 0).then_some(()));
+        until("all keys are free", || (kind.exist(&mut queue.locks.conn) == 0).then_some(()));
         // Its channel is not skipped, because the attempt did not miss its time to claim.
         assert_eq!((queue.info("lock_unclaimed"), queue.info("lock_unheard")), (0, 0));
     }
@@ -68,7 +68,7 @@ fn a_claimed_lock_ends_with_the_claiming_connection() {
 }
 
 #[test]
-fn a_claim_without_it_belongs_to_no_connection() {
+fn a_claim_without_session_belongs_to_no_connection() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     let conn = ask(&mut queue, &["LOCK.ACQUIRE", "k"]);
@@ -82,7 +82,7 @@ fn a_claim_without_it_belongs_to_no_connection() {
 }
 
 #[test]
-fn sent_again_on_another_connection_it_belongs_to_that_one() {
+fn an_attempt_sent_again_on_another_connection_belongs_to_that_one() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     let first = ask(&mut queue, &["LOCK.ACQUIRE", "k"]);
@@ -97,7 +97,7 @@ fn sent_again_on_another_connection_it_belongs_to_that_one() {
 }
 
 #[test]
-fn in_a_script_it_is_an_error() {
+fn session_in_a_script_is_an_error() {
     let Some(mut queue) = Queue::start() else { return };
     queue.locks.hold();
     let script =

@@ -1,5 +1,5 @@
-//! A server that stalls for longer than claim-ms: a claim that waits in its socket meanwhile is accepted, and an
-//! attempt whose claim could not be read in time is not skipped afterwards.
+//! A server that stalls for longer than claim-ms accepts a claim that waited in its socket, and afterwards does not
+//! skip an attempt whose claim could not be read in time.
 
 use super::{Queue, Subscriber};
 use std::thread::sleep;
@@ -34,7 +34,7 @@ fn stand_still(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     queue.locks.server.signal("CONT");
 }
 
-/// A slow script blocks the server for as long.
+/// Blocks the server for that long with a slow script.
 fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     let mut conn = queue.locks.server.conn();
     let begun = Instant::now();
@@ -45,7 +45,7 @@ fn run_slow_script(queue: &Queue, meanwhile: &mut dyn FnMut()) {
     assert_eq!(conn.read(), Reply::Nil);
 }
 
-/// An attempt that was just notified of its grant, with another one behind it on the same channel, and a blocked one.
+/// An attempt that was just notified of its grant, with another one behind it on the same channel.
 fn notified(retention_ms: &str) -> Option<Queue> {
     let mut queue = Queue::on(patient(retention_ms).start())?;
     let token = queue.locks.hold();
@@ -83,13 +83,13 @@ fn a_claim_that_waits_in_the_socket_is_accepted() {
 fn a_channel_without_subscriber_is_not_skipped() {
     let Some(mut queue) = notified("60000") else { return };
     stand_still(&queue, &mut || {});
-    // The first does not claim at all; the next on the same channel has its turn.
+    // The first never claims; the next on the same channel has its turn.
     queue.subscriber.gets("granted 8 k");
     assert_eq!(queue.info("lock_unclaimed"), 1);
     queue.claim("8");
 }
 
-/// The same holds if the clock was set forward: the timestamp has passed, but the time to claim is not over.
+/// The same holds if the clock was set forward: the timestamp has passed, but the time to claim has not.
 #[test]
 fn a_claim_after_its_timestamp_is_accepted() {
     let Some(clocks) = Clocks::new(&[0]) else { return };

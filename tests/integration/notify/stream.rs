@@ -1,4 +1,5 @@
-//! The replication stream and the AOF of every step: effects only, byte for byte, and nothing if nothing changed.
+//! What every step writes to the replication stream and the AOF: effects only, byte for byte, and nothing if nothing
+//! changed.
 
 use super::{waiting, Queue, Subscriber};
 use crate::kinds::Kind;
@@ -79,7 +80,7 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
     queue.hold_until(&["OWNER", "bob"], |queue| queue.ask("8"));
     queue.subscriber.gets("granted 7 k");
     queue.subscriber.gets("granted 8 k");
-    // The state does not show it: a grant that has run out is expired too, until it is passed on.
+    // The state does not show it: an unclaimed grant whose time has passed is also expired until it is passed on.
     let restored =
         until("it is restored", || Some(set_of(&mut queue.locks.conn, "k")).filter(|set| set[2].ends_with(" bob")));
     let commands = stream.take();
@@ -101,7 +102,7 @@ fn an_unclaimed_grant_replicates_as_set_and_is_undone() {
 }
 
 #[test]
-fn cancelling_a_grant_is_what_releasing_it_is() {
+fn cancelling_a_grant_replicates_like_releasing_it() {
     let Some(mut queue) = Queue::start() else { return };
     let token = queue.locks.hold();
     queue.ask("7");

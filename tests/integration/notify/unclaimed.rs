@@ -1,4 +1,4 @@
-//! A grant that is not claimed in time is passed on as if it had never been given; its attempt keeps its place, and its
+//! A grant that is not claimed in time is passed on as if it had never been made; its attempt keeps its place, and its
 //! channel is skipped until one of its attempts is sent again.
 
 use super::{pass, waiting, Queue, Subscriber};
@@ -28,7 +28,7 @@ fn without_other_waiters_the_lock_is_free() {
 }
 
 #[test]
-fn the_next_gets_it_exactly_when_the_claim_ends() {
+fn the_next_attempt_gets_it_when_the_time_to_claim_ends() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&CLAIM) else { return };
@@ -50,14 +50,14 @@ fn the_next_gets_it_exactly_when_the_claim_ends() {
 }
 
 #[test]
-fn the_predecessor_that_never_released_is_there_again() {
+fn the_predecessor_that_never_released_is_restored() {
     for kind in [Kind::Alone, Kind::Shared, Kind::Limit, Kind::Several] {
         let _row = Row::of(kind);
         let Some(mut queue) = Queue::with(&CLAIM) else { return };
         let ask = |queue: &mut Queue| queue.ask_with(&kind.acquire(&[]), "7", &[]);
         let dead = queue.hold_until(&["ID", "5", "OWNER", "bob"], ask);
         queue.subscriber.gets("granted 7 k");
-        until("its time to claim is over", || (queue.info("lock_unclaimed") == 1).then_some(()));
+        until("its time to claim has passed", || (queue.info("lock_unclaimed") == 1).then_some(()));
         until("the predecessor is back", || (queue.locks.conn.state("k") == "expired").then_some(()));
         // If others could join the grant, they may have held the lock since: the predecessor returns without its token.
         let could_join = matches!(kind, Kind::Shared | Kind::Limit);

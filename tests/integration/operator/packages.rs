@@ -1,5 +1,5 @@
 //! Checks what docs/OPERATING.md says about applications with the package serverlock, using the Python package: the
-//! rights that they need, how the runbook shows their locks, and how to find leaked locks.
+//! permissions that they need, how the runbook shows their locks, and how to find leaked locks.
 
 use std::collections::BTreeSet;
 
@@ -58,12 +58,12 @@ fn with_user() -> Option<(Server, Conn, Program)> {
     if conn.is_before_7() {
         skipped(
             "the user of an application with a package",
-            "channels have no rights and NOTIFY is missing before 7.0",
+            "before 7.0, there are no channel permissions and no NOTIFY",
         );
         return None;
     }
     conn.ok(&page_user("app").iter().map(String::as_str).collect::<Vec<_>>());
-    // If the server supports it, redis-py reports its name and version: a row of the page has this right.
+    // If the server supports it, redis-py reports its name and version: a row on the page grants permission for that.
     if !conn.execute(&["COMMAND", "INFO", "CLIENT|SETINFO"]).list()[0].is_nil() {
         conn.ok(&["ACL", "SETUSER", "app", "+client|setinfo"]);
     }
@@ -93,7 +93,7 @@ fn the_application_user_has_minimal_rights() {
     let rights: BTreeSet<_> = rights.collect();
     assert!(rights.len() > 10, "{rights:?}");
     // The client pings an idle subscription.
-    until("each right was used", || rights.is_subset(&used_commands(&mut conn)).then_some(()));
+    until("each permission was used", || rights.is_subset(&used_commands(&mut conn)).then_some(()));
     assert_eq!(denied(&mut conn), [""; 0]);
 }
 
@@ -110,7 +110,7 @@ fn fifty_waits_share_a_few_connections() {
     conn.until_waiters("app:held", 50);
     let number = connections(&mut conn);
     assert!((2..=5).contains(&number), "{number}");
-    // The first of them waited alone, and blocks until its piece of two seconds ends.
+    // The first of them waited alone, and blocks until its two-second piece ends.
     until("nobody blocks", || (conn.info("lock", "lock_blocked").as_deref() == Some("0")).then_some(()));
     conn.int(&["LOCK.RELEASE", "app:held", &token]);
     assert_eq!(program.hear(), "granted 50");

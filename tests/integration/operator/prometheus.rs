@@ -1,8 +1,8 @@
-//! The complete recipe of docs/OPERATING.md: a server with the module, its exporter with that page's script and rights,
-//! and a Prometheus that scrapes it and has the alerts.
+//! The complete recipe of docs/OPERATING.md: a server with the module, its exporter with that page's script and
+//! permissions, and a Prometheus that scrapes it and has the alerts.
 //!
 //! On a server where locks are held, waited for, refused, overrun and recovered, every expression of the dashboard has
-//! a value, and exactly the alerts whose cause exists are active. A server without the module runs beside it.
+//! a value, and exactly the alerts that have a cause are active. A server without the module runs beside it.
 
 use super::alerts::{lines_of, ALERTS};
 use super::dashboard::expressions;
@@ -26,7 +26,7 @@ use testkit::{free_port, project_file, root, skipped, temp_dir, until, Conn, Ser
 fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(DEADLINE))?;
-    // With HTTP/1.0 a response is in one piece, and the connection ends with it.
+    // An HTTP/1.0 response comes in one piece, and then the connection ends.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -85,7 +85,7 @@ impl Service {
     }
 }
 
-/// A folder that is removed when it is dropped.
+/// A folder, removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -271,7 +271,7 @@ fn prometheus_shows_events_and_no_false_alerts() {
         return skipped("a server in Prometheus", "this server has neither NOTIFY nor settings in CONFIG");
     }
     let page = project_file("docs/OPERATING.md");
-    let user = page.lines().find(|line| line.starts_with("ACL SETUSER exporter ")).expect("its rights");
+    let user = page.lines().find(|line| line.starts_with("ACL SETUSER exporter ")).expect("its permissions");
     conn.ok(&user.split(' ').collect::<Vec<_>>());
     let without = Server::with().without_module().start();
     let bad = Service::exporter(&exporter, &server, true);

@@ -7,7 +7,7 @@ use testkit::{bound, until, Conn, Reply, Server};
 /// More than twice the time that any command takes on any machine.
 const WAIT_MS: u64 = 2_000;
 
-/// A client of that name that waits for `k`, and its number.
+/// A client with that name that waits for `k`, and its ID.
 fn waiter(server: &Server, name: &str, wait_ms: u64) -> (Conn, i64) {
     let (mut conn, mut looks) = (server.conn(), server.conn());
     let id = conn.int(&["CLIENT", "ID"]);
@@ -105,7 +105,7 @@ fn monitor_shows_what_clients_send_and_nothing_else() {
     }
     let given_up: Vec<_> = seen.iter().filter(|command| command.starts_with("LOCK.RELEASE")).collect();
     assert_eq!(seen[..2], ["LOCK.ACQUIRE k EX 60", "LOCK.ACQUIRE k EX 60 WAIT 60000"]);
-    assert_eq!((seen.len(), given_up.len()), (4, 2), "a hand-off is no command: {seen:?}");
+    assert_eq!((seen.len(), given_up.len()), (4, 2), "a hand-off is not a command: {seen:?}");
 }
 
 #[test]

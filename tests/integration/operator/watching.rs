@@ -27,7 +27,7 @@ fn fields(conn: &mut Conn) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_string()).collect()
 }
 
-/// The name of a metric; for a histogram's bucket without the bound, because an expression names all buckets at once.
+/// A metric's name. A histogram bucket's name ends before the bound, because an expression names all buckets at once.
 fn pattern(name: &str) -> String {
     name.split_once("_le_").map_or(name.to_string(), |(histogram, _)| format!("{histogram}_le_"))
 }
@@ -128,7 +128,7 @@ fn users(server: &Server) {
 fn documented_users_work_and_the_exporter_reads() {
     let server = Server::start();
     if server.conn().is_before_7() {
-        return skipped("the users in the documentation", "their rights need 7.0");
+        return skipped("the users in the documentation", "their permissions need 7.0");
     }
     users(&server);
     let mut exporter = server.conn();
@@ -159,7 +159,7 @@ fn watcher_and_janitor_may_follow_the_runbook() {
     let server = Server::start();
     let mut conn = server.conn();
     if conn.is_before_7() {
-        return skipped("the runbook as the watcher", "its rights need 7.0");
+        return skipped("the runbook as the watcher", "its permissions need 7.0");
     }
     users(&server);
     let token = conn.int(&["LOCK.ACQUIRE", "K", "EX", "60"]).to_string();

@@ -12,7 +12,7 @@ const DOCKERFILE: &str = "packaging/container/Dockerfile";
 const STATEFUL_SET: &str = "packaging/kubernetes/statefulset.yaml";
 const VALUES: &str = "packaging/kubernetes/values.yaml";
 
-/// The Dockerfile's instructions, each in one line, by stage name; the last stage has no name.
+/// The Dockerfile's instructions, each on one line, by stage name; the last stage has no name.
 fn stages() -> Vec<(String, Vec<String>)> {
     let text = project_file(DOCKERFILE).replace("\\\n", " ");
     let mut stages = Vec::new();
@@ -90,7 +90,7 @@ fn servers_start_with_the_configurations_for_kubernetes() {
     for text in [set, chart] {
         let dir = temp_dir();
         let file = dir.join("server.conf");
-        // The paths of a container become those of this test.
+        // The container's paths become this test's paths.
         let here = text.replace("/modules/libredis_lock.so", module().to_str().unwrap());
         fs::write(&file, here.replace("dir /data", "")).unwrap();
         let (server, mut conn) = Options::default().without_module().config(&file).dir(&dir).connected();

@@ -27,7 +27,7 @@ fn code(reply: &Reply) -> String {
     reply.error().split(' ').next().unwrap_or_default().to_string()
 }
 
-/// Brings a server into a state, and ends it.
+/// A code, and what brings a server into the state that causes it and what ends that state.
 type Trouble = (&'static str, fn(&Server, &mut Conn), fn(&Server, &mut Conn));
 
 fn is_busy(conn: &mut Conn) -> bool {
@@ -88,7 +88,7 @@ fn a_retryable_error_changes_nothing_and_a_retry_succeeds() {
 }
 
 #[test]
-fn a_replica_without_master_replies_the_documented_code() {
+fn a_replica_without_a_master_replies_with_the_documented_code() {
     let (_server, mut conn) = Server::connected();
     conn.ok(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     conn.ok(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -116,7 +116,7 @@ fn wrong_logins_get_the_documented_codes() {
 /// The codes of a cluster, MULTI, EVALSHA and a starting server are tested in `cluster::`, `guards::`, `portable::` and
 /// `sessions::late`.
 #[test]
-fn the_page_lists_the_codes_that_clients_of_locks_know() {
+fn the_page_lists_the_codes_that_lock_clients_know() {
     let codes = codes();
     let spec = include_str!("../../../docs/CLIENT_SPEC.md");
     let table = spec.split("| reply | kind |").nth(1).expect("a table of replies").split("\n\n").next().unwrap();

@@ -5,9 +5,9 @@
 //!   command` sends on a connection of its own. The lines that follow are the reply, as redis-cli prints it.
 //!   A command without a reply waits; `A< reply` is the reply that ends the wait.
 //! - A client that has sent SUBSCRIBE waits for messages; `A< reply` is the next one.
-//! - `# A is killed` closes the connection of A, `# 2 seconds later` lets time pass; other comments do nothing.
+//! - `# A is killed` closes A's connection, `# 2 seconds later` lets time pass; other comments do nothing.
 //! - Tokens (16 digits) stand for the ones that this run got, in the same order; the numbers of clients, ports and
-//!   timestamps may differ; milliseconds have to be about the same; `(0.50s)` is skipped. All else is compared.
+//!   timestamps may differ; milliseconds have to be about the same; `(0.50s)` is skipped. Everything else is compared.
 
 use super::{CLIENTS, COMMANDS, OPERATING, README};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,7 +225,7 @@ impl Session {
                 self.numbers.assert_same(what, &step.reply, &printed(&reply, ""));
             }
         } else {
-            panic!("{what}: this is no line of a session");
+            panic!("{what}: this is not a line of a session");
         }
     }
 

@@ -32,7 +32,7 @@ fn queue_of(lock: &str) -> String {
 pub enum Way {
     /// FCALL.
     Function,
-    /// EVALSHA, with this name of the script.
+    /// EVALSHA, with the script's SHA-1 digest.
     Script(String),
 }
 
@@ -51,7 +51,7 @@ pub fn load(conn: &mut Conn) -> Vec<Way> {
 }
 
 impl Way {
-    /// A call of a function with these keys, followed by arguments.
+    /// A call to a function with these keys, followed by arguments.
     fn with_keys(&self, name: &str, keys: &[&str], args: &[&str]) -> Vec<String> {
         let count = keys.len().to_string();
         let head = match self {

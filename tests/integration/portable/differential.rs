@@ -67,7 +67,7 @@ impl Twins {
         Some(twins)
     }
 
-    /// Moves the clock on.
+    /// Moves the clock.
     fn pass(&mut self, us: i64) {
         self.now_us += us;
         self.clocks.set(3, &[self.now_us]);
@@ -262,7 +262,7 @@ fn run_in(margin_ms: i64, retention_ms: i64, seed: u64, steps: u64, is_queued: b
     assert!(granted > steps / 12, "only {granted} grants in {steps} steps");
 }
 
-/// How many steps each of them takes, and the seed; `DIFFERENTIAL_STEPS` and `DIFFERENTIAL_SEED` set them.
+/// How many steps each test takes, and the seed; `DIFFERENTIAL_STEPS` and `DIFFERENTIAL_SEED` set them.
 fn steps() -> (u64, u64) {
     (env_number("DIFFERENTIAL_STEPS").unwrap_or(1_500), env_number("DIFFERENTIAL_SEED").unwrap_or(24))
 }
@@ -286,7 +286,7 @@ fn random_commands_agree_with_endless_retention() {
 }
 
 #[test]
-fn random_commands_give_what_the_module_gives_with_several_holders() {
+fn random_commands_agree_with_several_holders() {
     let (steps, seed) = steps();
     run_in(1_000, 60_000, seed + 3, steps, true);
     run_in(0, 0, seed + 4, steps / 2, true);
@@ -324,7 +324,7 @@ fn numbers_of_every_form_mean_the_same() {
 #[test]
 fn a_server_without_a_clock_grants_nothing() {
     let clock = "CLOCK the clock of the server is before 2001-09-09 or after 2250: no lock is granted";
-    // Within: the first and the last microsecond at which a lock is granted.
+    // In range: the first and the last microsecond at which a lock is granted.
     for (now_us, grants) in [
         (86_400_000_000, false),
         (999_999_999_999_999, false),

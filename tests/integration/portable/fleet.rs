@@ -1,4 +1,4 @@
-//! A mixed fleet on one server: the module, scripts, functions, clients of SETNX and of SET NX PX, and holders that
+//! A mixed fleet on one server: the module, scripts, functions, clients that use SETNX or SET NX PX, and holders that
 //! die. No two of them work at once, and the key's tokens grow.
 
 use super::{load, Way};
@@ -93,7 +93,7 @@ impl Kind {
     }
 }
 
-/// The timestamp at the front of a value, in microseconds; `None` for another client's secret, or a missing key.
+/// The timestamp at the start of a value, in microseconds; `None` for another client's secret, or a missing key.
 fn end_us(value: &Reply) -> Option<i64> {
     let Reply::Text(bytes) = value else { return None };
     let text = std::str::from_utf8(bytes).ok()?;
@@ -118,7 +118,7 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         }
         let end_of_lease = sent + LEASE;
         let other = site.working.lock().unwrap().replace(end_of_lease);
-        // A client that was delayed to the end of its lease has stopped.
+        // A client that was delayed until the end of its lease has stopped.
         assert!(other.is_none_or(|until| Instant::now() >= until), "{name} got {key} while another works");
         if let Some(token) = grant.token {
             let last = site.last.swap(token, Ordering::SeqCst);
@@ -127,7 +127,7 @@ fn work(kind: &Kind, server: &Server, sites: &[Site; 2], name: &str, end: Instan
         site.grants.lock().unwrap().push(format!("{kind:?}").chars().take(12).collect());
         let dies = dice.one_in(12);
         if dies {
-            // It works to the end of its lease, and does not release.
+            // It works until the end of its lease, and does not release.
             thread::sleep(LEASE.saturating_sub(sent.elapsed() + Duration::from_millis(5)));
         } else {
             thread::sleep(Duration::from_micros(dice.between(0, 2_000)));

@@ -11,7 +11,7 @@ fn script(conn: &mut Conn) -> Way {
 }
 
 #[test]
-fn scripts_bypass_the_grace_unless_acls_forbid() {
+fn scripts_bypass_the_grace_unless_acls_forbid_it() {
     let server = Server::with().module_args(&["failover-grace-ms", "600000"]).start();
     let mut conn = server.conn();
     let ways = load(&mut conn);
@@ -19,7 +19,7 @@ fn scripts_bypass_the_grace_unless_acls_forbid() {
         let reply = way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000");
         match way {
             Way::Function => assert!(reply.error().starts_with("GRACE "), "{reply:?}"),
-            Way::Script(_) => assert!(reply.int() > 0, "granted in the grace"),
+            Way::Script(_) => assert!(reply.int() > 0, "granted during the grace"),
         }
         conn.execute(&["DEL", "k"]);
     }
@@ -121,7 +121,7 @@ fn a_script_cannot_queue_and_starves() {
         assert!(way.execute(&mut conn, "LOCK.ACQUIRE k PX 1000").is_nil(), "the waiter has it");
         token = waiter.read().int();
     }
-    // In the iteration of a DEL the script comes first, although another client waits.
+    // In the same iteration as a DEL, the script comes first, although another client waits.
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "k", "PX", "60000", "WAIT", "20000"]);
     let acquire = way.usual(&["LOCK.ACQUIRE", "k", "PX", "60000"]);
     conn.send(&["MULTI"]);

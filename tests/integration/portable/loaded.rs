@@ -10,7 +10,7 @@ fn functions(conn: &mut Conn) -> Option<Way> {
 }
 
 #[test]
-fn a_function_calls_the_command_of_the_module() {
+fn a_function_calls_the_modules_command() {
     let server = Server::with().module_args(&["margin-ms", "5000"]).start();
     let mut conn = server.conn();
     let Some(way) = functions(&mut conn) else { return };
@@ -45,7 +45,7 @@ fn a_function_calls_the_command_of_the_module() {
 }
 
 #[test]
-fn a_function_finds_a_later_module_within_a_second() {
+fn a_function_finds_a_module_loaded_later_within_a_second() {
     let (server, mut conn) = Server::with().without_module().connected();
     let Some(way) = functions(&mut conn) else { return };
     let token = way.execute(&mut conn, "LOCK.ACQUIRE k PX 60000").int();
@@ -56,7 +56,7 @@ fn a_function_finds_a_later_module_within_a_second() {
         (conn.calls("lock.check") > 0).then_some(())
     });
     bound::wall("a module that is loaded later is found", Duration::from_secs(10), loaded.elapsed());
-    // The function's lock continues under the module, and back.
+    // The function's lock carries over to the module, and back.
     assert_eq!(way.execute(&mut conn, &format!("LOCK.EXTEND k {token} PX 60000")), Reply::Int(1));
     assert_eq!(conn.calls("lock.extend"), 1);
     assert_eq!(conn.execute(&["MODULE", "UNLOAD", "lock"]), Reply::Status("OK".into()));

@@ -13,14 +13,14 @@ fn block(language: &str) -> String {
 }
 
 #[test]
-fn the_lines_for_the_shell_load_it_and_take_locks() {
+fn the_shell_commands_load_it_and_take_locks() {
     if Command::new("redis-cli").arg("--version").output().is_err() {
-        skipped("the lines for the shell", "there is no redis-cli");
+        skipped("the shell commands", "there is no redis-cli");
         return;
     }
     let (server, mut conn) = Server::with().without_module().connected();
     if conn.is_before_7() {
-        skipped("the lines for the shell", "functions need 7.0");
+        skipped("the shell commands", "functions need 7.0");
         return;
     }
     let lines = block("sh").replace("redis-cli", &format!("redis-cli -p {}", server.port()));
@@ -45,7 +45,7 @@ fn the_file_is_short_and_opens_as_a_library() {
 
 /// Every error text in the file, up to its placeholder, is one of the commands' texts, or is on the page.
 #[test]
-fn its_errors_are_documented_or_those_of_the_commands() {
+fn its_errors_are_documented_or_match_the_commands() {
     let (library, page) = (library(), project_file("docs/PORTABLE.md"));
     let known = project_file("core/src/lock/error.rs");
     let mut texts = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::machine::machines;
 
-/// Holds the lock in the requested way, until a line of input continues it.
+/// Holds the lock in the requested way, until a line of input lets it continue.
 const HOLDER: &str = "
 from shared import ask, read, rebuild
 def work(): say('holds'); hear()
@@ -26,7 +26,7 @@ fn readers_read_together_a_writer_writes_alone_and_neither_overtakes() {
     // The late reader waits behind the writer.
     conn.until_waiters("index", 2);
     assert_eq!(first.ask(""), "ended");
-    assert_eq!(conn.waiters("index"), 2, "one still reads");
+    assert_eq!(conn.waiters("index"), 2, "one is still reading");
     assert_eq!(second.ask(""), "ended");
     assert_eq!(writer.hear(), "holds");
     assert_eq!(conn.waiters("index"), 1, "nobody reads while it writes");
@@ -43,10 +43,10 @@ fn a_dead_machine_frees_its_semaphore_slot() {
     third.say("60 LIMIT 2");
     conn.until_waiters("index", 1);
     drop(dies); // kill -9
-    assert_eq!(third.hear(), "holds", "once the lease of the dead machine is over");
+    assert_eq!(third.hear(), "holds", "once the dead machine's lease has expired");
     assert_eq!(third.ask(""), "ended");
     assert_eq!(works.ask(""), "ended");
-    assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the third took the slot of the dead machine, and gave it back");
+    assert_eq!(conn.int(&["EXISTS", "index"]), 0, "the third took the dead machine's slot, and released it");
 }
 
 /// Moves 1 between two accounts, the requested number of times; on `stand` it waits for a line before it decides.
@@ -69,7 +69,7 @@ fn transfers_lose_nothing_in_any_key_order() {
         conn.ok(&["SET", &format!("{{bank}}:{account}"), "100"]);
     }
 
-    // The slow one holds both accounts, and nobody else can get either until its lease is over.
+    // The slow one holds both accounts, and nobody else can get either until its lease expires.
     assert_eq!(slow.ask("stand a b 1 1"), "stands");
     one.say("move a b 60 20");
     other.say("move b a 60 20");

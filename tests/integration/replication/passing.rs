@@ -1,5 +1,5 @@
 //! A hand-off is one transaction in the replication stream, in which the key never vanishes: after a release, from the
-//! timer, at the end of a session, and after a grant that was not received.
+//! timer, when a session ends, and after a grant that was not received.
 
 use super::Stream;
 use crate::kinds::{acquire, acquire_all, Row};
@@ -49,7 +49,7 @@ fn passes_on(holders: &[&[&str]], options: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn a_lock_whose_lease_runs_out_is_passed_on_as_one_change() {
+fn a_lock_whose_lease_expires_is_passed_on_as_one_change() {
     passes_on(&[&["PX", "600"]], &[], &["SET"]);
     passes_on(&[&["PX", "600"]], &["SHARED"], &["MULTI", "DEL", "ZADD", "PEXPIREAT", "EXEC"]);
     passes_on(

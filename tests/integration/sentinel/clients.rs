@@ -18,7 +18,7 @@ fn wait_in_queue(group: &Group, server: usize, key: &str) -> Conn {
     let ask = |conn: &mut Conn| conn.send(&["LOCK.ACQUIRE", key, "PX", "8000", "WAIT", "60000"]);
     ask(&mut conn);
     until("it waits", || {
-        // A replica may have been late for a moment.
+        // A replica may have lagged for a moment.
         if !conn.no_reply_within(Duration::from_millis(20)) {
             let reply = conn.read();
             assert!(reply.error().starts_with("NOREPLICAS"), "{reply:?}");
@@ -47,7 +47,7 @@ fn holders_go_on_and_waiters_retry_after_a_failover() {
         return;
     }
     let grant = |conn: &mut Conn, key: &str, more: &[&str]| {
-        let token = until_long("the grace is over", || {
+        let token = until_long("the grace has ended", || {
             let reply = acquire(conn, key, more);
             matches!(reply, Reply::Int(_)).then(|| reply.int())
         });

@@ -51,7 +51,7 @@ pub fn now_us() -> u64 {
 #[derive(Default)]
 pub struct Record {
     pub holds: Mutex<Vec<Hold>>,
-    /// Code words of errors and other events, with their counts.
+    /// Error codes and other events, with their counts.
     pub counts: Mutex<BTreeMap<String, u64>>,
     pub stop: AtomicBool,
 }
@@ -153,7 +153,7 @@ impl Client<'_> {
 
     /// Holds the lock for part of its lease, or a little longer; sometimes extends it; usually releases it.
     fn work(&mut self, conn: &mut Conn, hold: &mut Hold, key: &str, lease_ms: u64) -> Option<()> {
-        // The grant is its token.
+        // The token is the time of the grant.
         let (token, lease) = (&*hold.from.to_string(), &*lease_ms.to_string());
         for _ in 0..=self.dice.below(3) {
             sleep(Duration::from_millis(self.dice.below(lease_ms)));

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use testkit::{until, Conn, Reply, DEADLINE};
 
-/// A way to end the connection of a holder.
+/// A way to end a holder's connection.
 type Way = fn(&mut Scene, Holder);
 
 const WAYS: [(&str, Way); 15] = [
@@ -46,15 +46,15 @@ const WAYS: [(&str, Way); 15] = [
         holder.conn.send(&["EXEC"]);
         while holder.conn.try_read().is_ok() {}
     }),
-    ("in a wait of LOCK.ACQUIRE", |scene, holder| {
+    ("during a LOCK.ACQUIRE wait", |scene, holder| {
         drop(block(scene, holder, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000"]));
     }),
-    ("CLIENT KILL in a wait of LOCK.ACQUIRE", |scene, holder| {
+    ("CLIENT KILL during a LOCK.ACQUIRE wait", |scene, holder| {
         let holder = block(scene, holder, &["LOCK.ACQUIRE", "other", "PX", "30000", "WAIT", "30000", "ID", "7"]);
         kill(scene, &holder);
     }),
-    ("in a wait of BLPOP", |scene, holder| drop(block(scene, holder, &["BLPOP", "list", "0"]))),
-    ("CLIENT KILL in a wait of BLPOP", |scene, holder| {
+    ("during a BLPOP wait", |scene, holder| drop(block(scene, holder, &["BLPOP", "list", "0"]))),
+    ("CLIENT KILL during a BLPOP wait", |scene, holder| {
         let holder = block(scene, holder, &["BLPOP", "list", "0"]);
         kill(scene, &holder);
     }),
@@ -128,7 +128,7 @@ fn raw_holder(scene: &Scene) -> (TcpStream, i64) {
 }
 
 #[test]
-fn a_socket_that_is_shut_down_ends_it() {
+fn a_socket_that_is_shut_down_ends_its_lock() {
     let mut scene = Scene::start();
     for (how, contended) in [(Shutdown::Write, false), (Shutdown::Both, false), (Shutdown::Write, true)] {
         let (socket, token) = raw_holder(&scene);
@@ -145,7 +145,7 @@ fn a_socket_that_is_shut_down_ends_it() {
 }
 
 #[test]
-fn an_idle_connection_that_the_server_closes_ends_it() {
+fn an_idle_connection_that_the_server_closes_ends_its_lock() {
     let mut scene = Scene::start();
     let holder = scene.hold();
     let mut waiter = scene.wait();
@@ -218,7 +218,7 @@ fn end_of(conn: &mut Conn, key: &str, token: &str) -> i64 {
 }
 
 #[test]
-fn a_connection_ends_shared_and_several_locks_only() {
+fn a_connection_ends_only_its_own_shared_and_several_locks() {
     // The rest of a session's lease is visible until it is over.
     let mut scene = Scene::with_margin(60_000);
     let mut dying = scene.locks.server.conn();
@@ -231,7 +231,7 @@ fn a_connection_ends_shared_and_several_locks_only() {
     let last = acquire(&mut scene.locks.conn, &["shared", "EX", "500", "SHARED"]);
     let conn = &mut scene.locks.conn;
     // A grant that ends before its connection is left alone.
-    until("the short lease is over", || (conn.int(&["LOCK.CHECK", "shared", &short]) == 0).then_some(()));
+    until("the short lease has expired", || (conn.int(&["LOCK.CHECK", "shared", &short]) == 0).then_some(()));
     std::thread::sleep(std::time::Duration::from_millis(5));
     let others = [&unbound, &other, &last, &short];
     let kept = others.map(|token| end_of(conn, "shared", token));

@@ -11,11 +11,11 @@ const CHANGES: [(&str, Change); 11] = [
         assert_eq!(scene.locks.conn.int(&["LOCK.RELEASE", "k", token]), 1);
         scene.locks.hold();
     }),
-    ("released, and taken again by itself without SESSION", |_, conn, token| {
+    ("released, and taken again by the same client without SESSION", |_, conn, token| {
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", token]), 1);
         conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000"]);
     }),
-    ("handed to one who waits", |scene, conn, token| {
+    ("handed to a waiter", |scene, conn, token| {
         let mut next = scene.wait();
         assert_eq!(conn.int(&["LOCK.RELEASE", "k", token]), 1);
         next.answer().list();
@@ -52,7 +52,7 @@ const CHANGES: [(&str, Change); 11] = [
     }),
     ("ends within the margin anyway", |scene, conn, token| {
         assert_eq!(conn.int(&["LOCK.EXTEND", "k", token, "PX", "1"]), 1);
-        until("the lease is over", || {
+        until("the lease has expired", || {
             let lease_end = timestamp_us(&scene.value("k")) - MARGIN_US;
             (scene.now_us() >= lease_end).then_some(())
         });

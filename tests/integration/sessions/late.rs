@@ -17,7 +17,7 @@ fn end_while_paused(contended: bool) {
     drop(holder.conn);
     scene.until_gone(&holder.id);
     let to = scene.now_us();
-    // After longer than the margin, still nothing may be written.
+    // Even after more than the margin, nothing may be written.
     assert!(scene.locks.server.conn().no_reply_within(QUIET * 2));
     assert_eq!(scene.value("k"), before);
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
@@ -29,7 +29,7 @@ fn end_while_paused(contended: bool) {
 }
 
 #[test]
-fn a_pause_puts_the_end_off() {
+fn a_pause_postpones_the_end() {
     end_while_paused(false);
 }
 
@@ -65,7 +65,7 @@ fn a_pause_postpones_the_end_of_shared_and_several_locks() {
 }
 
 #[test]
-fn a_pause_of_everybody_puts_the_end_off() {
+fn a_pause_of_all_commands_postpones_the_end() {
     let mut scene = Scene::start();
     let holder = scene.hold();
     let mut waiter = scene.wait();
@@ -156,7 +156,7 @@ fn a_session_ends_once_there_are_good_replicas() {
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
     drop(holder.conn);
     scene.until_gone(&holder.id);
-    // Before 7.0 the module learns of the setting within a second; it asks for it as soon as it writes.
+    // Before 7.0 the module notices the setting within a second; it asks for it as soon as it writes.
     let kept = scene.locks.server.conn().no_reply_within(QUIET) && scene.value("k") == before;
     scene.locks.conn.ok(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until("the lock has ended", || (scene.value("k") != before).then_some(()));
@@ -164,7 +164,7 @@ fn a_session_ends_once_there_are_good_replicas() {
 }
 
 #[test]
-fn a_replica_has_the_lock_end_as_its_master_does() {
+fn a_lock_ends_on_a_replica_as_on_its_master() {
     let (mut scene, replica) = (Scene::start(), Server::start());
     replica.replicate(&scene.locks.server);
     let holder = scene.hold();

@@ -173,7 +173,7 @@ fn thousands_of_sockets_that_close_at_once_end_their_sessions() {
 }
 
 #[test]
-fn lapsed_sessions_leave_nothing() {
+fn lapsed_sessions_leave_nothing_behind() {
     let mut locks = start("0", "0");
     let mut holder = locks.server.conn();
     let round = |holder: &mut Conn, name: &str, count| {
@@ -189,7 +189,7 @@ fn lapsed_sessions_leave_nothing() {
 }
 
 #[test]
-fn repeated_acquire_and_release_leave_nothing() {
+fn repeated_acquire_and_release_leave_nothing_behind() {
     let mut locks = start("0", "0");
     let mut holder = locks.server.conn();
     let before = locks.info("memory", "used_memory");

@@ -67,7 +67,7 @@ fn a_newer_connection_owns_shared_and_several_locks_too() {
 }
 
 #[test]
-fn without_session_it_belongs_to_none() {
+fn without_session_it_belongs_to_no_connection() {
     let mut scene = Scene::start();
     let holder = scene.hold_with(&AGAIN);
     let (newer, _) = again(&scene, &AGAIN_UNBOUND, holder.token);
@@ -86,7 +86,7 @@ fn without_session_it_belongs_to_none() {
 }
 
 #[test]
-fn a_holder_that_returns_within_the_margin_has_its_lease() {
+fn a_holder_that_returns_within_the_margin_gets_its_lease_back() {
     let mut scene = Scene::with_margin(5_000);
     let holder = scene.hold_with(&AGAIN);
     scene.forget();
@@ -148,7 +148,7 @@ fn a_holder_that_returns_during_a_pause_keeps_its_lease() {
     scene.until_gone(&holder.id);
     let mut back = scene.locks.server.conn();
     back.send(&AGAIN);
-    assert!(back.no_reply_within(crate::waiting::QUIET), "the pause holds it");
+    assert!(back.no_reply_within(crate::waiting::QUIET), "the pause holds it back");
     let from = scene.now_us();
     scene.locks.conn.ok(&["CLIENT", "UNPAUSE"]);
     assert_eq!(back.read().int(), holder.token);

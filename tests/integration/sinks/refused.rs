@@ -17,7 +17,7 @@ const FED: [&[&str]; 5] = [
 ];
 const REFUSED: u64 = 3;
 
-/// The server executes the commands before and after it, and logs the refusal.
+/// Asserts that the server executes the commands before and after it, and logs the refusal.
 fn assert_refused(server: &Server, source: &str) {
     let mut conn = server.conn();
     until("the last command has arrived", || (conn.int(&["EXISTS", "after"]) == 1).then_some(()));
@@ -84,7 +84,7 @@ fn synchronize(link: &mut TcpStream, rdb: &[u8]) {
     link.write_all(rdb).unwrap();
 }
 
-/// One command of a replica.
+/// One command from a replica.
 fn command(reader: &mut BufReader<TcpStream>) -> Vec<String> {
     let number = |reader: &mut BufReader<TcpStream>| -> usize {
         let mut line = String::new();

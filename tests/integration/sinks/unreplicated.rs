@@ -96,7 +96,7 @@ fn slots() -> Vec<String> {
 }
 
 #[test]
-fn a_new_replica_hears_of_the_very_next_write() {
+fn a_new_replica_gets_the_very_next_write() {
     let (server, mut conn) = Server::with().args(&SLOW).connected();
     if !until_no_sink(&mut conn) {
         return;

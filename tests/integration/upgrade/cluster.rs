@@ -42,7 +42,7 @@ impl Load {
         };
         let from = u64::try_from(token).unwrap();
         sleep(Duration::from_millis(from % 20));
-        // The token is the time of the grant; the hold is over when the release is sent.
+        // The token is the time of the grant; the hold ends when the release is sent.
         let to = (from + LEASE_MS * 1_000).min(crate::sentinel::holders::now_us());
         self.holds.lock().unwrap().push(Hold { client, lock, from, to, server: usize::from(port) });
         conn.try_execute(&["LOCK.RELEASE", key, &token.to_string()]).ok().map(|_| ())
@@ -145,7 +145,7 @@ fn a_replica_restarts_without_refusals_as_documented() {
     needs(&mut conn, "0");
     assert!(matches!(while_away(&cluster, replica, key), Reply::Int(_)));
     let setting = replica.conn().execute(&["CONFIG", "GET", "cluster-replica-no-failover"]);
-    assert_eq!(setting.list()[1].text(), "yes", "no failover became possible by the restart");
+    assert_eq!(setting.list()[1].text(), "yes", "no failover became possible through the restart");
     needs(&mut conn, "1");
     no_failover("no");
     let (_, new) = cluster.fail_over(key, &[]);

@@ -1,5 +1,5 @@
 //! A Sentinel group with the failover grace. Replicas are replaced without a refusal, if no failover is possible
-//! meanwhile; the single failover refuses throughout the grace.
+//! meanwhile; after the single failover, grants are refused throughout the grace.
 
 use super::{Build, ModuleFile};
 use crate::sentinel::failovers::{judged, under_load};
@@ -78,7 +78,7 @@ impl Upgrade<'_> {
         until_long("it is started again", || (self.group.pid(server) != pid).then_some(()));
         self.group.until_whole();
         assert!(self.file.is_run_by(&self.group.pid(server)), "the server runs the installed file");
-        assert_eq!(self.priority(server), priority, "no failover became possible by the restart");
+        assert_eq!(self.priority(server), priority, "no failover became possible through the restart");
         reply
     }
 
@@ -104,7 +104,7 @@ impl Upgrade<'_> {
         let (asked, refused) = (Instant::now(), self.record.counted("GRACE"));
         self.group.ask_for_failover();
         let next = self.group.until_replaced(old);
-        // Sentinel does so too, usually ten seconds later; until then the new master has a replica too few.
+        // Sentinel does so too, usually ten seconds later; until then the new master has one replica too few.
         let port = self.group.fronts[next].port().to_string();
         let reply = self.group.conn(old).execute(&["REPLICAOF", "127.0.0.1", &port]).text();
         assert!(reply == "OK" || reply == "OK Already connected to specified master", "{reply}");
@@ -136,7 +136,7 @@ fn a_group_upgrades_and_downgrades_under_load() {
 
 /// The case that the page warns about.
 #[test]
-fn a_plain_replica_restart_refuses_grants_meanwhile() {
+fn grants_are_refused_during_a_plain_replica_restart() {
     let file = ModuleFile::new();
     let group = Group::with_module(Plan::SAFE, &file.path());
     let record = Record::default();

@@ -17,7 +17,7 @@ fn held_locks_survive_a_start_without_the_module() {
     let over = conn.int(&["LOCK.ACQUIRE", "over", "PX", "1"]);
     let shared = conn.int(&["LOCK.ACQUIRE", "shared", "PX", "60000", "SHARED"]).to_string();
     let value = conn.text(&["GET", "kept"]);
-    until("it is over", || (conn.state("over") == "expired").then_some(()));
+    until("it has expired", || (conn.state("over") == "expired").then_some(()));
     conn.ok(&["MODULE", "UNLOAD", "lock"]);
     // The portable lock reads and extends the module's locks, and takes over expired ones.
     let library = std::fs::read_to_string("portable/lock.lua").unwrap();

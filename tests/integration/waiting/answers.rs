@@ -18,7 +18,7 @@ fn raw(conn: &mut Conn, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_timeout_is_nil_in_the_shape_of_the_reply() {
+fn a_timeout_replies_with_the_right_kind_of_nil() {
     let mut locks = Locks::start();
     locks.hold();
     let wait = ["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "20"];
@@ -223,7 +223,7 @@ fn each_database_has_its_own_queues() {
         waiting.ok(&["SELECT", db]);
         queues.push((conn, token, locks.wait_on(waiting, &WAIT)));
     }
-    // From one database, a lock in another: the command that frees it does not run there.
+    // A client that was in one database frees a lock in another.
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         let target = to.to_string();
         let token = queues[to].1.clone();
@@ -251,7 +251,7 @@ fn a_script_that_selects_another_database_wakes_the_queue_there() {
 }
 
 #[test]
-fn keys_are_waited_for_independently() {
+fn waits_for_different_keys_are_independent() {
     let mut locks = Locks::start();
     let keys = ["a", "b\0c", "b", "", "a b"];
     let tokens = keys.map(|key| locks.conn.int(&["LOCK.ACQUIRE", key, "PX", "30000"]).to_string());

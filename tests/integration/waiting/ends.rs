@@ -165,7 +165,7 @@ fn a_newer_attempt_for_the_same_keys_replaces_the_older() {
 }
 
 #[test]
-fn a_demotion_ends_it() {
+fn a_demotion_ends_the_wait() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiters: Vec<Waiter> = KINDS.iter().map(|kind| locks.wait_as(*kind, &[])).collect();
@@ -174,14 +174,14 @@ fn a_demotion_ends_it() {
     waiters.iter_mut().for_each(Waiter::demoted);
     locks.conn.ok(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!((locks.info("lock", "lock_waiters"), locks.conn.int(&["EXISTS", "k", "l"])), (0, 1));
-    // The lock was reserved, and the queue is a new one.
+    // The lock was kept, and the queue is a new one.
     let mut next = locks.wait(&[]);
     assert_eq!(locks.conn.int(&["DEL", "k"]), 1);
     next.granted();
 }
 
 #[test]
-fn shutdown_ends_it_and_the_server() {
+fn shutdown_ends_the_wait_and_the_server() {
     let mut locks = Locks::start();
     locks.hold();
     let mut waiters = [locks.wait(&[]), locks.wait(&["ID", "7"])];

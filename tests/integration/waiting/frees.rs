@@ -106,7 +106,7 @@ fn whatever_frees_a_lock_wakes_the_first() {
 }
 
 #[test]
-fn a_timestamp_that_passes_wakes_the_first_and_not_before() {
+fn a_timestamp_wakes_the_first_when_it_passes_and_not_before() {
     let mut locks = Locks::start();
     bound::wall_once("a grant after its predecessor's timestamp", Duration::from_millis(150), || {
         let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "2000", "OWNER", "alice"]);
@@ -135,12 +135,12 @@ fn a_classic_timestamp_that_passes_wakes_the_first() {
 }
 
 #[test]
-fn an_extended_lease_is_waited_for_to_its_new_end() {
+fn an_extended_lease_is_waited_for_until_its_new_end() {
     let mut locks = Locks::start();
     let token = locks.conn.int(&["LOCK.ACQUIRE", "k", "PX", "200"]).to_string();
     let mut waiter = locks.wait(&[]);
     if locks.conn.int(&["LOCK.EXTEND", "k", &token, "PX", "500"]) == 0 {
-        // A busy machine: the lease is already over.
+        // A busy machine: the lease has already expired.
         waiter.granted();
         return;
     }
@@ -149,7 +149,7 @@ fn an_extended_lease_is_waited_for_to_its_new_end() {
 }
 
 #[test]
-fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
+fn a_foreign_lock_is_waited_for_until_its_native_expiry() {
     let mut locks = Locks::start();
     // Ensures that only the module opens the key: the server does not delete it itself.
     locks.conn.ok(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
@@ -166,7 +166,7 @@ fn a_foreign_lock_is_waited_for_to_its_native_expiry() {
     });
 }
 
-/// A holder's value whose expiry others brought nearer, and a value of another type. Only the module opens the key: the
+/// A holder's value whose expiry others shortened, and a value of another type. Only the module opens the key: the
 /// server does not delete it itself.
 #[test]
 fn a_native_expiry_is_waited_for_whatever_the_key_holds() {
@@ -211,7 +211,7 @@ fn a_foreign_lock_without_expiry_is_waited_for() {
 }
 
 #[test]
-fn a_retention_of_zero_wakes_the_first_all_the_same() {
+fn a_retention_of_zero_still_wakes_the_first() {
     for kind in KINDS {
         let _row = Row::of(kind);
         let mut locks = Locks::with(&["retention-ms", "0"]);
@@ -264,7 +264,7 @@ fn an_evicted_lock_is_waited_for_until_its_timestamp() {
 }
 
 /// Two clients hold the lock, for three seconds and for a minute: one of the last-seen holders is still live when the
-/// first waiter is served, if it is served. Then no more than the limit hold the lock, and nobody exclusively.
+/// first waiter is served, if it is served. Then no more than the limit hold the lock, and nobody holds it exclusively.
 #[test]
 fn an_evicted_set_stays_taken_by_its_last_holders() {
     for second in [&["LIMIT", "2"][..], &[]] {
@@ -273,7 +273,7 @@ fn an_evicted_set_stays_taken_by_its_last_holders() {
         let short = Kind::Limit.take(&mut locks.conn, &["PX", "3000"]);
         Kind::Limit.take(&mut locks.conn, &["EX", "60"]);
         let mut waiters = [locks.wait(&["LIMIT", "2"]), locks.wait(second)];
-        assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "the short lease is not over yet");
+        assert!(locks.conn.int(&["LOCK.CHECK", "k", &short]) > 0, "the short lease has not expired yet");
         evict(&mut locks);
         waiters[0].assert_waits();
         if !no_reply_within(&mut waiters[0].conn, Duration::from_secs(5)) {

@@ -98,7 +98,7 @@ fn a_cancelled_hold_is_passed_on_past_a_dead_client() {
 }
 
 #[test]
-fn an_attempt_that_was_cancelled_has_no_place_again() {
+fn a_cancelled_attempt_does_not_get_its_place_back() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
@@ -116,7 +116,7 @@ fn an_attempt_that_was_cancelled_has_no_place_again() {
 }
 
 #[test]
-fn an_attempt_with_an_id_has_its_place_again() {
+fn an_attempt_with_an_id_gets_its_place_back() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let (mut dead, mut next) = (locks.wait(&["ID", "7"]), locks.wait(&[]));
@@ -200,7 +200,7 @@ fn a_lock_retaken_by_others_is_left_alone() {
 }
 
 #[test]
-fn a_lost_grant_is_given_back_in_its_database() {
+fn a_lost_grant_is_undone_in_its_own_database() {
     let mut locks = Locks::on(Server::start());
     locks.conn.ok(&["SELECT", "3"]);
     let token = locks.hold();

@@ -93,7 +93,7 @@ fn it_is_passed_over_while_its_attempt_is_away() {
 }
 
 #[test]
-fn without_an_id_there_is_none() {
+fn without_an_id_there_is_no_place() {
     let mut locks = Locks::start();
     let token = locks.hold();
     let gone = locks.wait(&[]);
@@ -105,7 +105,7 @@ fn without_an_id_there_is_none() {
 }
 
 #[test]
-fn it_is_given_up_after_its_time() {
+fn a_place_ends_after_its_time() {
     let mut locks = Locks::with(&["place-ms", "100"]);
     let token = locks.hold();
     time_out(&mut locks, "7");
@@ -115,7 +115,7 @@ fn it_is_given_up_after_its_time() {
     locks.until_waiters(1);
     pass(&mut locks, 100);
     for id in ["7", "8"] {
-        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} is over");
+        assert_eq!(locks.conn.int(&["LOCK.CANCEL", "k", id]), 0, "the place of {id} has ended");
     }
     // CANCEL bars late copies of the command for the same time.
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "WAIT", "30000", "ID", "7"]).is_nil());
@@ -125,7 +125,7 @@ fn it_is_given_up_after_its_time() {
 }
 
 #[test]
-fn each_command_keeps_it_anew() {
+fn each_command_renews_the_place() {
     let mut locks = Locks::with(&["place-ms", "400"]);
     let token = locks.hold();
     let poll = ["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "7"];
@@ -142,14 +142,14 @@ fn each_command_keeps_it_anew() {
         assert!(no_reply_within(&mut locks.conn, Duration::from_millis(50)));
     }
     let first = locks.wait(&["ID", "7"]);
-    // If the machine was busy for longer than a place is kept, this shows nothing.
+    // If the machine was busy for longer than a place is kept, this proves nothing.
     if kept && server_time_us(&mut locks.conn) - last < 300_000 {
         assert_order(&mut locks, token, &mut [("the poller", first), ("behind it", second)]);
     }
 }
 
 #[test]
-fn with_a_time_of_zero_there_is_none() {
+fn with_a_time_of_zero_there_is_no_place() {
     let mut locks = Locks::with(&["place-ms", "0"]);
     let token = locks.hold();
     assert!(locks.conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "6"]).is_nil());

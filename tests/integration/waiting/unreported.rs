@@ -1,5 +1,5 @@
-//! Changes to a lock without an event are found within a second, and changes to a value's meaning change what is waited
-//! for.
+//! Changes to a lock without an event are found within a second, and when a value's meaning changes, so does what its
+//! waiters wait for.
 
 use super::Locks;
 use crate::kinds::Row;
@@ -19,7 +19,7 @@ fn assert_found_soon(value: &str, command: &[&str]) {
     let begin = Instant::now();
     let _ = locks.conn.execute(command);
     let granted = waiter.granted();
-    bound::wall("a change that nobody reports is found", SOON, begin.elapsed());
+    bound::wall("an unreported change is found", SOON, begin.elapsed());
     locks.assert_holds(granted);
 }
 
@@ -58,7 +58,7 @@ fn an_expiry_taken_from_a_foreign_timestamp_makes_it_classic() {
     assert_eq!(locks.conn.int(&["PERSIST", "k"]), 1);
     let begin = Instant::now();
     waiter.granted();
-    bound::wall("a change that nobody reports is found", SOON, begin.elapsed());
+    bound::wall("an unreported change is found", SOON, begin.elapsed());
 }
 
 #[test]

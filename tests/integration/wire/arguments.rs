@@ -181,7 +181,7 @@ fn accept(conn: &mut Conn, number: &Number, words: &Words, accepted: &str) {
             assert!(raw.starts_with(b"*2\r\n$"), "{what}");
         }
         Kind::Count | Kind::Cursor | Kind::Client => assert_eq!(raw, b"*0\r\n", "{what}"),
-        // The members of a set that only it holds, and of no other type.
+        // The key is a set, and this grant is its only member.
         Kind::Limit => {
             let members = conn.execute(&["ZRANGE", "k", "0", "-1"]);
             assert_eq!(raw, format!(":{}\r\n", members.list()[0].text()).into_bytes(), "{what}");

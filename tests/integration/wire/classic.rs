@@ -24,7 +24,7 @@ fn clients_of_the_pattern_read_the_timestamp_as_a_number() {
     }
 }
 
-/// The classic takeover: SETNX fails, GET finds an expired time, GETSET writes one's own.
+/// The classic takeover: SETNX fails, GET finds an expired time, GETSET writes its own.
 fn classic_takeover(conn: &mut Conn, key: &str) -> bool {
     let now = now_us(conn) / 1_000_000;
     let second = |text: &str| text.split('.').next().and_then(|digits| digits.parse::<i64>().ok()).unwrap();
@@ -54,11 +54,11 @@ fn a_classic_client_waits_and_takes_over_an_expired_lock() {
         &(now / 1000 + 55_000).to_string(),
     ]);
     assert!(classic_takeover(&mut conn, "k"));
-    // GETSET took the native expiry away, so its timestamp applies.
+    // GETSET removed the native expiry, so its timestamp applies.
     let info = conn.execute(&["LOCK.INFO", "k"]);
     assert_eq!(info.field("state").text(), "held");
     assert!(conn.execute(&["LOCK.ACQUIRE", "k", "PX", "30000"]).is_nil());
-    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &(now - 40_000_000).to_string()]), 0, "that grant is over");
+    assert_eq!(conn.int(&["LOCK.RELEASE", "k", &(now - 40_000_000).to_string()]), 0, "that grant has ended");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::fixture::{expires_at_ms, now_us, retained_ms, value};
 use testkit::{Reply, Server};
 
 #[test]
-fn extend_writes_the_expiry_of_the_retention_that_applies_now() {
+fn extend_writes_the_expiry_of_the_current_retention() {
     let (_server, mut conn) = Server::with().module_args(&["retention-ms", "-1"]).connected();
     if conn.is_before_7() {
         return;

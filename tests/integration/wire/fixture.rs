@@ -180,7 +180,7 @@ pub enum Kind {
 
 impl Fixture {
     pub fn load() -> Self {
-        toml::from_str(include_str!("../../fixtures/wire.toml")).expect("the fixture is as its head says")
+        toml::from_str(include_str!("../../fixtures/wire.toml")).expect("the fixture matches its header")
     }
 
     /// Every state once for each of its variants, with the commands that create it.
@@ -320,7 +320,7 @@ impl Case {
         })
     }
 
-    /// The head of a map.
+    /// The header of a map.
     fn map(&self, fields: usize) -> String {
         if self.maps {
             format!("%{fields}\r\n")
@@ -447,7 +447,7 @@ pub struct Value {
     pub rest: String,
 }
 
-/// The value in the key, which has to have the shape of ours.
+/// The value in the key, which must have the form of ours.
 pub fn value(conn: &mut Conn, key: &str) -> Value {
     let text = conn.text(&["GET", key]);
     let number = |range: std::ops::Range<usize>| -> i64 {

@@ -24,7 +24,7 @@ fn a_repeated_id_never_shortens_its_lease() {
 }
 
 #[test]
-fn another_id_and_none_are_refused() {
+fn a_different_id_or_none_is_refused() {
     let (_server, mut conn) = Server::connected();
     for (holder, others) in [
         (&["ID", "42"][..], &["0", "4", "420", "43", "9999999999999999999"][..]),
@@ -67,10 +67,10 @@ fn a_repeated_id_with_details_has_no_predecessor() {
 }
 
 #[test]
-fn the_same_id_holds_within_the_margin() {
+fn the_same_id_still_holds_within_the_margin() {
     let (_server, mut conn) = Server::with().module_args(&["margin-ms", "1000000"]).connected();
     let token = conn.int(&["LOCK.ACQUIRE", "k", "PX", "1", "ID", "42"]);
-    testkit::until("the lease is over", || (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(()));
+    testkit::until("the lease has expired", || (conn.int(&["LOCK.CHECK", "k", &token.to_string()]) == 0).then_some(()));
     assert_eq!(conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]), token);
     assert!(conn.int(&["LOCK.CHECK", "k", &token.to_string()]) > 20_000);
 }
@@ -92,7 +92,7 @@ fn a_repeated_id_on_an_expired_lock_is_a_new_grant() {
 }
 
 #[test]
-fn recover_never_answers_with_a_held_lock() {
+fn recover_never_returns_a_held_lock() {
     let (_server, mut conn) = Server::connected();
     conn.int(&["LOCK.ACQUIRE", "k", "PX", "30000", "ID", "42"]);
     let before = Snapshot::take(&mut conn, "k");
@@ -101,7 +101,7 @@ fn recover_never_answers_with_a_held_lock() {
 }
 
 #[test]
-fn tokens_grow_from_grant_to_grant_on_all_keys_together() {
+fn tokens_grow_from_grant_to_grant_across_all_keys() {
     let (_server, mut conn) = Server::connected();
     let mut last = 0;
     for round in 0..200 {

@@ -5,7 +5,7 @@ use super::RETENTION_MS;
 use std::collections::BTreeMap;
 use testkit::{Conn, Reply};
 
-/// The members of a sorted set with their timestamps in microseconds; none of a key of another type.
+/// A sorted set's members with their timestamps in microseconds; none if the key has another type.
 #[derive(Debug, PartialEq)]
 pub struct Holders(BTreeMap<String, i64>);
 
@@ -52,7 +52,7 @@ impl Holders {
         own[0].clone()
     }
 
-    /// The key is this set, and goes when the retention of the last of them is over.
+    /// Asserts that the key is this set, and expires when the retention of its last grant ends.
     pub fn assert_in(&self, conn: &mut Conn, key: &str, what: &str) {
         assert_eq!(conn.text(&["TYPE", key]), "zset", "{what}");
         assert_eq!(*self, Self::of(conn, key), "{what}");
@@ -64,6 +64,6 @@ impl Holders {
 /// A score in microseconds, exact to one, as in a double.
 #[allow(clippy::cast_possible_truncation)]
 fn micros(score: &str) -> i64 {
-    // In RESP3 a double opens with a comma.
+    // In RESP3 a double begins with a comma.
     (score.trim_start_matches(',').parse::<f64>().unwrap() * 1e6).round() as i64
 }

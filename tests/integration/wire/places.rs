@@ -17,7 +17,7 @@ fn a_script_writes_only_while_the_lock_is_held() {
 }
 
 #[test]
-fn only_check_and_info_are_reads_to_scripts() {
+fn only_check_and_info_count_as_reads_in_scripts() {
     let (_server, mut conn) = Server::connected();
     if matches!(conn.execute(&["EVAL_RO", "return 1", "0"]), Reply::Error(_)) {
         eprintln!("skipped: reads in scripts: this server has no EVAL_RO");
@@ -42,7 +42,7 @@ fn only_check_and_info_are_reads_to_scripts() {
 }
 
 #[test]
-fn an_error_in_a_script_keeps_its_code_word() {
+fn an_error_in_a_script_keeps_its_error_code() {
     let (_server, mut conn) = Server::connected();
     let script = "return redis.pcall('LOCK.ACQUIRE', KEYS[1], 'PX', 0)";
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The replication of several holders and several keys, command by command as in part seven of the fixture, and that a
-//! server without the module that follows it has the same keys.
+//! The replication of several holders and several keys, command by command as in part seven of the fixture. A
+//! replica without the module has the same keys.
 
 use super::fixture::{retained_ms, Case, Fixture, Words};
 use super::{Holders, RETENTION_MS};

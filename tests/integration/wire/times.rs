@@ -1,5 +1,5 @@
 //! Every time in a reply is exact: compared with the server's clock before and after the command, rounded down for the
-//! holder and up for the others.
+//! holder and up for everyone else.
 
 use super::fixture::{expires_at_ms, now_us, retained_ms, value};
 use testkit::{until, Conn, Reply, Server};
@@ -47,7 +47,7 @@ fn info_shows_a_held_lock_to_the_millisecond() {
         assert!([1000, 1001].contains(&(free - lease)), "{info:?}");
         rounded += free - lease - 1000;
     }
-    assert!(rounded > 0, "no part of a millisecond in 200 looks");
+    assert!(rounded > 0, "no fraction of a millisecond in 200 tries");
 }
 
 #[test]

@@ -26,13 +26,13 @@ impl Clocks {
         Some(clocks)
     }
 
-    /// Gives these clocks to a server with these options.
+    /// Adds these clocks to a server's options.
     pub fn of(&self, options: Options) -> Options {
         let shim = shared_object("clock_shim").unwrap();
         options.preload(shim).env("CLOCK_SHIM_FILE", self.path.to_str().unwrap())
     }
 
-    /// Sets the numbers from index `first` on, in one write: the server never sees part of it.
+    /// Sets the numbers from index `first` on, in one write: the server never sees only part of it.
     pub fn set(&self, first: u64, numbers_us: &[i64]) {
         let bytes: Vec<u8> = numbers_us.iter().flat_map(|us| us.to_ne_bytes()).collect();
         self.file.write_all_at(&bytes, 8 * first).unwrap();

@@ -1,7 +1,7 @@
-/* Moves the clocks of a server: preloaded, it adds the microseconds in the file CLOCK_SHIM_FILE, which a test may
-   change at any time: three numbers of eight bytes, for the wall clock, CLOCK_MONOTONIC and CLOCK_BOOTTIME. A file that is
-   shorter leaves the others alone. A fourth number that is not 0 is what all three show before that is added: they stand
-   still, until it is changed. */
+/* Moves a server's clocks. When preloaded, it adds the microseconds in the file CLOCK_SHIM_FILE, which a test may
+   change at any time: three numbers of eight bytes, for the wall clock, CLOCK_MONOTONIC and CLOCK_BOOTTIME. A shorter
+   file leaves the other clocks alone. If there is a fourth number that is not 0, the three are added to it instead of
+   to the machine's clocks: the clocks stand still until it is changed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

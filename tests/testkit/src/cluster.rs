@@ -1,4 +1,4 @@
-//! A cluster of `scripts/cluster.sh`: started on free ports, inspected, and stopped.
+//! A cluster from `scripts/cluster.sh`: started on free ports, inspected, and stopped.
 
 use crate::watch::{watch, Watched};
 use crate::{module, root, server_binary, six_free_ports, temp_dir, until, until_within, DEADLINE};
@@ -28,7 +28,7 @@ pub const WAYS: [&[&str]; 3] = [&[], &["FORCE"], &["TAKEOVER"]];
 /// An attempt to fail over is considered failed after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
-/// The settings of all nodes, with which failures are noticed soon.
+/// Settings for all nodes, so that they notice failures soon.
 const SETTINGS: &str = "cluster-node-timeout 2000\nsave \"\"";
 
 impl Cluster {

@@ -35,7 +35,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// A new connection to a port of this machine, for a process that has no [`Server`].
+    /// A new connection to a port on this machine, for a process that has no [`Server`].
     pub fn to(port: u16) -> std::io::Result<Self> {
         Self::over(TcpStream::connect(("127.0.0.1", port))?)
     }
@@ -150,7 +150,7 @@ impl Conn {
         has_key_events(self.version())
     }
 
-    /// How often the server executed a command, by its statistics.
+    /// How often the server executed a command, according to its statistics.
     pub fn calls(&mut self, command: &str) -> usize {
         // Before 7.0 they use the names of commands as registered.
         let statistics = self.text(&["INFO", "commandstats"]).to_lowercase();

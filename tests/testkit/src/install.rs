@@ -13,13 +13,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long an installation may take, with a slow network.
+/// How long an installation may take over a slow network.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const REQUIREMENTS: &str = include_str!("../../clients/requirements.txt");
 const PACKAGE: &str = include_str!("../../clients/package.json");
 
-/// The folder of the programs and of the versions.
+/// The folder with the programs and the versions.
 pub fn sources() -> PathBuf {
     root().join("tests/clients")
 }

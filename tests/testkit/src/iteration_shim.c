@@ -1,6 +1,7 @@
-/* Counts the CPU time of each iteration of a server's event loop. Preloaded, it notes how much the main thread has used
-   between the return of one epoll_wait and the call of the next, in the file ITERATIONS_FILE, which a test reads. The
-   test asks for a new count by changing the first number. An iteration that began before that belongs to no count. */
+/* Counts the CPU time of each iteration of a server's event loop. When preloaded, it records how much CPU time the
+   main thread uses between the return of one epoll_wait and the next call, in the file ITERATIONS_FILE, which a test
+   reads. The test asks for a new count by changing the first number. An iteration that began before that belongs to no
+   count. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 //! Starts real servers with the module and talks to them.
 //!
-//! A [`Server`] listens on a free port of 127.0.0.1 in a directory of its own and is killed by its process id when
+//! A [`Server`] listens on a free port on 127.0.0.1, runs in its own directory, and is killed by its process id when
 //! dropped; if the test panicked, the tail of its log is printed. [`Conn`] speaks raw RESP, so that a test can inspect
 //! the exact bytes. [`until`] waits with a deadline.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -46,7 +46,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// The time-out for thousands of locks or keys at once, which take a busy machine over a minute.
 pub const CROWD_DEADLINE: Duration = Duration::from_secs(240);
 
-/// The folder of the project.
+/// The project's folder.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate is in tests/testkit")
 }
@@ -75,7 +75,7 @@ pub fn module() -> &'static Path {
     })
 }
 
-/// The text of a file of the project.
+/// The text of one of the project's files.
 pub fn project_file(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap()
 }
@@ -86,12 +86,12 @@ pub fn skipped(name: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// A C source of this folder as a shared object; `None` without a C compiler.
+/// A C source in this folder as a shared object; `None` without a C compiler.
 pub fn shared_object(name: &str) -> Option<&'static Path> {
     compiled(name, &["-std=gnu11", "-shared", "-fPIC", "-O2"])
 }
 
-/// A C source of this folder, compiled on first use by each process; `None` without a C compiler.
+/// A C source in this folder, compiled on first use by each process; `None` without a C compiler.
 pub fn compiled(name: &str, options: &[&str]) -> Option<&'static Path> {
     static COMPILED: Mutex<BTreeMap<String, Option<&'static Path>>> = Mutex::new(BTreeMap::new());
     let compile = || {
@@ -117,7 +117,7 @@ pub fn server_binary() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// A port on 127.0.0.1 that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
@@ -148,7 +148,7 @@ pub fn temp_dir() -> PathBuf {
     dir
 }
 
-/// Waits until `done` gives a value; panics with `what` after [`DEADLINE`].
+/// Waits until `done` returns a value; panics with `what` after [`DEADLINE`].
 pub fn until<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, done)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes bytes between its own port and another port of 127.0.0.1, until it is cut.
+/// Passes bytes between its own port and another port on 127.0.0.1, until it is cut.
 pub struct Relay {
     port: u16,
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ impl Relay {
         let relay = Self { port, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                // A server that is down refuses connections: so does the relay.
+                // A server that is down refuses connections, and so does the relay.
                 let _ = shared.connect(number, client);
             }
         });
@@ -64,7 +64,7 @@ impl Relay {
         self.shared.is_cut.store(false, Ordering::SeqCst);
     }
 
-    /// New connections lead to this port of 127.0.0.1.
+    /// New connections lead to this port on 127.0.0.1.
     pub fn lead_to(&self, target: u16) {
         self.shared.target.store(target, Ordering::SeqCst);
     }
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// How the reply to these bytes is to be lost, if at all.
+    /// How the reply to these bytes should be lost, if at all.
     fn loss(&self, request: &[u8]) -> Option<Loss> {
         let mut to_lose = self.to_lose.lock().unwrap();
         let (command, how) = to_lose.as_ref()?;

@@ -34,7 +34,7 @@ impl Reply {
         matches!(self, Reply::Nil)
     }
 
-    /// The error text, code word first; panics if the reply is not an error.
+    /// The error text, error code first; panics if the reply is not an error.
     pub fn error(&self) -> &str {
         match self {
             Reply::Error(text) => text,

@@ -169,7 +169,7 @@ impl Group {
 
     /// Asks a sentinel to fail over, until it agrees to.
     pub fn ask_for_failover(&self) {
-        until_long("a sentinel takes the order", || {
+        until_long("a sentinel accepts the order", || {
             (0..3).find(|sentinel| {
                 let mut conn = Conn::to(self.sentinel_port(*sentinel)).unwrap();
                 conn.execute(&["SENTINEL", "FAILOVER", "locks"]) == Reply::Status("OK".into())
@@ -177,7 +177,7 @@ impl Group {
         });
     }
 
-    /// Waits until another server than `old` is the master.
+    /// Waits until a server other than `old` is the master.
     pub fn until_replaced(&self, old: usize) -> usize {
         until_long("a replica is promoted", || self.master().filter(|new| *new != old && self.reigns(*new)))
     }

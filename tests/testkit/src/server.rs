@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Lets tests use DEBUG and MODULE LOAD on servers that disable them by default.
 const SWITCHES: &[&str] = &["--enable-debug-command", "yes", "--enable-module-command", "yes"];
 
-/// The server's line with its version and its allocator.
+/// The line in which the server reports its version and its allocator.
 fn version_line(binary: &OsString) -> String {
     let output = Command::new(binary).arg("--version").output().expect("the server binary can be run");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -62,7 +62,7 @@ impl Options {
         self
     }
 
-    /// Another server binary than [`server_binary`].
+    /// A server binary other than [`server_binary`].
     pub fn binary(mut self, binary: impl Into<OsString>) -> Self {
         self.binary = Some(binary.into());
         self
@@ -191,7 +191,7 @@ impl Server {
         Options::default().connected()
     }
 
-    /// Options to start one with.
+    /// Options for starting one.
     pub fn with() -> Options {
         Options::default()
     }
@@ -305,7 +305,7 @@ impl Drop for Server {
         let runs = matches!(self.child.try_wait(), Ok(None));
         let is_judged = runs && !self.has_silent_changes.load(Ordering::Relaxed);
         let missed = if is_judged { self.missed_wakeups() } else { None };
-        // For `scripts/memcheck.sh`: only a server that exits by itself reports leaks.
+        // For `scripts/memcheck.sh`: only a server that exits on its own reports leaks.
         if env::var_os("LOCK_TERM").is_some() {
             signal(self.pid(), "TERM");
             end_within(&mut self.child, DEADLINE);

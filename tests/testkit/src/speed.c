@@ -1,5 +1,5 @@
-/* Prints the nanoseconds of CPU time that a fixed computation takes here and now, the least of several: arithmetic, and
-   reads all over half a megabyte, as a server does both. */
+/* Prints how many nanoseconds of CPU time a fixed computation takes on this machine now, the least of several runs. It
+   does arithmetic and reads from all over half a megabyte, as a server does. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

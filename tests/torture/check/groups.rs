@@ -16,7 +16,7 @@ pub struct Found {
     pub answers: usize,
 }
 
-/// The known state of the keys of a command.
+/// The known state of a command's keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// How many were certainly held throughout.

@@ -2,7 +2,8 @@
 //!
 //! A hold begins at the latest possible moment of the grant. It ends at the earliest possible moment: when its
 //! timestamp passed on the server's clock, or when its holder sent the command that releases it. Two overlapping holds
-//! are therefore a violation, whatever happened between. Where a permitted loss can have ended a lock, the hold ends.
+//! are therefore a violation, whatever happened in between. Where a permitted loss may have ended a lock, the hold
+//! ends.
 
 use crate::history::{Action, Company, Effect, KeyHistory, Op, Outcome, Share, Terms};
 use crate::moment::{Clock, Moment, SLACK};
@@ -83,7 +84,7 @@ pub fn of(history: &KeyHistory, terms: &Terms, clock: &Clock) -> Vec<Hold> {
     let mut ops: Vec<&Op> = history.ops.iter().collect();
     ops.sort_by_key(|op| op.from);
     let mut holds: Vec<Hold> = Vec::new();
-    // A token can occur twice, from a new server that lost its data and whose clock is behind.
+    // A token can occur twice, on a new server that lost its data and whose clock is behind.
     let mut by_token: HashMap<(u32, i64), usize> = HashMap::new();
     for op in ops {
         if let Some(hold) = granted(op, terms, clock) {

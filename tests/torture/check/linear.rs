@@ -273,7 +273,7 @@ impl Search<'_> {
         (now <= limit).then_some(State { now, holder: Some(Holder { token, stamp }) })
     }
 
-    /// The key is gone because its retention is over.
+    /// The key is gone because its retention has ended.
     fn gone(&self, holder: Holder, now: Moment, limit: Moment) -> Option<State> {
         let now = now.max(holder.stamp.0 + self.retention.unwrap_or(0));
         (now <= limit).then_some(State { now, holder: None })

@@ -130,7 +130,7 @@ fn delay(
     let begin = clock.moment_of(token(first)?, first.from, first.until)?;
     let end = match second.outcome {
         Outcome::Granted(token) => clock.moment_of(token, second.from, second.until)?,
-        // Its wait ended when its time was over, or later.
+        // Its wait ended when its time had passed, or later.
         Outcome::Refused => second.sent + wait,
         _ => return None,
     };

@@ -19,7 +19,7 @@ pub struct Found {
     pub waived: usize,
     /// Neighbours, and pairs that overlap, whose order was checked.
     pub pairs: usize,
-    /// By how much a wait exceeded its time at most, apart from stalls.
+    /// The most by which a wait exceeded its time, apart from stalls.
     pub longest_overtime: i64,
     /// Tokens that went backwards, as they may if a new server's clock is behind.
     pub tokens_waived: usize,
@@ -63,7 +63,7 @@ fn exclusion(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut R
     let mut pairs = 0;
     for hold in holds {
         open.retain(|earlier| earlier.end.max(earlier.proof) > hold.start);
-        // If a hold is not certain at any moment, only its grant after its request is known.
+        // If a hold is not certain at any moment, all that is known is that it was granted after its request.
         let is_real = |earlier: &&&Hold| hold.end.max(hold.proof) > hold.start || hold.asked >= earlier.start;
         for earlier in open.iter().filter(is_real).filter(|earlier| excludes(earlier, hold)) {
             pairs += 1;
@@ -113,7 +113,7 @@ fn losses(history: &KeyHistory, holds: &[Hold], terms: &Terms, report: &mut Repo
     for hold in holds.iter().filter(|hold| !hold.is_waived) {
         let Some((denied, end)) = hold.denied else { continue };
         if !terms.is_in(Effect::Change, hold.asked, denied) {
-            let text = format!("reported over {} us before its end\n {hold:?}", end - denied);
+            let text = format!("reported as ended {} us before its end\n {hold:?}", end - denied);
             report(Kind::LostLock, (hold.asked, end), text);
         }
     }

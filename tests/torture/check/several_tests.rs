@@ -78,7 +78,7 @@ fn more_holders_than_a_caller_allows_are_found() {
     assert_eq!(kinds(&two().share(3, 30, limit(1))), [Kind::TooManyHolders]);
     // A client that allows more holders joins one that allows few.
     assert_eq!(kinds(&two().share(3, 30, SHARED)), []);
-    // A place becomes free by a release, or when a timestamp passes.
+    // A slot becomes free when its holder releases it, or when a timestamp passes.
     assert_eq!(kinds(&two().release(1, 25, 10, 1).share(3, 30, limit(2))), []);
     assert_eq!(kinds(&two().share(3, 1_200, limit(2))), [Kind::TooManyHolders]);
     assert_eq!(kinds(&two().share(3, 1_215, limit(2))), []);
@@ -178,10 +178,10 @@ fn answered_beside(
 }
 
 #[test]
-fn answers_for_several_keys_that_cannot_be_are_found() {
+fn impossible_answers_for_several_keys_are_found() {
     let held = || Script::new().grant(1, 10);
     let token = held().token(10);
-    // All scripts share a clock, so that the token is valid for each.
+    // All scripts share a clock, so the token is valid for each.
     let clock = held().clock;
     let on_clock = |mut script: Script| {
         for op in &mut script.ops {

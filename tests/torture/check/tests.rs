@@ -54,7 +54,7 @@ impl Script {
         self.op(client, span, action, Outcome::Granted(token))
     }
 
-    /// A grant at the middle of an ACQUIRE of two milliseconds.
+    /// A grant in the middle of an ACQUIRE of two milliseconds.
     pub(super) fn grant(self, client: u32, ms: i64) -> Self {
         self.granted(client, (ms - 1, ms + 1), acquire(0), ms)
     }
@@ -122,7 +122,7 @@ fn acquire(wait_ms: i64) -> Action {
 #[test]
 fn release_expiry_and_hand_off_are_accepted() {
     Script::new().grant(1, 10).release(1, 20, 10, 1).grant(2, 30).assert_good();
-    // Lease and margin are 1.2 s: refused until then, granted to others afterwards, and too late for the first.
+    // Lease plus margin is 1.2 s: refused until then, granted to others afterwards, and too late for the first.
     Script::new()
         .grant(1, 10)
         .op(2, (1_190, 1_205), acquire(0), Outcome::Refused)
@@ -209,7 +209,7 @@ fn a_lock_ends_by_its_servers_clock() {
 }
 
 #[test]
-fn tokens_fall_only_on_a_new_server_with_a_late_clock() {
+fn tokens_fall_only_on_a_new_server_whose_clock_is_behind() {
     let grant_behind = |events: &[_]| {
         let script = Script::new().grant(1, 10).release(1, 20, 10, 1).step(300, -5_000_000);
         script.granted(2, (399, 401), acquire(0), 400 - 5_000).pass(Company::Alone, events)
@@ -330,7 +330,7 @@ fn an_unanswered_operation_may_have_happened() {
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     somebody.op(2, (499, 501), acquire(0), Outcome::Refused).assert_good();
     assert!(!Script::new().op(2, (499, 501), acquire(0), Outcome::Refused).has_order());
-    // But the lease ends at some time.
+    // But the lease ends at some point.
     let somebody = Script::new().op(1, (10, 20), acquire(0), Outcome::Unknown);
     assert!(!somebody.op(2, (2_499, 2_501), acquire(0), Outcome::Refused).has_order());
 }
@@ -379,7 +379,7 @@ fn impossible_histories_have_no_order() {
     assert!(!Script::new().grant(1, 10).release(1, 20, 10, 1).release(1, 30, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 1_300, 10, 1).has_order());
     assert!(!Script::new().grant(1, 10).release(1, 500, 10, -1).has_order());
-    // Extended after it was over.
+    // Extended after it had ended.
     assert!(!Script::new().grant(1, 10).extend(1, 1_300, 10, 1).has_order());
     // Recovered although the lock is free, or held.
     let recovered =

@@ -70,7 +70,7 @@ fn text(stamp: Unix) -> String {
     format!("{}.{:06}", stamp / 1_000_000, stamp % 1_000_000)
 }
 
-/// A value that is not a number counts as held; clients that read a float are off by under a microsecond.
+/// A value that is not a number counts as held; clients that read a float are off by less than a microsecond.
 fn is_expired(value: &[u8], now: Unix) -> bool {
     let stamp = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
     let now = std::time::Duration::from_micros(u64::try_from(now).unwrap()).as_secs_f64();

@@ -1,5 +1,5 @@
 //! A client's connection to its server: it reconnects when the connection breaks, goes on to the next server if one is
-//! dead or a replica, and follows MOVED and ASK. Every second client is informed of a new master; the others stay with
+//! dead or a replica, and follows MOVED and ASK. Every other client is informed of a new master; the rest stay with
 //! the old one as long as it answers. A command is never resent automatically.
 
 use super::script::{self, Script};

@@ -129,7 +129,7 @@ pub fn outcome_of_all(action: Action, reply: Option<&Reply>, of: usize) -> Outco
     }
 }
 
-/// The code words that a server may reply with during faults; any other code is a violation.
+/// The error codes that a server may reply with during faults; any other code is a violation.
 fn code(text: &str) -> &'static str {
     const CODES: [&str; 20] = [
         "GRACE",

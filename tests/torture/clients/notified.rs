@@ -27,7 +27,7 @@ impl Subscriber {
         }
     }
 
-    /// Whether it has got messages until now. Drops those that have arrived: the attempt is over.
+    /// Whether it could receive messages until now. Drops those that have arrived, as the attempt has ended.
     fn is_open(&mut self) -> bool {
         while let Some(conn) = &mut self.0 {
             if conn.no_reply_within(Duration::from_millis(1)) {
@@ -102,7 +102,7 @@ pub fn ask(attempt: &Attempt<'_>, client: &mut Client<'_>) -> Notified {
                 let time = Duration::from_millis(client.dice.between(5, 300));
                 subscriber.wait(client, time);
                 if client.dice.percent(10) {
-                    // The client claims late, or after its time is over.
+                    // The client claims late, or after its time has passed.
                     client.sleep_up_to(400);
                 }
             }

@@ -1,5 +1,5 @@
-//! LOCK.* as calls of portable/lock.lua, for a server without the module. Every second client uses its functions, if
-//! the server has them; the others use the script.
+//! LOCK.* as calls to portable/lock.lua, for a server without the module. Every other client uses its functions, if
+//! the server has them; the rest use the script.
 
 use testkit::{project_file, Reply};
 
@@ -31,7 +31,7 @@ impl Script {
             [_, _, id, rest @ ..] if name == "CANCEL" => {
                 ("lock_cancel".into(), &command[1..2], [&["ID", id], rest].concat())
             }
-            // A call that cannot wait asks at once.
+            // A call that cannot wait is sent without WAIT.
             [.., "WAIT", _] => (function(name), &command[1..2], command[2..command.len() - 2].to_vec()),
             _ => (function(name), &command[1..2], command[2..].to_vec()),
         };

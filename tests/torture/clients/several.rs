@@ -17,7 +17,7 @@ pub fn work(client: &mut Client<'_>, habits: Habits, keys: &[&str]) {
     let mut earlier: Option<Grant<'_>> = None;
     while !client.world.is_over() {
         if let Some((grant, lease_ms)) = take(client, habits, keys) {
-            // Its earlier grant is over: its token must not end another client's grant.
+            // Its earlier grant has ended: its token must not end another client's grant.
             if let Some(earlier) = earlier.take_if(|_| client.dice.percent(5)) {
                 release_all(client, &earlier);
             }
@@ -33,7 +33,7 @@ pub fn work(client: &mut Client<'_>, habits: Habits, keys: &[&str]) {
     }
 }
 
-/// Two of the keys to all of them, in any order.
+/// Between two and all of the keys, in any order.
 fn some_keys<'a>(client: &mut Client<'_>, keys: &[&'a str]) -> Vec<&'a str> {
     let mut keys = keys.to_vec();
     for at in (1..keys.len()).rev() {
@@ -95,7 +95,7 @@ fn hold(client: &mut Client<'_>, grant: &Grant<'_>, lease_ms: u64, habits: Habit
     match client.dice.below(8) {
         // It releases them one by one.
         0 => keys.iter().for_each(|key| release(client, key, *token)),
-        // It releases one of them, then all: one of these is over.
+        // It releases one of them, then all, including the one already released.
         1 => {
             let key = keys[client.dice.index(keys.len())];
             release(client, key, *token);
@@ -115,7 +115,7 @@ fn release(client: &mut Client<'_>, key: &str, token: i64) {
     client.run(key, Action::Release { token }, &["LOCK.RELEASE", key, &token.to_string()]);
 }
 
-/// LOCK.MRELEASE, in another order.
+/// LOCK.MRELEASE, in a different order.
 fn release_all(client: &mut Client<'_>, grant: &Grant<'_>) {
     let mut keys = grant.keys.clone();
     keys.reverse();

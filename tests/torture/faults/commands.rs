@@ -46,7 +46,7 @@ const SETTINGS: [(&str, &str, &str); 4] = [
     ("hz", "200", "10"),
 ];
 
-/// Sets another value, and restores it after a while.
+/// Sets a different value, and restores it after a while.
 pub fn configure(world: &World, site: &Site, which: usize) {
     let (name, value, usual) = SETTINGS[which];
     site.send_all(&["CONFIG", "SET", name, value]);

@@ -43,7 +43,7 @@ pub fn stop(world: &World, cluster: &Cluster, number: usize, for_ms: u64) {
     });
 }
 
-/// A key's slot moves to another master, with its keys, while clients work with them. Nothing is lost by that.
+/// A key's slot moves to another master, with its keys, while clients work with them. This loses nothing.
 pub fn move_slot(world: &World, cluster: &Cluster, number: usize) {
     let key = key(number);
     world.with(&[Effect::Move], || {

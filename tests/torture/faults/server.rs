@@ -15,7 +15,7 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
         Setup::Always | Setup::Script => &[Effect::Stall, Effect::Restart],
         // The last second may not be on disk.
         Setup::Everysec => &[Effect::Stall, Effect::Restart, Effect::Loss],
-        // Nothing is on disk, but the grace keeps the server from granting before the earlier leases are over.
+        // Nothing is on disk, but the grace keeps the server from granting before the earlier leases have ended.
         _ => &[Effect::Stall, Effect::Restart, Effect::Change, Effect::LossOfOthers],
     };
     world.with(effects, || {
@@ -25,7 +25,7 @@ pub fn kill(world: &World, group: &Group, down_ms: u64) {
     });
 }
 
-/// SIGSTOP and SIGCONT: the server stalls, then continues as if nothing had happened. Every second time its clocks show
+/// SIGSTOP and SIGCONT: the server stalls, then continues as if nothing had happened. Every other time, its clocks show
 /// a suspended machine.
 pub fn stop(world: &World, group: &Group, for_ms: u64) {
     world.with(&[Effect::Stall], || {

@@ -66,7 +66,7 @@ impl Group {
     pub fn follow(&self, replica: usize, master: usize) {
         let port = self.members[master].replica.port().to_string();
         let replica = &self.members[replica];
-        until("it takes the order to replicate", || {
+        until("it accepts the order to replicate", || {
             let reply = execute(replica.port(), &["REPLICAOF", "127.0.0.1", &port])?;
             matches!(&reply, Reply::Status(text) if text.starts_with("OK")).then_some(())
         });

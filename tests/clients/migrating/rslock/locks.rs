@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const ATTEMPTS: u32 = 200;
 
 async fn step(locks: &mut LockManager, held: &mut HashMap<String, Lock>, words: &[&str]) -> Result<String, LockError> {
-    let &[verb, name, seconds] = words else { panic!("no step: {words:?}") };
+    let &[verb, name, seconds] = words else { panic!("not a step: {words:?}") };
     let lease = Duration::from_secs(seconds.parse().unwrap());
     locks.set_retry(if verb == "take" { ATTEMPTS } else { 1 }, INTERVAL);
     let (lock, answer) = match verb {

@@ -238,7 +238,7 @@ impl Storm {
         }
     }
 
-    /// A command of an operator, or of a client that misbehaves.
+    /// A command from an operator, or from a client that misbehaves.
     pub fn operator_command(&mut self) -> Command {
         let line = self.dice.pick(&[
             "CLIENT PAUSE 3 WRITE",

@@ -1,4 +1,4 @@
-//! Bad input: the commands' error texts, code word first, and no change. Options that need the module say so.
+//! Bad input: the commands' error texts, error code first, and no change. Options that need the module say so.
 
 use super::{set_up, start};
 use crate::wire::fixture::{Case, Fixture, Kind, Snapshot, Words};

@@ -1,4 +1,4 @@
-//! What the server refuses: the reply begins with the server's code word on every version, and nothing changes.
+//! What the server refuses: the reply begins with the server's error code on every version, and nothing changes.
 
 use super::{started, Way};
 use crate::wire::fixture::Snapshot;
@@ -45,7 +45,7 @@ fn a_replica_refuses_to_write_and_checks() {
 }
 
 #[test]
-fn without_memory_locks_are_given_back_and_none_is_taken() {
+fn when_memory_runs_out_locks_can_be_released_but_not_taken() {
     let (_server, mut conn, ways) = started(&[]);
     for way in ways {
         let token = two_locks(&mut conn, &way);
@@ -60,7 +60,7 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
         let extended = way.execute(&mut conn, &extend);
         match way {
             Way::Function => assert_eq!(extended, Reply::Int(1)),
-            // Unlike a function, the script has no flag that allows writes without memory.
+            // Unlike a function, the script has no flag that allows writes when memory runs out.
             Way::Script(_) => assert!(begins_with(&extended, "OOM"), "{extended:?}"),
         }
         assert!(way.execute(&mut conn, &format!("LOCK.CHECK held {token}")).int() > 0);
@@ -70,7 +70,7 @@ fn without_memory_locks_are_given_back_and_none_is_taken() {
 }
 
 #[test]
-fn a_master_that_misses_replicas_refuses_all_writes() {
+fn a_master_with_too_few_replicas_refuses_all_writes() {
     let (_server, mut conn, ways) = started(&[]);
     if conn.version() < (false, 6, 2) {
         testkit::skipped("NOREPLICAS in scripts", "before 6.2, scripts write anyway");

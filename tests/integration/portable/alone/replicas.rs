@@ -5,7 +5,7 @@ use super::{client, load, Way};
 use crate::replication::Stream;
 use testkit::{skipped, Conn, Reply, Server};
 
-/// Every kind of write, called one way: taken, extended, taken over, released.
+/// Every kind of write, called one way: take, extend, take over, release.
 fn writes(conn: &mut Conn, way: &Way) {
     let token = way.execute(conn, "LOCK.ACQUIRE a PX 60000 ID 7 OWNER alice").int();
     assert!(way.execute(conn, "LOCK.ACQUIRE a PX 60000").is_nil());
@@ -47,7 +47,7 @@ fn only_effects_of_writes_are_replicated() {
         let of = |key: &str| commands.iter().filter(|words| words.get(1).is_some_and(|word| word == key)).count();
         let names = ["MULTI", "EXEC", "SELECT", "SET", "PEXPIREAT", "DEL"];
         assert!(commands.iter().all(|words| names.contains(&&*words[0].to_uppercase())), "{way:?}: {commands:?}");
-        // The SET of this test is one of the two of `b`; before 6.2 each write of a lock has a PEXPIREAT.
+        // One of the two for `b` is this test's own SET; before 6.2 each write of a lock has a PEXPIREAT.
         let writes = if conn.version() < (false, 6, 2) { [4, 3, 3] } else { [2, 2, 2] };
         assert_eq!([of("a"), of("b"), of("c")], writes, "{way:?}: {commands:?}");
         let is_plain = |words: &[String]| words.iter().all(|word| !["NX", "XX", "GET"].contains(&&**word));

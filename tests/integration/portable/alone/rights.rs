@@ -1,9 +1,9 @@
-//! The rights that docs/PORTABLE.md names: each of them is needed, and no others.
+//! The permissions that docs/PORTABLE.md names: each of them is needed, and no others.
 
 use super::{started, Way};
 use testkit::{project_file, skipped, Conn, Reply, Server};
 
-/// A user's rights for this way, as documented on the page.
+/// A user's permissions for this way, as documented on the page.
 fn documented(way: &Way) -> Vec<String> {
     let opening = match way {
         Way::Function => "ACL SETUSER worker",
@@ -81,7 +81,7 @@ fn the_documented_rights_are_minimal() {
 fn a_reader_of_a_key_can_check_it() {
     let (server, mut conn, ways) = started(&[]);
     if conn.is_before_7() {
-        skipped("rights to read a key", "they need 7.0");
+        skipped("permissions to read a key", "they need 7.0");
         return;
     }
     prepare(&mut conn);

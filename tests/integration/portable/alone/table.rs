@@ -5,7 +5,7 @@ use crate::wire::fixture::{now_us, Case, Effect, Fixture, Outcome, Snapshot, Sta
 use crate::wire::{assert_extended, assert_granted, before_value};
 use testkit::{Conn, Reply, Server};
 
-/// The table's commands that the portable lock has.
+/// The table's commands that the portable lock supports.
 pub const COMMANDS: [&str; 9] = [
     "acquire",
     "acquire_details",
@@ -119,7 +119,7 @@ fn set(conn: &mut Conn, text: &str, expiry: bool) {
     }
 }
 
-/// The details of a lock that is over; `None` for one that is held.
+/// The details of an expired lock; `None` for one that is held.
 fn details<'a>(reply: &'a Reply, is_over: bool, what: &str) -> Option<&'a [Reply]> {
     assert_eq!(is_over, !reply.is_nil(), "{what}: {reply:?}");
     is_over.then(|| reply.list())

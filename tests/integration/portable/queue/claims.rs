@@ -32,7 +32,7 @@ fn an_attempt_that_lets_its_time_pass_leaves_and_its_channel_is_skipped() {
 }
 
 #[test]
-fn a_skipped_channel_counts_again_when_one_of_its_attempts_asks() {
+fn a_channel_is_skipped_until_one_of_its_attempts_asks() {
     with_a_clock(|clocked| {
         let mut subscriber = clocked.place.subscriber("c");
         let _other = clocked.place.subscriber("d");
@@ -65,7 +65,7 @@ fn a_late_head_that_comes_before_anybody_else_gets_the_lock() {
 }
 
 #[test]
-fn a_lock_that_others_take_from_a_notified_attempt_leaves_it_its_place() {
+fn a_notified_attempt_keeps_its_place_if_others_take_the_lock() {
     with_a_clock(|clocked| {
         let mut subscriber = clocked.place.subscriber("c");
         let token = clocked.place.is_granted(1, "c", "");
@@ -111,7 +111,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_queue() {
 }
 
 #[test]
-fn an_unclaimed_grant_leaves_its_predecessor_to_the_next() {
+fn an_unclaimed_grant_passes_its_predecessor_to_the_next_attempt() {
     with_a_clock(|clocked| {
         let (_hung, _live) = (clocked.place.subscriber("hung"), clocked.place.subscriber("live"));
         let held = clocked.place.execute("LOCK.ACQUIRE k PX 1000 OWNER alice").int();

@@ -1,4 +1,4 @@
-//! Attempts of dead processes cost a publish each, or none.
+//! Dead processes' attempts cost one publish each, or none.
 
 use super::{in_each_way, QUEUE};
 use testkit::{Conn, Reply};
@@ -12,7 +12,7 @@ fn fill(conn: &mut Conn, ids: std::ops::Range<u32>, channel: impl Fn(u32) -> Str
 }
 
 #[test]
-fn attempts_without_a_subscriber_leave_in_the_release_that_finds_them() {
+fn attempts_without_a_subscriber_are_removed_by_the_release_that_finds_them() {
     in_each_way(|place| {
         let mut live = place.subscriber("live");
         let token = place.is_granted(1, "live", "");
@@ -28,7 +28,7 @@ fn attempts_without_a_subscriber_leave_in_the_release_that_finds_them() {
 }
 
 #[test]
-fn a_command_removes_at_most_a_thousand_and_asks_to_come_again() {
+fn a_command_removes_at_most_a_thousand_and_says_to_ask_again() {
     in_each_way(|place| {
         let _live = place.subscriber("live");
         let token = place.is_granted(1, "live", "");
@@ -66,7 +66,7 @@ fn a_caller_that_may_not_publish_notifies_nobody_and_is_not_refused() {
 }
 
 #[test]
-fn members_that_others_wrote_into_the_queue_leave_it() {
+fn members_that_others_wrote_into_the_queue_are_removed() {
     in_each_way(|place| {
         let _live = place.subscriber("live");
         let token = place.is_granted(1, "live", "");

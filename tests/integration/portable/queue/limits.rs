@@ -1,4 +1,4 @@
-//! The queue's limits, invalid calls, and the rights that the queue needs.
+//! The queue's limits, invalid calls, and the permissions that the queue needs.
 
 use super::super::{load, Way};
 use super::{in_each_way, with_a_clock, QUEUE};
@@ -40,7 +40,7 @@ fn a_wrong_queue_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn its_names_and_members_are_those_of_the_fixture() {
+fn its_names_and_members_match_the_fixture() {
     let format = Fixture::load().queue;
     in_each_way(|place| {
         for (lock, queue) in &format.name {
@@ -178,7 +178,7 @@ fn the_documented_rights_are_minimal() {
     }
 }
 
-/// Calls all functions with all of their writes. Returns the errors. `conn` has all rights.
+/// Calls all functions with all of their writes. Returns the errors. `conn` has all permissions.
 fn everything(way: &Way, conn: &mut testkit::Conn, user: &mut testkit::Conn) -> Vec<String> {
     let mut errors = Vec::new();
     let mut send = |args: Vec<String>| {
@@ -226,7 +226,7 @@ fn a_function_uses_the_loaded_modules_commands_and_not_its_own_queue() {
     conn.execute(&way.queued(&acquire(2)));
     let queue = conn.execute(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
     conn.ok(&["MODULE", "LOAD", testkit::module().to_str().unwrap()]);
-    // The attempt that waited in the key moves to the module's queue with its next copy.
+    // The attempt that waited in the key moves to the module's queue when it is sent again.
     until("the functions find the module", || {
         (conn.execute(&way.queued(&acquire(2))) == Reply::Status("WAITING".into())).then_some(())
     });

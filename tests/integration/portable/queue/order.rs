@@ -4,7 +4,7 @@ use super::{in_each_way, with_a_clock, QUEUE};
 use testkit::Reply;
 
 #[test]
-fn released_locks_go_to_the_attempts_in_the_order_in_which_they_came() {
+fn released_locks_go_to_attempts_in_order_of_arrival() {
     in_each_way(|place| {
         let mut subscriber = place.subscriber("c");
         let mut token = place.is_granted(1, "c", "");
@@ -20,7 +20,7 @@ fn released_locks_go_to_the_attempts_in_the_order_in_which_they_came() {
             assert!(next > token);
             token = next;
         }
-        assert_eq!(place.conn.int(&["EXISTS", QUEUE]), 0, "it goes with its last attempt");
+        assert_eq!(place.conn.int(&["EXISTS", QUEUE]), 0, "it is deleted with its last attempt");
         place.release(token);
         assert_eq!(place.conn.int(&["DBSIZE"]), 0);
     });
@@ -68,9 +68,9 @@ fn an_expired_lock_goes_to_the_first_with_its_predecessor() {
     with_a_clock(|clocked| {
         let _subscriber = clocked.place.subscriber("c");
         let held = clocked.place.execute("LOCK.ACQUIRE k PX 3000 OWNER alice").int();
-        // With lease and margin, the lock can become free by itself in four seconds, and later in one.
+        // After lease and margin the lock can become free on its own: in four seconds, and later in one.
         assert_eq!(clocked.place.waits(1, "c", "DETAILS"), 4_000);
-        assert_eq!(clocked.place.waits(2, "c", ""), 2_000, "the second looks after the first");
+        assert_eq!(clocked.place.waits(2, "c", ""), 2_000, "the second checks on the first");
         assert_eq!(clocked.place.waits(3, "c", ""), 5_000);
         clocked.pass(3_000_000);
         assert_eq!(clocked.place.waits(1, "c", "DETAILS"), 1_000);

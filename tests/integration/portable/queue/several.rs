@@ -110,7 +110,7 @@ fn each_holder_has_its_token_and_lease() {
 }
 
 #[test]
-fn several_locks_are_taken_extended_and_given_back_under_one_token() {
+fn several_locks_are_taken_extended_and_released_under_one_token() {
     in_each_way(|place| {
         let mut subscriber = place.subscriber("c");
         let (both, a) = (["{x}a", "{x}b"], ["{x}a"]);

@@ -1,4 +1,4 @@
-//! A node of a cluster: its own reports about itself and its slots, and control of its process.
+//! A node of a cluster: its own reports about itself and its slots, and control over its process.
 
 use super::read;
 use crate::{server_binary, signal, until, Conn, Reply};

@@ -12,12 +12,12 @@
 -- score is the timestamp, the member is the rest.
 --
 -- A second key is the lock's queue, in which attempts wait in order. Part one of this file is the fast path: a lock
--- with one holder for which nobody waits. Part two is everything else.
+-- with one holder and no waiters. Part two is everything else.
 --
 -- Tokens and IDs are text, because `..` writes only 14 digits of a number. As numbers they are below 2^53, so they are
--- exact. EVALSHA runs the whole script at each call, so this script returns as soon as it can.
+-- exact. EVALSHA runs the whole script on each call, so this script returns as soon as it can.
 
--- Part one: a lock of one holder for which nobody waits ---------------------------------------------------------------
+-- Part one: a lock with one holder and no waiters ---------------------------------------------------------------------
 
 local is_script = not redis.register_function
 local is_before_7 = is_script and not redis.REDIS_VERSION_NUM
@@ -35,7 +35,7 @@ local function token_of(text)
 end
 
 -- Reads a value of the form above: the microseconds until its timestamp, then token, ID and owner as text. Nil: it has
--- another form. False: its token leaves no room for the next, so it is nobody's.
+-- a different form. False: its token leaves no room for the next one, so it is nobody's.
 local function ours(value, time)
     local seconds, micros, digits, rest = value:match('^(%d+)%.(%d%d%d%d%d%d)(%d+)(.*)$')
     if not seconds or #seconds ~= 10 then return nil end
@@ -50,8 +50,8 @@ local function ours(value, time)
     return (seconds - time[1]) * 1000000 + micros - time[2], digits, id, owner
 end
 
--- A server error, with its code word first. Versions before 7.0 put the position in the script in front, and some have
--- another code word, or none, for an ACL refusal.
+-- A server error, with its error code first. Versions before 7.0 prefix it with the position in the script, and some
+-- have a different error code, or none, for an ACL refusal.
 local function refused(reply)
     local text = reply.err:gsub('^@?[%w_]+: ?%d+: %-?', ''):gsub('%s+$', '')
     if text:find('The user executing', 1, true) or text:find('ACL failure', 1, true) then
@@ -63,7 +63,7 @@ end
 local BAD_MARGIN = 'ERR margin is not a whole number between 0 ms and 1 hour'
 local BAD_TOKEN = 'ERR token is not a whole number between 0 and 9007199254740991'
 
--- Why these keys are wrong for a command on one lock; nil if they are right. The queue has the slot of its lock.
+-- Why these keys are wrong for a command on one lock; nil if they are right. The queue shares its lock's slot.
 local function misused(command, keys)
     local key, queue = keys[1], keys[2]
     if not key then return { err = "ERR wrong number of arguments for '" .. command:lower() .. "' command" } end
@@ -80,7 +80,7 @@ local function misused(command, keys)
 end
 
 -- LOCK.RELEASE and LOCK.CHECK. `args[at]` is the margin, which a release ignores. Nil: part two decides. The second
--- result is then the number of members of the queue, if it was read.
+-- result is then the number of members in the queue, if it was read.
 local function settle(command, keys, args, at, time)
     if time.err then return refused(time) end
     local is_check, token = command == 'LOCK.CHECK', args[at + 2]
@@ -110,9 +110,9 @@ local function settle(command, keys, args, at, time)
 end
 
 local name = is_script and ARGV[1]
-if is_before_7 then redis.replicate_commands() end -- else it could not write values that depend on the clock
+if is_before_7 then redis.replicate_commands() end -- otherwise it could not write values that depend on the clock
 local time = is_script and redis.pcall('TIME')
-local queued -- the number of members of the queue, once known
+local queued -- the number of members in the queue, once known
 if name == 'lock_release' or name == 'lock_check' then
     local command = name == 'lock_check' and 'LOCK.CHECK' or 'LOCK.RELEASE'
     local fault = misused(command, #ARGV == 4 and KEYS or {})
@@ -140,14 +140,14 @@ local function classic(value)
     end
 end
 
--- What a string means: like `ours`, with the timestamps of classic clients; nil or false if foreign; fifth, an error.
+-- What a string means: like `ours`, with classic clients' timestamps; nil or false if foreign; the fifth is an error.
 local function content(key, value, time)
     local left, token, id, owner = ours(value, time)
     if left ~= nil then return left, token, id, owner end
     local at = classic(value)
     local ends_in = at and redis.pcall('PTTL', key)
     if type(ends_in) == 'table' then return nil, nil, nil, nil, refused(ends_in) end
-    -- A number with a native expiry is the secret of a SET NX PX client.
+    -- A number with a native expiry is a SET NX PX client's secret.
     return ends_in == -1 and at - (time[1] * 1000000 + time[2])
 end
 
@@ -326,12 +326,12 @@ if name == 'lock_acquire' or name == 'lock_extend' or name == 'lock_recover' the
     if reply ~= nil then return reply end
 end
 
--- Part two: the queue, and locks of several holders -------------------------------------------------------------------
+-- Part two: the queue, and locks with several holders -----------------------------------------------------------------
 --
 -- The queue is a sorted set of attempts: <19 digits of ID> <n or s, for NOTIFY or SNOTIFY><*, for SHARED, or the n of
--- LIMIT> <channel>. The score of an attempt is its ticket: the time in microseconds at which it came. Once it has been
+-- LIMIT> <channel>. An attempt's score is its ticket: the time in microseconds at which it arrived. Once it has been
 -- notified of its turn, the score is the time of notification minus 2^52, so notified attempts come first. They have a
--- moment to claim the lock, and count as holders meanwhile. The lock stays free until the claim, which is the same call
+-- moment to claim the lock, and meanwhile count as holders. The lock stays free until the claim, which is the same call
 -- again. A member with the score -inf is a space and a skipped channel: one of its attempts failed to claim in time.
 --
 -- `call` describes one call: command, keys, args, at, time, now, and the terms margin and retention. Server errors are
@@ -360,8 +360,8 @@ end
 -- A call's token argument, as text of 16 digits.
 local function own_token(call) return token_of(call.args[call.at + 2]) or fail(BAD_TOKEN) end
 
--- Reads a lock: its holders, live and expired, in the order in which they end; how many of a set are live; and whether
--- it excludes everyone, as an exclusive holder and a foreign value do.
+-- Reads a lock: its holders, live and expired, in order of expiry; how many of a set are live; and whether it excludes
+-- everyone, as an exclusive holder and a foreign value do.
 local function read(call, key)
     local lock, value = { key = key, holders = {}, live = 0 }, redis.pcall('GET', key)
     if not value then
@@ -390,7 +390,7 @@ local function read(call, key)
     return lock
 end
 
--- The holder with this token or ID: preferably live, and of the live ones the one with the largest token. The second
+-- The holder with this token or ID: preferably a live one, and of those the one with the largest token. The second
 -- result is whether it is live.
 local function find(call, lock, field, value)
     local found
@@ -406,8 +406,8 @@ local function fits(lock, most, ahead)
     return not lock.excludes and not ahead.excludes and lock.live + ahead.count < most
 end
 
--- Removes a holder from a sorted set, and up to eight others whose retention is over. The set expires when the
--- retention of its last holder is over.
+-- Removes a holder from a sorted set, and up to eight others whose retention has ended. The set expires when its last
+-- holder's retention ends.
 local function thin_out(call, lock, leaver)
     local stays, kept, gone, forgotten, last = call.retention < 0 and 60000 or call.retention, {}, {}, 0, 0
     for _, holder in ipairs(lock.holders) do
@@ -569,7 +569,7 @@ local function leave(queue, members)
 end
 
 -- Notifies the attempts at the head that fit. Attempts whose channel is skipped or has no subscriber leave. Stops at
--- the attempt that asks; true if no other waits ahead of it.
+-- the attempt that asks; true if no other attempt waits ahead of it.
 local function notify(call, lock, queue)
     local ahead, most = queue.ahead, 2
     if lock.excludes or ahead.excludes then return false end
@@ -600,7 +600,7 @@ local function notify(call, lock, queue)
     return queue.is_empty
 end
 
--- The end of a call: the queue is deleted with its last attempt, and keeps at most 64 skipped channels.
+-- The end of a call: the queue is deleted once it has no attempts, and keeps at most 64 skipped channels.
 local function close(queue)
     if queue.removed == 0 or not queue.has_skipped then
         return -- the server deletes an empty sorted set
@@ -612,7 +612,7 @@ local function close(queue)
     end
 end
 
--- Puts an attempt into the queue or keeps its place, and replies when it has to ask again.
+-- Puts an attempt into the queue or keeps its place. The reply says when it has to ask again.
 local function join(call, lock, queue, ask)
     local score = queue.score
     if not score then
@@ -626,7 +626,7 @@ local function join(call, lock, queue, ask)
     if queue.removed >= MOST_REMOVED then return { 'WAITING', 0 } end
     local before = redis.call('ZCOUNT', queue.key, '(-inf', '(' .. score)
     if before > 0 then return { 'WAITING', (before == 1 or before == queue.ahead.count) and 2000 or 5000 } end
-    -- The first in the queue finds out when the lock becomes free by itself: when enough live holders have ended.
+    -- The first in the queue asks again when the lock becomes free on its own: when enough live holders have expired.
     local holder = lock.holders[lock.is_set and #lock.holders - ask.most + 1 or 1]
     local left = holder and math.ceil((holder.at - call.now) / 1000) or redis.call('PTTL', lock.key)
     return { 'WAITING', left > 0 and math.min(left, 5000) or 5000 }
@@ -855,7 +855,7 @@ local function forward(command, run, keys, args)
     return type(reply) == 'table' and reply.err and refused(reply) or reply
 end
 
--- A function checks once a second for the module; if that is loaded, its command decides.
+-- A function checks once a second whether the module is loaded; if it is, the module's command decides.
 local asked, is_loaded
 local functions = {
     { 'lock_acquire', {}, take }, { 'lock_recover', {}, take }, { 'lock_extend', { 'allow-oom' }, take },

@@ -139,7 +139,7 @@ class Driver:
         self._process.wait()
 
     def end(self, seconds=PATIENCE):
-        """Closes the driver's input, after which it must end by itself."""
+        """Closes the driver's input, after which it must end on its own."""
         self._process.stdin.close()
         try:
             self._process.wait(seconds)

@@ -3,8 +3,8 @@
     python3 clients/suite/run.py python
     python3 clients/suite/run.py python --only fork --client redis-py
 
-The exit status is not zero if a scenario failed. All failures are printed once more at the end, with the logs of
-drivers and servers.
+The exit status is not zero if a scenario failed. All failures are printed again at the end, with the drivers' and
+servers' logs.
 The last line is `N passed, N failed, N skipped`.
 """
 
@@ -62,7 +62,7 @@ def main():
     clients = args.client or language["clients"]
     # On SIGTERM the servers must end with the runner.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # The longest start first, because at the end they would run alone.
+    # The longest start first, because they would run alone at the end.
     chosen.sort(key=lambda play: play.__module__.split(".")[-1] not in LONG)
     jobs = [(play, client) for _ in range(args.times) for play in chosen for client in clients]
     slowness = _slowness(language, clients[0])

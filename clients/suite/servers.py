@@ -160,7 +160,7 @@ class Sentinels:
         with contextlib.closing(self.replica.connect()) as conn:
             until("the replica is in step", lambda: "master_link_status:up" in conn.call("INFO", "replication"))
         self.sentinels = [start(sentinel=config, module=False) for _ in range(3)]
-        until("the Sentinels know each other", self._know)
+        until("the Sentinels have found each other", self._know)
 
     def _know(self):
         for sentinel in self.sentinels:

@@ -147,7 +147,7 @@ class Successor:
     def works_after(self, *moments):
         """Asserts that it got the lock only after these moments. A lock that its holder released is free at once: the
         work had ended, so the order in which the two events are read here means nothing. A lock that it took over had
-        expired, a margin after the holder had to know of the loss."""
+        expired, a margin after the holder had to be aware of the loss."""
         granted = self._granted.get(timeout=PATIENCE)
         assert not isinstance(granted, Exception), f"it was not granted: {granted!r}"
         took_over, at = granted

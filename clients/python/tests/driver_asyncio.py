@@ -140,7 +140,7 @@ async def do_scope(order, _):
 
 
 async def _work(order, body, held):
-    """Does what the orders for a scope's body say."""
+    """Carries out the orders for a scope's body."""
     body.held = held
     say(event="entered", scope=order["scope"], token=held.token)
     while True:
@@ -246,7 +246,7 @@ async def do_fork(order, _):
     body = bodies[order["scope"]]
 
     def leave():
-        # The child cannot use its parent's loop: the coroutine has to end in a new one.
+        # The child cannot use its parent's loop: the coroutine must end in a new one.
         leaving = body.lock.__aexit__(KeyError, KeyError("unwinding"), None)
         asyncio._set_running_loop(None)
         asyncio.new_event_loop().run_until_complete(leaving)

@@ -167,7 +167,7 @@ def do_scope(order, _):
 
 
 def _work(order, body, held):
-    """Does what the orders for a scope's body say."""
+    """Carries out the orders for a scope's body."""
     body.held = held
     say(event="entered", scope=order["scope"], token=held.token)
     while True:

@@ -60,7 +60,7 @@ class Reporter(serverlock.Hooks):
 
 
 def client_of(library, at, options):
-    """A client of redis or valkey, or their asyncio twins."""
+    """A client of redis or valkey, or their asyncio counterparts."""
     root = library.split("-")[0]
     is_async = library.endswith("asyncio")
     name = {"redis": "Redis", "valkey": "Valkey"}[root]
@@ -125,7 +125,7 @@ def lock_of(locks, order, name):
 
 
 def once_of(locks, order, name):
-    """What an order says runs once per period."""
+    """What an order asks to run once per period."""
     options = {field: order[field] for field in ("owner", "rerun") if field in order}
     for field in ("lease", "max_hold"):
         if f"{field}_ms" in order:
@@ -162,7 +162,7 @@ def left_in_managers():
 
 
 def beside(names):
-    """The number of threads or tasks besides the usual ones: the callers, and one of each worker of a manager."""
+    """The number of threads or tasks besides the usual ones: the callers, and one of each of a manager's workers."""
     usual = {f"serverlock {worker}" for worker in ("timer", "renewal", "debts", "subscription")}
     return len(names) - len(usual & set(names))
 
@@ -300,7 +300,7 @@ def do_resign(order, _):
 
 
 def act_for(order, driver):
-    """The function for an order: the driver's own, else the one here."""
+    """The function for an order: the driver's own, or else the one here."""
     name = f"do_{order['do']}"
     act = driver.get(name) or globals().get(name)
     if act is None:

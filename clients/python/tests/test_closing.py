@@ -1,4 +1,4 @@
-"""Managers that are closed, or dropped, while one of their threads reads: nothing is left, and nothing is reported."""
+"""Managers that are closed or dropped while one of their threads is reading: nothing is left, nothing is reported."""
 
 import subprocess
 import sys

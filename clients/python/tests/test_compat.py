@@ -18,11 +18,11 @@ sys.path.insert(0, str(HERE.parents[1] / "suite"))
 
 from servers import Server  # noqa: E402
 
-CHOSEN = "the server makes the token: it cannot be chosen"
+CHOSEN = "the server creates the token: it cannot be chosen"
 VALUE = "the key holds more than the token, and always has an expiry"
 POLLS = "it counts sleeps between polls; nothing polls here"
 
-# The tests that cannot pass over LOCK.*, each with the reason. All others have to pass.
+# The tests that cannot pass over LOCK.*, each with the reason. All others must pass.
 DIFFERS = {
     "test_lock": VALUE,
     "test_lock_token": CHOSEN,

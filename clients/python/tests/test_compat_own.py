@@ -91,7 +91,7 @@ class Compat(unittest.TestCase):
             with self.assertRaises(redis.exceptions.LockNotOwnedError):
                 other.do_release(wrong)
 
-    def test_a_thread_sees_its_own_token_only(self) -> None:
+    def test_a_thread_sees_only_its_own_token(self) -> None:
         lock, shared = Lock(self.client, "a", timeout=30), Lock(self.client, "b", timeout=30, thread_local=False)
         lock.acquire()
         shared.acquire()

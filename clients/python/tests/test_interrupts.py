@@ -1,4 +1,4 @@
-"""A caller that is interrupted, then again while giving up: nothing stays behind on the server."""
+"""A caller that is interrupted, then again while giving up: nothing is left behind on the server."""
 
 import sys
 import unittest
@@ -51,7 +51,7 @@ class Interrupts(unittest.TestCase):
         self.assertEqual(left, [])
         until("the lock is free", lambda: self.conn.info("a")["state"] == "free")
 
-    def test_a_release_that_is_interrupted_goes_on_in_the_background(self) -> None:
+    def test_an_interrupted_release_continues_in_the_background(self) -> None:
         held = self.locks.lock("a", 30).acquire()
         left = self.interrupt("LOCK.CHECK", "LOCK.RELEASE")
         with self.assertRaises(Interrupt):

@@ -1,4 +1,4 @@
-"""How long a hold counts. The tests pass in the time, so they need neither a server nor a clock."""
+"""How long a hold lasts. The tests pass in the time, so they need neither a server nor a clock."""
 
 import unittest
 
@@ -25,7 +25,7 @@ class Leases(unittest.TestCase):
         lease.extended(110.0, 5.0, counts=False)
         self.assertEqual(lease.ends_at, 115.0)
 
-    def test_of_several_extensions_in_flight_the_earliest_end_applies(self) -> None:
+    def test_the_earliest_end_of_several_extensions_in_flight_applies(self) -> None:
         lease = Lease(100.0, 30.0)
         lease.extending(110.0, 60.0)
         lease.extending(111.0, 10.0)

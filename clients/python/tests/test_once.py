@@ -31,7 +31,7 @@ PERIODS = (10.0, 60.0, 3600.0, 86400.0, 12.5)
 
 
 class Ticks(unittest.TestCase):
-    def test_a_tick_is_the_nearest_beginning(self) -> None:
+    def test_a_time_belongs_to_the_nearest_tick(self) -> None:
         for period in PERIODS:
             tick = round(START / period)
             self.assertEqual(tick * period, START)
@@ -149,11 +149,11 @@ class Clocks(unittest.TestCase):
         self.read(b"another")
         self.assertEqual(self.server.asked, 1)
         self.server.at += 0.002
-        self.server.ahead += 3.0  # somebody has set its clock
+        self.server.ahead += 3.0  # somebody has changed its clock
         self.assertAlmostEqual(self.read().offset, 1_000_003.0, 5)
         self.assertEqual(self.server.asked, 2)
 
-    def test_a_slow_reply_is_asked_for_once_more(self) -> None:
+    def test_the_server_is_asked_again_after_a_slow_reply(self) -> None:
         self.server.slow = [0.51]
         found = self.read()
         self.assertEqual((found.doubt, self.read(), self.server.asked), (0, found, 2))
@@ -174,7 +174,7 @@ class Clocks(unittest.TestCase):
             self.read(key)
         self.assertEqual(self.server.asked, 2)
 
-    def test_a_lost_reply_is_asked_for_once_more(self) -> None:
+    def test_the_server_is_asked_again_after_a_lost_reply(self) -> None:
         self.server.fails = [ConnectionLost(OSError())]
         self.assertAlmostEqual(self.read().offset, 1_000_000.0, 5)
         self.server.at += COUNTS + 1
@@ -201,7 +201,7 @@ class Clocks(unittest.TestCase):
         asyncio.run(many())
         self.assertEqual(self.server.asked, 1)
 
-    def test_the_margin_is_asked_at_most_once_a_minute(self) -> None:
+    def test_the_margin_is_asked_for_at_most_once_a_minute(self) -> None:
         asked = 0
         answers: list[Any] = [7.0, ReplyError("NOPERM", "NOPERM"), ConnectionLost(OSError()), None]
 
@@ -269,7 +269,7 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.locks.once("other", DAY).run(lambda held: held.key), Outcome("elsewhere", None))
 
     def test_a_description_may_be_shared(self) -> None:
-        """A block that got nothing must not end the block of another thread."""
+        """A block that got nothing must not end another thread's block."""
         once, entered, ends = self.locks.once("job", DAY), threading.Event(), threading.Event()
         outcomes = []
 
@@ -289,14 +289,14 @@ class Kept(unittest.TestCase):
         self.assertEqual(once._entered, [])
         self.assertTrue(self.is_kept())
 
-    def test_an_error_of_the_body_releases_the_lock(self) -> None:
+    def test_an_error_in_the_body_releases_the_lock(self) -> None:
         for error in (KeyError, Interrupt):
             with self.assertRaises(error), self.locks.once("job", DAY) as held:
                 self.assertIsNotNone(held)
                 raise error
         self.assertEqual(self.conn.info("job")["state"], "free")
 
-    def test_the_block_of_a_hold_refuses_the_same_lock(self) -> None:
+    def test_a_holds_block_refuses_the_same_lock(self) -> None:
         with self.locks.once("job", DAY):
             for again in (self.locks.once("job", DAY).run, lambda _: self.locks.lock("job", 5).acquire()):
                 with self.assertRaises(LockMisuse):
@@ -310,7 +310,7 @@ class Kept(unittest.TestCase):
             self.assertEqual(left, [])
             until("it is kept", lambda key=key: self.is_kept(key))
 
-    def test_an_interrupted_question_for_the_time_keeps_the_tick(self) -> None:
+    def test_an_interrupted_request_for_the_time_keeps_the_tick(self) -> None:
         with self.assertRaises(Interrupt), self.locks.once("job", DAY, lease=60) as held:
             assert held is not None
             self.age(held)
@@ -318,7 +318,7 @@ class Kept(unittest.TestCase):
         self.assertEqual(left, [])
         until("it is kept", self.is_kept)
 
-    def test_the_time_is_asked_again_after_a_long_body(self) -> None:
+    def test_the_time_is_requested_again_after_a_long_body(self) -> None:
         for ages in (False, True):
             key = f"job {ages}"
             with self.locks.once(key, DAY, lease=60) as held:
@@ -328,7 +328,7 @@ class Kept(unittest.TestCase):
                     self.age(held)
             self.assertIs(self.is_kept(key), ages)
 
-    def test_the_time_is_asked_again_after_a_slow_reply(self) -> None:
+    def test_the_time_is_requested_again_after_a_slow_reply(self) -> None:
         with self.locks.once("job", DAY, lease=60) as held:
             assert held is not None
             self.locks._engine().resources.clock._known.clear()
@@ -336,7 +336,7 @@ class Kept(unittest.TestCase):
         self.assertTrue(self.is_kept())
 
     def age(self, held: HeldOnce) -> None:
-        """Makes the estimate of the server's clock an old one."""
+        """Makes the estimate of the server's clock old."""
         self.locks._engine().resources.clock._known.clear()
         held._run.estimate = replace(held._run.estimate, asked=held._run.estimate.asked - DRIFTS)
 

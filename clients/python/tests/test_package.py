@@ -110,7 +110,7 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "wiat"):
             run(*mypy, use, MYPYPATH=str(PACKAGE / "src"))
 
-    def test_the_examples_of_the_readme_run(self) -> None:
+    def test_the_readmes_examples_run(self) -> None:
         blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
         self.assertEqual(len(blocks), 4)
         server = Server()
@@ -121,7 +121,7 @@ class Package(unittest.TestCase):
             said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
             self.assertTrue("token" in said or "held to the end: True" in said, said)
 
-    def test_the_examples_of_the_repository_run(self) -> None:
+    def test_the_repositorys_examples_run(self) -> None:
         server = Server()
         self.addCleanup(server.end)
         files = sorted((ROOT / "examples/python").glob("report*.py"))
@@ -134,7 +134,7 @@ class Package(unittest.TestCase):
             said = run(sys.executable, "-W", "error", "-c", example, PYTHONPATH=str(PACKAGE / "src"))
             self.assertTrue(said.startswith("working, token 1"), said)
 
-    def test_the_hooks_of_opentelemetry_count_waits_and_holds(self) -> None:
+    def test_the_opentelemetry_hooks_count_waits_and_holds(self) -> None:
         server = Server()
         self.addCleanup(server.end)
         said = run(

@@ -1,4 +1,4 @@
-"""Two connections for any number of callers: the outcome of their calls, and of callers that are interrupted."""
+"""Two connections for any number of callers: the outcome of their calls, and what happens to interrupted callers."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from serverlock.threads.runtime import run
 
 
 class PipelineWithThreads(unittest.TestCase):
-    def test_a_crowd_shares_two_connections_and_each_gets_its_own_reply(self) -> None:
+    def test_many_callers_share_two_connections_and_each_gets_its_own_reply(self) -> None:
         batches: list[int] = []
         opened = threading.Event()
 
@@ -64,7 +64,7 @@ class PipelineWithThreads(unittest.TestCase):
         self.assertTrue(permits.release(second))
         self.assertFalse(permits.release(second))
 
-    def test_callers_go_on_when_the_one_with_the_permit_never_said_that_it_left(self) -> None:
+    def test_callers_continue_when_a_permits_owner_is_gone_without_releasing_it(self) -> None:
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             return [words[0] for words in calls]
 
@@ -102,7 +102,7 @@ class PipelineWithThreads(unittest.TestCase):
 
 
 class PipelineWithTasks(unittest.IsolatedAsyncioTestCase):
-    async def test_callers_that_are_cancelled_take_nobody_with_them(self) -> None:
+    async def test_cancelled_callers_affect_nobody_else(self) -> None:
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
             await asyncio.sleep(0.01)
             return [words[0] for words in calls]
@@ -119,7 +119,7 @@ class PipelineWithTasks(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await pipeline.call((99,), 60), 99)
             self.assertEqual((pipeline.in_use, pipeline.queued), (0, 0))
 
-    async def test_callers_that_are_cancelled_in_one_batch_take_nobody_with_them(self) -> None:
+    async def test_cancelled_callers_in_one_batch_affect_nobody_else(self) -> None:
         dice = random.Random(7)
 
         async def exchange(calls: Sequence[Words], timeout: float) -> list[Any]:
@@ -158,7 +158,7 @@ class Waits(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(asyncio.CancelledError):
             await task
 
-    async def test_each_block_has_its_own_end_though_all_share_a_timer(self) -> None:
+    async def test_each_block_has_its_own_deadline_though_all_share_a_timer(self) -> None:
         deadline = Deadline()
         began = time.monotonic()
         for seconds in (300, 0.05, 0.2):  # shorter than the timer that is set, and longer

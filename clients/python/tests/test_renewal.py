@@ -15,7 +15,7 @@ from servers import Server, until
 
 
 class Turns(unittest.TestCase):
-    def test_a_renewal_that_ends_before_the_timer_goes_on_is_followed_by_others(self) -> None:
+    def test_a_renewal_that_ends_before_the_timer_continues_is_followed_by_others(self) -> None:
         server = Server()
         self.addCleanup(server.end)
         locks = Locks(redis.Redis(port=server.port))

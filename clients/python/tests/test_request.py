@@ -54,7 +54,7 @@ class Words(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def test_code_words_survive_the_library(self) -> None:
+    def test_error_codes_survive_the_library(self) -> None:
         for error, code in (
             (redis.exceptions.ReadOnlyError("You can't write"), "READONLY"),
             (redis.exceptions.ResponseError("GRACE this server"), "GRACE"),

@@ -95,7 +95,7 @@ class WithoutTheModule(unittest.TestCase):
         with self.assertRaisesRegex(ReplyError, "unexpected"):
             way.read([b"WAITING"], 0, waits=True)
 
-    def test_where_two_keys_cannot_be_used_the_lock_is_named_alone(self) -> None:
+    def test_only_the_lock_is_named_where_two_keys_cannot_be_used(self) -> None:
         lock, shared = self.request(self.locks.lock("a", 1)), self.request(self.locks.shared("a", 1))
         script = self.script(lock)
         self.assertIs(self.after(lock, script, "NOSCRIPT"), script)

@@ -1,4 +1,4 @@
-"""A signal handler that raises, at every point of an attempt where Python runs one."""
+"""A signal handler that raises, at every point in an attempt where Python runs one."""
 
 import sys
 import unittest
@@ -127,7 +127,7 @@ class Signals(unittest.TestCase):
     def test_a_scope_may_be_interrupted_anywhere_with_valkey_py(self) -> None:
         self.interrupt_everywhere(valkey.Valkey(port=self.server.port), scope)
 
-    def test_the_caller_gets_its_own_exception_when_the_library_fails_over_it(self) -> None:
+    def test_the_caller_gets_its_own_exception_when_that_makes_the_library_fail(self) -> None:
         """valkey-py reads the protocol in `finally`, even if an interruption has left it without a value."""
         client = valkey.Valkey(port=self.server.port, protocol=Protocol(2))
         locks = self.opened(client)

@@ -1,4 +1,4 @@
-"""Endless waits, in each of the ways to wait."""
+"""Endless waits, in each way of waiting."""
 
 import asyncio
 import gc

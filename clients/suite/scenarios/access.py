@@ -1,4 +1,4 @@
-"""Passwords, rights, TLS and Unix sockets, and connections that a server refuses."""
+"""Passwords, permissions, TLS and Unix sockets, and connections that a server refuses."""
 
 import shutil
 import subprocess
@@ -128,7 +128,7 @@ def replicas_confirm_a_grant_or_it_is_given_back(stage):
     driver = stage.opened(server)
     with fails("unavailable", "report", "replicas"):
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, replicas=1, replicas_within_ms=300)
-    until("it is given back", lambda: is_free(conn, "report"))
+    until("it is released", lambda: is_free(conn, "report"))
     replica = stage.server("--replicaof", "127.0.0.1", server.port)
     until("the replica is in step", lambda: "state=online" in conn.call("INFO", "replication"))
     for wait_ms in (..., 5000):
@@ -146,7 +146,7 @@ def fsync_needs_a_server_that_writes_to_disk(stage):
     driver = stage.opened(server)
     with fails("unavailable", "report"):
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, fsync=True, replicas_within_ms=300)
-    until("it is given back", lambda: is_free(conn, "report"))
+    until("it is released", lambda: is_free(conn, "report"))
     if has_it:
         conn.call("CONFIG", "SET", "appendonly", "yes")
         until("the file is there", lambda: "aof_rewrite_in_progress:0" in conn.call("INFO", "persistence"))

@@ -133,7 +133,7 @@ def a_wait_that_an_operator_cancels_is_refused(stage):
     assert conn.script("lock_cancel", "report", "ID", id_, "NOTIFY", channel) == 1
 
     def is_over():
-        # The script does not block IDs: a cancel that crosses a copy of the attempt has to be repeated.
+        # The script does not block IDs: a cancel that crosses a copy of the attempt must be repeated.
         conn.script("lock_cancel", "report", "ID", id_, "NOTIFY", channel)
         return hold.is_answered and conn.call("EXISTS", queue_of("report")) == 0
 
@@ -247,7 +247,7 @@ def readers_and_writers_share_a_lock_in_order(stage):
     assert not writer.is_answered
     released(other, "r3")
     writer.get()
-    assert not any(hold.is_answered for hold in late.values()), "a reader went past the writer"
+    assert not any(hold.is_answered for hold in late.values()), "a reader overtook the writer"
     released(other, "w")
     for hold in late.values():
         hold.get()

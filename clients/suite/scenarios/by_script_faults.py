@@ -1,5 +1,5 @@
-"""The queue on a server without the module: lost connections and replies, missing rights, a cluster, and a module that
-comes and goes (W14)."""
+"""The queue on a server without the module: lost connections and replies, missing permissions, a cluster, and a module
+that comes and goes (W14)."""
 
 import time
 
@@ -87,7 +87,7 @@ def a_copy_that_runs_after_the_cancel_leaves_nothing(stage):
     server = stage.server(module=False)
     conn = stage.connect(server)
     took = []
-    while not took or took[-1] > 1.5:  # then the second cancel may also have come before the copy
+    while not took or took[-1] > 1.5:  # then the second cancel may also have arrived before the copy
         assert len(took) < 4, took
         relay = stage.relay(server)
         driver = stage.opened(relay, timeout_ms=5000)
@@ -186,7 +186,7 @@ def without_the_right_to_subscribe_attempts_poll_and_notify_others(stage):
         holds = {name: begin(driver, "report", name) for name in "ab"}
         polls_alone(conn, "report")
         assert not any(hold.is_answered for hold in holds.values())
-        # An attempt with the queue as its second key would wait until this one's time to claim is over.
+        # An attempt with the queue as its second key would wait until this one's time to claim has passed.
         stage.connect(server).call("SUBSCRIBE", "stays")
         stays(conn, "report")
         give(conn, "report", theirs)

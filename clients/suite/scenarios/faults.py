@@ -11,7 +11,7 @@ MARGIN = 1.0
 
 
 def ways_to_lose(stage):
-    """Whether a reply is lost with its connection. It is also lost alone if the client can close the connection."""
+    """Whether a lost reply's connection is closed too. It stays open only if the client can close it itself."""
     return (True, False) if "pooled" in stage.driver().ready["can"] else (True,)
 
 
@@ -397,4 +397,4 @@ def what_a_half_open_connection_delivers_late_is_withdrawn(stage):
     before = calls(conn, "lock.acquire")
     relay.heal()
     until("the late copy arrives", lambda: calls(conn, "lock.acquire") > before)
-    until("its grant is given back", lambda: is_free(conn, "report"))
+    until("its grant is released", lambda: is_free(conn, "report"))

@@ -67,7 +67,7 @@ def a_slot_that_moves_takes_its_lock_along(stage):
     driver = stage.opened(cluster)
     driver.do("acquire", manager="m", hold="h", key="held", lease_ms=stage.lease(9000))
     conn = stage.connect(cluster.move("held"))
-    # In the background, or by a check once a third of the lease is over.
+    # In the background, or by a check once a third of the lease has passed.
     until("it is renewed there", lambda: driver.do("check", hold="h") and calls(conn, "lock.extend"))
     assert driver.do("release", hold="h")["held"] is True
     source, _ = cluster.owner("theirs")

@@ -14,7 +14,7 @@ def fails(kind, *within):
             return self
 
         def __exit__(self, _, error, trace):
-            assert isinstance(error, Failure), f"no error, or another one: {error!r}"
+            assert isinstance(error, Failure), f"no error, or a different one: {error!r}"
             assert error.kind == kind, str(error)
             for word in within:
                 assert word in error.text, f"{word!r} is not in: {error.text}"

@@ -1,4 +1,4 @@
-"""Bodies that run once for each tick of a period, of all processes that ask.
+"""Bodies that run once for each tick of a period, in one of the processes that ask.
 
 Most scenarios use a period of a day, and begin far from the end of a window. Those that see several ticks use the
 shortest period, and act close to the beginning of each tick, which is in the middle of its window.
@@ -24,7 +24,7 @@ def server_now(conn):
 
 
 def far_from_the_end(conn, period=DAY):
-    """Waits until the window has begun a while ago and lasts for a while. Returns the end of the window."""
+    """Waits until the window began a while ago and will last for a while. Returns the end of the window."""
     while True:
         now = server_now(conn)
         end = (math.floor(now / period + 0.5) + 0.5) * period
@@ -48,7 +48,7 @@ def in_time(conn, tick):
 
 
 def expires(conn, key):
-    """When others may have the lock, by the server's clock: the beginning of its value, with the module or without."""
+    """When others may have the lock, by the server's clock: the start of its value, with the module or without."""
     value = conn.call("GET", key)
     return float(value[:17]) if value else 0.0
 
@@ -63,7 +63,7 @@ def servers(stage, *options):
 
 
 def once(driver, **fields):
-    """Calls for the tick of this moment, with a body that does nothing."""
+    """Calls for the current tick, with a body that does nothing."""
     return driver.begin("once", **{"manager": "m", "key": "job", "period_ms": DAY * 1000, **fields})
 
 
@@ -216,7 +216,7 @@ def a_tick_whose_process_died_is_skipped_without_rerun(stage):
         driver.kill()
         assert outcome(other, period_ms=SHORTEST * 1000, rerun=False) == "elsewhere"
     in_time(conns[0], tick)
-    at_tick(conns[0], 3, tick)  # its lease and the margin would be over by now
+    at_tick(conns[0], 3, tick)  # its lease and the margin would have ended by now
     for other, conn in zip(others, conns, strict=True):
         assert outcome(other, period_ms=SHORTEST * 1000) == "elsewhere"
         assert is_kept(conn, "job", (tick + 0.5) * SHORTEST), expires(conn, "job")
@@ -278,7 +278,7 @@ def the_time_is_asked_once_for_many_calls(stage):
         for pending in [once(driver, key=f"job {number}") for number in range(20)]:
             pending.get()
     assert calls(conn, "lock.acquire") == 40
-    # A slow reply is asked for once more.
+    # After a slow reply, the time is requested once more.
     assert (calls(conn, "time"), calls(conn, "lock.info")) in ((1, 1), (2, 1))
 
 

@@ -35,7 +35,7 @@ def denied(conn, user):
 
 
 def wait_and_get(driver, conn, key):
-    """Somebody else holds the lock, and releases it once the driver waits."""
+    """Somebody else holds the lock, and releases it once the driver is waiting."""
     theirs = conn.call("LOCK.ACQUIRE", key, "PX", LONG_LEASE)
     hold = driver.begin("acquire", manager="m", hold="w", key=key, lease_ms=30000, wait_ms=LONG_WAIT)
     waits(conn, key)
@@ -54,7 +54,7 @@ def hold_ask_and_release(driver, key):
 
 
 def runs_once(driver, key):
-    """The outcome of a call for the tick of this moment."""
+    """The outcome of a call for the current tick."""
     return driver.do("once", manager="m", key=key, period_ms=DAY * 1000)["outcome"]
 
 

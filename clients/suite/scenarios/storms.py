@@ -36,14 +36,14 @@ def a_storm_with_the_script_leaves_nothing(stage):
 
 
 def weather(stage, conn, driver, is_free, waits_ms, attempts):
-    """Storms with each of the language's means, on free keys and on a few contended ones."""
+    """Storms with each of the language's mechanisms, on free keys and on a few contended ones."""
     background = "background" in driver.ready["can"]
     lease_ms = stage.lease(20000)  # a dozen concurrent storms leave a driver little of two cores
     if background:
         driver.do("acquire", manager="m", hold="bystander", key="bystander", lease_ms=lease_ms)
     usual = time_of_one(driver)
     calm = None
-    for number in range(2):  # the first creates what stays: threads, a connection for waiting
+    for number in range(2):  # the first creates what remains: threads, a connection for waiting
         for means in driver.ready["storms"]:
             for wait_ms in waits_ms:
                 storm(driver, is_free, means, wait_ms, attempts // 2, f"{means}-{number}-{wait_ms}")
@@ -89,7 +89,7 @@ def time_of_one(driver, times=15):
     took = []
     for _ in range(times):
         began = time.monotonic()
-        # On a busy machine a storm of threads keeps this caller from its turn for half a minute.
+        # On a busy machine, a storm of threads keeps this caller from its turn for half a minute.
         driver.do("acquire", manager="m", hold="one", key="one", lease_ms=LONG_LEASE, wait_ms=LONG_WAIT)
         assert driver.do("release", hold="one")["held"] is True
         took.append(time.monotonic() - began)

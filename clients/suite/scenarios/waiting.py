@@ -71,7 +71,7 @@ def a_wait_that_ends_without_the_lock_leaves_nothing(stage):
     with fails("timeout", "report"):
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=700)
     assert 0.65 <= time.monotonic() - began
-    with fails("timeout", "report"):  # the wait is over when the first reply comes
+    with fails("timeout", "report"):  # the wait has ended when the first reply arrives
         driver.do("acquire", manager="m", hold="h", key="report", lease_ms=30000, wait_ms=0.001)
     until("nobody waits", lambda: conn.info("report")["waiters"] == 0)
     conn.call("LOCK.RELEASE", "report", theirs)

@@ -11,7 +11,7 @@ class LockError(Exception):
         self.key, self._text = key, text
 
     def __reduce__(self) -> "tuple[type[LockError], tuple[str, str]]":
-        # By default an exception is copied and pickled by its text alone, which loses the key.
+        # By default, an exception is copied and pickled with its text alone, which loses the key.
         return type(self), (self.key, self._text)
 
 

@@ -20,7 +20,7 @@ class Held(BoundHold):
         self._has_cancelled = False
 
     async def release(self) -> bool:
-        """Gives the lock back. Returns whether it was held to the end."""
+        """Releases the lock. Returns whether it was held to the end."""
         return await self._engine.release(self)
 
     async def extend(self, lease: Duration | None = None) -> None:
@@ -33,9 +33,9 @@ class Held(BoundHold):
         return await self._engine.verify(self)
 
     async def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the lock's server, only if the lock is held there at that moment; else raises LockLost.
+        """Runs one command on the lock's server if the lock is held there at that moment; otherwise raises LockLost.
 
-        In a cluster, `key` has to be in the lock's slot.
+        In a cluster, `key` must be in the lock's slot.
         """
         return await self._engine.fenced(self, (command, key, *args))
 
@@ -66,7 +66,7 @@ class Held(BoundHold):
             stopped = work.uncancel() <= self._cancels_before
             if stopped and not isinstance(error, asyncio.CancelledError):
                 try:
-                    await asyncio.sleep(0)  # the cancellation was for a body that has ended
+                    await asyncio.sleep(0)  # the cancellation was meant for a body that has ended
                 except asyncio.CancelledError:
                     pass
         if isinstance(error, asyncio.CancelledError) and stopped:

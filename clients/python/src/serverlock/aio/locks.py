@@ -1,4 +1,4 @@
-"""Locks for redis.asyncio.Redis, redis.asyncio.RedisCluster and their Valkey twins."""
+"""Locks for redis.asyncio.Redis, redis.asyncio.RedisCluster and their Valkey counterparts."""
 
 import asyncio
 import os
@@ -57,13 +57,13 @@ class Locks(Manager["Lock"]):
         rerun: bool = True,
         **options: Unpack[OnceOptions],
     ) -> Once:
-        """Runs a body once for each tick, of all processes that ask: for cron jobs and schedulers.
+        """Runs a body once for each tick, in one of the processes that ask: for cron jobs and schedulers.
 
-        Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call means the nearest
-        tick. The tick is over half a period after its beginning, and nobody else runs it until then.
+        Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call is for the nearest
+        tick. The tick ends half a period after it begins, and nobody else runs it until then.
         lease: how soon another process may run the tick if one dies; the default is 10 s, or a quarter of the period
         if that is shorter.
-        rerun: False: a tick whose process dies is skipped. Such a lock is not renewed.
+        rerun: if False, a tick whose process dies is skipped. Such a lock is not renewed.
         """
         return Once(self, schedule_of(key, period, lease, rerun, options))
 
@@ -81,7 +81,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     async def aclose(self) -> None:
-        """Ends the manager's tasks and own connections. Held locks are no longer renewed."""
+        """Ends the manager's tasks and closes its own connections. Held locks are no longer renewed."""
         await self._engine().close()
 
     async def __aenter__(self) -> "Locks":
@@ -92,7 +92,7 @@ class Locks(Manager["Lock"]):
 
 
 def _drop(engine: Engine, loop: "weakref.ref[asyncio.AbstractEventLoop]") -> None:
-    """Ends the tasks of a manager that was dropped, if their loop still runs."""
+    """Ends the tasks of a manager that was dropped, if their loop is still running."""
     running = loop()
     if engine.pid == os.getpid() and running is not None and running.is_running() and not engine.is_closed:
         running.call_soon_threadsafe(lambda: running.create_task(engine.close()))

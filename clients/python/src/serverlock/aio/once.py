@@ -23,9 +23,9 @@ class HeldOnce(OnceHold, Held):
 
 
 class Once:
-    """Describes a body that runs once per period, of all processes that ask. Any number of callers may use it.
+    """Describes a body that runs once per period, in one of the processes that ask. Callers may share it.
 
-    As a block it yields the hold, or None where the tick runs elsewhere: `async with once as held: if held: ...`
+    As a block, it yields the hold, or None if the tick runs elsewhere: `async with once as held: if held: ...`
     """
 
     def __init__(self, locks: Manager[Any], schedule: Schedule) -> None:
@@ -33,7 +33,7 @@ class Once:
         self._entered: list[Entered[HeldOnce | None]] = []
 
     async def run(self, body: Callable[[HeldOnce], Awaitable[T]]) -> Outcome[T]:
-        """Calls the body with its hold, unless another process runs this tick, or has run it.
+        """Calls the body with its hold, unless another process is running this tick, or has run it.
 
         If the body raises or is cancelled, another process may run this tick.
         """

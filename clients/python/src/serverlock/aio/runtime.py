@@ -42,7 +42,7 @@ class Runtime:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last: set[asyncio.Task[None]] = set()  # not cancelled by `close`: they end soon by themselves
+        self._last: set[asyncio.Task[None]] = set()  # not cancelled by `close`: they end soon on their own
         self._watched: dict[Connection, asyncio.Task[None]] = {}
 
     def caller(self) -> Hashable:
@@ -66,7 +66,7 @@ class Runtime:
         return task
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs `work` to its end in a task, which continues even if the caller is cancelled again."""
+        """Runs `work` to completion in a task, which continues even if the caller is cancelled again."""
         task = asyncio.ensure_future(work())
         self._last.add(task)
         task.add_done_callback(self._last.discard)

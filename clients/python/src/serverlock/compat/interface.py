@@ -1,7 +1,7 @@
 """redis-py's Lock over LOCK.*: the part shared by threads and asyncio.
 
 The token is the server's fencing token. With a timeout, the lock ends when the server says so, and is not renewed.
-Without one it is renewed while its owner keeps the Lock.
+Without one, it is renewed for as long as its owner keeps the Lock.
 """
 
 import re
@@ -155,7 +155,7 @@ class Interface:
         if self.timeout is None:
             raise self._error(f"Cannot {what} a lock with no timeout")
 
-    # What those need
+    # What they need
 
     @property
     def _token(self) -> bytes | None:

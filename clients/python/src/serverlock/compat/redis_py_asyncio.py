@@ -5,7 +5,7 @@
     async with Lock(client, "report", timeout=30):         # or client.lock("report", timeout=30, lock_class=Lock)
         ...
 
-It raises the exceptions of the client's library, redis-py or valkey-py. What differs is in docs/MIGRATING.md.
+It raises the exceptions of the client's library, redis-py or valkey-py. docs/MIGRATING.md lists what differs.
 """
 
 import logging
@@ -36,7 +36,7 @@ class Lock(Interface):
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
-        """timeout: how many seconds the lock is held at most; None: until it is released or this Lock is gone.
+        """timeout: the longest time in seconds that the lock is held; None: until it is released or this Lock is gone.
         blocking_timeout: how long to wait; None: forever.
         """
         manager = manager_of(redis, Locks, is_async=True)

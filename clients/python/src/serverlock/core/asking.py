@@ -15,7 +15,7 @@ from .resources import Resources
 from .way import Answer, No, Place, Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Words
 
-# For how long the server may still run a copy after its connection was closed.
+# How long the server may still run a copy after its connection has been closed.
 LATE_COPY = 2.0
 
 
@@ -58,7 +58,7 @@ class Asker:
             raise LockMisuse(self.request.name, "its manager is closed")
 
     async def ask(self, way: Way, wait_ms: int = 0, channel: str | None = None, timeout: float = 0.0) -> Answer:
-        """Asks this way, or another way if this one turns out to be impossible."""
+        """Asks in this way, or in another if this one turns out to be impossible."""
         module = self.resources.module
         while True:
             self.way = way
@@ -160,7 +160,7 @@ class Asker:
             await connection.close()
 
     async def cancel(self, is_reachable: bool) -> None:
-        """Cancels the attempt on the server: at once if possible, else in the background."""
+        """Cancels the attempt on the server: at once if possible, otherwise in the background."""
         debts, settle, until = self.resources.debts, self._settle(), self._until()
         is_settled = False
         try:
@@ -170,14 +170,14 @@ class Asker:
                 is_settled = True
         except (ReplyError, ConnectionLost):
             pass
-        finally:  # the caller may be interrupted once more
+        finally:  # the caller may be interrupted again
             if not is_settled:
                 debts.owe(until, settle)
 
     def leave_queue(self) -> None:
         """Gives up the place in the script's queue, in the background.
 
-        A late cancel must not release a lock that the attempt gets by polling, so the attempt goes on with a new ID.
+        A late cancel must not release a lock that the attempt gets by polling, so the attempt continues with a new ID.
         """
         self._owe_once_more()
         self.resources.debts.owe(self._until(), self._settle())

@@ -1,12 +1,12 @@
 """One attempt to get a lock. If it fails or is interrupted, it leaves nothing behind.
 
-It first asks without waiting, over the application's own client. If somebody else has the lock, it waits:
+It first asks without waiting, through the application's own client. If somebody else has the lock, it waits:
 
 * as the manager's only wait: by blocking, in pieces, on one connection (`blocking`)
 * while others wait too, and without the module: in the queue, with NOTIFY (`waiting`)
 * where the server or the user cannot use NOTIFY: by blocking on one of a few connections (`connections`)
 
-The module can be loaded and unloaded at any time, so each copy of the request asks in the way that works then (`way`).
+The module can be loaded and unloaded at any time, so each copy of the request asks in whichever way works (`way`).
 """
 
 from ..errors import LockError
@@ -69,7 +69,7 @@ class Attempt:
     # Giving up
 
     async def abandon(self, error: BaseException) -> None:
-        """Gives everything back, even if the caller is cancelled again during this."""
+        """Releases everything, even if the caller is cancelled again meanwhile."""
         await self._resources.runtime.finish(lambda: self._abandon(error))
 
     async def _abandon(self, error: BaseException) -> None:
@@ -81,7 +81,7 @@ class Attempt:
                 if not isinstance(error, LockError):
                     await asker.connection.close()
                 await asker.give_back_connection()
-        finally:  # the caller may be interrupted once more
+        finally:  # the caller may be interrupted again
             if asker.is_known:
                 is_reachable = not isinstance(error.__cause__, (ConnectionLost, OSError))
                 await asker.cancel(is_reachable)

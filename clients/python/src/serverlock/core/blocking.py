@@ -25,7 +25,7 @@ class Blocking:
 
     @property
     def is_ready(self) -> bool:
-        """Whether an attempt may start here: the connection is open, and nobody waits on it."""
+        """Whether an attempt may start here: the connection is open, and nobody is waiting on it."""
         return self._connection is not None and self._connection.is_open and not self._permit.in_use
 
     def enter(self, waiter: object) -> bool:
@@ -62,7 +62,7 @@ class Blocking:
         await self.end()
 
     async def end(self) -> None:
-        """Called when others wait or send commands. An attempt that blocks here finishes its piece."""
+        """Called when others wait or send commands. An attempt that is blocking here finishes its piece."""
         with self._mutex:
             self.is_over = True
             if self._permit.in_use:

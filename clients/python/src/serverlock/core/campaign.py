@@ -16,7 +16,7 @@ PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The current leader; token and owner are None while there is none."""
+    """The current leader; token and owner are None while there is no leader."""
 
     token: int | None
     owner: str | None

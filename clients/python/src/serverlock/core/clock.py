@@ -1,4 +1,4 @@
-"""The clock of leases: like the server's, it keeps running while the machine is suspended; it never goes back."""
+"""The clock for leases: like the server's, it keeps running while the machine is suspended. It never goes backwards."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ def _of_system() -> Callable[[], float] | None:
 
 
 class Larger:
-    """For systems without such a clock: adds the larger of the advances of the monotonic and the wall clock.
+    """For systems without such a clock: adds the larger of the monotonic clock's and the wall clock's advance.
 
     Setting the wall clock back adds nothing. Setting it forward ends leases early, which is safe.
     """

@@ -1,4 +1,4 @@
-"""Attempts and grants that are no longer wanted but could not be given back at once: settled in the background.
+"""Attempts and grants that could not be cancelled or released at once: settled in the background.
 
 Debts have their own worker: one that gets no reply must not delay a renewal.
 """
@@ -39,7 +39,7 @@ class Debts:
         return len(self._debts) + self._settling
 
     def owe(self, until: float, debt: Debt, after: float = 0.0) -> None:
-        """Runs `debt` until it succeeds or `until` has passed, first in `after` seconds."""
+        """Runs `debt` until it succeeds or `until` has passed, starting in `after` seconds."""
         with self._mutex:
             self._debts.append(Owed(now() + after, until, debt))
         self._worker.start()

@@ -27,7 +27,7 @@ from .way import Way
 from .wire import Connection, ConnectionLost, Reply, ReplyError, Runtime, Wire, Words
 
 PAUSE = 0.02
-# The lease of an EXTEND is counted from when the server runs it, so one that takes longer is sent again.
+# An EXTEND's lease is counted from when the server runs it, so an EXTEND that takes longer than this is sent again.
 LATE_EXTEND = 0.25
 TAKEN_AWAY = "somebody has taken it away"
 
@@ -119,7 +119,7 @@ class Engine:
         async def owe() -> None:
             self._debts.owe(until, lambda: self._settle(request, grant))
 
-        # If an exception comes before the first statement of __exit__, the hold is dropped without a release.
+        # If an exception is raised before the first statement of __exit__, the hold is dropped without a release.
         hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(owe))
         return self.scopes.enter(hold)
 
@@ -156,7 +156,7 @@ class Engine:
         return float(await self._ask(hold, lambda way: way.check(hold._request, hold.token, key)))
 
     async def fenced(self, hold: Hold, words: Words) -> Reply:
-        """Runs one command on the server, only if this lock is held there at that moment."""
+        """Runs one command on the server if this lock is held there at that moment."""
         hold.check()
         reply = await self._ask(hold, lambda way: way.fenced(hold._request, hold.token, words))
         if isinstance(reply, list) and reply and reply[0] in (b"LOCK.LOST", "LOCK.LOST"):
@@ -171,7 +171,7 @@ class Engine:
             raise kinds.typed(error, hold.key) from error
 
     async def _send(self, request: Request, grant: Grant, words: Callable[[Way], Words]) -> Reply:
-        """Sends a hold's command in the way that works now."""
+        """Sends a hold's command in whichever way works now."""
         way = self.module.way_of(request, grant)
         while True:
             try:
@@ -250,7 +250,7 @@ class Engine:
         return lambda: self._settle(hold._request, hold._grant)
 
     async def _release_later(self, hold: Hold, wait: float) -> bool:
-        """Cuts the lease to the rest of `at_least`. The timer then releases the lock."""
+        """Cuts the lease to what is left of `at_least`. The timer then releases the lock."""
         lease_ms = max(1, round(wait * 1000))
         reply = await self._ask(hold, lambda way: way.extend(hold._request, hold.token, lease_ms))
         at, settle = now() + wait, self._settling(hold)
@@ -260,9 +260,9 @@ class Engine:
     # Locks that outlive their holds
 
     async def keep(self, hold: Hold, until: float, *, is_long: bool) -> bool:
-        """Ends a hold whose lock stays until then, by the lease clock, or releases it if that has passed.
+        """Ends a hold whose lock stays until then, by the lease clock, or releases it if that time has passed.
 
-        is_long: the lease has that end already. Returns whether the lock was held to the end.
+        is_long: the lease already lasts until then. Returns whether the lock was held to the end.
         """
         if hold._pid != os.getpid() or hold._ended is not None or hold.lost is not None or now() >= until:
             return await self.release(hold)
@@ -316,11 +316,11 @@ class Engine:
         return await self._send(request, grant, words)
 
     def owe_keep(self, hold: Hold, until: float, after: float = 0.0) -> None:
-        """Keeps the lock of a hold in the background."""
+        """Keeps a hold's lock in the background."""
 
         async def settle() -> None:
             if await self._extend_until(hold, until) == 0:
-                self.log.warning("the lock %s was over before it was kept for its period", hold.key)
+                self.log.warning("the lock %s had ended before it was kept for its period", hold.key)
 
         self._end_kept(hold)
         if now() + after < until:
@@ -332,7 +332,7 @@ class Engine:
         self._timer.forget()
 
     def give_up(self, hold: Hold) -> None:
-        """Releases the lock of a hold in the background."""
+        """Releases a hold's lock in the background."""
         hold._end()
         self._timer.forget()
         self._owe_release(hold)
@@ -346,7 +346,7 @@ class Engine:
     async def _ask_margin(self, key: bytes) -> float | None:
         fields = fields_of(await self.wire.call(key, ("LOCK.INFO", key), self.timeout))
         lease, free = fields.get("lease-ms"), fields.get("free-in-ms")
-        # Both are whole milliseconds, the one rounded down and the other up.
+        # Both are whole milliseconds, one rounded down and the other up.
         return max(0, free - lease - 1) / 1000 if lease and isinstance(free, int) else None
 
     def lost(self, hold: Hold) -> None:

@@ -66,7 +66,7 @@ class Hold:
         self._lease = Lease(grant.sent, request.lease, self._granted + request.max_hold, self._margin)
         self._lost: LockLost | None = None
         self._ended: float | None = None
-        self._gone = False  # the server replied that the grant is over
+        self._gone = False  # the server replied that the grant has ended
         self._renewing = False
         self._failed_at = -math.inf  # when an EXTEND last failed: the server may still run it a little later
         self._entry = 0  # the number of its newest entry in the timer
@@ -98,7 +98,7 @@ class Hold:
         return self.lost is None and self._ended is None
 
     def left(self) -> float:
-        """For how many seconds the lock is certain to be held if no renewal succeeds; 0 when it is lost or released."""
+        """The seconds for which the lock is certain to be held if no renewal succeeds; 0 if it is lost or released."""
         return max(0.0, self._lease.lost_at - now()) if self.is_held else 0.0
 
     def check(self) -> None:
@@ -116,7 +116,7 @@ class Hold:
     # The rest is for this package.
 
     def _extending(self, sent: float, lease: float) -> bool:
-        """Call this before an EXTEND is sent. False: the hold has ended, so that none may be sent."""
+        """Call this before an EXTEND is sent. False: the hold has ended, so none may be sent."""
         with self._mutex:
             if self._ended is not None:
                 return False

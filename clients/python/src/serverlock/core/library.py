@@ -50,7 +50,7 @@ class Library:
         return self._retry(self._backoff(), 0)
 
     def is_plain_pool(self, pool: Raw) -> bool:
-        """Whether the pool takes connections like the library's plain pool."""
+        """Whether the pool takes connections as the library's plain pool does."""
         return (
             getattr(type(pool), "get_connection", None) is self._plain
             and hasattr(pool, "_available_connections")
@@ -60,7 +60,7 @@ class Library:
         )
 
     def read(self, error: BaseException, *, chain: bool = False) -> ConnectionLost | ReplyError | None:
-        """Translates an exception of the library or the system. Returns None for any other."""
+        """Translates an exception from the library or the system. Returns None for any other."""
         if isinstance(error, (ReplyError, ConnectionLost)):
             return error
         read = self._read(error)

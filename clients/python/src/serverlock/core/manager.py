@@ -58,7 +58,7 @@ class Manager(Generic[L]):
         """client: a redis-py or valkey-py client.
         timeout: how long a reply may take.
         portable: lock with the script where the module is missing.
-        warn_without_module: log a warning when the module is first found missing.
+        warn_without_module: log a warning when the module is first found to be missing.
         hooks: called when a lock is granted, refused, lost or released.
         logger: the default is "serverlock".
         """
@@ -97,7 +97,7 @@ class Manager(Generic[L]):
 
     @shows(AllOfOptions)
     def all_of(self, keys: Iterable[Key], lease: Duration, **options: Unpack[AllOfOptions]) -> L:
-        """All of the keys or none, under one token. While it waits it holds none of them."""
+        """All of the keys or none, under one token. While it waits, it holds none of them."""
         check_names(options, AllOfOptions.__optional_keys__)
         every = [keys] if isinstance(keys, (str, bytes)) else keys
         return self._lock_of(request_of(every, lease, **options, many=True))

@@ -1,4 +1,4 @@
-"""Whether the server has the module, and so how locks are asked for: with LOCK.*, or with the script."""
+"""Whether the server has the module, and so how locks are requested: with LOCK.*, or with the script."""
 
 import threading
 
@@ -13,7 +13,7 @@ from .way import Way
 from .wire import ConnectionLost, ReplyError, Wire
 
 ASK_AGAIN = 5.0
-# For this long after a denial, queues are not tried again for a user without the right to use them.
+# For this long after a denial, queues are not tried again for a user without permission to use them.
 DENIAL_COUNTS = 60.0
 
 
@@ -62,7 +62,7 @@ class Module:
             return None
         if way.is_module:
             if not error.is_unknown_command:
-                self.worked(way)  # an error of the module
+                self.worked(way)  # an error from the module
                 return None
             if not self._options.portable:
                 return None

@@ -1,5 +1,5 @@
-"""Runs a body once for each tick, of all processes that ask. The lock itself remembers that a tick has run: it is kept
-until the tick's window is over."""
+"""Runs a body once for each tick, in one of the processes that ask. The lock itself records that a tick has run: it is
+kept until the tick's window ends."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 # A lease that ends earlier than it should by more than ROUNDING, or later by more than EXACT, is corrected.
 ROUNDING = 0.002
 EXACT = 0.1
-# After this time two clocks may have drifted apart by so much that the end of a body asks for the server's once more.
+# After this time, two clocks may have drifted so far apart that the server's is read again when a body ends.
 DRIFTS = 600.0
 
 
@@ -27,8 +27,8 @@ DRIFTS = 600.0
 class Outcome(Generic[T_co]):
     """What became of a call for a tick.
 
-    outcome: "ran": the body ran here. "elsewhere": another process runs it, or has run it. "recovered": the lease of a
-    process that ran expired within this window, perhaps in the middle of its work, and the body ran here.
+    outcome: "ran": the body ran here. "elsewhere": another process is running it, or has run it. "recovered": the lease
+    of a process that ran expired within this window, perhaps in the middle of its work, and the body ran here.
     value: what the body returned; None if it ran elsewhere.
     """
 
@@ -58,7 +58,7 @@ def schedule_of(key: Key, period: Duration, lease: Duration | None, rerun: bool,
 
 @dataclass(slots=True)
 class Run:
-    """The tick that a hold runs. `is_long`: its lease has lasted until the end of the window from the start."""
+    """The tick that a hold runs. `is_long`: from the start, its lease lasts until the end of the window."""
 
     tick: int
     period: float
@@ -68,9 +68,9 @@ class Run:
     is_long: bool
 
     def lease_ends(self) -> float:
-        """When the lease has to end, by the local clock, so that the server lets others in at the end of the window.
+        """When the lease must end, by the local clock, so that the server lets others in at the end of the window.
 
-        Others may come a little later, but not earlier, if the estimate of the server's clock is wrong.
+        Others may get in a little later, but not earlier, if the estimate of the server's clock is wrong.
         """
         end = ticks.end_of(self.tick, self.period) + min(self.estimate.doubt, MOST_DOUBT)
         return end - self.estimate.offset - self.margin
@@ -96,7 +96,7 @@ H = TypeVar("H", bound=OnceHold)
 
 
 async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: type[H]) -> H | None:
-    """Begins to run the tick of this moment. None: another process runs it, or has run it."""
+    """Begins to run the current tick. None: another process is running it, or has run it."""
     request, clock = schedule.request, engine.resources.clock
     hold: H | None = None
     try:
@@ -125,7 +125,7 @@ async def acquire(engine: Engine, manager: object, schedule: Schedule, kind: typ
 
 def _run_of(hold: BoundHold, schedule: Schedule, estimate: Estimate, margin: float) -> Run:
     period, before = schedule.period, hold.predecessor
-    # The server granted it between two moments. If a kept lease had to end first, its window is over by the later.
+    # The server granted it between two moments. If a kept lease had to end first, its window has ended by the later.
     tick = ticks.tick_at(hold._granted + estimate.offset, period)
     granted = hold._grant.sent + estimate.offset - estimate.doubt
     recovered = before is not None and ticks.is_recovery(granted - before.overdue, tick, period)
@@ -133,7 +133,7 @@ def _run_of(hold: BoundHold, schedule: Schedule, estimate: Estimate, margin: flo
 
 
 async def finish(hold: OnceHold) -> bool:
-    """Ends the hold of a body that has succeeded: nobody else runs its tick. Returns whether it was held to the end."""
+    """Ends the hold of a body that succeeded: nobody else will run its tick. Returns whether it was held to the end."""
     engine, run = hold._engine, hold._run
     try:
         if not run.is_long and (now() > run.estimate.asked + DRIFTS or not run.estimate.is_good):

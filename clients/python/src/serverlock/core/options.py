@@ -21,10 +21,10 @@ class Options:
 class GrantOptions(TypedDict, total=False):
     """The options shared by locks and leaders.
 
-    owner: a label for humans, 1 to 128 visible ASCII characters. It grants no rights.
+    owner: a label for humans, 1 to 128 visible ASCII characters. It grants no permissions.
     session: the lock has its own connection, and ends one second after that closes.
-    replicas, replicas_within: this many replicas must have the grant within that time (1 s), or it is given back.
-    fsync: this server and as many replicas must have the grant on disk (WAITAOF).
+    replicas, replicas_within: this many replicas must have the grant within that time (1 s), or the lock is released.
+    fsync: this server and that many replicas must have the grant on disk (WAITAOF).
     """
 
     owner: str | None
@@ -41,7 +41,7 @@ class LeaderOptions(GrantOptions, total=False):
 
 
 class OnceOptions(TypedDict, total=False):
-    """The options of `once`. They mean what they mean for locks."""
+    """The options of `once`. They mean the same as for locks."""
 
     owner: str | None
     replicas: int

@@ -68,7 +68,7 @@ def _piece(asker: Asker) -> float:
 
 
 async def _count_anew(asker: Asker, grant: Grant) -> bool:
-    """The grant may be as old as the call. If the call took long, an EXTEND starts the lease anew."""
+    """The grant may be as old as the call. If the call took a long time, an EXTEND restarts the lease."""
     request, resources = asker.request, asker.resources
     while now() >= grant.sent + request.lease / 3:
         sent = now()

@@ -1,7 +1,7 @@
-"""Two connections of the application's pool, shared by any number of callers.
+"""Two connections from the application's pool, shared by any number of callers.
 
 A caller that gets a permit sends its own calls. The others queue theirs, and a manager's sender sends the queue as
-one pipeline. The pipeline belongs to no caller, so cancelling or interrupting one caller fails no other.
+one pipeline. The pipeline belongs to no caller, so cancelling or interrupting one caller affects no other.
 
 Measured against a semaphore of two or four over the same exchanges, in alternating rounds alongside other work: the
 semaphore takes 1.5 to 1.6 times the CPU of process and server with 1,000 threads, 1.4 to 1.9 times with 500 asyncio
@@ -29,7 +29,7 @@ class Owner:
 
 
 class Entry:
-    """The calls of one caller, and their replies."""
+    """One caller's calls, and their replies."""
 
     __slots__ = ("calls", "flag", "has_left", "is_sent", "replies", "timeout")
 
@@ -64,9 +64,9 @@ class Pipeline:
         self._senders = [Sender(self) for _ in range(AT_ONCE)]
 
     def narrow(self, congested: Callable[[], None]) -> bool:
-        """Runs one exchange at a time from now on. Returns False if there have been two at once.
+        """From now on, runs one exchange at a time. Returns False if two have already run at once.
 
-        `congested` is called when one is not enough: more than one caller queues.
+        `congested` is called when one is not enough: more than one caller is queuing.
         """
         if not self._was_wide:
             self._at_once, self._congested = 1, congested
@@ -109,7 +109,7 @@ class Pipeline:
             if congested is not None and len(self._queue) > 1:
                 self._congested = None
                 congested()
-            left = timeout  # counted in pieces, so that time while this process was stopped does not count
+            left = timeout  # counted in steps, so that time while this process was stopped does not count
             while entry.replies is None:
                 self._staff()
                 await entry.flag.wait(min(BACKSTOP, timeout))
@@ -131,7 +131,7 @@ class Pipeline:
         return has_permit
 
     def _withdraw(self, entry: Entry) -> bool:
-        """Returns whether the entry was not sent yet, and now never will be."""
+        """Returns whether the entry had not been sent yet, and now never will be."""
         with self._mutex:
             entry.has_left = not entry.is_sent
         return entry.has_left

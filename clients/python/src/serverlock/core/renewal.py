@@ -34,7 +34,7 @@ class Timer:
         self._count = itertools.count()
         self._entries: list[tuple[float, int, Due]] = []
         self._ended = 0  # entries of holds that have ended
-        self._awake_at = -math.inf  # no thread sleeps yet
+        self._awake_at = -math.inf  # no thread is sleeping yet
         self._woken = runtime.flag()
         self._to_renew: list[weakref.ref[Hold]] = []
         self._renewals = runtime.flag()
@@ -70,7 +70,7 @@ class Timer:
         self._report_losses([due for _, _, due in entries if isinstance(due, weakref.ref)])
 
     def _report_losses(self, refs: "list[weakref.ref[Hold]]") -> None:
-        # Reading `is_held` reports the loss of a hold whose lease is over.
+        # Reading `is_held` reports the loss of a hold whose lease has ended.
         holds = [hold for ref in refs if (hold := ref()) is not None and hold.is_held]
         if holds:
             first = min(hold._lease.lost_at for hold in holds) - now()
@@ -78,7 +78,7 @@ class Timer:
             self._runtime.later(max(0.0, first), lambda: self._report_losses(rest))
 
     def _schedule(self, hold: Hold, at: float) -> None:
-        """Only the newest entry of a hold has an effect."""
+        """Only a hold's newest entry has an effect."""
         number = hold._entry = next(self._count)
         self._push(at, number, weakref.ref(hold))
 
@@ -115,7 +115,7 @@ class Timer:
         if hold is None or number != hold._entry or not hold.is_held:
             return
         is_due = at >= hold._lease.renew_at and hold._lease.may_renew(now()) and not hold._renewing
-        # This comes first: once the renewal has been sent, only the entry that it makes has an effect.
+        # This comes first: once the renewal has been sent, only the entry that it creates has an effect.
         self._schedule(hold, hold._lease.lost_at)
         if is_due:
             hold._renewing = True

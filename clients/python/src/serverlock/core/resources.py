@@ -30,6 +30,6 @@ class Resources:
         await self.subscription.close()
         await self.connections.close()
         await self.runtime.close()
-        # This comes last: waiting attempts end now, and what they give back must not end with the runtime.
+        # This comes last: waiting attempts end now, and their clean-up must not end with the runtime.
         self.subscription.stir()
         await self.blocking.close()

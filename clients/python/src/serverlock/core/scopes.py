@@ -51,7 +51,7 @@ class Scopes:
 
 
 def left_by(entered: Sequence[Entered[H]], frame: FrameType, caller: Hashable) -> Entered[H] | None:
-    """The scope that ends: this `with`'s, else this caller's last one, else the only one there is.
+    """The scope that is ending: this `with`'s, else this caller's last one, else the only one there is.
 
     Frameworks may leave a scope in a different thread or task than they entered it in, while others use the same Lock.
     """

@@ -1,4 +1,4 @@
-"""Asks with the script of portable/lock.lua, where the module is not loaded. docs/PORTABLE.md describes its calls.
+"""Asks with the script in portable/lock.lua, where the module is not loaded. docs/PORTABLE.md describes its calls.
 
 A call for one lock names the lock and its queue. `alone`: only the lock, where a queue cannot be used. Such attempts
 poll, as do those for several keys.
@@ -16,7 +16,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Wire, Word, Words
 
 MARGIN_MS = 1000
 RETENTION_MS = 60_000
-# Ask for the eviction policy again after this time, because a failover may bring in another server.
+# Ask for the eviction policy again after this time, because a failover may bring in a different server.
 POLICY_COUNTS = 60.0
 POLL = (0.05, 0.15)
 

@@ -1,7 +1,7 @@
 """A semaphore whose permits belong to objects: a permit becomes free once its owner releases it or is gone.
 
-So no permit is lost if a caller ends between two statements. Signal handlers raise there (a soft time limit, Ctrl-C),
-and may even cut a clean-up short.
+So no permit is lost if a caller ends between two statements. Signal handlers can raise there (a soft time limit,
+Ctrl-C), and may even cut a clean-up short.
 """
 
 import threading
@@ -85,7 +85,7 @@ class Semaphore:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits for a permit."""
+        """Whether somebody is waiting for a permit."""
         return bool(self._waiting)
 
     @property

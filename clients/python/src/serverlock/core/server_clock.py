@@ -1,4 +1,4 @@
-"""The server's clock, and the margin that the server adds to leases: each is asked for at most once a minute."""
+"""The server's clock, and the margin that the server adds to leases: each is requested at most once a minute."""
 
 import math
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ from .wire import ConnectionLost, Reply, ReplyError, Runtime, Wire
 T = TypeVar("T")
 
 COUNTS = 60.0
-# An estimate that may be more wrong is used, but not kept.
+# An estimate that may be off by more than this is used, but not kept.
 MOST_DOUBT = 0.25
 PAUSE = 0.01
 USUAL_MARGIN = 1.0
@@ -29,7 +29,7 @@ class Estimate:
 
     @property
     def is_good(self) -> bool:
-        """Whether it is exact enough to be kept."""
+        """Whether it is accurate enough to be kept."""
         return self.doubt <= MOST_DOUBT
 
 
@@ -47,7 +47,7 @@ class ServerClock:
 
     @property
     def margin(self) -> float:
-        """The margin, as far as it is known."""
+        """The margin, as currently known."""
         return self._margin
 
     async def read(self, key: bytes) -> Estimate:
@@ -59,7 +59,7 @@ class ServerClock:
     async def _one_by_one(self, ask: Callable[[], Coroutine[None, None, T]]) -> T:
         asking = Asking()
         if not await self._asking.acquire(asking, self._timeout):
-            raise ConnectionLost(TimeoutError("another caller has asked the server, and waits for the reply"))
+            raise ConnectionLost(TimeoutError("another caller has asked the server, and is waiting for the reply"))
         try:
             return await ask()
         finally:
@@ -70,7 +70,7 @@ class ServerClock:
         return found if found is not None and now() < found.asked + COUNTS else None
 
     async def _ask(self, key: bytes, place: bytes) -> Estimate:
-        """Asks, unless another caller just did. Asks twice if the reply is lost or slow."""
+        """Asks, unless another caller has just done so. Asks twice if the reply is lost or slow."""
         found = self._fresh(place)
         if found is not None:
             return found
@@ -104,7 +104,7 @@ class ServerClock:
             try:
                 margin = await ask()
                 self._margin = USUAL_MARGIN if margin is None else margin
-            except ReplyError:  # this user may not ask
+            except ReplyError:  # this user is not allowed to ask
                 pass
             self._margin_asked = now()
 

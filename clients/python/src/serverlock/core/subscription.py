@@ -28,7 +28,7 @@ class News:
         self._flag.set()
 
     def stir(self) -> None:
-        """Call this when the connection has come up, or was lost."""
+        """Call this when the connection has come up or been lost."""
         self._flag.set()
 
     async def wait(self, timeout: float) -> str | None:

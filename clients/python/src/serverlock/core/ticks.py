@@ -7,12 +7,12 @@ and ends half a period before and after the tick.
 import math
 
 LEAST_PERIOD = 10.0
-# How much later than its window's end a kept lease may end: twice MOST_DOUBT of the server's clock, and the way to it.
+# How much later than its window's end a kept lease may end: twice MOST_DOUBT, plus the time to reach the server.
 SLACK = 1.0
 
 
 def tick_at(server_now: float, period: float) -> int:
-    """The nearest tick. Half-way between two it is the later one, because the window of the earlier one is over."""
+    """The nearest tick. Halfway between two, it is the later one, because the earlier one's window has ended."""
     return math.floor(server_now / period + 0.5)
 
 
@@ -35,5 +35,5 @@ def is_recovery(expired: float, tick: int, period: float) -> bool:
 
 
 def default_lease(period: float) -> float:
-    """Short enough that another process may still run the tick if one dies soon after the tick's beginning."""
+    """Short enough that another process may still run the tick if one dies soon after the tick begins."""
     return min(10.0, period / 4)

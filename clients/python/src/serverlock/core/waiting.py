@@ -12,7 +12,7 @@ from .subscription import News
 from .way import No, Place, Way
 
 RESEND_DOWN = 1.0
-# A server whose clock runs a little ahead ends a wait a little early.
+# A server whose clock runs a little fast ends a wait a little early.
 SLACK = 0.1
 
 
@@ -65,7 +65,7 @@ class Waiter:
         if subscription.is_up or subscription.refusal is None:
             return subscription.channel
         resources.notifies = False
-        if asker.is_known and not asker.way.is_module:  # the user has lost the right to subscribe
+        if asker.is_known and not asker.way.is_module:  # the user has lost permission to subscribe
             subscription.unregister(asker.id)
             asker.leave_queue()
         return None

@@ -1,4 +1,4 @@
-"""How a lock is asked for, and what the replies mean: `commands` does it with the module, `script` without it."""
+"""How a lock is requested, and what the replies mean: `commands` does it with the module, `script` without it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

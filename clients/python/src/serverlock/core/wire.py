@@ -9,7 +9,7 @@ Reply: TypeAlias = Any  # an int, bytes, None, or a list of those: checked where
 
 
 class ConnectionLost(Exception):
-    """No connection, or no reply in time; the connection is closed. `final`: another try is useless."""
+    """No connection, or no reply in time; the connection is closed. `final`: trying again is useless."""
 
     def __init__(self, cause: BaseException, *, final: bool = False) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__)
@@ -102,7 +102,7 @@ class Wire(Protocol):
 
     @property
     def in_use(self) -> int:
-        """The number of running exchanges and of queued calls, for tests."""
+        """The number of running exchanges and queued calls, for tests."""
 
     @property
     def is_cluster(self) -> bool: ...
@@ -145,13 +145,13 @@ class Runtime(Protocol):
         """`more`: whether to start the work again as soon as it ends."""
 
     async def finish(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs `work` to its end, even if the caller is cancelled during this."""
+        """Runs `work` to completion, even if the caller is cancelled meanwhile."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         """Calls `work` once, even after `close`. Does not keep the process or the loop alive."""
 
     def call_back(self, work: Callable[[], object]) -> None:
-        """Calls the user's code, which may take long."""
+        """Calls the user's code, which may take a long time."""
 
     def watch(self, connection: Connection, ended: Callable[[], None]) -> None:
         """Calls `ended` when the connection ends, unless `unwatch` comes first."""

@@ -13,7 +13,7 @@ class Held(BoundHold):
     """A held lock. Any thread may check, extend or release it."""
 
     def release(self) -> bool:
-        """Gives the lock back. Returns whether it was held to the end."""
+        """Releases the lock. Returns whether it was held to the end."""
         return run(lambda: self._engine.release(self))
 
     def extend(self, lease: Duration | None = None) -> None:
@@ -26,9 +26,9 @@ class Held(BoundHold):
         return run(lambda: self._engine.verify(self))
 
     def fenced(self, command: str, key: Key, *args: str | bytes | int) -> Reply:
-        """Runs one command on the lock's server, only if the lock is held there at that moment; else raises LockLost.
+        """Runs one command on the lock's server if the lock is held there at that moment; otherwise raises LockLost.
 
-        In a cluster, `key` has to be in the lock's slot.
+        In a cluster, `key` must be in the lock's slot.
         """
         return run(lambda: self._engine.fenced(self, (command, key, *args)))
 

@@ -20,7 +20,7 @@ class Leader:
     """Campaigns for a key in its own thread, from `start` until `stop`.
 
     That thread calls on_elected with the token when this process becomes the leader, and on_lost with the same token
-    when it no longer is. Both must return soon: do the work elsewhere.
+    when it no longer is. Both must return quickly: do the work elsewhere.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Locks for redis.Redis, redis.RedisCluster and their Valkey twins, used from any number of threads."""
+"""Locks for redis.Redis, redis.RedisCluster and their Valkey counterparts, used from any number of threads."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ class Locks(Manager["Lock"]):
         return engine
 
     def _new_engine(self) -> Engine:
-        # After a fork, a thread that does not exist here may hold the old mutex.
+        # After a fork, the old mutex may be held by a thread that does not exist here.
         if self._current is not None and self._current.pid != os.getpid():
             self._mutex = threading.Lock()
         with self._mutex:
@@ -64,13 +64,13 @@ class Locks(Manager["Lock"]):
         rerun: bool = True,
         **options: Unpack[OnceOptions],
     ) -> Once:
-        """Runs a body once for each tick, of all processes that ask: for cron jobs and schedulers.
+        """Runs a body once for each tick, in one of the processes that ask: for cron jobs and schedulers.
 
-        Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call means the nearest
-        tick. The tick is over half a period after its beginning, and nobody else runs it until then.
+        Ticks begin at multiples of the period, which is at least 10 s, on the server's clock. A call is for the nearest
+        tick. The tick ends half a period after it begins, and nobody else runs it until then.
         lease: how soon another process may run the tick if one dies; the default is 10 s, or a quarter of the period
         if that is shorter.
-        rerun: False: a tick whose process dies is skipped. Such a lock is not renewed.
+        rerun: if False, a tick whose process dies is skipped. Such a lock is not renewed.
         """
         return Once(self, schedule_of(key, period, lease, rerun, options))
 
@@ -88,7 +88,7 @@ class Locks(Manager["Lock"]):
         return Leader(self, key, lease, on_elected=on_elected, on_lost=on_lost, **options)
 
     def close(self) -> None:
-        """Ends the manager's threads and own connections. Held locks are no longer renewed."""
+        """Ends the manager's threads and closes its own connections. Held locks are no longer renewed."""
         run(self._engine().close)
 
     def __enter__(self) -> "Locks":

@@ -1,4 +1,4 @@
-"""Threads, as the core sees them. Nothing here suspends, so `run` drives a coroutine to its end in one step."""
+"""Threads, as the core sees them. Nothing here suspends, so `run` drives a coroutine to completion in one step."""
 
 import _thread
 import logging

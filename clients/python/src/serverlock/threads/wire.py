@@ -146,7 +146,7 @@ class Wire:
             else:
                 connection.send_packed_command(connection.pack_commands(calls))
             end, limit = time.monotonic() + timeout, connection.socket_timeout
-            # For one reply the library's time-out is enough, if it is not longer.
+            # For one reply, the library's time-out is enough, unless it is longer.
             must_wait = len(calls) > 1 or not limit or limit > timeout
             while len(replies) < len(calls):
                 if must_wait and not connection.can_read(max(0.0, end - time.monotonic())):
@@ -189,7 +189,7 @@ class Wire:
                 pool._in_use_connections.add(connection)
             if connection._sock is not None:
                 try:
-                    # Data on an idle connection is either EOF or a reply that nobody waits for.
+                    # Data on an idle connection is either EOF or a reply that nobody is waiting for.
                     if not connection.can_read():
                         return connection
                 except Exception as error:
@@ -207,7 +207,7 @@ class Wire:
     def _connect(self, pool: Raw, connection: Raw, timeout: float) -> None:
         limit = connection.socket_timeout
         if limit is None or limit > timeout:
-            # With the library's time-out it would wait too long for a stopped server.
+            # With the library's time-out, it would wait too long for a stopped server.
             run(lambda: self._probe(pool, timeout))
         kept, connection.retry = connection.retry, self._library.no_retry()
         try:

@@ -1,7 +1,7 @@
 /**
  * One attempt at a lock: sent, waited for, and given up without leaving anything behind. It first asks without waiting,
- * over the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If the script has
- * no queue to wait in, the attempt polls.
+ * through the application's own client. If somebody else has the lock, it joins the queue (`waiting`). If the script
+ * has no queue to wait in, the attempt polls.
  */
 
 import { randomInt } from 'node:crypto';
@@ -21,7 +21,7 @@ import type { Connection, Words } from './wire.js';
 /** The pause of an attempt that polls, in milliseconds. */
 const pollPause = (): number => 50 + Math.random() * 100;
 
-/** How many milliseconds a queued attempt waits for news. undefined: it is another reply. */
+/** How many milliseconds a queued attempt waits for news. undefined: it is a different reply. */
 function placeOf(reply: unknown): number | undefined {
   const [first, ms] = Array.isArray(reply) && reply.length === 2 ? reply : [reply, RESEND];
   return String(first) === 'WAITING' ? Number(ms) : undefined;
@@ -246,7 +246,7 @@ export class Attempt implements Asking {
 
   /**
    * Waits a little before the next copy; throws the typed error if there will not be one. A copy whose reply may still
-   * come on a shared connection is awaited, because two copies must never be in flight.
+   * arrive on a shared connection is awaited, because two copies must never be in flight.
    */
   async pauseAfter(error: ReplyError | ConnectionLost): Promise<{ reply: unknown } | undefined> {
     const { name } = this.request;
@@ -316,7 +316,7 @@ export class Attempt implements Asking {
 
   /**
    * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the attempt
-   * gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
+   * gets by polling, so the attempt continues with a new ID. A place in the module's queue is kept.
    */
   leaveQueue(): void {
     if (!this.isPortable || !this.mayBeQueued) return;
@@ -325,7 +325,7 @@ export class Attempt implements Asking {
     this.mayBeQueued = this.wasQueued = this.#mayStillRun = false;
   }
 
-  /** Leaves the queue, and gives back a grant that the attempt may not know of. */
+  /** Leaves the queue, and releases a grant that the attempt may not know about. */
   async #abandon(error: unknown): Promise<void> {
     // A reply in flight must not be read as the reply to another call.
     if (this.#over) this.connection?.close();

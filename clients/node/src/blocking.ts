@@ -17,7 +17,7 @@ export class Blocking {
     this.#reach = reach;
   }
 
-  /** Whether an attempt may start on the connection: it is open, and nobody waits. */
+  /** Whether an attempt may start on the connection: it is open, and nobody is waiting. */
   get isReady(): boolean {
     return !this.#isTaken && this.openConnection !== undefined;
   }
@@ -44,7 +44,7 @@ export class Blocking {
     if (this.isOver) this.end();
   }
 
-  /** Called when others wait too, or the manager is closed. An attempt that blocks finishes its piece. */
+  /** Called when others wait too, or the manager is closed. An attempt that is blocking finishes its piece. */
   end(): void {
     this.isOver = true;
     if (this.#isTaken) return;

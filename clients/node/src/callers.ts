@@ -1,6 +1,6 @@
 /**
  * The pending attempts, which end when the caller's signal is aborted or the manager is closed. A signal shared by many
- * attempts gets one listener, because Node warns about a leak from the eleventh listener on.
+ * attempts gets one listener, because Node warns about a leak if there are more than ten.
  *
  * A caller's pending attempt keeps the process alive, as any request does. Nothing else in a manager does: all other
  * timers and connections are unreferenced.

@@ -1,7 +1,7 @@
 /**
  * The clock on which leases are measured. performance.now() stops while the machine is suspended, but the server keeps
- * counting. So whatever the wall clock gains on it is added. That happens after a suspend, and after the wall clock was
- * set forward; then a loss may be reported too early. A step backward is ignored.
+ * counting. So whatever the wall clock gains on it is added. That happens after a suspend, and after the wall clock is
+ * set forward; in that case, a loss may be reported too early. A step backward is ignored.
  */
 
 /** The wall clock has whole milliseconds, and the readings are not simultaneous. */
@@ -13,7 +13,7 @@ let steady = 0;
 let gained = 0;
 let ahead = wallAhead();
 
-/** Reads both clocks: how far the wall clock is ahead. */
+/** Reads both clocks: how far ahead the wall clock is. */
 function wallAhead(): number {
   for (;;) {
     const before = performance.now();
@@ -23,7 +23,7 @@ function wallAhead(): number {
   }
 }
 
-/** Milliseconds of a clock that never goes back and keeps running while the machine is suspended. */
+/** Milliseconds of a clock that never goes backwards and keeps running while the machine is suspended. */
 export function now(): number {
   const step = wallAhead() - ahead;
   if (step > NOISE) gained += step;

@@ -31,7 +31,7 @@ export class Connections {
   async take(key: Buffer, timeout: number, unlessGivenUp: Patience): Promise<Connection | undefined> {
     if (this.#free > 0) this.#free -= 1;
     else if (!(await this.#turn(timeout, unlessGivenUp))) return undefined;
-    // In a cluster each key has its own server: a connection kept for another server is useless.
+    // In a cluster, each key has its own server: a connection kept for another server is useless.
     while (!this.#reach.wire.isCluster) {
       const connection = this.#idle.pop();
       if (!connection) break;

@@ -27,7 +27,7 @@ export interface Settings {
 }
 
 const ASK_FOR_MODULE = 5000;
-/** For how long a copy of an ACQUIRE may still run after its connection was closed. */
+/** How long a copy of an ACQUIRE may still run after its connection was closed. */
 const STILL_RUNS = 2000;
 
 export class Engine {
@@ -72,7 +72,7 @@ export class Engine {
   /** Calls the application's code. Its errors must neither cost a lock nor hide a loss. */
   callBack(call: () => unknown): void {
     const failed = (error: unknown): void =>
-      process.emitWarning(`a hook or callback of serverlock failed: ${String(error)}`);
+      process.emitWarning(`a serverlock hook or callback failed: ${String(error)}`);
     try {
       const result = call();
       if (result instanceof Promise) result.catch(failed);
@@ -123,7 +123,7 @@ export class Engine {
     });
   }
 
-  /** Ends an attempt: at once if possible, else in the background. The script does not block the attempt's ID. */
+  /** Ends an attempt: at once if possible, otherwise in the background. The script does not block the attempt's ID. */
   async cancel(request: Request, id: string, form: Form, isReachable: boolean, mayStillRun: boolean): Promise<void> {
     const until = now() + Math.max(request.lease + STILL_RUNS, this.timeout);
     const send: Send = (words) => this.wire.call(request.key, words, this.timeout);
@@ -281,7 +281,7 @@ export class Engine {
     return held._form.release(held._request, held.token, this.#surely(held._request, this.timeout));
   }
 
-  /** A release that was sent twice may find its own work done. */
+  /** A release that was sent twice may find its own work already done. */
   #wasHeld(held: Held, reply: unknown, sentTwice: boolean): boolean {
     return held._request.wasHeld(reply) || (reply === 0 && sentTwice && now() < held._lostAt);
   }
@@ -310,7 +310,7 @@ export class Engine {
     }
   }
 
-  /** Cuts the lease to the rest of `atLeast`; the timer releases the lock after that. */
+  /** Cuts the lease to what is left of `atLeast`; the timer releases the lock after that. */
   async #releaseLater(held: Held, wait: number): Promise<boolean> {
     const reply = await this.#ask(held, (form, send) => form.extend(held._request, held.token, wait, send));
     const at = now() + wait;

@@ -15,7 +15,7 @@ export type LockErrorCode =
   | 'argument'
   | 'misuse';
 
-/** The property on the prototype of each class that lists the kinds of its errors. */
+/** The property on each class's prototype that lists the kinds of its errors. */
 const KINDS = Symbol.for('serverlock.kinds');
 
 export abstract class LockError extends Error {
@@ -51,7 +51,7 @@ export class LockRefusedError extends LockError {}
 export class LockTimeoutError extends LockRefusedError {}
 /** The lock is no longer held, or no longer certain to be held. */
 export class LockLostError extends LockError {}
-/** The wait would close a cycle of clients that wait for each other's session locks. */
+/** The wait would close a cycle of clients that are waiting for each other's session locks. */
 export class LockDeadlockError extends LockError {}
 /** The server cannot grant the lock now (GRACE, NOREPLICAS, OOM, LOADING, BUSY and the like), or lacks the module. */
 export class LockUnavailableError extends LockError {}

@@ -11,7 +11,7 @@ import {
   LockUnavailableError,
 } from './errors.js';
 
-/** No connection, or no reply in time. `settled`: the reply may still come, on a shared connection. */
+/** No connection, or no reply in time. `settled`: the reply may still arrive, on a shared connection. */
 export class ConnectionLost extends Error {
   constructor(
     override readonly cause: unknown,
@@ -90,7 +90,7 @@ export function typed(error: ReplyError | ConnectionLost, name: string): LockErr
 
 export const refused = (name: string): LockError => new LockRefusedError(name, 'somebody else has it');
 
-/** The wait is over. `error` is the reply to the last copy, if that was an error. */
+/** The wait has ended. `error` is the reply to the last copy, if that was an error. */
 export const timedOut = (name: string, waited: number, error?: ReplyError): LockError =>
   error
     ? new LockTimeoutError(name, `not granted within ${Math.round(waited)} ms: ${error.message}`, error)

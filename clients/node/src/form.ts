@@ -1,4 +1,4 @@
-/** How locks are asked for: with the module's commands (`commands`), or without it with the script (`portable`). */
+/** How locks are requested: with the module's commands (`commands`), or without it with the script (`portable`). */
 
 import type { Request } from './request.js';
 import type { Words } from './wire.js';

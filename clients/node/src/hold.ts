@@ -55,7 +55,7 @@ const sooner = (a: Lease, b: Lease): Lease => (b[0] + b[1] < a[0] + a[1] ? b : a
 /** Work that waits only for its hold's signal is garbage, and so is the hold, unless something refers to the hold. */
 const KEPT = new Set<Held>();
 
-/** @internal Refers to a hold while work that must learn of its loss is running. */
+/** @internal Refers to a hold while work that must be notified of its loss is running. */
 export async function kept<T>(held: Held, work: () => T | Promise<T>): Promise<T> {
   KEPT.add(held);
   try {
@@ -133,7 +133,7 @@ export class Held {
     return this.lost === undefined && !this._ended;
   }
 
-  /** How many milliseconds the lock is certain to be held if no renewal succeeds; 0 when it is lost or released. */
+  /** The milliseconds for which the lock is certain to be held if no renewal succeeds; 0 if it is lost or released. */
   left(): number {
     return this.isHeld ? Math.max(0, this._lostAt - now()) : 0;
   }
@@ -164,8 +164,8 @@ export class Held {
   }
 
   /**
-   * Runs one command on the lock's server, only if the lock is held there at that moment; otherwise rejects with
-   * LockLostError. In a cluster the key must be in the lock's slot. ioredis's `keyPrefix` applies as in its own
+   * Runs one command on the lock's server if the lock is held there at that moment; otherwise rejects with
+   * LockLostError. In a cluster, the key must be in the lock's slot. ioredis's `keyPrefix` applies as in its own
    * commands.
    */
   fenced(command: string, key: Key, ...args: (string | Uint8Array | number)[]): Promise<unknown> {
@@ -176,7 +176,7 @@ export class Held {
     if (!this._ended && !(await this.release())) throw this.lost ?? this._over();
   }
 
-  /** @internal A tenth of the lease before its end. */
+  /** @internal A tenth of the lease before it ends. */
   get _lostAt(): number {
     return this._sent + this._lease * (this._request.timed ? 1 : 0.9);
   }

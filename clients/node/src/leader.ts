@@ -6,7 +6,7 @@ import type { Held } from './hold.js';
 import type { LeaderHooks } from './options.js';
 import type { Request } from './request.js';
 
-/** The current leader; token and owner are null while there is none. */
+/** The current leader; token and owner are null while there is no leader. */
 export interface Leadership {
   token: number | null;
   owner: string | null;
@@ -39,7 +39,7 @@ export class Leader {
     return this.#held?.isHeld ? this.#held.token : undefined;
   }
 
-  /** Starts to campaign; does nothing if already started. */
+  /** Starts campaigning; does nothing if already started. */
   start(): this {
     this.#running ??= this.#campaign();
     return this;

@@ -54,8 +54,8 @@ export class Locks {
   readonly #wire: Wire;
 
   /**
-   * `client` is connected, or connects on its own. Two managers over one client do not know each other's holds: only
-   * the same manager notices that a lock is asked for again within its own `run`.
+   * `client` is connected, or connects on its own. Two managers for the same client do not see each other's holds:
+   * only the same manager notices that a lock is requested again within its own `run`.
    */
   constructor(client: RedisClient, options: ManagerOptions = {}) {
     optionsOf(options, '', MANAGER_OPTIONS);
@@ -90,7 +90,7 @@ export class Locks {
     return this.#lockOf(keys, lease, options, ['LIMIT', countOf(n, 'n', shown(keys), 1, MOST_HOLDERS)]);
   }
 
-  /** All of the keys or none, under one token. While it waits it holds none of them. */
+  /** All of the keys or none, under one token. While it waits, it holds none of them. */
   allOf(keys: Iterable<Key> & object, lease: number, options: LockOptions = {}): Lock {
     return this.#lockOf(keysOf(keys), lease, options, [], true);
   }
@@ -134,7 +134,7 @@ export class Locks {
     return new Request(keys.map(keyOf), lease, options, [], keys.length > 1, false, this.#wire.prefix, timed);
   }
 
-  /** Ends the manager's own connections. Held locks are no longer renewed. */
+  /** Closes the manager's own connections. Held locks are no longer renewed. */
   close(): void {
     this.#engine.close();
   }

@@ -18,8 +18,8 @@ export function nodeRedisWire(client: object): Wire {
 }
 
 /**
- * The application's own copy of the library. A package folder that npm has linked lies outside the application, and
- * does not find the library beside itself.
+ * The application's own copy of the library. A package folder that npm has linked is outside the application, and
+ * does not find the library next to itself.
  */
 export async function libraryOf(): Promise<Any> {
   for (const from of [import.meta.url, process.argv[1], join(process.cwd(), 'index.js')]) {
@@ -79,7 +79,7 @@ class NodeRedis implements Wire {
 
   call(key: Buffer, words: Words, timeout: number): Promise<unknown> {
     if (this.#kind === 'pool') return this.#pooled(words, timeout);
-    // A signal stops a command that is still unwritten when its time is over. A signal costs more than everything else,
+    // A signal stops a command that is still unwritten when its time is up. A signal costs more than everything else,
     // and a connected client, which writes at once, needs none.
     const waiting = this.#client.isReady === true && this.#kind === 'client' ? undefined : new AbortController();
     const options = waiting ? { abortSignal: waiting.signal, timeout: undefined } : PATIENT;
@@ -90,7 +90,7 @@ class NodeRedis implements Wire {
     });
   }
 
-  /** A call without a reply in time gives up its turn, because the connection may never answer. */
+  /** A call that gets no reply in time gives up its turn, because the connection may never answer. */
   #pooled(words: Words, timeout: number): Promise<unknown> {
     const waiting = new AbortController();
     let sent: Promise<unknown> | undefined;
@@ -162,7 +162,7 @@ class NodeRedis implements Wire {
       case 'sentinel': {
         // The sentinel does not expose its options; a client of its pool has them.
         const master = await client.getMasterNode();
-        if (!master) throw new ConnectionLost(new Error('the sentinels know no master'));
+        if (!master) throw new ConnectionLost(new Error('the sentinels report no master'));
         const { createClient } = await libraryOf();
         return createClient({ ...this.#nodeOptions(), ...own({ host: master.host, port: master.port }) });
       }

@@ -40,9 +40,9 @@ export interface ManagerOptions {
 
 /** Called alternately: elected, lost, elected, and so on. */
 export interface LeaderHooks {
-  /** Called with the token when this process leads. */
+  /** Called with the token when this process becomes the leader. */
   onElected?: (token: number) => void;
-  /** Called with the same token when it no longer leads. */
+  /** Called with the same token when it no longer is. */
   onLost?: (token: number) => void;
 }
 

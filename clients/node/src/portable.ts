@@ -15,9 +15,9 @@ import type { Reach, Word } from './wire.js';
 
 const MARGIN = 1000;
 const RETENTION = 60_000;
-/** How long an answer about the eviction policy is valid. A failover may bring in another server. */
+/** How long an answer about the eviction policy is valid. A failover may bring in a different server. */
 const POLICY_COUNTS = 60_000;
-/** For how long a denied queue is not tried again. */
+/** How long to wait before a denied queue is tried again. */
 const DENIAL_COUNTS = 60_000;
 
 let known: { source: string; digest: string } | undefined;
@@ -55,7 +55,7 @@ return {redis.call(unpack(ARGV, 2))}`;
     this.#subscription = subscription;
   }
 
-  /** Whether an attempt waits in the queue of its lock; otherwise it polls. */
+  /** Whether an attempt waits in its lock's queue; otherwise it polls. */
   queues(request: Request): boolean {
     return !request.many && !this.#isAlone(request) && this.#subscription.refusal === undefined;
   }

@@ -75,7 +75,7 @@ export class ExecutionError extends Error {
 const holds = new WeakMap<Lock, Held>();
 
 export class Lock {
-  /** value: the fencing token. expiration: when the lock ends, as Date.now() counts; 0 once it is over. */
+  /** value: the fencing token. expiration: when the lock ends, as Date.now() counts; 0 once it has ended. */
   constructor(
     readonly redlock: Redlock,
     readonly resources: string[],
@@ -131,7 +131,7 @@ export default class Redlock extends EventEmitter {
     await (this.#client as unknown as { quit(): Promise<unknown> }).quit();
   }
 
-  /** Gets all of the resources or none. In a cluster they must be in one slot. */
+  /** Gets all of the resources or none. In a cluster, they must be in one slot. */
   async acquire(resources: string[], duration: number, settings: Partial<Settings> = {}): Promise<Lock> {
     checkDuration(duration);
     const all = { ...this.settings, ...numbersOf(settings) };
@@ -231,7 +231,7 @@ export default class Redlock extends EventEmitter {
     return this.#locks._request(resources, duration, options, timed);
   }
 
-  /** The hold of a lock, whose value may come from elsewhere. undefined: the value is not a token from the server. */
+  /** The hold for a lock whose value may come from elsewhere. undefined: the value is not a token from the server. */
   #heldOf(lock: Lock): Held | undefined {
     const known = holds.get(lock);
     if (known || !/^[1-9]\d{0,15}$/.test(lock.value)) return known;

@@ -1,6 +1,6 @@
 /**
  * One timer for all holds of a manager. It never keeps the process alive. It has only weak references to holds: a
- * dropped hold is not renewed. Debts are things that could not be given back at once; each is retried until it works.
+ * dropped hold is not renewed. Debts are releases and cancellations that failed; each is retried until it works.
  */
 
 import { now } from './clock.js';
@@ -21,7 +21,7 @@ export interface Renewer {
 type Work = () => void;
 type Entry = [at: number, number: number, what: WeakRef<Held> | Work];
 
-/** Node's timers stop while the machine is suspended. With this limit a loss is noticed soon after a resume. */
+/** Node's timers stop while the machine is suspended. With this limit, a loss is noticed soon after a resume. */
 const LONGEST = 1000;
 
 export class Timer {
@@ -60,7 +60,7 @@ export class Timer {
     this.#set();
   }
 
-  /** Gives something back in the background, retrying until it works or that time has come. */
+  /** Pays a debt in the background, retrying until it works or that time has come. */
   owe(until: number, debt: () => Promise<unknown>): void {
     debt().catch((error: unknown) => {
       const isOurs = error instanceof ConnectionLost || error instanceof ReplyError;
@@ -76,7 +76,7 @@ export class Timer {
     for (const entry of holds) this.#push(entry);
   }
 
-  /** Only the newest entry of a hold has an effect. */
+  /** Only a hold's newest entry has an effect. */
   #again(held: Held, at: number): void {
     held._entry = ++this.#count;
     this.#push([at, held._entry, new WeakRef(held)]);

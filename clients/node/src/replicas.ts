@@ -1,4 +1,4 @@
-/** Checks, after a grant, whether the demanded number of replicas have it, or wrote it to disk. */
+/** Checks, after a grant, whether the required number of replicas have it, or wrote it to disk. */
 
 import { LockUnavailableError } from './errors.js';
 import { ConnectionLost, ReplyError, typed } from './failures.js';

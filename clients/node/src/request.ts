@@ -38,7 +38,7 @@ function wordOf(bytes: Buffer): Word {
   return Buffer.from(name).equals(bytes) ? name : bytes;
 }
 
-/** The script's queue of a lock: in the same slot, and distinct from every other lock's. Some keys have none. */
+/** The script's queue for a lock: in the same slot, and distinct from every other lock's. Some keys have none. */
 export function queueOf(key: Buffer): Buffer | undefined {
   const name = key.toString('latin1');
   const behind = !/[{}]/.test(name) ? `:queue:{${name}}` : /^[^{]*\{[^}]+\}/.test(name) ? ':queue' : undefined;

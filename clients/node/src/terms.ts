@@ -4,13 +4,13 @@
 export interface LockTerms {
   /** How long to wait in the queue; Infinity: forever. Default: 0, which refuses at once if the lock is taken. */
   wait?: number;
-  /** A label for humans, 1 to 128 visible ASCII characters. It grants no rights. Default: none. */
+  /** A label for humans, 1 to 128 visible ASCII characters. It grants no permissions. Default: none. */
   owner?: string;
   /** The lock has its own connection, and ends one second after that closes. Needs the module. Default: false. */
   session?: boolean;
   /** Fill `held.predecessor`. Default: false. */
   details?: boolean;
-  /** This many replicas must have the grant within `replicasWithin`, or it is given back. Default: 0. */
+  /** This many replicas must have the grant within `replicasWithin`, or the lock is released. Default: 0. */
   replicas?: number;
   /** Default: 1000. */
   replicasWithin?: number;

@@ -1,6 +1,6 @@
 /**
  * How attempts wait in the queue: a single one by blocking in pieces on one connection, several with NOTIFY. Where
- * NOTIFY is not available they block on one of a few connections. Without the module all wait with NOTIFY, or poll.
+ * NOTIFY is not available, they block on one of a few connections. Without the module, all wait with NOTIFY, or poll.
  */
 
 import { now } from './clock.js';
@@ -41,7 +41,7 @@ export interface Asking {
   isAlone: boolean;
   /** Whether it sends the portable script. */
   readonly isPortable: boolean;
-  /** Whether the server may know of it, so that it has to be cancelled. */
+  /** Whether the server may know about it, so it must be cancelled. */
   mayBeQueued: boolean;
   wasQueued: boolean;
   news: News | undefined;
@@ -85,7 +85,7 @@ export class Waiting {
       await subscription.ready(news, Math.min(RESEND_DOWN, attempt.left));
       for (let left = attempt.left; left > 0; left = attempt.left) {
         attempt.throwIfGivenUp();
-        // Refused from the start, or since the user lost the right.
+        // Refused from the start, or since the user lost permission.
         if (subscription.isRefused) {
           if (!attempt.isPortable) this.#resources.notifies = false;
           attempt.leaveQueue();
@@ -192,7 +192,7 @@ export class Waiting {
     }
   }
 
-  /** The grant may be as old as the call. If the call took long, an EXTEND starts the lease anew. */
+  /** The grant may be as old as the call. If the call took a long time, an EXTEND restarts the lease. */
   async #restartLease(grant: Grant): Promise<boolean> {
     const request = this.#request;
     while (now() >= grant.sent + request.lease / 3) {

@@ -77,7 +77,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       }
     });
 
-    test('waiters are served in the order in which they came, without polling', async () => {
+    test('waiters are served in order of arrival, without polling', async () => {
       const held = await locks.lock('report', 600_000).acquire();
       const order = [];
       const waits = [];
@@ -122,7 +122,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert.equal(await (await second).release(), true);
     });
 
-    test('an attempt whose wait is over leaves no place', async () => {
+    test('an attempt whose wait has ended leaves no place', async () => {
       const held = await locks.lock('report', 600_000).acquire();
       await assert.rejects(locks.lock('report', 600_000, { wait: 300 }).acquire(), { code: 'timeout' });
       assert.equal(await queued(), 0);
@@ -180,7 +180,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       assert.equal(await taken.release(), false);
     });
 
-    test('an attempt at several keys whose reply is lost gives back what it got', async () => {
+    test('an attempt for several keys whose reply is lost releases what it got', async () => {
       const slow = await relayed();
       relay.answer = (data) => (data.includes('lock_acquire_all') ? '-BUSY is how it looks\r\n' : undefined);
       await assert.rejects(slow.allOf(['a', 'b'], 30_000).acquire(), { code: 'unavailable' });
@@ -200,7 +200,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       await assert.rejects(locks.lock('report', 1000, { session: true }).acquire(), { code: 'unavailable' });
     });
 
-    test('a user who may not use the queue polls, and asks for it once a minute', async () => {
+    test('a user who may not use the queue polls, and tries it again once a minute', async () => {
       await plain.call('ACL', 'SETUSER', 'narrow', 'reset', 'on', '>secret', '~report', '&*', '+@all');
       await plain.call('ACL', 'LOG', 'RESET');
       const theirs = await opened({ username: 'narrow', password: 'secret' });
@@ -257,7 +257,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       relay.answer = () => undefined;
     });
 
-    test('after an unanswered copy an attempt is cancelled at once, and once more two seconds later', async () => {
+    test('after an unanswered copy, an attempt is cancelled at once, and again two seconds later', async () => {
       const theirs = await relayed({ maxRetriesPerRequest: 0 });
       const [asked, cancels] = [[], []];
       relay.answer = (data) => {

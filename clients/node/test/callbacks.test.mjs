@@ -1,4 +1,4 @@
-// What the application passes in: callbacks that throw, signals shared by many attempts, arguments of a wrong type.
+// What the application passes in: callbacks that throw, signals shared by many attempts, arguments of the wrong type.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -25,7 +25,7 @@ const fails = () => {
   throw new Error('of the application');
 };
 
-/** Runs the function, and returns the Node warnings that it raises. An uncaught exception fails the test by itself. */
+/** Runs the function, and returns the Node warnings that it raises. An uncaught exception fails the test on its own. */
 async function warned(run) {
   const warnings = [];
   const record = (warning) => warnings.push(warning.message);
@@ -42,7 +42,7 @@ for (const [name, options, lockOptions] of [
   ['onLost', {}, { onLost: fails }],
   ['asynchronous onLost', {}, { onLost: async () => fails() }],
 ]) {
-  test(`a loss stops the work although the ${name} fails`, async () => {
+  test(`a loss stops the work even though the ${name} fails`, async () => {
     const locks = new Locks(redis, options);
     const warnings = await warned(async () => {
       const held = await locks.lock('report', 300, lockOptions).acquire();
@@ -115,7 +115,7 @@ test('many attempts that share a signal end with it, without a Node warning', as
   locks.close();
 });
 
-test('an argument of a wrong type is named, and nothing is sent', async () => {
+test('an argument of the wrong type is named, and nothing is sent', async () => {
   const locks = new Locks(redis);
   const lock = locks.lock('report', 30_000);
   const sent = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))[1]);

@@ -41,7 +41,7 @@ test('a suspend that outlasts the lease loses the lock, for `check` at once, for
   assert(signal.aborted);
 });
 
-test('the signal is aborted after a suspend although nobody asks', async () => {
+test('the signal is aborted after a suspend even though nobody asks', async () => {
   const lost = [];
   const held = await locks.lock('report', LEASE, { onLost: (one) => lost.push(one) }).acquire();
   const { signal } = held;

@@ -24,7 +24,7 @@ client.on('error', () => undefined);
 const locks = new Locks(client);
 globalThis.kept = locks;
 const held = await locks.lock(library, 30_000).acquire();
-/** From now on the application's own connection does not keep the process alive. */
+/** From now on, the application's own connection does not keep the process alive. */
 const unref = () => (library === 'ioredis' ? client.stream.unref() : client.unref());
 const end = () => (library === 'ioredis' ? client.disconnect() : client.destroy());
 `;
@@ -98,7 +98,7 @@ for (const library of ['ioredis', 'node-redis']) {
       const [status] = await once(child, 'exit');
       clearTimeout(late);
       assert.equal(said, says);
-      assert.equal(status, 0, 'the process ends by itself');
+      assert.equal(status, 0, 'the process ends on its own');
     });
   }
 }

@@ -47,7 +47,7 @@ for (const [library, open] of Object.entries(OPEN)) {
     const left = (key, token) => plain.call('LOCK.CHECK', key, token);
     await Promise.all(
       tokens.map(async ([key, token]) => {
-        await until('a part of the lease has passed', async () => (await left(key, token)) < 11_000);
+        await until('part of the lease has passed', async () => (await left(key, token)) < 11_000);
         await until('it is renewed', async () => (await left(key, token)) > 12_500);
       }),
     );

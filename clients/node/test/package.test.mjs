@@ -106,7 +106,7 @@ function pack() {
   return join(source, packed.filename);
 }
 
-test('the examples of the README run in an empty project', () => {
+test("the README's examples run in an empty project", () => {
   const made = project();
   const blocks = [...readFileSync(join(home, 'README.md'), 'utf8').matchAll(/```js\n(.*?)```/gs)].map(
     ([, block]) => block,
@@ -195,7 +195,7 @@ test('its declarations show no internals, and say what each option does', () => 
   }
 });
 
-test('the examples of the repository run', () => {
+test("the repository's examples run", () => {
   const made = project();
   const text = readFileSync(join(root, 'examples/node/report.mjs'), 'utf8');
   const example = text
@@ -234,7 +234,7 @@ console.log(lines.sort().join('\\n'));
 client.destroy();
 `;
 
-test('the hooks of OpenTelemetry count waits and holds', () => {
+test('the OpenTelemetry hooks count waits and holds', () => {
   const made = project();
   cpSync(join(root, 'examples/node/opentelemetry-hooks.mjs'), join(made, 'opentelemetry-hooks.mjs'));
   writeFileSync(join(made, 'use.mjs'), TELEMETRY);

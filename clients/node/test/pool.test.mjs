@@ -62,7 +62,7 @@ test('waiters are queued, and are notified over one subscription', async () => {
   locks.close();
 });
 
-test('calls that get no reply give their turn up', async () => {
+test('calls that get no reply give up their turn', async () => {
   const relay = await Relay.to(port, (end) => ends.push(end));
   const client = await pool(relay.port);
   const [patient, locks] = [new Locks(client, { timeout: 60_000 }), new Locks(client, { timeout: 300 })];

@@ -65,7 +65,7 @@ test('the warning can be turned off', async () => {
   assert.deepEqual([warned, warnings], [[], []]);
 });
 
-test('attempts that poll move over to a module that is loaded meanwhile, and join its queue', async () => {
+test('attempts that poll switch to a module that is loaded meanwhile, and join its queue', async () => {
   const locks = opened({ warnWithoutModule: false });
   const held = await locks.lock('report', 600_000).acquire();
   const order = [];
@@ -87,7 +87,7 @@ test('attempts that poll move over to a module that is loaded meanwhile, and joi
   await redis.config('RESETSTAT');
   for (let turn = 0; turn < 3; turn += 1) {
     await until('one has it', () => order.length > turn);
-    assert.equal(`w${order[turn]}`, queue[turn], 'in the order of the queue');
+    assert.equal(`w${order[turn]}`, queue[turn], 'in queue order');
     assert.equal(await (await waits[order[turn]]).release(), true);
   }
   assert(!/cmdstat_eval/.test(await redis.info('commandstats')), 'nobody polls now');

@@ -78,7 +78,7 @@ for (const library of Object.keys(OPEN)) {
       assert(vote instanceof ResourceLockedError, String(vote));
     }
 
-    test('a lock of any master is held, extended and released', async () => {
+    test('a lock on any master is held, extended and released', async () => {
       for (const key of await keysOfAll('free')) {
         const lock = await redlock.acquire([key], LEASE);
         await isTaken(other.acquire([key], LEASE, HASTY));
@@ -100,7 +100,7 @@ for (const library of Object.keys(OPEN)) {
       for (const key of apart) assert(await isFree(key));
     });
 
-    test('waiters of any master are queued', async () => {
+    test('waiters on any master are queued', async () => {
       for (const key of await keysOfAll('queue')) {
         const lock = await redlock.acquire([key], LEASE);
         const order = [];
@@ -120,13 +120,13 @@ for (const library of Object.keys(OPEN)) {
       }
     });
 
-    test('`using` renews a lock of any master', async () => {
+    test('`using` renews a lock on any master', async () => {
       const keys = await keysOfAll('using');
       const use = (key) =>
         redlock.using([key], 6000, { automaticExtensionThreshold: 300 }, async (signal) => {
           const fields = await cluster.call('LOCK.INFO', key);
           const left = () => cluster.call('LOCK.CHECK', key, fields[fields.indexOf('token') + 1]);
-          await until('part of the lease is over', async () => (await left()) < 5000);
+          await until('part of the lease has passed', async () => (await left()) < 5000);
           await until('it is renewed', async () => (await left()) > 5400);
           return signal.aborted;
         });
@@ -137,7 +137,7 @@ for (const library of Object.keys(OPEN)) {
       for (const key of keys) assert(await isFree(key));
     });
 
-    test('a lock is restored from its value over another client', async () => {
+    test('a lock is restored from its value through another client', async () => {
       for (const key of await keysOfAll('value')) {
         const lock = await redlock.acquire([key], LEASE);
         await (await new Lock(other, [key], lock.value, [], lock.expiration).extend(LEASE)).release();

@@ -144,9 +144,9 @@ for (const library of Object.keys(OPEN)) {
       assert.equal(await call('EXISTS', 'c1', 'c2', 'c3'), 0);
     });
 
-    /** Returns when the lease is longer again than it was. */
+    /** Returns once the lease has become longer again. */
     const isRenewed = async (key, value, duration) => {
-      await until('part of the lease is over', async () => (await call('LOCK.CHECK', key, value)) < 0.8 * duration);
+      await until('part of the lease has passed', async () => (await call('LOCK.CHECK', key, value)) < 0.8 * duration);
       await until('it is renewed', async () => (await call('LOCK.CHECK', key, value)) > 0.9 * duration);
     };
 
@@ -212,7 +212,7 @@ for (const library of Object.keys(OPEN)) {
       assert.deepEqual(order, [0, 1, 2]);
     });
 
-    test('the signal of `using` reports a loss, and so does its end', async () => {
+    test('`using` reports a loss through its signal, and when it ends', async () => {
       const redlock = new Redlock([client]);
       const heard = [];
       redlock.on('error', (error) => heard.push(error));
@@ -237,11 +237,11 @@ for (const library of Object.keys(OPEN)) {
       );
     });
 
-    test('a lock of `acquire` is not renewed, and is held for its whole duration', async () => {
+    test('a lock from `acquire` is not renewed, and is held for its whole duration', async () => {
       const redlock = new Redlock([client]);
       const lock = await redlock.acquire(['ends'], 3_600_000);
       const { now } = Date;
-      Date.now = () => now() + 0.95 * 3_600_000; // for the client; the server's clock goes on
+      Date.now = () => now() + 0.95 * 3_600_000; // for the client; the server's clock keeps running
       try {
         await lock.release(); // in its last tenth
       } finally {
@@ -251,7 +251,7 @@ for (const library of Object.keys(OPEN)) {
       await until('it has ended', async () => (await call('LOCK.CHECK', 'ends', second.value)) <= 0);
     });
 
-    test('a lock can be made from its value', async () => {
+    test('a lock can be built from its value', async () => {
       const redlock = new Redlock([client]);
       const lock = await redlock.acquire(['travels'], 5000);
       const other = new Redlock([client]);
@@ -293,7 +293,7 @@ test('it takes one client, and no scripts', () => {
   assert.deepEqual(new Redlock([client], { retryCount: 3, retryDelay: 'x' }).settings.retryDelay, 200);
 });
 
-test('without the module it works through the script', async () => {
+test('without the module, it works through the script', async () => {
   const [client] = ioredis(await startServer(atEnd));
   const redlock = new Redlock([client], HASTY);
   const lock = await (await redlock.acquire(['a'], 5000)).extend(6000);

@@ -26,7 +26,7 @@ export class Relay {
     return relay;
   }
 
-  /** From now on the open connections swallow everything in both directions, and stay open. */
+  /** From now on, the open connections swallow everything in both directions, and stay open. */
   halfOpen() {
     for (const pair of this.#pairs) pair.isSilent = true;
     return this.#pairs.size;

@@ -80,7 +80,7 @@ for (const [library, open] of Object.entries(OPEN)) {
     const isFree = async () => (await plain.exists('report')) === 0;
 
     for (const [code, text] of Object.entries(PASSING)) {
-      test(`${code} is waited out while wait time is left`, async () => {
+      test(`${code} is waited out while wait time remains`, async () => {
         const asked = refuse('LOCK.ACQUIRE', text, 3);
         const held = await locks.lock('report', 30_000, { wait: 60_000 }).acquire();
         assert.equal(asked(), 4);
@@ -97,7 +97,7 @@ for (const [library, open] of Object.entries(OPEN)) {
         assert.equal(asked(), 2);
       });
 
-      test(`${code} is a time-out when the wait is over`, async () => {
+      test(`${code} is a time-out when the wait has ended`, async () => {
         refuse('LOCK.ACQUIRE', text);
         await assert.rejects(locks.lock('report', 30_000, { wait: 50 }).acquire(), {
           code: 'timeout',
@@ -113,7 +113,7 @@ for (const [library, open] of Object.entries(OPEN)) {
         assert(await isFree());
       });
 
-      test(`a renewal that meets ${code} is tried again`, async () => {
+      test(`a renewal that meets ${code} is retried`, async () => {
         const held = await locks.lock('report', 6000).acquire();
         const asked = refuse('LOCK.EXTEND', text, 1);
         await until('it is renewed', () => asked() >= 2);
@@ -135,13 +135,13 @@ for (const [library, open] of Object.entries(OPEN)) {
       });
     }
 
-    test('a release goes on in the background when the server stays busy for longer than a call may take', async () => {
+    test('a release continues in the background if the server stays busy for longer than a call may take', async () => {
       const hasty = new Locks(client, { timeout: 100 });
       const held = await hasty.lock('report', 30_000).acquire();
       const asked = refuse('LOCK.RELEASE', PASSING.BUSY);
       assert.equal(await held.release(), true);
       const before = asked();
-      await until('it goes on', () => asked() > before);
+      await until('it continues', () => asked() > before);
       relay.answer = () => undefined;
       await until('it is free', isFree);
       hasty.close();
@@ -157,7 +157,7 @@ for (const [library, open] of Object.entries(OPEN)) {
       const asked = refuse('LOCK.CANCEL', PASSING.BUSY, 3);
       given.abort(new Error('enough'));
       assert.equal((await settled)[0].reason.message, 'enough');
-      await until('it is tried again', () => asked() >= 4);
+      await until('it is retried', () => asked() >= 4);
       await until('nobody waits', async () => (await waiters()) === 0);
       await held.release();
     });

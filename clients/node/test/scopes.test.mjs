@@ -56,7 +56,7 @@ const STARTED = {
     };
     return [ask, () => subscriber.disconnect()];
   },
-  async 'a worker of a pool'(acquire) {
+  async 'a pool worker'(acquire) {
     const jobs = new EventEmitter();
     const work = async () => {
       for await (const [done] of on(jobs, 'job')) done(await acquire());
@@ -92,7 +92,7 @@ for (const [name, start] of Object.entries(STARTED)) {
   });
 }
 
-test('after a release within its scope the lock can be acquired again', async () => {
+test('after a release within its scope, the lock can be acquired again', async () => {
   const lock = locks.lock('released', 30_000);
   await lock.run(async (_, held) => {
     await assert.rejects(lock.acquire(), LockMisuseError);
@@ -105,7 +105,7 @@ test('after a release within its scope the lock can be acquired again', async ()
   });
 });
 
-test('after a loss within its scope the lock can be acquired again', async () => {
+test('after a loss within its scope, the lock can be acquired again', async () => {
   const lock = locks.lock('lost', 300);
   const run = lock.run(async (signal, held) => {
     await redis.del('lost');
@@ -117,7 +117,7 @@ test('after a loss within its scope the lock can be acquired again', async () =>
   await assert.rejects(run, LockLostError);
 });
 
-test('an outer scope also applies within an inner one, until the outer lock is over', async () => {
+test('an outer scope also applies within an inner one, until the outer lock has ended', async () => {
   const [outer, inner] = [locks.lock('outer', 30_000), locks.lock('inner', 30_000)];
   const pages = locks.shared('pages', 30_000);
   await outer.run(async (_, held) => {
@@ -134,7 +134,7 @@ test('an outer scope also applies within an inner one, until the outer lock is o
   });
 });
 
-test('scopes that begin in a timer of the one before keep nothing of it', async () => {
+test('scopes that begin in a timer of the previous one retain nothing of it', async () => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc');
   const refs = [];

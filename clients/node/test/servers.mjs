@@ -19,7 +19,7 @@ export async function until(what, holds) {
     if (Date.now() >= end) throw new Error(`not within 20 s: ${what}`);
 }
 
-/** The port if it is free, else undefined; 0 stands for any port. */
+/** The port if it is free, otherwise undefined; 0 means any port. */
 async function listens(port) {
   const probe = createServer();
   const heard = await Promise.race([
@@ -35,7 +35,7 @@ async function listens(port) {
 
 export const freePort = () => listens(0);
 
-/** The bus of a cluster has the port plus 10,000. Both are below the system's ephemeral ports. */
+/** A cluster's bus uses the port plus 10,000. Both are below the system's ephemeral ports. */
 async function freePortWithBus() {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 11_000);

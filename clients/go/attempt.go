@@ -26,9 +26,9 @@ var (
 
 // attempt is one attempt to acquire a lock. It sends the request, waits, and leaves nothing behind when it gives up.
 //
-// It first asks without waiting, over the application's own client. If the lock is taken, it joins the queue: as the
-// only waiter, by blocking in pieces on a dedicated connection; otherwise with NOTIFY; without NOTIFY, by blocking on
-// one of a few dedicated connections. Without the module it joins the script's queue with NOTIFY, or polls if it
+// It first asks without waiting, through the application's own client. If the lock is taken, it joins the queue: as
+// the only waiter, by blocking in pieces on a dedicated connection; otherwise with NOTIFY; without NOTIFY, by blocking
+// on one of a few dedicated connections. Without the module, it joins the script's queue with NOTIFY, or polls if it
 // cannot. Each copy of the request goes to the module or the script, whichever works at that moment.
 type attempt struct {
 	engine  *engine
@@ -47,8 +47,8 @@ type attempt struct {
 	isPortable  bool // the last copy went to the script
 	mayRun      bool // the script may still run a copy whose connection was closed
 	noNotify    bool
-	asksAgain   time.Duration // how long to wait for a message, from the last reply
-	inFlight    *abandoned    // the copy without a reply, if there is one
+	asksAgain   time.Duration // how long to wait for a message, according to the last reply
+	inFlight    *abandoned    // the copy that has no reply yet, if there is one
 }
 
 func newAttempt(ctx context.Context, e *engine, r *request) *attempt {
@@ -198,8 +198,8 @@ func (a *attempt) ask(wait time.Duration, channel string, timeout time.Duration)
 	}
 }
 
-// exchange sends a copy of the request to the module or the script. The script has no session locks, and without a
-// queue no locks with several holders or keys.
+// exchange sends a copy of the request to the module or the script. The script cannot grant session locks, or, without
+// a queue, locks with several holders or keys.
 func (a *attempt) exchange(c *call, timeout time.Duration) (any, error) {
 	if !a.isPortable {
 		reply, err := a.send(c.words(), timeout)
@@ -335,7 +335,7 @@ func (a *attempt) giveBackConnection() {
 }
 
 // leaveQueue gives up the place in the script's queue, in the background. A late cancel must not release a lock that
-// the attempt gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
+// the attempt gets by polling, so the attempt continues with a new ID. A place in the module's queue is kept.
 func (a *attempt) leaveQueue() {
 	if !a.isPortable || !a.mayBeQueued {
 		return

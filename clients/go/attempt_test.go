@@ -54,7 +54,7 @@ func (g *grantingConn) Close() error {
 	return nil
 }
 
-func TestAWaitingSessionRetriesToConnect(t *testing.T) {
+func TestAWaitingSessionRetriesConnecting(t *testing.T) {
 	locks := New(&lateNode{flakyNode: &flakyNode{}}, WithLogger(slog.New(slog.DiscardHandler)))
 	defer locks.Close()
 	held, err := locks.Lock("a", time.Minute, Session(), Wait(time.Minute)).Acquire(context.Background())

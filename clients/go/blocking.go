@@ -10,7 +10,7 @@ import (
 //
 // It is meant for processes that do one thing at a time. As soon as a second attempt waits at the same time, all
 // attempts wait with NOTIFY. While the connection is open, calls use one pool connection, so there are never more than
-// three connections in all. Queued calls also end this connection.
+// three connections in all. Queued calls also close this connection.
 type blocking struct {
 	engine *engine
 
@@ -28,7 +28,7 @@ func (s *blocking) isReady() bool {
 	return !s.isTaken && !s.isOver && s.conn != nil && s.conn.isOpen()
 }
 
-// enter reports whether the caller is the only waiter. If so, it owns the connection until leave.
+// enter reports whether the caller is the only waiter. If so, it owns the connection until it calls leave.
 func (s *blocking) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *blocking) take(ctx context.Context, key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // closed in the meantime
+	if s.engine.isClosed() { // closed meanwhile
 		conn.close()
 	}
 	return conn, nil

@@ -16,9 +16,9 @@ var (
 // now is the time since the process started, including time while the machine was suspended.
 func now() time.Duration { return ticks.now() }
 
-// clock keeps running while the machine is suspended. Go's monotonic clock stops then, so the larger of its and the
-// wall clock's elapsed time applies. Setting the wall clock back never lengthens a lease; setting it forward ends
-// leases early.
+// clock keeps running while the machine is suspended. Go's monotonic clock does not, so clock counts the larger of the
+// times that have passed on it and on the wall clock. Setting the wall clock back never lengthens a lease; setting it
+// forward ends leases early.
 type clock struct {
 	read  func() (monotonic, wall time.Duration)
 	mu    sync.Mutex

@@ -97,7 +97,7 @@ func TestALeaseEndsDuringASuspend(t *testing.T) {
 	}
 	step(-time.Hour)
 	if left := held.Left(); left > lease {
-		t.Errorf("a step of the wall clock backwards left %v of the lease", left)
+		t.Errorf("%v of the lease is left after the wall clock stepped back", left)
 	}
 	if err := held.Check(); err != nil {
 		t.Error(err)

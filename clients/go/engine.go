@@ -267,7 +267,7 @@ func (e *engine) lost(h *hold, lost *Error) {
 // isPortable reports whether LOCK.* was unknown to the server when last tried.
 func (e *engine) isPortable() bool { return e.missedUntil.Load() != 0 }
 
-// asksForModule reports whether the caller has to try the module again now.
+// asksForModule reports whether the caller must try the module again now.
 func (e *engine) asksForModule() bool {
 	until := e.missedUntil.Load()
 	return int64(now()) >= until && e.missedUntil.CompareAndSwap(until, int64(now()+askForModule))
@@ -293,7 +293,7 @@ func (e *engine) missModule(reply *replyError) bool {
 	return true
 }
 
-// missed reports whether to continue with the script because the module is missing. Both use the same value of the key.
+// missed reports whether to continue with the script because the module is missing. Both store the same value.
 func (e *engine) missed(h *hold, err error) bool {
 	reply, ok := as[*replyError](err)
 	if !ok || !reply.isUnknownCommand() || !e.mayBeScript || h.request.needsModule() != "" {

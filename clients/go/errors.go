@@ -8,7 +8,7 @@ import (
 
 // The kinds of errors, for [errors.Is].
 var (
-	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is one case.
+	// ErrRefused: somebody else has the lock, or an operator cancelled the wait. [ErrTimeout] is a special case.
 	ErrRefused = errors.New("somebody else has the lock")
 	// ErrTimeout: somebody else still had the lock when the wait ended, or the server kept refusing for the whole
 	// wait.
@@ -42,7 +42,7 @@ var codes = []struct {
 
 // Error is the type of all of this package's errors.
 type Error struct {
-	// Key is the lock's key, quoted; several are separated by commas.
+	// Key is the lock's key, quoted; several keys are separated by commas.
 	Key string
 	// Kind is one of the variables of this package, or the error of the context that ended the attempt.
 	Kind error
@@ -59,8 +59,8 @@ func (e *Error) Error() string {
 	return "the lock " + e.Key + ": " + e.Reason
 }
 
-// Code returns the kind as a word for logs and metrics, the same in all versions: refused, timeout, lost, deadlock,
-// unavailable, denied, no_server, argument or misuse; cancelled if the attempt's context was done.
+// Code returns the kind as a stable word for logs and metrics: refused, timeout, lost, deadlock, unavailable, denied,
+// no_server, argument or misuse; cancelled if the attempt's context was done.
 func (e *Error) Code() string {
 	for _, known := range codes {
 		if e.Kind == known.kind {
@@ -76,7 +76,7 @@ func (e *Error) Is(target error) bool {
 	return target == e.Kind || e.Kind == ErrTimeout && (target == ErrRefused || target == context.DeadlineExceeded)
 }
 
-// Timeout reports whether the wait or the context's time is over, like the errors of package net.
+// Timeout reports whether the wait timed out or the context's deadline passed, as the errors of package net do.
 func (e *Error) Timeout() bool { return e.Kind == ErrTimeout || e.Kind == context.DeadlineExceeded }
 
 // Unwrap returns the cause.

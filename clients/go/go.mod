@@ -1,4 +1,4 @@
-// example.com stands for the address at which this folder is published.
+// example.com stands for the address where this folder will be published.
 module example.com/serverlock
 
 go 1.24

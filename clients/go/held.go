@@ -25,7 +25,7 @@ func newHeld(h *hold) *Held {
 	return held
 }
 
-// Key returns the key, quoted; several are separated by commas.
+// Key returns the key, quoted; several keys are separated by commas.
 func (h *Held) Key() string { return h.hold.request.name }
 
 // Token returns the fencing token. It grows with each grant of the key: pass it to the storage you write to.
@@ -37,7 +37,7 @@ func (h *Held) Predecessor() *Predecessor { return h.hold.predecessor }
 // Waited returns how long it took to acquire the lock.
 func (h *Held) Waited() time.Duration { return h.hold.granted - h.hold.began }
 
-// Left returns for how long the lock is certain to be held if no renewal succeeds; 0 if it was lost or released.
+// Left returns how long the lock is certain to stay held if no renewal succeeds; 0 if it was lost or released.
 func (h *Held) Left() time.Duration {
 	defer runtime.KeepAlive(h)
 	return h.hold.left()
@@ -50,11 +50,11 @@ func (h *Held) Check() error {
 	return h.hold.check()
 }
 
-// Done is closed when the lock is lost or released; [Held.Check] returns the reason.
+// Done returns a channel that is closed when the lock is lost or released; [Held.Check] then returns the reason.
 func (h *Held) Done() <-chan struct{} { return h.hold.ctx.Done() }
 
 // Context returns a copy of parent for work under the lock. It is cancelled when the lock is lost or released, with
-// that error as its cause. It refers to the Held: see [FromContext].
+// that error as its cause. It carries the Held: see [FromContext].
 func (h *Held) Context(parent context.Context) context.Context {
 	ctx, _ := h.scope(parent)
 	return ctx
@@ -82,17 +82,17 @@ func FromContext(ctx context.Context) *Held {
 }
 
 // Release releases the lock. The error is nil if the lock was held to the end, of kind [ErrLost] if it was not, and of
-// kind [ErrMisuse] if it was already released.
+// kind [ErrMisuse] if it had already been released.
 //
-// The command is sent even if ctx is done, and takes at most the time-out of one call. If the server does not answer
-// by then, the release continues in the background; at worst the lock expires with its lease.
+// The command is sent even if ctx is done, and takes at most one call's time-out. If the server does not answer by
+// then, the release continues in the background; at worst, the lock expires with its lease.
 func (h *Held) Release(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.release(context.WithoutCancel(ctx), h.hold)
 }
 
-// Extend sets a new lease, counted from now; 0 means the lock's lease. Renewal extends automatically, with the lock's
-// lease.
+// Extend sets a new lease, counted from now; 0 means the lock's own lease. Renewal does this automatically, with the
+// lock's own lease.
 func (h *Held) Extend(ctx context.Context, lease time.Duration) error {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.extend(ctx, h.hold, lease)
@@ -104,8 +104,8 @@ func (h *Held) Verify(ctx context.Context) (time.Duration, error) {
 	return h.hold.engine.verify(ctx, h.hold)
 }
 
-// Fenced runs one command on the lock's server, only if the lock is held there at that moment; if not, the error is
-// of kind [ErrLost]. In a cluster the key must be in the lock's slot. The reply is as the library returns it.
+// Fenced runs one command on the lock's server, but only if the lock is held there at that moment; if not, the error
+// is of kind [ErrLost]. In a cluster the key must be in the lock's slot. The reply is as the library returns it.
 func (h *Held) Fenced(ctx context.Context, command, key string, args ...any) (any, error) {
 	defer runtime.KeepAlive(h)
 	return h.hold.engine.fenced(ctx, h.hold, append([]any{command, key}, args...))

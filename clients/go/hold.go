@@ -24,11 +24,11 @@ type hold struct {
 	lease      time.Duration
 	isPortable bool
 	isEnded    bool // released
-	isDropped  bool // the Held was garbage collected
-	isGone     bool // the grant is over on the server
+	isDropped  bool // the Held has been garbage collected
+	isGone     bool // the grant has ended on the server
 	isRenewing bool
 	inFlight   int           // EXTENDs
-	earliest   time.Duration // end of the shortest lease among those
+	earliest   time.Duration // the earliest end of their leases
 	lostWhy    *Error
 
 	entry uint64 // the number of its newest entry; guarded by the timer
@@ -43,7 +43,7 @@ func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 	return h
 }
 
-// lostAt is a tenth of the lease before its end. The caller holds mu.
+// lostAt is a tenth of the lease before the lease ends. The caller holds mu.
 func (h *hold) lostAt() time.Duration {
 	if h.request.timed {
 		return h.sent + h.lease
@@ -51,7 +51,7 @@ func (h *hold) lostAt() time.Duration {
 	return h.sent + h.lease - h.lease/10
 }
 
-// renewAt is after a third of the lease. The caller holds mu.
+// renewAt is when a third of the lease has passed. The caller holds mu.
 func (h *hold) renewAt() time.Duration { return h.sent + h.lease/3 }
 
 // lost returns why the lock is lost; nil while it is held, or if it was released in time.
@@ -103,14 +103,14 @@ func (h *hold) lose(why string, isGone bool) {
 	go h.engine.lost(h, lost)
 }
 
-// taken is called when the server no longer knows the grant.
+// taken is called when the server no longer has the grant.
 func (h *hold) taken() error {
 	h.lose("somebody has taken it away", true)
 	return h.check()
 }
 
-// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease takes effect at once. The
-// order in which the server runs several in flight is unknown, so the earliest end applies.
+// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease takes effect at once. If
+// several are in flight, the server may run them in any order, so the earliest end applies.
 func (h *hold) extending(sent, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +154,7 @@ func (h *hold) end() (isFirst, wasLost, isGone bool) {
 	return isFirst, wasLost, isGone
 }
 
-// drop is called when the Held was garbage collected: the lease is no longer renewed, and a session ends.
+// drop is called once the Held has been garbage collected: the lease is no longer renewed, and a session ends.
 func (h *hold) drop() {
 	h.mu.Lock()
 	h.isDropped = true

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Leadership names the leader. Token is 0 while there is none.
+// Leadership names the leader. Token is 0 while there is no leader.
 type Leadership struct {
 	Token int64
 	Owner string
 }
 
-// Leader campaigns for a key, whose lock is held while its holder lives.
+// Leader campaigns for a key, whose lock is held for as long as its holder lives.
 type Leader struct {
 	engine  *engine
 	request *request
@@ -30,11 +30,11 @@ func (l *Locks) Leader(key string, lease time.Duration, options ...Option) *Lead
 	return &Leader{engine: l.engine, request: newRequest([]string{key}, lease, one, nil, options)}
 }
 
-// Run campaigns until ctx is done, then steps down. It returns nil then, or an error that makes campaigning pointless,
-// of kind [ErrArgument] or [ErrMisuse].
+// Run campaigns until ctx is done, then steps down and returns nil. It returns an error of kind [ErrArgument] or
+// [ErrMisuse] if campaigning is pointless.
 //
-// Each time it is elected, it calls lead with the token. The context of lead is cancelled when the leadership ends:
-// because it was lost, because of [Leader.Resign], or because ctx is done. Others can be elected once lead has
+// Each time it is elected, it calls lead with the token. The context passed to lead is cancelled when the leadership
+// ends: because it was lost, because of [Leader.Resign], or because ctx is done. Others can be elected once lead has
 // returned, or the lease has expired.
 func (l *Leader) Run(ctx context.Context, lead func(ctx context.Context, token int64)) error {
 	span := min(time.Second, l.request.lease/3)

@@ -9,13 +9,13 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// Locks are the locks of one client. Create one Locks for each Redis client in the application, and keep it. Two Locks
-// do not know each other's scopes: a caller that acquires the same lock through both waits for itself.
+// Locks provides one client's locks. Create one Locks for each Redis client in the application, and keep it. Two Locks
+// do not see each other's scopes: a caller that acquires the same lock through both waits for itself.
 type Locks struct {
 	engine *engine
 }
 
-// New creates the Locks of a client, which comes from package goredis or redigo.
+// New creates the Locks for a client, which comes from package goredis or redigo.
 func New(client driver.Client, options ...ManagerOption) *Locks {
 	s := &managerSettings{timeout: 5 * time.Second, isPortable: true}
 	for _, option := range options {
@@ -61,8 +61,8 @@ func (l *Locks) newLock(keys []string, lease time.Duration, form form, kind []an
 	return &Lock{engine: l.engine, request: newRequest(keys, lease, form, kind, options)}
 }
 
-// Close closes the dedicated connections. Held locks are no longer renewed, and attempts fail with [ErrMisuse]. The
-// client stays open.
+// Close closes the dedicated connections. After that, held locks are no longer renewed, and attempts fail with
+// [ErrMisuse]. The client stays open.
 func (l *Locks) Close() { l.engine.close() }
 
 // Lock describes a lock: it holds nothing, and is safe for concurrent use. Each acquisition returns its own [Held].
@@ -72,7 +72,7 @@ type Lock struct {
 }
 
 // Acquire acquires the lock within [Wait]. If ctx is done first, the attempt is withdrawn and leaves nothing behind;
-// the error is ctx's. (If the server stops answering at that moment, this takes the time-out of one call.) A
+// the error is ctx's. (If the server stops answering at that moment, this takes as long as one call's time-out.) A
 // held lock does not depend on ctx.
 //
 // The caller must call [Held.Release].
@@ -80,11 +80,11 @@ func (l *Lock) Acquire(ctx context.Context) (*Held, error) {
 	return l.engine.acquire(ctx, l.request)
 }
 
-// Do runs work while the lock is held. The context of work is cancelled when the lock is lost, with that error as its
-// cause; [FromContext] returns the [Held]. Do returns the error of work. If there is none, or the loss stopped the
-// work, it returns the error of kind [ErrLost].
+// Do runs work while the lock is held. The context passed to work is cancelled when the lock is lost, with that error
+// as its cause; [FromContext] returns the [Held]. Do returns the error from work. If there is none, or the loss stopped
+// the work, it returns the error of kind [ErrLost].
 //
-// Requesting the same lock with the context of work is an error of kind [ErrMisuse].
+// Requesting the same lock with the context passed to work is an error of kind [ErrMisuse].
 func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	held, err := l.Acquire(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestALossCancelsContextsWithItsCause(t *testing.T) {
 	defer cancel()
 	first, second := held.Context(parent), held.Context(background)
 	if serverlock.FromContext(first) != held || serverlock.FromContext(background) != nil {
-		t.Error("FromContext returns another lock")
+		t.Error("FromContext returns a different lock")
 	}
 	must(t, client.Del(background, "a").Err())
 	for _, ctx := range []context.Context{first, second} {
@@ -78,7 +78,7 @@ func TestWorkStoppedByALossReturnsTheLoss(t *testing.T) {
 	}
 }
 
-func TestTheContextOfTheWorkEndsWithIt(t *testing.T) {
+func TestTheContextEndsWithTheWork(t *testing.T) {
 	locks, _ := open(t, startServer(t))
 	var kept context.Context
 	must(t, locks.Lock("a", time.Minute).Do(background, func(ctx context.Context) error {
@@ -145,7 +145,7 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	mustBe(t, err, reason)
 }
 
-func TestScopesKnowTheLocksAroundThem(t *testing.T) {
+func TestScopesSeeTheLocksAroundThem(t *testing.T) {
 	address := startServer(t)
 	locks, _ := open(t, address)
 	others, _ := open(t, address)
@@ -153,7 +153,7 @@ func TestScopesKnowTheLocksAroundThem(t *testing.T) {
 	err := locks.Lock("a", time.Minute).Do(background, func(ctx context.Context) error {
 		_, err := inner.Acquire(ctx)
 		mustBe(t, err, serverlock.ErrMisuse)
-		_, err = inner.Acquire(background) // without the context, this is another caller
+		_, err = inner.Acquire(background) // without the context, this is a different caller
 		mustBe(t, err, serverlock.ErrRefused)
 		_, err = others.Lock("a", time.Minute).Acquire(ctx)
 		mustBe(t, err, serverlock.ErrRefused)

@@ -53,7 +53,7 @@ func main() {
 }
 `
 
-func TestAProgramMovesOverAsTheDocumentSays(t *testing.T) {
+func TestAProgramMigratesAsTheDocumentSays(t *testing.T) {
 	page, err := os.ReadFile("../../docs/MIGRATING.md")
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no repository")
@@ -89,7 +89,7 @@ func TestAProgramMovesOverAsTheDocumentSays(t *testing.T) {
 	} {
 		change, ok := changes[one.old]
 		if !ok || !strings.Contains(one.program, one.old+"\n") {
-			t.Errorf("%s: the document has another line", one.name)
+			t.Errorf("%s: the document has a different line", one.name)
 			continue
 		}
 		changed := strings.NewReplacer(one.imports...).Replace(strings.ReplaceAll(one.program, one.old, change))

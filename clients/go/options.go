@@ -9,13 +9,13 @@ import (
 // Forever is an endless wait.
 const Forever = time.Duration(math.MaxInt64)
 
-// An Option of one lock.
+// An Option for one lock.
 type Option func(*settings)
 
 type settings struct {
 	wait, atLeast, maxHold, within time.Duration
 	session, details, fsync, owned bool
-	timed                          bool // the lease is not renewed, and the lock counts as held for all of it
+	timed                          bool // the lease is not renewed, and the lock counts as held until it ends
 	owner                          string
 	replicas                       int
 	onLost                         func(error)
@@ -37,13 +37,13 @@ func Session() Option { return func(s *settings) { s.session = true } }
 // Details fills [Held.Predecessor].
 func Details() Option { return func(s *settings) { s.details = true } }
 
-// Replicas requires count replicas to have the grant within this time; otherwise it is released.
+// Replicas requires count replicas to have the grant within this time; otherwise the lock is released.
 func Replicas(count int, within time.Duration) Option {
 	return func(s *settings) { s.replicas, s.within = count, within }
 }
 
 // Fsync requires this server and as many replicas as [Replicas] demands to have the grant on disk within this time
-// (WAITAOF, Redis 7.2 and later); otherwise it is released.
+// (WAITAOF, Redis 7.2 and later); otherwise the lock is released.
 func Fsync(within time.Duration) Option {
 	return func(s *settings) { s.fsync, s.within = true, max(within, s.within) }
 }
@@ -66,7 +66,7 @@ type Hooks struct {
 	Released func(key string, held time.Duration, inTime bool)
 }
 
-// A ManagerOption is an option of [New].
+// A ManagerOption is an option for [New].
 type ManagerOption func(*managerSettings)
 
 type managerSettings struct {
@@ -88,7 +88,7 @@ func WithHooks(hooks Hooks) ManagerOption { return func(s *managerSettings) { s.
 // WithLogger sets the logger for warnings. The default is [slog.Default].
 func WithLogger(log *slog.Logger) ManagerOption { return func(s *managerSettings) { s.log = log } }
 
-// WarnWithoutModule sets whether a missing module is logged, once. The default is true.
+// WarnWithoutModule sets whether one warning is logged if the module is missing. The default is true.
 func WarnWithoutModule(warns bool) ManagerOption {
 	return func(s *managerSettings) { s.isSilent = !warns }
 }

@@ -22,7 +22,7 @@ const path = "example.com/serverlock"
 // The go command caches a version forever, so each run has its own.
 var version = fmt.Sprintf("v0.1.0-test.%d", time.Now().UnixNano())
 
-// publish creates a file proxy with this module, zipped like the go command does, and returns its folder.
+// publish creates a file proxy with this module, zipped as the go command does, and returns its folder.
 func publish(t *testing.T) string {
 	t.Helper()
 	proxy := filepath.Join(t.TempDir(), "proxy")
@@ -120,7 +120,7 @@ func (p *project) write(name, content string) {
 	must(p.t, os.WriteFile(filepath.Join(p.folder, name), []byte(content), 0o644))
 }
 
-func TestTheExamplesOfTheReadmeRunInAnEmptyProject(t *testing.T) {
+func TestTheReadmeExamplesRunInAnEmptyProject(t *testing.T) {
 	address := startServer(t)
 	readme, err := os.ReadFile("README.md")
 	must(t, err)
@@ -168,7 +168,7 @@ func runExample(t *testing.T, p *project, address string) {
 	must(t, err)
 	example := strings.ReplaceAll(string(text), "localhost:6379", address)
 	if example == string(text) {
-		t.Error("the example connects in another way")
+		t.Error("the example connects in a different way")
 	}
 	p.write("main.go", strings.ReplaceAll(example, "step < 10", "step < 1"))
 	p.run("vet", ".")
@@ -177,7 +177,7 @@ func runExample(t *testing.T, p *project, address string) {
 	}
 }
 
-func TestTheScriptIsThatOfTheRepository(t *testing.T) {
+func TestTheScriptMatchesTheRepository(t *testing.T) {
 	mine, err := os.ReadFile("lock.lua")
 	must(t, err)
 	source, err := os.ReadFile("../../portable/lock.lua")

@@ -17,18 +17,18 @@ const (
 	fast         = time.Millisecond
 )
 
-// pipeline sends the calls of many callers to one server over two connections of the application's pool.
+// pipeline sends the calls of many callers to one server over two connections from the application's pool.
 //
-// Up to maxExchanges exchanges run at a time. Callers that arrive meanwhile are queued, and the end of an exchange
-// sends the queue as one batch. So a lone caller pays nothing for the queue, and a thousand callers behind a slow
-// network need no more connections than one caller. With 1,000 callers this takes a quarter to a sixth of the CPU time
-// of a semaphore of four calls: for an acquisition and its release 12 against 44 µs in the process and 3 against 21 µs
-// in the server (go-redis; with redigo 14 and 4 against 43 and 22; medians of five alternating rounds). storm_test.go
-// cancels callers in every state.
+// Up to maxExchanges exchanges run at a time. Callers that arrive meanwhile are queued, and when an exchange ends, the
+// queue is sent as one batch. So a lone caller pays nothing for the queue, and a thousand callers behind a slow network
+// need no more connections than one caller. With 1,000 callers, this takes a quarter to a sixth of the CPU time of a
+// semaphore that admits four calls: for an acquisition and its release, 12 against 44 µs in the process and 3 against
+// 21 µs in the server (go-redis; with redigo, 14 and 4 against 43 and 22; medians of five alternating rounds).
+// storm_test.go cancels callers in every state.
 //
-// Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller go at
-// once, but costs as much as the call itself if the server is near. So a call that follows a fast exchange runs without
-// a goroutine.
+// Libraries do not end a call when its context is cancelled. Making the call in a goroutine lets the caller return at
+// once, but costs as much as the call itself if the server is nearby. So a call that follows a fast exchange runs
+// without a goroutine.
 type pipeline struct {
 	node    driver.Node
 	isFast  atomic.Bool
@@ -48,8 +48,8 @@ func (p *pipeline) most() int {
 	return maxExchanges
 }
 
-// narrow limits the pipeline to one exchange at a time, unless it ever ran two; it reports whether it did. onQueued is
-// called when a second caller is queued.
+// narrow limits the pipeline to one exchange at a time, unless it has ever run two; it reports whether the limit
+// applies. onQueued is called when a second caller is queued.
 func (p *pipeline) narrow(onQueued func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func outcome(ctx context.Context, calls []*driver.Call) error {
 	return &abandoned{settled: settled, call: last}
 }
 
-// next gives the connection to the queued callers.
+// next passes the connection on to the queued callers.
 func (p *pipeline) next() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -150,7 +150,7 @@ func TestCancellingACallerAffectsNoOther(t *testing.T) {
 	}
 }
 
-func TestACallToANearServerEndsWithTheDeadlineOfItsCaller(t *testing.T) {
+func TestACallToANearbyServerEndsAtItsCallersDeadline(t *testing.T) {
 	server := &gate{opened: make(chan struct{}), takes: time.Second}
 	p := &pipeline{node: server}
 	p.isFast.Store(true)
@@ -163,7 +163,7 @@ func TestACallToANearServerEndsWithTheDeadlineOfItsCaller(t *testing.T) {
 	}
 	<-gone.settled
 	if p.isFast.Load() {
-		t.Error("the server still counts as near")
+		t.Error("the server still counts as nearby")
 	}
 	close(server.opened)
 	if err := p.do(context.Background(), 30*time.Second, &driver.Call{Words: []any{"now"}}); err != nil {

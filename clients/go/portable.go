@@ -13,7 +13,7 @@ import (
 const (
 	portableMargin    = int64(1000)
 	portableRetention = int64(60_000)
-	// How long the reply about the eviction policy is valid. A failover may bring in another server.
+	// How long the reply about the eviction policy is valid. After a failover, the new server's policy may differ.
 	policyCounts = time.Minute
 	// How long calls do without queues before one of them checks again whether the user may use queues.
 	remembersDenial = time.Minute
@@ -55,8 +55,8 @@ var functions = map[string]string{
 }
 
 // portable is the same lock without the module: the script, called by its hash. Keys, values, replies and errors are
-// those of the commands. Each lock has its queue as a second key. If the user may not use the queue, or the slot is
-// being migrated, only the lock is sent.
+// the same as with the commands. Each lock has its queue as a second key. If the user may not use the queue, or the
+// slot is being migrated, calls name only the lock.
 type portable struct {
 	engine *engine
 
@@ -78,7 +78,7 @@ func (p *portable) hasQueue(r *request) bool {
 	return r.form != many && r.queues()[0] != "" && !(r.worksAlone() && p.isDenied())
 }
 
-// cancel ends the wait of an attempt, and releases what it may have been granted.
+// cancel ends an attempt's wait, and releases the lock if it was granted.
 func (p *portable) cancel(ctx context.Context, r *request, id string) error {
 	send := func(words []any) (any, error) { return p.engine.router.call(ctx, r.key(), words, p.engine.timeout) }
 	if p.hasQueue(r) {
@@ -122,7 +122,7 @@ func (p *portable) call(send send, c *call) (any, error) {
 	return reply, err
 }
 
-// sent sends a call, and the text of the script if the server does not have it.
+// sent sends a call, with the script's text if the server does not have the script.
 func (p *portable) sent(send send, c *call, queues []string) (any, error) {
 	reply, err := send(p.words(c, queues))
 	if codeOf(err) == "NOSCRIPT" {
@@ -169,8 +169,8 @@ func (p *portable) setLoaded(isLoaded bool) {
 	p.isLoaded = isLoaded
 }
 
-// isRefusedQueue reports whether a call with two keys is impossible, because of the user's rights or because their slot
-// is migrated.
+// isRefusedQueue reports whether a call with two keys is impossible, because of the user's permissions or because their
+// slot is being migrated.
 func isRefusedQueue(err error) bool { return codeOf(err) == "NOPERM" || codeOf(err) == "TRYAGAIN" }
 
 // askPolicy decides how long released and expired keys stay. A volatile eviction policy may evict keys that have an

@@ -13,7 +13,7 @@ import (
 	"example.com/serverlock/driver"
 )
 
-// Attempts and holds on a server without the module: the calls of the script.
+// Attempts and holds on a server without the module: the calls to the script.
 
 // scriptOnly is a server without the module. reply gets a function's name, its keys, and the arguments after them.
 func scriptOnly(reply func(function string, keys []string, args []any) (any, error)) *scripted {
@@ -36,7 +36,7 @@ func split(words []any) (function string, keys []string, args []any) {
 	return words[last].(string), keys, words[last+3:]
 }
 
-// calls returns the calls of a function, as text: its keys, then the options.
+// calls returns the calls to a function, as text: its keys, then the options.
 func (s *scripted) calls(function string) []string {
 	var found []string
 	for _, words := range slices.Concat(s.words("EVAL"), s.words("EVALSHA")) {
@@ -70,7 +70,7 @@ func TestAKeyHasTheRightQueue(t *testing.T) {
 	}
 }
 
-func TestEachCallOfTheScriptNamesTheQueues(t *testing.T) {
+func TestEachScriptCallNamesTheQueues(t *testing.T) {
 	server := scriptOnly(grants)
 	locks := opened(t, server)
 	ctx := context.Background()
@@ -99,7 +99,7 @@ func TestEachCallOfTheScriptNamesTheQueues(t *testing.T) {
 		}
 	}
 	if call := server.calls("lock_acquire")[1]; !strings.HasSuffix(call, " LIMIT 3]") {
-		t.Errorf("a limit is asked for with %s", call)
+		t.Errorf("a limit is requested with %s", call)
 	}
 	checks := server.calls("lock_check")
 	if !slices.Contains(checks, "[{b}1 {b}1:queue] [1]") || !slices.Contains(checks, "[{b}2 {b}2:queue] [1]") {
@@ -127,7 +127,7 @@ func TestAnAttemptAsksAgainWhenTheScriptSays(t *testing.T) {
 	}
 }
 
-func TestAnAttemptWhoseTimeIsOverLeavesTheQueue(t *testing.T) {
+func TestAnAttemptThatTimesOutLeavesTheQueue(t *testing.T) {
 	server := scriptOnly(func(_ string, _ []string, args []any) (any, error) { return somebodyHasIt(args) })
 	locks := opened(t, server)
 	locks.engine.subscription.isUp = true
@@ -159,7 +159,7 @@ func TestAnAttemptWhoseCallMayStillRunIsCancelledTwice(t *testing.T) {
 	eventually(t, "nothing is owed", func() bool { return locks.engine.census()["owed"] == 0 })
 }
 
-func TestWithoutTheRightToUseQueuesTheLockIsSentAlone(t *testing.T) {
+func TestWithoutPermissionToUseQueuesOnlyTheLockIsSent(t *testing.T) {
 	isHeld := true
 	server := scriptOnly(func(_ string, keys []string, _ []any) (any, error) {
 		switch {
@@ -189,11 +189,11 @@ func TestWithoutTheRightToUseQueuesTheLockIsSentAlone(t *testing.T) {
 	suspend(remembersDenial)
 	acquired(t, locks.Lock("a", time.Minute))
 	if twoKeys() != 2 {
-		t.Errorf("the right was asked for %d times", twoKeys())
+		t.Errorf("the permission was checked %d times", twoKeys())
 	}
 }
 
-func TestAUserWithoutAnyRightDoesNotTurnQueuesOff(t *testing.T) {
+func TestAUserWithoutAnyPermissionDoesNotTurnQueuesOff(t *testing.T) {
 	locks := opened(t, scriptOnly(func(string, []string, []any) (any, error) {
 		return nil, driver.ReplyError("NOPERM No permissions to access a key")
 	}))
@@ -204,7 +204,7 @@ func TestAUserWithoutAnyRightDoesNotTurnQueuesOff(t *testing.T) {
 	}
 }
 
-func TestWhileASlotMovesTheLockIsSentAlone(t *testing.T) {
+func TestWhileASlotMovesOnlyTheLockIsSent(t *testing.T) {
 	moving := 2
 	server := scriptOnly(func(function string, keys []string, args []any) (any, error) {
 		switch {

@@ -38,8 +38,8 @@ func (e *engine) release(ctx context.Context, h *hold) error {
 	return failed(ErrLost, h.request.name, "lost: its grant was over before it was released")
 }
 
-// releaseNow retries until one call's time-out; then the release continues in the background until the lease
-// ends.
+// releaseNow retries for at most one call's time-out; after that, the release continues in the background until the
+// lease ends.
 func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err error) {
 	h.mu.Lock()
 	lostAt, leaseEnds := h.lostAt(), h.sent+h.lease
@@ -77,7 +77,7 @@ func (e *engine) warnOfRelease(h *hold, err error) {
 	e.warn(fmt.Sprintf("the lock %s is released in the background", h.request.name), "error", err)
 }
 
-// releaseLater cuts the lease to the rest of AtLeast; the timer then releases the lock.
+// releaseLater shortens the lease to what is left of AtLeast; the timer then releases the lock.
 func (e *engine) releaseLater(ctx context.Context, h *hold, wait time.Duration) (wasHeld bool, err error) {
 	h.mu.Lock()
 	lostAt, until := h.lostAt(), h.sent+h.lease

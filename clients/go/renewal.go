@@ -16,8 +16,8 @@ const (
 	longestSleep = time.Second
 )
 
-// timer is one timer for all holds of a manager, and for debts: releases and cancellations that failed and are retried
-// in the background. It has no goroutine while nothing is due.
+// timer is one timer for all of a manager's holds, and for debts: releases and cancellations that failed and are
+// retried in the background. It has no goroutine while nothing is due.
 type timer struct {
 	engine *engine
 
@@ -66,7 +66,7 @@ func (t *timer) later(at time.Duration, work func()) {
 	t.push(entry{at: at, work: work})
 }
 
-// owe retries the debt in the background until it succeeds or the time is over.
+// owe retries the debt in the background until it succeeds or the time has passed.
 func (t *timer) owe(until time.Duration, debt func(ctx context.Context) error) {
 	go func() {
 		err := debt(context.Background())
@@ -184,7 +184,7 @@ func (t *timer) renew(h *hold) {
 	}
 }
 
-// entries are a container/heap.
+// entries implements heap.Interface.
 type entries []entry
 
 func (e entries) Len() int           { return len(e) }

@@ -34,7 +34,7 @@ func (r *replyError) Error() string { return r.text }
 
 func (r *replyError) isUnknownCommand() bool { return unknownCommand.MatchString(r.text) }
 
-// codeOf returns the code word of an error reply, or "".
+// codeOf returns the error code of an error reply, or "".
 func codeOf(err error) string {
 	if reply, ok := as[*replyError](err); ok {
 		return reply.code
@@ -63,7 +63,7 @@ func (a *abandoned) mayRun() bool {
 func (a *abandoned) Error() string { return "the caller has given up" }
 
 var (
-	// The text has "redis" if a script called the command.
+	// The text contains "redis" if a script called the command.
 	unknownCommand = regexp.MustCompile(`(?i)^ERR unknown (redis )?command`)
 
 	codeWord = regexp.MustCompile(`^[A-Z]+ `)

@@ -139,7 +139,7 @@ func (r *request) needsModule() string {
 		return ""
 	}
 	what := [...]string{"AllOf", "Shared", "Limit"}[len(r.kind)]
-	return what + " needs the module, which is not loaded, where a key has a brace but no hash tag"
+	return what + " needs the module, which is not loaded, if a key has a brace but no hash tag"
 }
 
 // worksAlone reports whether the script can grant this lock without its queue.
@@ -176,7 +176,7 @@ type call struct {
 	keys    []string
 	args    []any
 	waits   []any // WAIT and NOTIFY
-	isAlone bool  // the script is not given the queue
+	isAlone bool  // the script is called without the queue
 }
 
 // words returns the command's words.

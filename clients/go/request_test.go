@@ -131,7 +131,7 @@ func TestWhatErrorsMean(t *testing.T) {
 		got := typed(err, `"a"`)
 		mustKind(t, got, one.kind)
 		if errors.Is(got, context.DeadlineExceeded) {
-			t.Errorf("%v looks like the deadline of the caller", got)
+			t.Errorf("%v looks like the caller's deadline", got)
 		}
 	}
 }

@@ -196,7 +196,7 @@ func TestAnAttemptMovesToTheModuleOnceItIsLoaded(t *testing.T) {
 	}
 	for i, at := range asked[1:] {
 		if at-asked[i] < askForModule {
-			t.Errorf("the module was asked for again after %v", at-asked[i])
+			t.Errorf("the module was tried again after %v", at-asked[i])
 		}
 	}
 	ids := map[any]bool{}
@@ -235,7 +235,7 @@ func TestAnAttemptCancelledWhileItAsksForTheModuleIsWithdrawnWithTheScript(t *te
 	<-asked
 	giveUp()
 	mustKind(t, <-done, context.Canceled)
-	close(goOn) // only now: an attempt with its reply leaves nothing to cancel
+	close(goOn) // only now: an attempt that has its reply leaves nothing to cancel
 	server.awaits(t, "EVAL", 1)
 	eventually(t, "nothing is owed", func() bool { return locks.engine.census()["owed"] == 0 })
 	if cancels := len(server.words("LOCK.CANCEL")); cancels != 1 {

@@ -114,7 +114,7 @@ func (r *router) widen() {
 	}
 }
 
-// refresh reloads the slot map of the cluster. Pipelines to servers that have left are dropped.
+// refresh reloads the cluster's slot map. Pipelines to servers that have left are dropped.
 func (r *router) refresh(ctx context.Context) error {
 	if r.cluster == nil {
 		return nil

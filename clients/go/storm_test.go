@@ -18,7 +18,7 @@ import (
 	"example.com/serverlock/redigo"
 )
 
-// Thousands of attempts are cancelled at random moments, one by one or many at a time. That ends only those attempts.
+// Thousands of attempts are cancelled at random moments, one by one or many at a time. This ends only those attempts.
 
 const (
 	stormers = 100
@@ -140,7 +140,7 @@ func storm(t *testing.T, locks *Locks) {
 	giveUp()
 }
 
-// fresh acquires a lock without and with a wait. A stuck manager would fail after its time-out.
+// fresh acquires a lock with and without a wait. A stuck manager would fail after its time-out.
 func fresh(t *testing.T, locks *Locks) {
 	t.Helper()
 	held, err := locks.Lock("fresh", time.Minute).Acquire(context.Background())

@@ -120,7 +120,7 @@ func (s *subscription) subscribed(key string) (*connection, error) {
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
-	if s.engine.isClosed() { // closed in the meantime
+	if s.engine.isClosed() { // closed meanwhile
 		conn.close()
 	}
 	if err := conn.subscribe(s.channel, s.engine.timeout, s.pass); err != nil {
@@ -212,7 +212,7 @@ func (n *updates) retryAt() time.Duration {
 	return n.again
 }
 
-// reset drops messages from before a new request, which they do not concern.
+// reset drops the messages that arrived before a new request, because they do not apply to it.
 func (n *updates) reset() {
 	for len(n.messages) > 0 {
 		<-n.messages

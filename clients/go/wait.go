@@ -25,7 +25,7 @@ func (a *attempt) byNotify() (*grant, error) {
 	subscription.ready(a.ctx, update, min(resendDown, a.left()))
 	message := ""
 	for {
-		if _, isRefused := subscription.state(); isRefused { // from the start, or since the user lost the right
+		if _, isRefused := subscription.state(); isRefused { // from the start, or after the user lost the permission
 			a.engine.notifies.Store(false)
 			a.leaveQueue()
 			return nil, errNoNotify
@@ -92,7 +92,7 @@ func (a *attempt) awaitMessage(update *updates) (string, error) {
 	}
 }
 
-// byBlockingAlone blocks as the manager's only waiter. errNotAlone: there is another one.
+// byBlockingAlone blocks as the manager's only waiter. It returns errNotAlone if there is another one.
 func (a *attempt) byBlockingAlone() (*grant, error) {
 	e := a.engine
 	if a.request.wait == 0 || a.request.needsConnection() || e.isPortable() || !e.notifies.Load() || !e.blocking.enter() {
@@ -106,7 +106,7 @@ func (a *attempt) byBlockingAlone() (*grant, error) {
 	return a.byBlocking()
 }
 
-// byBlocking waits in pieces, because connections are few and a lost reply must be noticed.
+// byBlocking waits in pieces, because there are few connections and a lost reply must be noticed.
 func (a *attempt) byBlocking() (*grant, error) {
 	for a.left() > 0 {
 		if a.isBlocking && a.engine.blocking.hasEnded() {
@@ -171,8 +171,8 @@ func (a *attempt) onePiece() (got *grant, isCancelled bool, err error) {
 	return got, isCancelled, nil
 }
 
-// restartLease extends a grant that may be old, because it came at an unknown time within a blocking call. The EXTEND
-// starts its lease anew. It reports whether the grant is still held.
+// restartLease extends a grant that may be old, because it came at an unknown time during a blocking call. The EXTEND
+// starts a new lease. restartLease reports whether the lock is still held.
 func (a *attempt) restartLease(got *grant) (bool, error) {
 	for now() >= got.sent+a.request.lease/3 {
 		sent := now()

@@ -19,13 +19,13 @@ type Cluster interface {
 	Refresh(ctx context.Context) error
 }
 
-// Node is one server, behind the application's pool of connections.
+// Node is one server, behind the application's connection pool.
 type Node interface {
-	// Exchange sends the calls over one connection of the pool, in one write, and fills in their replies. It sends
-	// each call at most once. It returns by the deadline of ctx, which always has one, and then closes the connection
-	// if a reply is still missing.
+	// Exchange sends the calls over one connection from the pool, in one write, and fills in their replies. It sends
+	// each call at most once. It returns by the deadline of ctx, which always has one, and closes the connection if a
+	// reply is still missing then.
 	Exchange(ctx context.Context, calls []*Call)
-	// Dial opens a connection outside the pool, with the same password, database and TLS as the pool's, and RESP2.
+	// Dial opens a connection outside the pool, with the pool's password, database and TLS settings, and RESP2.
 	Dial(ctx context.Context) (Conn, error)
 }
 
@@ -36,11 +36,11 @@ type Call struct {
 	Words []any
 	// Value is the reply: nil, int64, string, []byte, []any, or a map if the library returns one.
 	Value any
-	// Err is a [ReplyError] if that was the reply; any other error means that there was none.
+	// Err is a [ReplyError] if that was the reply; any other error means that there was no reply.
 	Err error
 }
 
-// ReplyError is an error reply, with its code word.
+// ReplyError is an error reply, including its error code.
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }

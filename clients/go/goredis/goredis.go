@@ -1,4 +1,4 @@
-// Package goredis adapts go-redis clients to serverlock: Client, also with Sentinel, and ClusterClient.
+// Package goredis adapts go-redis clients to serverlock: Client (with Sentinel too) and ClusterClient.
 //
 //	locks := serverlock.New(goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"})))
 package goredis

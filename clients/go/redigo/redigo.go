@@ -1,5 +1,5 @@
-// Package redigo adapts a redigo pool to serverlock. The pool's Dial or DialContext chooses the server, also with
-// Sentinel, and authenticates.
+// Package redigo adapts a redigo pool to serverlock. The pool's Dial or DialContext chooses the server (with Sentinel
+// too) and authenticates.
 //
 //	locks := serverlock.New(redigo.New(&redis.Pool{Dial: dial}))
 package redigo
@@ -134,7 +134,7 @@ func receive(conn redis.Conn, timeout time.Duration) (any, error) {
 	return value, read(err)
 }
 
-// patience is the time until the deadline; never 0, which means no limit.
+// patience is the time until the deadline; never 0, which would mean no limit.
 func patience(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	return max(time.Nanosecond, time.Until(deadline))

@@ -67,7 +67,7 @@ func TestACallWithoutAReplyTimesOutAndClosesItsConnection(t *testing.T) {
 	}
 }
 
-func TestADemotedServerIsLeft(t *testing.T) {
+func TestTheConnectionToADemotedServerIsDropped(t *testing.T) {
 	server, n := start(t, "-READONLY You can't write against a read only replica.\r\n")
 	calls := exchange(t, n, 5*time.Second, "LOCK.1", "OTHER")
 	var reply driver.ReplyError

@@ -68,7 +68,7 @@ func TestItWorksInACluster(t *testing.T) {
 	rs, client := openCluster(t, cluster)
 	other, _ := openCluster(t, cluster)
 
-	t.Run("a mutex of any master is held, extended, checked and released", func(t *testing.T) {
+	t.Run("a mutex on any master is held, extended, checked and released", func(t *testing.T) {
 		for _, key := range keysOfAll(t, cluster) {
 			mutex := rs.NewMutex(key)
 			must(t, mutex.Lock())
@@ -80,7 +80,7 @@ func TestItWorksInACluster(t *testing.T) {
 		}
 	})
 
-	t.Run("waiters of any master queue", func(t *testing.T) {
+	t.Run("waiters queue on any master", func(t *testing.T) {
 		for _, key := range keysOfAll(t, cluster) {
 			first := rs.NewMutex(key)
 			must(t, first.Lock())
@@ -100,13 +100,13 @@ func TestItWorksInACluster(t *testing.T) {
 			mustWork(t, first.Unlock)
 			for number := range 3 {
 				if got := <-served; got != number {
-					t.Errorf("%s: waiter %d comes when %d should", key, got, number)
+					t.Errorf("%s: waiter %d is served instead of %d", key, got, number)
 				}
 			}
 		}
 	})
 
-	t.Run("a mutex is restored from its value over another client", func(t *testing.T) {
+	t.Run("a mutex is restored from its value through another client", func(t *testing.T) {
 		for _, key := range keysOfAll(t, cluster) {
 			mutex := rs.NewMutex(key)
 			must(t, mutex.Lock())
@@ -146,7 +146,7 @@ func TestItWorksInACluster(t *testing.T) {
 		master, err := client.MasterForKey(background, "expires")
 		must(t, err)
 		expired(t, master, mutex)
-		until(t, "its margin is over", func() bool {
+		until(t, "its margin has passed", func() bool {
 			ok, err := mutex.Extend()
 			return ok && err == nil
 		})

@@ -87,7 +87,7 @@ func TestAMutexIsValidUntilItsExpiry(t *testing.T) {
 	}
 	time.Sleep(time.Until(began.Add(1900 * time.Millisecond))) // a Held would count as lost
 	if ok, err := mutex.Valid(); err == nil && !ok && time.Since(began) < 2*time.Second {
-		t.Error("it is not valid to its end")
+		t.Error("it is not valid until its expiry")
 	}
 	// Nothing renews it.
 	stats := client.Info(background, "commandstats").Val()
@@ -117,7 +117,7 @@ func TestAContextEndsAnAttempt(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheServerAndTheConnectionAreReturned(t *testing.T) {
+func TestServerAndConnectionErrorsAreReturned(t *testing.T) {
 	address := server.Start(t)
 	rs, client := open(t, address)
 	must(t, client.RPush(background, "list", "x").Err())

@@ -53,7 +53,7 @@ func (m *Mutex) TryLockContext(ctx context.Context) error { return m.lock(ctx, 1
 // Lock acquires the lock, and waits in the queue for as long as [WithTries] allows.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext is Lock with a context. If that is done first, the error is [ErrFailed].
+// LockContext is Lock with a context. If it is done first, the error is [ErrFailed].
 func (m *Mutex) LockContext(ctx context.Context) error { return m.lock(ctx, m.tries) }
 
 func (m *Mutex) lock(ctx context.Context, tries int) error {
@@ -148,7 +148,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	return false, translated(err)
 }
 
-// current returns the grant of the mutex. If only its value is known, the grant may come from another process.
+// current returns the mutex's grant. If only its value is known, the grant may come from another process.
 func (m *Mutex) current() (*serverlock.Held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

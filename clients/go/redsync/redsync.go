@@ -1,12 +1,12 @@
-// Package redsync has the interface of github.com/go-redsync/redsync/v4, over LOCK.*: waiters queue, and the
-// value is a fencing token. Only the import and the call of [New] change:
+// Package redsync provides the interface of github.com/go-redsync/redsync/v4 on top of LOCK.*: waiters queue, and the
+// value is a fencing token. Only the import and the call to [New] change:
 //
 //	rs := redsync.New(serverlock.New(goredis.New(client))) // was: redsync.New(goredis.NewPool(client))
 //	mutex := rs.NewMutex("report", redsync.WithExpiry(30*time.Second))
 //	err := mutex.Lock()
 //
-// As with redsync, a lock is not renewed: it ends with its expiry unless [Mutex.Extend] is called. One server with its
-// replicas replaces several. WithGenValueFunc is missing, because the server generates the value.
+// As with redsync, a lock is not renewed: it expires unless [Mutex.Extend] is called. One server with its replicas
+// replaces several. WithGenValueFunc is missing, because the server generates the value.
 package redsync
 
 import (
@@ -23,7 +23,7 @@ type Redsync struct {
 	locks *serverlock.Locks
 }
 
-// New returns a Redsync over the locks of one client.
+// New returns a Redsync that uses one client's locks.
 func New(locks *serverlock.Locks) *Redsync { return &Redsync{locks: locks} }
 
 // NewMutex returns a mutex with this name, which is the key of its lock.
@@ -73,7 +73,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) { m.delayFunc = delayFunc })
 }
 
-// WithDriftFactor sets the fraction of the expiry that [Mutex.Until] leaves out. The default is 0.01.
+// WithDriftFactor sets the fraction of the expiry that [Mutex.Until] subtracts. The default is 0.01.
 func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.driftFactor = factor })
 }
@@ -83,7 +83,7 @@ func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.takesOnExtend = true })
 }
 
-// WithValue creates a mutex that already holds the lock, with the value of another mutex of this package.
+// WithValue creates a mutex that already holds the lock, with the value of another mutex from this package.
 func WithValue(value string) Option {
 	return OptionFunc(func(m *Mutex) { m.value = value })
 }

@@ -79,7 +79,7 @@ func expiresAt(t *testing.T, client *goredislib.Client, key string) time.Time {
 	return clock.Val().Add(left.Val())
 }
 
-func TestMutexesOfOneNameExcludeEachOther(t *testing.T) {
+func TestMutexesWithTheSameNameExcludeEachOther(t *testing.T) {
 	rs, client := open(t, server.Start(t))
 	var all sync.WaitGroup
 	inside := 0

@@ -64,7 +64,7 @@ func put[K comparable, V any](p *player, into map[K]V, name K, value V) {
 	into[name] = value
 }
 
-// begin returns the context of an order, which another order may cancel until it has ended.
+// begin returns an order's context, which another order may cancel until the first has ended.
 func (p *player) begin(n int) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	put(p, p.pending, n, cancel)

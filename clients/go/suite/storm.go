@@ -98,7 +98,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// census counts what all managers keep, and the goroutines besides those for orders and idle connections.
+// census counts what all managers keep, and the goroutines other than those for orders and idle connections.
 func (p *player) census() (fields, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,11 +5,11 @@ package adapter
 import "time"
 
 var (
-	// Timed returns a serverlock.Option: the lease is not renewed, and the lock counts as held for all of it.
+	// Timed returns a serverlock.Option: the lease is not renewed, and the lock counts as held until it ends.
 	Timed func() any
 	// Adopt returns the *serverlock.Held of a grant whose token came from elsewhere. locks is a *serverlock.Locks.
 	Adopt func(locks any, key string, token int64, lease time.Duration) (any, error)
 )
 
-// Census counts what Locks keep for callers, by name, for tests that look for leaks.
+// Census counts what a Locks keeps for callers, by name, for tests that look for leaks.
 var Census func(locks any) map[string]int

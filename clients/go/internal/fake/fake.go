@@ -1,4 +1,4 @@
-// Package fake is a server for tests that sends the replies each test chooses.
+// Package fake provides a test server that sends the replies each test chooses.
 package fake
 
 import (

@@ -14,8 +14,8 @@ import (
 	"example.com/serverlock"
 )
 
-// Hooks record the duration of waits and holds, in seconds, and count losses. Keys are not attributes, because there
-// may be any number of them.
+// Hooks returns hooks that record the duration of waits and holds, in seconds, and count losses. Keys are not
+// attributes, because there may be any number of them.
 func Hooks(meter metric.Meter) (serverlock.Hooks, error) {
 	waited, err1 := meter.Float64Histogram("lock.wait.duration", metric.WithUnit("s"))
 	held, err2 := meter.Float64Histogram("lock.hold.duration", metric.WithUnit("s"))

@@ -34,9 +34,9 @@ pub(crate) struct Attempt {
     pub(crate) began: Duration,
     tries: u32,
     pub(crate) connection: Option<Arc<Connection>>,
-    /// The right to one of the few connections.
+    /// The permit for one of the few connections.
     turn: Option<Turn>,
-    /// The connection is that of the manager's only wait: see blocking.rs.
+    /// The connection is the one for the manager's only wait: see blocking.rs.
     pub(crate) is_alone: bool,
     pub(crate) uses_connection: bool,
     /// The attempt may be in the queue, or have the lock.
@@ -47,16 +47,16 @@ pub(crate) struct Attempt {
     /// The script may still run a copy whose connection was closed.
     pub(crate) may_run: bool,
     pub(crate) no_notify: bool,
-    /// How long to wait for a message, from the script's last reply.
+    /// How long to wait for a message, according to the script's last reply.
     pub(crate) asks_again: Option<Duration>,
     /// A call without a reply, on a connection that others use too. Its reply is awaited before anything else is sent.
     pub(crate) late: Option<Call>,
-    /// Calls of this kind whose later copies went another way. The server may still carry them out long after the
-    /// attempt.
+    /// Calls of this kind whose later copies took a different route. The server may still carry them out long after
+    /// the attempt.
     pub(crate) overdue: Vec<Call>,
-    /// The call that was on its way when the caller gave up.
+    /// The call that was in flight when the caller gave up.
     pub(crate) settling: Option<Call>,
-    /// When the request for the last reply was sent.
+    /// When the request that got the last reply was sent.
     pub(crate) sent: Duration,
 }
 
@@ -104,7 +104,7 @@ impl Attempt {
         }
     }
 
-    /// The grant, or the error as users get it.
+    /// The grant, or the error that the user gets.
     pub(crate) async fn run(mut self) -> Result<Grant, Error> {
         match self.whole().await {
             Ok(mut grant) => {
@@ -128,7 +128,7 @@ impl Attempt {
         }
     }
 
-    /// The error as users get it: a time-out if the server gave temporary errors until the wait ended.
+    /// The error that the user gets: a time-out if the server kept returning temporary errors until the wait ended.
     fn failure(&self, failure: Failure) -> Error {
         let is_over = matches!(failure, Failure::Reply(_)) && failure.may_pass() && !self.request.wait().is_zero();
         let (text, name) = (failure.text(), &self.request.name);
@@ -160,7 +160,7 @@ impl Attempt {
         }
     }
 
-    /// Returns `None` if the module was loaded or unloaded meanwhile, so that there is another way now.
+    /// Returns `None` if the module was loaded or unloaded meanwhile, so there is now another way.
     async fn tried(&mut self) -> Result<Option<Grant>, Failure> {
         if self.resources.blocking.is_ready()
             && let Some(grant) = Box::pin(self.alone()).await?
@@ -231,7 +231,7 @@ impl Attempt {
         self.error(Kind::Timeout, format!("somebody else still had it after {waited:.1?}"))
     }
 
-    /// Sends a copy, and further copies after errors that may pass.
+    /// Sends a copy, and further copies after transient errors.
     pub(crate) async fn ask(
         &mut self,
         wait: Duration,
@@ -291,7 +291,7 @@ impl Attempt {
         }
         if !failure.may_pass() {
             if !failure.is_connection_lost() && !self.was_queued && self.tries == 1 {
-                self.may_be_queued = self.may_run; // an error reply changes nothing
+                self.may_be_queued = self.may_run; // an error reply means that nothing has changed
             }
             return Err(failure);
         }
@@ -364,11 +364,11 @@ impl Attempt {
         (self.may_be_queued, self.was_queued, self.may_run) = (false, false, false);
     }
 
-    /// Leaves the queue, and gives back a grant whose reply was lost.
+    /// Leaves the queue, and releases a grant whose reply was lost.
     async fn abandon(&mut self, is_reachable: bool) {
         let has_given_up = self.cancel.is_fired();
         if let (true, Some(connection)) = (has_given_up, self.connection.clone()) {
-            connection.close().await; // a reply on its way must not be read as the reply to another call
+            connection.close().await; // a reply in flight must not be read as the reply to another call
         }
         self.give_back_connection().await;
         if !self.may_be_queued {

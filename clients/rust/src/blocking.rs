@@ -63,7 +63,7 @@ impl Blocking {
         locked(&self.state).is_over
     }
 
-    /// Gives the connection to the attempt that has entered.
+    /// Returns the connection, for the attempt that has entered.
     pub(crate) async fn take(&self, key: &[u8]) -> Result<Arc<Connection>, Failure> {
         let kept = locked(&self.state).connection.clone();
         if let Some(connection) = kept.filter(|connection| connection.is_open()) {
@@ -87,8 +87,7 @@ impl Blocking {
         }
     }
 
-    /// Closes the connection because others wait or call. An attempt that blocks on it keeps it until the end of its
-    /// piece.
+    /// Closes the connection because others wait or call. An attempt that blocks on it keeps it until its piece ends.
     pub(crate) fn end(&self) {
         let mut state = locked(&self.state);
         state.is_over = true;

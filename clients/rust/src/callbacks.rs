@@ -1,4 +1,4 @@
-//! Calls the users' functions to which losses are reported. They may be slow, so a few threads call them, however many
+//! Calls the users' functions that losses are reported to. They may be slow, so a few threads call them, however many
 //! locks are lost at once.
 
 use std::collections::VecDeque;

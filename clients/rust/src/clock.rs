@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The time since some earlier moment. A suspend of the machine counts, because the server's clock keeps running.
+/// The time since some earlier moment. Time during a suspend counts, because the server's clock keeps running.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn now() -> Duration {
     // The call fails only on kernels before 2.6.39, on which Rust does not run.
@@ -27,10 +27,10 @@ pub(crate) fn now() -> Duration {
     clock.at(instant.elapsed(), wall)
 }
 
-/// Adds up the larger of the times that have passed on two clocks. Setting the wall clock back lengthens nothing.
+/// Adds up the larger of the times that have passed on two clocks. Setting the wall clock back never lengthens a lease.
 #[cfg(any(test, not(any(target_os = "linux", target_os = "android"))))]
 struct Larger {
-    /// By how many nanoseconds the wall clock is ahead, and how many the other one has missed.
+    /// How many nanoseconds the wall clock is ahead, and how much time the other one has missed.
     ahead: i128,
     missed: Duration,
 }

@@ -1,4 +1,4 @@
-//! One command for a lock: its words for the module, and the call of the script, which has a function with the same
+//! One command for a lock: its words for the module, and the call to the script, which has a function with the same
 //! options for each command.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) enum Command<'a> {
         id: u64,
         channel: &'a str,
     },
-    /// Asks for the shortest lease under an attempt's ID. The reply is the attempt's token if it was granted. Only for
+    /// Requests the shortest lease under an attempt's ID. The reply is the attempt's token if it was granted. Only for
     /// the script.
     Probe {
         id: u64,
@@ -56,7 +56,7 @@ impl Command<'_> {
         }
     }
 
-    /// The keys, or the queues, that the command concerns.
+    /// The keys, or the queues, that the command applies to.
     fn of<T>(self, all: &[T]) -> &[T] {
         match self {
             Self::Check { number, .. } => all.get(number..=number).unwrap_or_default(),
@@ -82,7 +82,7 @@ impl Command<'_> {
         cmd
     }
 
-    /// The arguments after the script's text or hash. `terms` are margin and retention.
+    /// The arguments after the script's text or hash. `terms` are the margin and the retention.
     pub(crate) fn call(self, request: &Request, is_alone: bool, terms: [i64; 2], cmd: &mut Cmd) {
         let (keys, queues) = (self.of(&request.keys), self.of(request.queues()));
         let queues: Vec<_> = if is_alone { Vec::new() } else { queues.iter().flatten().collect() };

@@ -1,5 +1,5 @@
-//! A dedicated connection, for waits, for sessions, and for an application that has none to share. Its end is noticed
-//! at once.
+//! A dedicated connection, for waits, for sessions, and for an application that has no connection to share. It notices
+//! at once when it ends.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Drop for End {
 }
 
 impl Connection {
-    /// Opens a connection that receives messages and notices its end.
+    /// Opens a connection that receives messages and notices when it ends.
     pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         let info = client.get_connection_info();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     #[cfg(feature = "tokio")]
-    /// Opens a connection as the client would: its protocol may report neither messages nor the end.
+    /// Opens a connection as the client would: its protocol may report neither messages nor the connection's end.
     pub(crate) async fn plain(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         Self::connected(client, AsyncConnectionConfig::new(), timeout, Arc::default(), Arc::default()).await
     }
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Opens a connection for a thread's wait: the thread blocks on it and gets the reply without another thread in
-    /// between. It neither receives messages nor notices its end.
+    /// between. It neither receives messages nor notices when it ends.
     #[cfg(feature = "blocking")]
     pub(crate) fn blocking(client: &Client, timeout: Duration) -> Result<Arc<Self>, Failure> {
         let connection = client.get_connection_with_timeout(timeout).map_err(failure)?;
@@ -146,7 +146,7 @@ impl Connection {
         Err(failure)
     }
 
-    /// Subscribes to the channel. From now on the receiver is called with its messages, in order of arrival.
+    /// Subscribes to the channel. From then on, the receiver is called with its messages, in order of arrival.
     pub(crate) async fn subscribe(
         &self,
         channel: &str,
@@ -175,7 +175,7 @@ impl Connection {
         self.ended.wait().await;
     }
 
-    /// Lets go of the connection, which ends soon.
+    /// Lets go of the connection, which will end soon.
     pub(crate) fn close_soon(&self) {
         let connection = locked(&self.stream).take();
         self.closing.fire();

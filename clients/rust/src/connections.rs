@@ -13,7 +13,7 @@ use crate::sync::{First, Signal, first, locked};
 
 const MOST_CONNECTIONS: usize = 8;
 
-/// The right to one of the connections.
+/// The permit for one of the connections.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
 pub(crate) struct Connections {
@@ -42,7 +42,7 @@ impl Connections {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns `None` if none came free in time, or the caller or the manager is done.
+    /// Returns `None` if none became free in time, or the caller or the manager is done.
     pub(crate) async fn turn(&self, timeout: Duration, cancel: &Signal) -> Option<Turn> {
         if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
             return Some(turn);
@@ -68,7 +68,7 @@ impl Connections {
         }
     }
 
-    /// In a cluster each key has its own server, so a connection kept for another key would be of no use.
+    /// In a cluster, no connection is kept, because the next key may be on another server.
     pub(crate) async fn give_back(&self, connection: Arc<Connection>) {
         if connection.is_open() && !self.reach.router.is_cluster() && !self.reach.closed.is_fired() {
             locked(&self.idle).push(connection);

@@ -51,7 +51,7 @@ impl Attempt {
         }
     }
 
-    /// One exchange. While the previous reply may still come, awaits that one instead.
+    /// One exchange. While the previous reply may still arrive, awaits that one instead.
     async fn exchange(&mut self, cmd: Cmd, timeout: Duration) -> Reply {
         self.over()?;
         if self.uses_connection && !self.connection.as_ref().is_some_and(|connection| connection.is_open()) {
@@ -100,7 +100,7 @@ impl Attempt {
                 return Ok(Asked::Refused);
             }
             Value::Nil if self.is_portable => {
-                self.asks_again = Some(until_next_poll()); // the lock was asked for without its queue
+                self.asks_again = Some(until_next_poll()); // the lock was requested without its queue
                 return Ok(Asked::Queued);
             }
             Value::Nil => return Ok(Asked::Refused),

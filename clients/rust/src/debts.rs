@@ -1,4 +1,4 @@
-//! Gives back in the background what could not be given back at once.
+//! Releases and cancellations that did not succeed at once: retried in the background.
 
 use std::sync::Arc;
 use std::time::Duration;

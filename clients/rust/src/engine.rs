@@ -1,4 +1,4 @@
-//! The work of a manager: attempts, renewal, and commands for held locks.
+//! A manager's work: attempts, renewal, and commands for held locks.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Engine {
     ) -> Result<Arc<Hold>, Error> {
         request.check()?;
         if self.resources.is_inherited() {
-            let reason = "its Locks belong to the process that this one was forked from: make new ones";
+            let reason = "its Locks belong to the process that this one was forked from: create new ones";
             return Err(Error::new(Kind::Misuse, &request.name, reason));
         }
         if self.resources.reach.closed.is_fired() {

@@ -26,7 +26,7 @@ pub enum Kind {
     NoServer,
     /// An argument is wrong, or the key holds something other than a lock.
     Argument,
-    /// Asking for a lock within its own scope, or using closed locks.
+    /// Requesting a lock within its own scope, or using closed locks.
     Misuse,
     /// The caller has given up the attempt.
     Cancelled,
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// The error of all functions of this crate.
+/// The error type of all of this crate's functions.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
@@ -66,7 +66,7 @@ impl Error {
         Self { kind, key: Arc::clone(key), reason: reason.into().into_boxed_str(), cause: None }
     }
 
-    /// Takes over the cause of another error.
+    /// Takes over another error's cause.
     pub(crate) fn because_of(self, other: Self) -> Self {
         self.because(other.cause)
     }

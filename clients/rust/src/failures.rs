@@ -12,16 +12,16 @@ use crate::error::{Error, Kind};
 /// The outcome of one call.
 pub(crate) type Reply = Result<Value, Failure>;
 
-/// One call on its way.
+/// One call in flight.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Why a call has no useful reply.
 pub(crate) enum Failure {
-    /// An error reply of the server.
+    /// An error reply from the server.
     Reply(ReplyError),
     /// No connection, or no reply in time; the connection is closed.
     Lost(ConnectionLost),
-    /// No reply in time, on a connection that others use too. It may still come.
+    /// No reply in time, on a connection that others use too. It may still arrive.
     Late(Call),
     /// The caller has given up.
     GivenUp,
@@ -55,7 +55,7 @@ impl Failure {
         matches!(self, Self::Reply(said) if said.is_unknown_command())
     }
 
-    /// A call with two keys is not possible, because of the user's rights, or because their slot moves.
+    /// A call with two keys is not possible, because of the user's permissions, or because their slot is moving.
     pub(crate) fn refuses_queue(&self) -> bool {
         matches!(self.code(), Some("NOPERM" | "TRYAGAIN"))
     }
@@ -91,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// The message of the error.
+    /// The error message.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Reply(said) => said.text.clone(),
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// The error as users get it.
+    /// The error that the user gets.
     pub(crate) fn typed(self, key: &Arc<str>) -> Error {
         match self {
             Self::Ours(error) => error,
@@ -181,7 +181,7 @@ fn said(code: &str, details: Option<&str>) -> Failure {
     Failure::Reply(ReplyError { code: code.to_owned(), text })
 }
 
-/// The reply, or the call itself if none comes in time.
+/// The reply, or the call itself if none arrives in time.
 pub(crate) fn in_time(mut call: Call, timeout: Duration) -> Call {
     Box::pin(async move {
         match tokio::time::timeout(timeout, &mut call).await {

@@ -1,4 +1,4 @@
-//! Shared by both forms of a held lock, and a view of one that does not hold it.
+//! Code shared by both forms of a held lock, and a view of a held lock that does not keep it held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,13 +62,13 @@ impl Watch {
         self.hold.token
     }
 
-    /// For how long the lock is certainly held if no renewal succeeds; 0 once it is lost or released.
+    /// How long the lock is certain to stay held if no renewal succeeds; 0 once it is lost or released.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.hold.left()
     }
 
-    /// Fails unless the lock is certainly held. Sends nothing.
+    /// Fails unless the lock is certain to be held. Sends nothing.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost).
@@ -124,13 +124,13 @@ macro_rules! held_methods {
             self.hold.granted.saturating_sub(self.hold.began)
         }
 
-        /// For how long the lock is certainly held if no renewal succeeds; 0 once it is lost.
+        /// How long the lock is certain to stay held if no renewal succeeds; 0 once it is lost.
         #[must_use]
         pub fn left(&self) -> std::time::Duration {
             self.hold.left()
         }
 
-        /// Fails unless the lock is certainly held. It sends nothing: call it before each step of the work.
+        /// Fails unless the lock is certain to be held. It sends nothing: call it before each step of the work.
         ///
         /// # Errors
         /// [`Lost`]($crate::Kind::Lost).
@@ -138,7 +138,7 @@ macro_rules! held_methods {
             self.hold.check()
         }
 
-        /// A view of the hold for other threads and tasks, which neither releases it nor keeps it.
+        /// A view of the hold for other threads and tasks, which neither releases the lock nor keeps it held.
         #[must_use]
         pub fn watch(&self) -> $crate::Watch {
             $crate::Watch::new(&self.hold)
@@ -165,7 +165,7 @@ macro_rules! locks_methods {
         }
 
         /// A lock on all of the keys or none of them, under one token. An attempt holds none of them while it waits. In
-        /// a cluster the keys have to be in one slot. Without the module, an attempt polls, and gets no key that others
+        /// a cluster, the keys must be in one slot. Without the module, an attempt polls, and gets no key that others
         /// wait for.
         pub fn all_of<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>, lease: std::time::Duration) -> $lock {
             let keys = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
@@ -178,12 +178,12 @@ macro_rules! locks_methods {
             self.described(vec![key.as_ref().to_vec()], lease, Form::Recovery, Sharing::Alone)
         }
 
-        /// A campaign for a key, whose lock is held as long as its holder lives. It waits in pieces of a minute.
+        /// A campaign for a key, whose lock is held for as long as its holder lives. It waits for a minute at a time.
         pub fn leader(&self, key: impl AsRef<[u8]>, lease: std::time::Duration) -> $leader {
             $leader::new(self.lock(key, lease).wait(std::time::Duration::from_secs(60)))
         }
 
-        /// Counts of what is kept for callers, by name: for this project's tests, which look for leaks.
+        /// Counts what is kept for callers, by name, for this project's tests that look for leaks.
         #[doc(hidden)]
         pub fn census(&self) -> Vec<(&'static str, usize)> {
             self.owner.engine.census()
@@ -194,7 +194,7 @@ macro_rules! locks_methods {
             $lock { owner: Arc::clone(&self.owner), request }
         }
 
-        /// Closes its own connections. Held locks are no longer renewed, and attempts fail as
+        /// Closes its own connections. After that, held locks are no longer renewed, and attempts fail as
         /// [`Misuse`]($crate::Kind::Misuse). The application's connections stay open. Dropping the last of these
         /// `Locks`, their descriptions and their holds does the same.
         pub fn close(&self) {

@@ -84,10 +84,10 @@ struct State {
     is_portable: bool,
     /// Whether the lock was released.
     is_ended: bool,
-    /// The server has replied that the grant is over.
+    /// The server has replied that the grant has ended.
     is_gone: bool,
     is_renewing: bool,
-    /// How many EXTENDs are on their way, and the shortest of their leases.
+    /// How many EXTENDs are in flight, and the shortest of their leases.
     on_their_way: u32,
     shortest: Duration,
     lost: Option<Error>,
@@ -98,7 +98,7 @@ impl State {
         self.sent.saturating_add(self.lease)
     }
 
-    /// A tenth of the lease before its end.
+    /// A tenth of the lease before the lease ends.
     fn lost_at(&self) -> Duration {
         self.sent.saturating_add(self.lease.saturating_sub(self.lease / 10))
     }
@@ -114,7 +114,7 @@ pub(crate) struct Ended {
     pub(crate) is_gone: bool,
 }
 
-/// What the timer has to do.
+/// The timer's next tasks for a hold.
 pub(crate) struct Due {
     pub(crate) renews: bool,
     pub(crate) lost_at: Duration,
@@ -158,7 +158,7 @@ impl Hold {
         locked(&self.state).lost.clone()
     }
 
-    /// Fails unless the lock is certainly held. Sends nothing.
+    /// Fails unless the lock is certain to be held. Sends nothing.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Error> {
         if let Some(lost) = self.inherited().or_else(|| self.lost()) {
             return Err(lost);
@@ -200,14 +200,14 @@ impl Hold {
         self.notify_loss(lost);
     }
 
-    /// Records that the server no longer knows the grant.
+    /// Records that the server no longer has the grant.
     pub(crate) fn taken(self: &Arc<Self>) -> Error {
         self.lose("somebody has taken it away", true);
         self.check().err().unwrap_or_else(|| self.error("lost"))
     }
 
     /// Call this before an EXTEND is sent. Its reply may be lost, so a lease that ends earlier takes effect at once. If
-    /// several are on their way, the server may run them in any order: once one is confirmed, the shortest of their
+    /// several are in flight, the server may run them in any order: once one is confirmed, the shortest of their
     /// leases applies, counted from when that one was sent.
     pub(crate) fn extending(self: &Arc<Self>, sent: Duration, lease: Duration) -> Extending {
         let mut state = locked(&self.state);
@@ -259,7 +259,7 @@ impl Hold {
         state.is_ended || state.lost.is_some()
     }
 
-    /// Whether the timer should renew the hold now, and when it is lost; `None` if it is over.
+    /// Whether the timer should renew the hold now, and when it will be lost; `None` if it has ended.
     pub(crate) fn due(self: &Arc<Self>) -> Option<Due> {
         self.check().ok()?;
         let mut state = locked(&self.state);
@@ -283,7 +283,7 @@ impl Hold {
         Sending::to_module(&self.request, command)
     }
 
-    /// Returns whether to send a command again, because the module is gone. The script knows the same value.
+    /// Returns whether to send a command again, because the module is gone. The script stores the same value.
     pub(crate) fn missed(&self, failure: &Failure) -> bool {
         let may_use_scripts = failure.is_unknown_command() && self.resources.may_use_scripts;
         may_use_scripts && self.request.needs_module().is_none() && self.make_portable()
@@ -301,7 +301,7 @@ impl Hold {
         }
     }
 
-    /// Sends the words, and again if the module is gone.
+    /// Sends the words, and sends them again if the module is gone.
     pub(crate) async fn send_words(&self, words: impl Fn() -> Cmd) -> Reply {
         let reach = &self.resources.reach;
         loop {
@@ -339,7 +339,7 @@ impl Hold {
     }
 }
 
-/// An EXTEND on its way, until this is dropped.
+/// An EXTEND in flight, until this is dropped.
 pub(crate) struct Extending {
     hold: Arc<Hold>,
     sent: Duration,
@@ -347,7 +347,7 @@ pub(crate) struct Extending {
 }
 
 impl Extending {
-    /// Call this if its reply is late and nobody waits for it. The EXTEND stays on its way until the reply comes.
+    /// Call this if its reply is late and nobody waits for it. The EXTEND counts as in flight until the reply arrives.
     pub(crate) fn await_late(self, late: Call) {
         let reach = self.hold.resources.reach.clone();
         reach.clone().spawn(async move {

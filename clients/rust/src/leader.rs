@@ -18,7 +18,7 @@ use crate::sync::{Signal, first, locked};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leadership {
-    /// The fencing token of the leader.
+    /// The leader's fencing token.
     pub token: i64,
     /// The leader's label.
     pub owner: Option<String>,
@@ -39,13 +39,13 @@ impl Term {
         self.watch.token()
     }
 
-    /// Whether the term is over: the leadership was lost, or the leader resigned or was stopped.
+    /// Whether the term has ended: the leadership was lost, or the leader resigned or was stopped.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.resigned.is_fired() || self.stopped.is_fired() || self.watch.check().is_err()
     }
 
-    /// Fails unless this process is certainly the leader.
+    /// Fails unless this process is certain to be the leader.
     ///
     /// # Errors
     /// [`Lost`](Kind::Lost).
@@ -53,13 +53,13 @@ impl Term {
         self.watch.check()
     }
 
-    /// Waits until the term is over. This works in any async runtime.
+    /// Waits until the term has ended. This works in any async runtime.
     pub async fn over(&self) {
         first(self.watch.over(), first(self.resigned.wait(), self.stopped.wait())).await;
     }
 }
 
-/// The state of a campaign that its owner changes.
+/// The part of a campaign's state that its owner changes.
 #[derive(Debug, Default)]
 pub(crate) struct Campaign {
     stopped: Arc<Signal>,
@@ -123,14 +123,14 @@ impl Campaign {
         *locked(&self.term) = None;
     }
 
-    /// Lets others have their turn.
+    /// Gives others a turn.
     pub(crate) async fn pause(&self, request: &Request) {
         let span = Duration::from_secs(1).min(request.lease / 3);
         let _ = tokio::time::timeout(span, self.stopped.wait()).await;
     }
 }
 
-/// Asks for the leader, once every third of the lease.
+/// Asks the server for the leader, three times per lease.
 pub(crate) struct Looks {
     engine: Arc<Engine>,
     request: Arc<Request>,

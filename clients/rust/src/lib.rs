@@ -1,5 +1,5 @@
 //! Distributed locks for Redis and Valkey: waiters queue in the server, each grant has a fencing token, and a new
-//! holder learns if its predecessor crashed.
+//! holder can tell if its predecessor crashed.
 //!
 //! [`Locks`] is for threads, [`aio::Locks`] (feature `tokio`) for tokio. Create one for each Redis client in the
 //! application.
@@ -10,7 +10,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let locks = serverlock::Locks::new(redis::Client::open("redis://localhost")?);
 //! let report = locks.lock("report", Duration::from_secs(30)).wait(Duration::from_secs(60));
-//! let held = report.acquire()?; // its drop gives the lock back
+//! let held = report.acquire()?; // dropping it releases the lock
 //! println!("working, token {}", held.token()); // pass the token to the storage with each write
 //! for _ in 0..3 {
 //!     held.check()?; // before each step: fails unless the lock is certain to be held
@@ -22,20 +22,20 @@
 //!
 //! A `Lock` is a description: it holds nothing, and any number of threads may use it. Each acquisition returns its own
 //! `Held`, which cannot be copied. The lease is renewed while the lock is held. Whatever the network does, the holder
-//! considers the lock lost before others can get it: earlier by a tenth of the lease plus the server's margin (1 s).
+//! considers the lock lost a tenth of the lease plus the server's margin (1 s) before anyone else can get it.
 //!
-//! With the redis-lock module the server hands each lock to the next waiter. Without it the same calls use a script,
+//! With the redis-lock module, the server hands each lock to the next waiter. Without it, the same calls use a script,
 //! which notifies the next waiter, so locks are still granted in order of arrival. `session` needs the module, and
-//! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but without a hash tag.
+//! `all_of` polls without it. `shared`, `limit` and `all_of` need it for keys with a brace but no hash tag.
 //!
 //! All errors are of type [`Error`], which has a [`Kind`] and names the lock.
 //!
-//! | feature | gives |
+//! | feature | effect |
 //! |---|---|
 //! | `blocking` (default) | [`Locks`]. Waits and renewals run on the crate's own thread, which runs tokio |
 //! | `tokio` | [`aio::Locks`] |
 //! | `sentinel` | a `redis::sentinel::SentinelClient` instead of a `redis::Client` |
-//! | `tls-rustls`, `tls-native-tls` | TLS, as the redis crate's features of that name |
+//! | `tls-rustls`, `tls-native-tls` | TLS, like the redis crate's features of the same names |
 
 #[cfg(not(any(feature = "blocking", feature = "tokio")))]
 compile_error!("serverlock needs the feature `blocking`, `tokio`, or both");

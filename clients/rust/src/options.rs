@@ -1,4 +1,4 @@
-//! The options of a manager, and of a lock.
+//! Options for a manager, and for a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Hooks {
     }
 }
 
-/// The options of a manager.
+/// A manager's options.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) timeout: Duration,
@@ -104,8 +104,8 @@ impl Options {
         self
     }
 
-    /// Whether one warning reports that the module is not loaded: to the `log` crate, or to stderr if that is not set
-    /// up. The default is true.
+    /// Whether one warning reports that the module is not loaded: through the `log` crate, or on stderr if no logger is
+    /// set up. The default is true.
     #[must_use]
     pub fn warn_without_module(mut self, warns: bool) -> Self {
         self.warns_without_module = warns;
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// The options of a lock, on a type with a field `request: Arc<Request>`.
+/// A lock's options, on a type with a field `request: Arc<Request>`.
 macro_rules! lock_options {
     () => {
         fn with(mut self, change: impl FnOnce(&mut $crate::request::Settings)) -> Self {
@@ -135,7 +135,7 @@ macro_rules! lock_options {
             self.with(|it| it.wait = wait)
         }
 
-        /// A label that others see, 1 to 128 visible ASCII characters. It does not affect grants.
+        /// A label that others can see, 1 to 128 visible ASCII characters. It does not affect grants.
         #[must_use]
         pub fn owner(self, owner: impl Into<String>) -> Self {
             self.with(|it| it.owner = Some(owner.into()))
@@ -147,14 +147,14 @@ macro_rules! lock_options {
             self.with(|it| it.session = true)
         }
 
-        /// This many replicas must confirm the grant within that time, or it is given back.
+        /// This many replicas must confirm the grant within that time; otherwise the lock is released.
         #[must_use]
         pub fn replicas(self, count: u32, within: std::time::Duration) -> Self {
             self.with(|it| (it.replicas, it.within) = (count, within))
         }
 
-        /// The server, and the number of `replicas`, must have the grant on disk within that time (WAITAOF, Redis 7.2
-        /// and later), or it is given back.
+        /// The server, and as many replicas as `replicas` demands, must have the grant on disk within that time
+        /// (WAITAOF, Redis 7.2 and later); otherwise the lock is released.
         #[must_use]
         pub fn fsync(self, within: std::time::Duration) -> Self {
             self.with(|it| (it.fsync, it.within) = (true, if it.replicas > 0 { it.within.max(within) } else { within }))

@@ -1,5 +1,5 @@
-//! The same lock without the module: sends the script by hash. Keys, values, replies and errors are the same as with
-//! the commands. Each lock has its queue as a second key.
+//! The same lock without the module: calls the script by its hash. Keys, values, replies and errors are the same as
+//! with the commands. Each lock has its queue as a second key.
 
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ static SCRIPT: LazyLock<(&str, String)> = LazyLock::new(|| {
     (script, sha1_smol::Sha1::from(script).digest().to_string())
 });
 
-/// Does the script's CHECK, then runs one of the user's commands.
+/// Checks the lock as the script's CHECK does, then runs one of the user's commands.
 pub(crate) const FENCED: &str = "
 local time, token = redis.call('TIME'), ('%016.0f'):format(ARGV[1])
 local value, ends = redis.pcall('GET', KEYS[1]), nil
@@ -48,14 +48,14 @@ pub(crate) struct Portable {
 struct State {
     is_loaded: bool,
     retention: i64,
-    /// When the policy was asked for.
+    /// When the server was asked for the policy.
     asked: Option<Duration>,
-    /// Until then, the user counts as not allowed to use queues.
+    /// Until then, the user is treated as not allowed to use queues.
     denied_until: Duration,
 }
 
-/// A command on its way to the module or the script. It is sent again with the script's text if the server does not
-/// have the script, and without the queue if the user may not use the queue, or its slot moves.
+/// A command being sent to the module or the script. It is sent again with the script's text if the server does not
+/// have the script, and without the queue if the user may not use the queue, or its slot is moving.
 pub(crate) struct Sending<'a> {
     /// `None` if the command goes to the module.
     portable: Option<&'a Portable>,
@@ -109,7 +109,7 @@ impl<'a> Sending<'a> {
         cmd
     }
 
-    /// Returns the reply, or `None` if the command has to be sent again.
+    /// Returns the reply, or `None` if the command must be sent again.
     pub(crate) fn read(&mut self, reply: Reply) -> Option<Reply> {
         let Some(portable) = self.portable else { return Some(reply) };
         match &reply {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_right_to_the_queue_calls_name_only_the_lock() {
+    fn without_permission_for_the_queue_calls_name_only_the_lock() {
         let (portable, report, page) = (Portable::new(), request("a", Sharing::Alone), request("a", Sharing::Shared));
         let mut sending = Sending::to_script(&portable, &report, WAITS);
         assert_eq!(call(&sending), "EVAL 2 a a:queue:{a} lock_acquire 1000 -1 PX 30000 WAIT 30000 ID 7 NOTIFY c");

@@ -1,4 +1,4 @@
-//! Shared by the parts of a manager to reach its servers.
+//! What the parts of a manager share to reach its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Reach {
         self.handle.spawn(work)
     }
 
-    /// Waits until a late reply has come, or cannot come any longer, or the manager is closed. Returns whether the
+    /// Waits until a late reply has arrived, or can no longer arrive, or the manager is closed. Returns whether the
     /// server may still run the call.
     pub(crate) async fn outlast(&self, mut late: Call) -> bool {
         loop {

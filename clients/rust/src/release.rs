@@ -1,4 +1,4 @@
-//! How a lock is given back.
+//! How a lock is released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::failures::{Failure, number};
 use crate::hold::{Ended, Hold};
 
 impl Engine {
-    /// Gives back a hold that has just ended. Fails as lost unless it was held to the end.
+    /// Releases the lock of a hold that has just ended. Fails as lost unless it was held to the end.
     pub(crate) async fn release(self: &Arc<Self>, hold: &Arc<Hold>, ended: Ended) -> Result<(), Error> {
         if self.resources.is_inherited() {
             return ended.lost.map_or(Ok(()), Err);
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Sends the release until it gets a reply, at most until a call's time-out; after that in the background, until
+    /// Sends the release until it gets a reply, for at most one call's time-out; after that, in the background until
     /// the lease ends.
     async fn release_now(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<bool, Error> {
         let (reach, lost_at) = (&self.resources.reach, hold.lost_at());
@@ -97,7 +97,7 @@ impl Engine {
         });
     }
 
-    /// Cuts the lease to the rest of `at_least`, and releases the lock after that.
+    /// Shortens the lease to what is left of `at_least`, and releases the lock after that.
     async fn release_later(self: &Arc<Self>, hold: &Arc<Hold>, left: Duration) -> Result<bool, Error> {
         let (lost_at, lease_ends) = (hold.lost_at(), hold.lease_ends());
         let reply = hold.send(Command::Extend { token: hold.token, lease: left }).await;

@@ -1,4 +1,4 @@
-//! One timer for all holds of a manager. It has no task while nothing is due.
+//! One timer for all of a manager's holds. It has no task while nothing is due.
 
 use std::cmp::Ordering as Order;
 use std::collections::BinaryHeap;
@@ -164,7 +164,7 @@ async fn renew(timer: Arc<Timer>, hold: Arc<Hold>) {
             Err(Failure::Late(late)) if now() < lost_at => {
                 log::warn!("serverlock: the renewal of the lock {} has no reply yet", hold.request.name);
                 if reach.router.passes_late_replies() {
-                    break Err(Failure::Late(late)); // the next copy goes another way
+                    break Err(Failure::Late(late)); // the next copy takes another route
                 }
                 call = late;
             }

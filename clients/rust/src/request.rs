@@ -38,7 +38,7 @@ pub(crate) enum Sharing {
     Limit(u32),
 }
 
-/// The options of a lock.
+/// A lock's options.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) wait: Duration,
@@ -167,7 +167,7 @@ impl Request {
         self.settings.wait
     }
 
-    /// Whether the grant belongs to a connection.
+    /// Whether the grant is tied to a connection.
     pub(crate) fn needs_connection(&self) -> bool {
         self.settings.session || self.must_be_confirmed()
     }
@@ -189,7 +189,7 @@ impl Request {
             Sharing::Shared => "shared",
             Sharing::Limit(_) => "limit",
         };
-        Some(format!("{what} needs the module, which is not loaded, where a key has a brace but no hash tag"))
+        Some(format!("{what} needs the module, which is not loaded, if a key has a brace but no hash tag"))
     }
 
     /// Whether the script can grant this lock without its queue.
@@ -214,7 +214,7 @@ pub(crate) fn lease_failure(lease: Duration) -> Option<String> {
     (!is_good).then(|| format!("lease is {lease:?}, not between {MILLISECOND:?} and {TEN_YEARS:?}"))
 }
 
-/// The queue of a key, in the same slot. A key with a brace but without a hash tag has none.
+/// A key's queue, in the same slot. A key with a brace but without a hash tag has none.
 fn queue_of(key: &[u8]) -> Option<Vec<u8>> {
     if !key.iter().any(|byte| matches!(byte, b'{' | b'}')) {
         return Some([key, b":queue:{", key, b"}"].concat());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_script_can_do_needs_the_module() {
+    fn only_what_the_script_cannot_do_needs_the_module() {
         let with = |key: &str, form, sharing| Request::new(vec![b"b".to_vec(), key.into()], LEASE, form, sharing);
         assert_eq!(with("a{", Form::One, Sharing::Alone).needs_module(), None);
         assert_eq!(with("a", Form::Many, Sharing::Alone).needs_module(), None);

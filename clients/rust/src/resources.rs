@@ -1,4 +1,4 @@
-//! What a manager owns, and its attempts and holds use: ways to wait, connections, hooks, and whether the server has
+//! What a manager owns and its attempts and holds use: ways to wait, connections, hooks, and whether the server has
 //! the module.
 
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Resources {
         self.missed_until.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether this caller has to probe for the module again now.
+    /// Whether this caller must probe for the module again now.
     pub(crate) fn asks_for_module(&self) -> bool {
         let until = self.missed_until.load(Ordering::SeqCst);
         let is_due = now().as_millis() >= u128::from(until);

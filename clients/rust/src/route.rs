@@ -111,7 +111,7 @@ impl Servers {
     }
 }
 
-/// The same kind of address at another place.
+/// The same kind of address, with another host and port.
 fn placed(addr: &ConnectionAddr, address: &str) -> ConnectionAddr {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or(6379));
@@ -132,11 +132,11 @@ pub(crate) trait Server: Send + Sync {
     fn narrow(&self, crowded: Box<dyn FnOnce() + Send>) -> bool;
     /// Ends `narrow`.
     fn widen(&self);
-    /// Whether calls go another way while a reply is late.
+    /// Whether calls take another route while a reply is late.
     fn passes_late_replies(&self) -> bool {
         false
     }
-    /// How many calls are on their way, and how many wait for a turn.
+    /// How many calls are in flight, and how many wait for a turn.
     fn in_use(&self) -> (usize, usize) {
         (0, 0)
     }
@@ -146,7 +146,7 @@ pub(crate) trait Server: Send + Sync {
     }
 }
 
-/// Creates the way to a server: the only one, or the one at an address.
+/// Creates the route to a server: the only one, or the one at an address.
 pub(crate) type Opens = Box<dyn Fn(Option<String>) -> Arc<dyn Server> + Send + Sync>;
 
 /// Sends commands to the server that has the key.
@@ -247,7 +247,7 @@ impl Router {
                 _ => named,
             };
         }
-        Err(Failure::broken("the cluster sends the call around in a circle"))
+        Err(Failure::broken("the cluster redirects the call in a circle"))
     }
 
     /// Asks again which server has which keys.
@@ -308,7 +308,7 @@ impl Router {
     }
 }
 
-/// Reads CLUSTER SLOTS. A server that does not know its own name has the address that was asked.
+/// Reads CLUSTER SLOTS. A server that does not know its own name has the address that was queried.
 fn slots(reply: &Value, asked: &str) -> Vec<(u16, u16, String)> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     let range = |range: &Value| -> Option<(u16, u16, String)> {
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unnamed_server_of_a_cluster_has_the_address_that_was_asked() {
+    fn an_unnamed_server_of_a_cluster_has_the_address_that_was_queried() {
         let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.into()), Value::Int(port)]);
         let reply = Value::Array(vec![
             Value::Array(vec![Value::Int(0), Value::Int(99), node("10.0.0.1", 7000), node("10.0.0.2", 7001)]),

@@ -1,4 +1,4 @@
-//! Knows the scopes that a caller is in, so that a caller that asks for its own lock again gets an error, not a hang.
+//! Tracks the scopes that a caller is in, so a caller that requests its own lock again gets an error, not a hang.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) async fn of_task<F: Future>(hold: &Arc<Hold>, work: F) -> F::Output {
     OF_TASK.scope(holds, work).await
 }
 
-/// A caller that asks for a lock within its own scope would wait for itself.
+/// A caller that requests a lock within its own scope would wait for itself.
 pub(crate) fn refuse_again(resources: &Arc<Resources>, request: &Request) -> Result<(), Error> {
     let is_own = |hold: &Arc<Hold>| {
         Arc::ptr_eq(&hold.resources, resources)

@@ -1,4 +1,4 @@
-//! The hash slot of a key in a cluster.
+//! A key's hash slot in a cluster.
 
 const SLOTS: u16 = 16_384;
 

@@ -203,14 +203,14 @@ impl Updates {
         locked(&self.state).again
     }
 
-    /// Drops the messages that came before a command, because they do not concern it.
+    /// Drops the messages that arrived before a command, because they do not apply to it.
     pub(crate) fn forget(&self) {
         let mut pending = locked(&self.state);
         pending.kinds.clear();
         pending.again = Duration::MAX;
     }
 
-    /// The next message; empty if the time is over, the caller or the manager is done, or the connection has changed.
+    /// The next message; empty after the time-out, or if the caller or the manager is done or the connection changes.
     pub(crate) async fn next(&self, timeout: Duration, cancel: &Signal, closed: &Signal) -> String {
         if let Some(kind) = self.take() {
             return kind;

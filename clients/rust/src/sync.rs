@@ -25,7 +25,7 @@ pub(crate) struct Signal {
     acts: Mutex<Vec<(u64, Act)>>,
 }
 
-/// The action when a signal fires.
+/// The action to run when a signal fires.
 #[cfg(feature = "blocking")]
 type Act = Arc<dyn Fn() + Send + Sync>;
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_signal_wakes_all_that_wait_and_all_that_come_later() {
+    async fn a_signal_wakes_current_and_later_waiters() {
         let signal = Arc::new(Signal::default());
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -129,7 +129,7 @@ mod tests {
 
     #[cfg(feature = "blocking")]
     #[test]
-    fn a_signal_runs_its_action_once_and_not_after_its_withdrawal() {
+    fn a_signal_runs_its_action_once_and_not_after_it_is_withdrawn() {
         let (signal, count) = (Signal::default(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
         let act: Act = {
             let count = Arc::clone(&count);

@@ -19,7 +19,7 @@ const ALONE_PIECE: Duration = Duration::from_secs(2);
 const CROWDED_PIECE: Duration = Duration::from_secs(1);
 const RESEND: Duration = Duration::from_secs(5);
 const RESEND_DOWN: Duration = Duration::from_secs(1);
-/// A server whose clock runs a little ahead ends a wait a little early.
+/// A server whose clock runs a little fast ends a wait a little early.
 const SLACK: Duration = Duration::from_millis(100);
 
 /// An attempt that receives messages, until this is dropped.
@@ -72,7 +72,7 @@ impl Attempt {
         subscription.ready(updates, RESEND_DOWN.min(self.left()), &self.cancel, &resources.reach.closed).await;
         let mut message = String::new();
         loop {
-            // The subscription was refused from the start, or since the user lost the right.
+            // The subscription was refused from the start, or after the user lost the permission.
             if subscription.is_refused() {
                 resources.notifies.store(false, Ordering::SeqCst);
                 self.leave_queue().await;
@@ -135,7 +135,7 @@ impl Attempt {
         }
     }
 
-    /// Waits as the manager's only attempt. Returns `None` if others wait, too.
+    /// Waits as the manager's only waiter. Returns `None` if others are waiting too.
     pub(crate) async fn alone(&mut self) -> Result<Option<Grant>, Failure> {
         let resources = Arc::clone(&self.resources);
         let waits = !self.request.wait().is_zero() && !self.request.needs_connection();
@@ -152,8 +152,8 @@ impl Attempt {
         outcome
     }
 
-    /// Waits in pieces, because connections are few and a lost reply is noticed after one piece. Returns `None` if the
-    /// attempt is no longer alone, or the module is gone.
+    /// Waits in pieces, because there are few connections and a lost reply is noticed after one piece. Returns `None`
+    /// if the attempt is no longer alone, or the module is gone.
     pub(crate) async fn by_blocking(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             if self.is_alone && self.resources.blocking.has_ended() {
@@ -204,7 +204,7 @@ impl Attempt {
     }
 
     /// Only the server can interrupt this thread, so it is asked to end the attempt when the caller or the manager is
-    /// done. A CANCEL that comes before its ACQUIRE blocks the ID.
+    /// done. A CANCEL that arrives before its ACQUIRE blocks the ID.
     #[cfg(feature = "blocking")]
     async fn piece_of_thread(&mut self) -> Result<Piece, Failure> {
         let (resources, request, id) = (Arc::downgrade(&self.resources), Arc::clone(&self.request), self.id);
@@ -247,7 +247,7 @@ impl Attempt {
     }
 
     /// The grant may be as old as the call. If the call took long, an EXTEND starts a new lease. Returns whether the
-    /// grant still holds.
+    /// lock is still held.
     async fn count_anew(&mut self, grant: &mut Grant) -> Result<bool, Failure> {
         while now() >= grant.sent.saturating_add(self.request.lease / 3) {
             let sent = now();
@@ -266,7 +266,7 @@ impl Attempt {
     }
 
     /// Polls the script, if it has no queue for this lock, or the user cannot wait for messages. Returns `None` if
-    /// there is a better way now.
+    /// there is now a better way.
     pub(crate) async fn poll(&mut self) -> Result<Option<Grant>, Failure> {
         while !self.left().is_zero() {
             self.pause(until_next_poll().min(self.left())).await;

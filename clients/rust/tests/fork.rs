@@ -1,4 +1,4 @@
-//! A forked child neither renews nor gives back its parent's locks, and can take its own.
+//! A forked child neither renews nor releases its parent's locks, and can take its own.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

@@ -1,4 +1,4 @@
-//! The example of hooks for OpenTelemetry counts the events of locks on a real server.
+//! The OpenTelemetry hooks example counts lock events on a real server.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

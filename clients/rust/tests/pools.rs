@@ -41,7 +41,7 @@ fn others(server: &Server, pool: &r2d2::Pool<redis::Client>) -> usize {
 }
 
 #[test]
-fn threads_share_a_pool_of_r2d2() {
+fn threads_share_an_r2d2_pool() {
     let server = Server::start();
     let (locks, pool) = with_r2d2(&server, Options::new());
     let held = locks.lock("report", LEASE).acquire().unwrap();
@@ -68,7 +68,7 @@ fn threads_share_a_pool_of_r2d2() {
     renewed.release().unwrap();
 }
 
-/// The connection is the pool's, so it cannot be closed: its late reply is awaited, and the lock then given back.
+/// The connection is the pool's, so it cannot be closed: its late reply is awaited, and the lock is then released.
 #[test]
 fn a_call_over_a_pool_ends_in_time_and_leaves_nothing() {
     let server = Server::start();
@@ -100,7 +100,7 @@ fn a_closure_that_panics_is_reported_as_no_server() {
 }
 
 #[tokio::test]
-async fn tasks_share_a_pool_of_bb8() {
+async fn tasks_share_a_bb8_pool() {
     let server = Arc::new(Server::start());
     let locks = with_bb8(&server, Options::new()).await;
     let held = locks.lock("report", LEASE).acquire().await.unwrap();
@@ -121,7 +121,7 @@ async fn tasks_share_a_pool_of_bb8() {
     assert!(server.is_free("report"));
 }
 
-/// A key of each master.
+/// A key on each master.
 fn keys_of_all(nodes: &[Server; 3]) -> Vec<String> {
     let mut keys = BTreeMap::new();
     for number in 0.. {

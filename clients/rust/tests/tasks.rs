@@ -37,7 +37,7 @@ async fn dropping_an_attempt_gives_it_up() {
     waiting.abort();
     let at = Arc::clone(&server);
     eventually("nobody waits", move || at.info("report", "waiters") == "0").await;
-    // Nobody waits later either: this was not a pause between two pieces of a wait that continues.
+    // Nobody waits later, either: this was not a pause between two pieces of a wait that continues.
     let asked = server.calls("lock.acquire");
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(server.calls("lock.acquire"), asked);
@@ -86,7 +86,7 @@ async fn dropping_a_release_does_not_stop_it() {
 }
 
 #[tokio::test]
-async fn dropping_a_guard_gives_the_lock_back() {
+async fn dropping_a_guard_releases_the_lock() {
     let server = started();
     let locks = Locks::new(server.client());
     drop(locks.lock("report", LEASE).acquire().await.unwrap());
@@ -153,7 +153,7 @@ async fn locks_share_their_own_connection_and_open_it_again() {
     locks.lock("report", LEASE).acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A stalled server causes one error in time, and a lock that it grants later is given back.
+/// A stalled server causes one error in time, and a lock that it grants later is released.
 #[tokio::test]
 async fn a_stalled_server_causes_one_error() {
     let server = started();

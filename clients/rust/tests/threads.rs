@@ -1,4 +1,4 @@
-//! The blocking form, against a real server: the promises of a guard, and cases that the suite for all languages lacks.
+//! The blocking form, against a real server: a guard's promises, and cases that the suite for all languages lacks.
 
 #![cfg(feature = "blocking")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -17,9 +17,9 @@ use support::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A guard that is dropped gives its lock back before the next statement.
+/// A guard that is dropped releases its lock before the next statement.
 #[test]
-fn a_drop_gives_the_lock_back_at_once() {
+fn a_dropped_guard_releases_the_lock_at_once() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     let report = locks.lock("report", LEASE);
@@ -32,7 +32,7 @@ fn a_drop_gives_the_lock_back_at_once() {
 }
 
 #[test]
-fn a_panic_in_the_work_gives_the_lock_back_and_continues() {
+fn a_panic_in_the_work_releases_the_lock_and_continues() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     let report = locks.lock("report", LEASE);
@@ -51,11 +51,11 @@ fn a_hook_that_panics_leaves_no_lock_for_longer_than_its_lease() {
     let report = locks.lock("report", Duration::from_secs(6));
     assert!(catch_unwind(AssertUnwindSafe(|| report.acquire())).is_err());
     assert_eq!(server.info("report", "state"), "held");
-    until("its lease is over", || server.info("report", "state") == "expired");
+    until("its lease has expired", || server.info("report", "state") == "expired");
 }
 
 #[test]
-fn a_guard_works_in_any_thread_and_a_watch_sees_its_end() {
+fn a_guard_works_in_any_thread_and_a_watch_sees_it_end() {
     let server = Server::start();
     let locks = Locks::new(server.client());
     let held = locks.lock("report", LEASE).acquire().unwrap();
@@ -126,7 +126,7 @@ fn dropped_locks_close_their_connections() {
     let subscribed = || server.call::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]).lines().count();
     assert_eq!(subscribed(), 1);
     drop(locks);
-    held.check().unwrap(); // the guard keeps them
+    held.check().unwrap(); // the guard keeps them open
     held.release().unwrap();
     until("only the application's are left", || subscribed() == 0 && server.connections() <= 2);
     let pong: String = connections.with(|connection| redis::cmd("PING").query(connection)).unwrap();

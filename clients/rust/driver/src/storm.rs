@@ -53,7 +53,7 @@ impl Storm {
         })
     }
 
-    /// The key of the next attempt, and when to cancel it; `None` once there were enough.
+    /// The key of the next attempt, and when to cancel it; `None` once there have been enough.
     pub(crate) fn next(&self) -> Option<(String, Instant)> {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()?;
         let number = usize::try_from(RandomState::new().build_hasher().finish()).unwrap_or(0);

@@ -13,9 +13,9 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it gives the lock
-/// back in the background; if the runtime ends first, the lock ends with its lease.
-#[must_use = "the lock is given back when this is dropped"]
+/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it releases the lock
+/// in the background; if the runtime ends first, the lock ends with its lease.
+#[must_use = "the lock is released when this is dropped"]
 pub struct Held {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Arc<Owner>,
@@ -35,10 +35,10 @@ impl Held {
         self.watch().over().await
     }
 
-    /// Gives the lock back. Dropping this future does not stop the release.
+    /// Releases the lock. Dropping this future does not stop the release.
     ///
-    /// It takes at most the time-out of one call. After that, the lock is given back in the background; if that fails,
-    /// it ends with its lease.
+    /// This takes at most one call's time-out. After that, the lock is released in the background; if that fails, it
+    /// ends with its lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
@@ -68,8 +68,8 @@ impl Held {
         self.owner.engine.verify(&self.hold).await
     }
 
-    /// Runs one command on the lock's server, only if the lock is held there at that moment. The command's first
-    /// argument is its key, which in a cluster must be in the lock's slot.
+    /// Runs one command on the lock's server, but only if the lock is held there at that moment. The command's
+    /// first argument is its key, which in a cluster must be in the lock's slot.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), the command's error as [`Argument`](crate::Kind::Argument), or an error if the

@@ -21,7 +21,7 @@ impl Leader {
         Self { lock, campaign: Arc::default() }
     }
 
-    /// The leader's label that others see, 1 to 128 visible ASCII characters.
+    /// A label that others can see, 1 to 128 visible ASCII characters.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.lock = self.lock.owner(owner);
@@ -36,7 +36,7 @@ impl Leader {
     }
 
     /// Campaigns until [`stop`](Self::stop), or until this future is dropped, which also stops the campaign. Calls
-    /// `lead` each time this process is elected; `lead` has to return when the [`Term`] is over. Others can be elected
+    /// `lead` each time this process is elected; `lead` must return when the [`Term`] has ended. Others can be elected
     /// once `lead` has returned, or the lease has ended.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Leader {
         self.campaign.token()
     }
 
-    /// Steps down, and campaigns again after others have had their turn.
+    /// Steps down, and campaigns again after others have had a chance.
     pub fn resign(&self) {
         self.campaign.resign();
     }
@@ -79,8 +79,8 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields the current leader, then each change. It asks the server once every third of the lease. Without the
-    /// module it sees no leader.
+    /// Yields the current leader, then each change. It asks the server three times per lease. Without the module it
+    /// sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer {

@@ -40,12 +40,12 @@ impl Lock {
         self.with(|it| it.details = true)
     }
 
-    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped. Dropping this future
+    /// Gets the lock, within [`wait`](Self::wait). It is released when the [`Held`] is dropped. Dropping this future
     /// gives up the attempt.
     ///
     /// # Errors
     /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
-    /// still had it when the wait ended, and any other except `Lost`.
+    /// still had it when the wait ended, and any other kind except `Lost`.
     pub async fn acquire(&self) -> Result<Held, Error> {
         refuse_again(&self.owner.engine.resources, &self.request)?;
         let (owner, request, cancel) = (Arc::clone(&self.owner), Arc::clone(&self.request), Arc::<Signal>::default());
@@ -57,12 +57,12 @@ impl Lock {
         Attempted::new(&self.owner.engine, cancel, attempt).await
     }
 
-    /// Runs the work while the lock is held, then gives the lock back. If the lock is lost, the work is dropped where
-    /// it awaits something.
+    /// Runs the work while the lock is held, then releases the lock. If the lock is lost, the work is dropped where it
+    /// awaits something.
     ///
     /// # Errors
     /// The work's error; if it has none, or was dropped, [`Lost`](crate::Kind::Lost) if the lock was not held to the
-    /// end. Asking for the same lock within the work is [`Misuse`](crate::Kind::Misuse).
+    /// end. Requesting the same lock within the work is [`Misuse`](crate::Kind::Misuse).
     pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
         let held = self.acquire().await?;
         let done = {
@@ -84,7 +84,7 @@ impl Lock {
     }
 }
 
-/// An attempt. If this is dropped, the attempt continues in the background until it is given up properly.
+/// An attempt. If this is dropped, the attempt continues in the background until it has been withdrawn.
 pub(super) struct Attempted<T: Send + 'static> {
     attempt: Option<Work<T>>,
     cancel: Arc<Signal>,
@@ -116,7 +116,7 @@ impl<T: Send + 'static> Drop for Attempted<T> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take().filter(|_| self.has_begun) {
             self.cancel.fire();
-            self.handle.spawn(attempt); // a grant that still comes is dropped, and so the lock is given back
+            self.handle.spawn(attempt); // a grant that still arrives is dropped, which releases the lock
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
 /// The locks of one connection: create one `Locks` for each connection, and keep it. Clones share its state. Different
-/// `Locks` do not know each other's holds: within a scope of one, an attempt through another waits for its own caller.
+/// `Locks` do not see each other's holds: within a scope of one, an attempt through another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,

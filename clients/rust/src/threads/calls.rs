@@ -24,7 +24,7 @@ pub(crate) struct Theirs {
     turns: Arc<Semaphore>,
 }
 
-/// A closure on its thread. If it has not begun when this is dropped, it never does, because its caller is gone.
+/// A closure on its thread. If it has not begun when this is dropped, it never will, because its caller is gone.
 struct Running(JoinHandle<Reply>);
 
 impl Drop for Running {

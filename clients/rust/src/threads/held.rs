@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::held::{Owner, held_methods};
 use crate::hold::Hold;
 
-/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it gives the lock
-/// back, as [`Held::release`] does, but does not return whether it was held to the end.
+/// A held lock, until it is released, dropped or lost. A grant never has a second `Held`. Dropping it releases the
+/// lock, as [`Held::release`] does, but does not report whether it was held to the end.
 ///
-/// It cannot be copied, nor used after its release:
+/// It cannot be copied, or used after it is released:
 ///
 /// ```compile_fail,E0599
 /// fn copy(held: &serverlock::Held) -> serverlock::Held {
@@ -28,7 +28,7 @@ use crate::hold::Hold;
 ///     let _ = held.release();
 /// }
 /// ```
-#[must_use = "the lock is given back when this is dropped"]
+#[must_use = "the lock is released when this is dropped"]
 pub struct Held {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Arc<Owner>,
@@ -43,10 +43,10 @@ impl fmt::Debug for Held {
 impl Held {
     held_methods!();
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
-    /// It takes at most the time-out of one call. After that, the lock is given back in the background; if that fails,
-    /// it ends with its lease.
+    /// This takes at most one call's time-out. After that, the lock is released in the background; if that fails, it
+    /// ends with its lease.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost) unless the lock was held to the end.
@@ -75,8 +75,8 @@ impl Held {
         block_on(self.owner.engine.handle(), self.owner.engine.verify(&self.hold))
     }
 
-    /// Runs one command on the lock's server, only if the lock is held there at that moment. The command's first
-    /// argument is its key, which in a cluster must be in the lock's slot.
+    /// Runs one command on the lock's server, but only if the lock is held there at that moment. The command's
+    /// first argument is its key, which in a cluster must be in the lock's slot.
     ///
     /// # Errors
     /// [`Lost`](crate::Kind::Lost), the command's error as [`Argument`](crate::Kind::Argument), or an error if the

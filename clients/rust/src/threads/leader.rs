@@ -22,7 +22,7 @@ impl Leader {
         Self { lock, campaign: Arc::default() }
     }
 
-    /// The leader's label that others see, 1 to 128 visible ASCII characters.
+    /// A label that others can see, 1 to 128 visible ASCII characters.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.lock = self.lock.owner(owner);
@@ -36,9 +36,9 @@ impl Leader {
         self
     }
 
-    /// Campaigns until [`stop`](Self::stop). Calls `lead` each time this process is elected; `lead` has to return when
-    /// the [`Term`] is over: it checks [`Term::is_over`] before each step, or waits in [`Leader::wait`]. Others can be
-    /// elected once `lead` has returned, or the lease has ended.
+    /// Campaigns until [`stop`](Self::stop). Calls `lead` each time this process is elected; `lead` must return when
+    /// the [`Term`] has ended: it should check [`Term::is_over`] before each step, or wait in [`Leader::wait`]. Others
+    /// can be elected once `lead` has returned, or the lease has ended.
     ///
     /// # Errors
     /// Errors that no retry can fix: [`Argument`](crate::Kind::Argument) or [`Misuse`](crate::Kind::Misuse).
@@ -61,7 +61,7 @@ impl Leader {
         Ok(())
     }
 
-    /// Waits until a term is over.
+    /// Waits until a term has ended.
     pub fn wait(&self, term: &Term) {
         block_on(self.lock.owner.engine.handle(), term.over());
     }
@@ -72,7 +72,7 @@ impl Leader {
         self.campaign.token()
     }
 
-    /// Steps down, and campaigns again after others have had their turn.
+    /// Steps down, and campaigns again after others have had a chance.
     pub fn resign(&self) {
         self.campaign.resign();
     }
@@ -82,8 +82,8 @@ impl Leader {
         self.campaign.stop();
     }
 
-    /// Yields the current leader, then each change; `None` while there is no leader. It asks the server once every
-    /// third of the lease, and ends when the locks are closed. Without the module it sees no leader.
+    /// Yields the current leader, then each change; `None` while there is no leader. It asks the server three times per
+    /// lease, and ends when the locks are closed. Without the module it sees no leader.
     #[must_use]
     pub fn observe(&self) -> Observer {
         Observer { looks: Looks::new(&self.lock.owner.engine, &self.lock.request), owner: Arc::clone(&self.lock.owner) }

@@ -34,17 +34,17 @@ impl Lock {
         self.with(|it| it.details = true)
     }
 
-    /// Gets the lock, within [`wait`](Self::wait). It is given back when the [`Held`] is dropped.
+    /// Gets the lock, within [`wait`](Self::wait). It is released when the [`Held`] is dropped.
     ///
     /// # Errors
     /// [`Refused`](crate::Kind::Refused) if somebody else has it, [`Timeout`](crate::Kind::Timeout) if somebody else
-    /// still had it when the wait ended, and any other except `Lost`.
+    /// still had it when the wait ended, and any other kind except `Lost`.
     pub fn acquire(&self) -> Result<Held, Error> {
         self.acquire_unless(&Cancel::new())
     }
 
-    /// Like [`acquire`](Self::acquire), until it is cancelled. It then returns at once if it waits; in the middle of a
-    /// call, it returns after the reply or the call's time-out.
+    /// Like [`acquire`](Self::acquire), but can be cancelled. It then returns at once if it is waiting; in the middle
+    /// of a call, it returns after the reply or the call's time-out.
     ///
     /// # Errors
     /// [`Cancelled`](crate::Kind::Cancelled), and those of `acquire`.
@@ -56,11 +56,11 @@ impl Lock {
         Ok(Held { hold, owner: Arc::clone(&self.owner) })
     }
 
-    /// Runs the work while the lock is held, then gives the lock back. Rust cannot stop a thread from outside: longer
-    /// work calls [`Held::check`] before each step.
+    /// Runs the work while the lock is held, then releases the lock. Rust cannot stop a thread from outside: longer
+    /// work should call [`Held::check`] before each step.
     ///
     /// # Errors
-    /// The work's error; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. Asking for
+    /// The work's error; if it has none, [`Lost`](crate::Kind::Lost) if the lock was not held to the end. Requesting
     /// the same lock within the work is [`Misuse`](crate::Kind::Misuse).
     pub fn run<T, E: From<Error>>(&self, work: impl FnOnce(&Held) -> Result<T, E>) -> Result<T, E> {
         self.run_unless(&Cancel::new(), work)

@@ -18,7 +18,7 @@ use crate::request::{Form, Request, Sharing};
 use crate::route::{Opens, Router, Server, Servers};
 
 /// The locks of one set of connections: create one `Locks` for each set, and keep it. Clones share its state. Different
-/// `Locks` do not know each other's holds: within a scope of one, an attempt through another waits for its own caller.
+/// `Locks` do not see each other's holds: within a scope of one, an attempt through another waits for its own caller.
 #[derive(Clone)]
 pub struct Locks {
     owner: Arc<Owner>,

@@ -1,11 +1,11 @@
 //! Sends the calls of many callers to one server, over two connections from the pool.
 //!
-//! Up to two exchanges run at a time. Callers that come meanwhile are queued, and the end of an exchange sends the
-//! queue as one pipeline. So a lone caller pays nothing for the queue, and 1,000 callers behind a slow network need no
+//! Up to two exchanges run at a time. Callers that arrive meanwhile are queued, and when an exchange ends, the queue is
+//! sent as one pipeline. So a lone caller pays nothing for the queue, and 1,000 callers behind a slow network need no
 //! more than two connections. A caller makes its own exchange on its own thread.
 //!
-//! With 1,000 threads this takes two fifths of the CPU time of a semaphore for four calls: 32 against 59 us in the
-//! process, and 3 against 29 us in the server, per acquisition and release (medians of three alternating rounds).
+//! With 1,000 threads, this takes two fifths of the CPU time of a semaphore that admits four calls: 32 against 59 us in
+//! the process, and 3 against 29 us in the server, per acquisition and release (medians of three alternating rounds).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ struct State {
     crowded: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// The call of one caller.
+/// One caller's call.
 struct Batch {
     number: u64,
     one: One,
@@ -121,12 +121,12 @@ impl Pipeline {
             Err(_) if self.withdraw(number) => {
                 Err(Failure::broken(format!("no connection came free within {timeout:?}")))
             }
-            // The call is on its way, and ends in time.
+            // The call is in flight, and will end in time.
             Err(_) => reply.await.unwrap_or_else(|_| Err(gone())),
         }
     }
 
-    /// Lets the call be sent at once if possible, otherwise queues it.
+    /// Admits the call at once if possible, otherwise queues it.
     fn enter(&self, one: One, timeout: Duration) -> Entered {
         let mut state = locked(&self.state);
         if state.running < state.most() {

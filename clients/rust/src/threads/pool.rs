@@ -67,10 +67,10 @@ impl Connections {
     }
 
     /// Lends one of the connections to the work, and closes it if the work fails without an error reply. Each reply may
-    /// take 5 seconds.
+    /// take up to 5 seconds.
     ///
     /// # Errors
-    /// The error of the work, or of connecting.
+    /// The work's error, or that of connecting.
     pub fn with<T>(&self, work: impl FnOnce(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
         let mut kept = self.take(self.shared.timeout)?;
         let done = work(&mut kept.connection);

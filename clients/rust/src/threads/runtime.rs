@@ -1,4 +1,4 @@
-//! The one thread behind all blocking locks of a process: it waits, renews and gives back. Callers run their own calls.
+//! The one thread behind all of a process's blocking locks: it waits, renews and releases. Callers run their own calls.
 
 use std::cell::Cell;
 use std::pin::pin;

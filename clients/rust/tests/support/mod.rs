@@ -1,4 +1,4 @@
-//! A test's own server, on a free port, in its own folder. It is ended by its process ID.
+//! A test's own server, on a free port, in its own folder. It is killed by its process ID.
 
 #![allow(dead_code)] // no test uses all of this module
 
@@ -115,7 +115,7 @@ impl Drop for Server {
     }
 }
 
-/// The cluster bus uses the port plus 10,000. Both are below the ports that the system gives to connections.
+/// The cluster bus uses the port plus 10,000. Both are below the ports that the system assigns to connections.
 fn port_with_bus() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let start = u16::try_from(std::process::id() % 10_000).unwrap();

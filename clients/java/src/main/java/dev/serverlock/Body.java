@@ -61,7 +61,7 @@ final class Body {
     private synchronized void leave() {
         isOver = true;
         if (hasInterrupted) {
-            Thread.interrupted(); // the interrupt was for the work only
+            Thread.interrupted(); // the interrupt was meant only for the work
         }
     }
 }

@@ -10,8 +10,8 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * A held lock, until it is released or lost. Any thread may call its methods. A Held that was garbage collected is not
- * renewed.
+ * A held lock, until it is released or lost. Any thread may call its methods. A Held that has been garbage collected is
+ * not renewed.
  *
  * <p>In a try-with-resources statement, leaving the block releases the lock:
  *
@@ -86,7 +86,7 @@ public final class Held implements AutoCloseable {
     }
 
     /**
-     * Releases the lock, even if the thread is interrupted. This takes at most the time-out of one command. Without a
+     * Releases the lock, even if the thread is interrupted. This takes at most one command's time-out. If there is no
      * reply by then, the release continues in the background; at worst the lock expires with its lease.
      *
      * @return whether the lock was held to the end

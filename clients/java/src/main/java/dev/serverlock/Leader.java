@@ -14,8 +14,8 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * Campaigns for a key, whose lock the leader keeps as long as it lives. {@link #close} steps down for good. Any thread
- * may call its methods.
+ * Campaigns for a key. The leader keeps the key's lock for as long as it lives. {@link #close} steps down for good. Any
+ * thread may call its methods.
  */
 public final class Leader implements AutoCloseable {
     static final Duration TURN = Duration.ofMinutes(1);

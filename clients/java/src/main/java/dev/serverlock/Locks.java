@@ -12,10 +12,10 @@ import java.util.Objects;
 
 /**
  * The locks of one client. Create one {@code Locks} for each Redis client in the application and keep it: two of them
- * do not know each other's locks. Any thread may call its methods.
+ * do not see each other's locks. Any thread may call its methods.
  */
 public final class Locks implements AutoCloseable {
-    /** A wait without limit. */
+    /** An unlimited wait. */
     public static final Duration FOREVER = Duration.ofNanos(Long.MAX_VALUE);
 
     final Engine engine;
@@ -35,7 +35,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Starts to build a client's locks, with other options.
+     * Starts building a client's locks with other options.
      *
      * @param server from JedisServer or LettuceServer
      * @return the builder

@@ -31,7 +31,7 @@ public final class ServerLock {
          * Does the work.
          *
          * @param held the lock
-         * @throws X an error of the work
+         * @throws X an error from the work
          */
         void run(Held held) throws X;
     }
@@ -49,7 +49,7 @@ public final class ServerLock {
          *
          * @param held the lock
          * @return the result
-         * @throws X an error of the work
+         * @throws X an error from the work
          */
         T call(Held held) throws X;
     }
@@ -137,7 +137,7 @@ public final class ServerLock {
     }
 
     /**
-     * Sets a callback for the loss of the lock. It runs once, in a thread of {@link Locks}.
+     * Sets a callback that runs once when the lock is lost, in a thread of {@link Locks}.
      *
      * @param lost the callback
      * @return a copy with this option
@@ -151,9 +151,9 @@ public final class ServerLock {
     }
 
     /**
-     * Acquires the lock, and waits as long as {@link #waiting} allows. The caller has to release it, in any thread. An
-     * interrupt cancels the attempt, which leaves nothing behind; a command that was already sent is still awaited, for
-     * at most the time-out.
+     * Acquires the lock, and waits as long as {@link #waiting} allows. The caller must release it, in any thread. An
+     * interrupt cancels the attempt, which leaves nothing behind; the reply to a command that was already sent is still
+     * awaited, for at most the time-out.
      *
      * @return the lock
      * @throws LockRefusedException if somebody else has it

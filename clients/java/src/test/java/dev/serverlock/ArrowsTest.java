@@ -125,7 +125,7 @@ class ArrowsTest {
     }
 
     @Test
-    void internalClassesDoNotUseEachOtherInACircle() {
+    void internalClassesHaveNoCircularDependencies() {
         SliceAssignment byFile = new SliceAssignment() {
             @Override
             public String getDescription() {

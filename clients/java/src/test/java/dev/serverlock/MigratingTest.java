@@ -67,7 +67,7 @@ class MigratingTest {
     }
 
     @Test
-    void neitherSideTakesTheKeyOfTheOther() throws Exception {
+    void neitherSideTakesTheOthersKey() throws Exception {
         Lock theirs = redisson.getLock("key");
         theirs.lock();
         LockArgumentException ours = assertThrows(

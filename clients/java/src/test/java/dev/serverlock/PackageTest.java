@@ -186,7 +186,7 @@ class PackageTest {
     }
 
     @Test
-    void theJarHasTheScriptAndSourcesAndJavadocGoWithIt() throws Exception {
+    void theJarHasTheScriptAndComesWithSourcesAndJavadoc() throws Exception {
         Path installed = repository().resolve("dev/serverlock/serverlock/1.0.0");
         try (JarFile jar = new JarFile(installed.resolve("serverlock-1.0.0.jar").toFile())) {
             assertTrue(jar.getEntry("dev/serverlock/lock.lua") != null);

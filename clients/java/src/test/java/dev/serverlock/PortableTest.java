@@ -20,7 +20,7 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** The script calls to a server without the module, in cases that no real server produces at will. */
+/** The script calls to a server without the module, in cases that no real server produces on demand. */
 class PortableTest {
     private static final Duration LEASE = Duration.ofSeconds(300);
     private static final Duration WAIT = Duration.ofMinutes(1);
@@ -147,7 +147,7 @@ class PortableTest {
     }
 
     @Test
-    void aHoldOutlivesTheLossOfTheRightToItsQueue() throws Exception {
+    void aHoldOutlivesTheLossOfPermissionToUseItsQueue() throws Exception {
         Held held = locks.lock("a", LEASE).acquire();
         fake.answer = (function, keys) -> keys == 2 ? NO_RIGHT : 1L;
         held.extend(LEASE);

@@ -44,7 +44,7 @@ class ScopeTest {
     private static final Duration SHORT = Duration.ofMillis(600);
 
     @Test
-    void theEndOfTheBlockReleases() throws Exception {
+    void leavingTheBlockReleases() throws Exception {
         try (Held held = lock("a", LONG).acquire()) {
             held.check();
             assertEquals("held", server.info("a", "state"));
@@ -56,7 +56,7 @@ class ScopeTest {
     }
 
     @Test
-    void theEndOfTheBlockThrowsAfterALoss() {
+    void leavingTheBlockThrowsAfterALoss() {
         assertThrows(LockLostException.class, () -> {
             try (Held held = lock("b", LONG).acquire()) {
                 server.call("DEL", "b");
@@ -115,7 +115,7 @@ class ScopeTest {
                     me.interrupt();
                     Thread.sleep(60_000);
                 }));
-        assertTrue(server.isFree("d"), "the lock was released all the same");
+        assertTrue(server.isFree("d"), "the lock was still released");
     }
 
     @Test
@@ -216,7 +216,7 @@ class ScopeTest {
     }
 
     @Test
-    void aHookThatFailsCostsNoLock() throws Exception {
+    void aFailingHookDoesNotLoseTheLock() throws Exception {
         Hooks bad = new Hooks() {
             @Override
             public void granted(String key, Duration waited) {
@@ -254,7 +254,7 @@ class ScopeTest {
     }
 
     @Test
-    void aHoldThatIsDroppedIsCollected() throws Exception {
+    void aDroppedHoldIsCollected() throws Exception {
         WeakReference<Held> dropped = new WeakReference<>(lock("i", SHORT).acquire());
         TestServer.until("nothing keeps the hold", () -> {
             System.gc();

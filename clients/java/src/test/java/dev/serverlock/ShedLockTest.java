@@ -25,7 +25,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * The cases of ShedLock's AbstractExtensibleLockProviderIntegrationTest and of its fuzz test, which are not published,
+ * The cases from ShedLock's AbstractExtensibleLockProviderIntegrationTest and its fuzz test, which are not published,
  * with its own LockingTaskExecutor.
  */
 class ShedLockTest {
@@ -138,7 +138,7 @@ class ShedLockTest {
     }
 
     @Test
-    void errorsAreThoseOfShedLockAndNameTheLockAndTheReason() {
+    void errorsAreShedLocksOwnAndNameTheLockAndTheReason() {
         server.call("LPUSH", name, "x");
         LockException error = assertThrows(LockException.class, () -> lock(LONG, Duration.ZERO));
         assertTrue(error.getMessage().contains(name) && error.getMessage().contains("WRONGTYPE"), error.getMessage());

@@ -28,7 +28,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Builds the parts of one manager; acquires locks for it, and reports grants, refusals and losses. Thread-safe. */
+/** Builds one manager's parts; acquires locks for it, and reports grants, refusals and losses. Thread-safe. */
 public final class Engine {
     private final Hooks hooks;
     private final Context context;
@@ -82,7 +82,7 @@ public final class Engine {
         return context;
     }
 
-    /** Extends, verifies and fences holds of this manager. */
+    /** Extends, verifies and fences this manager's holds. */
     public Commands commands() {
         return commands;
     }
@@ -143,7 +143,7 @@ public final class Engine {
         return resources.router().call(request.key(), words, context.timeout());
     }
 
-    /** Closes the connections of the manager, and stops renewing. */
+    /** Closes the manager's connections, and stops renewing. */
     public void close() {
         if (context.isClosed()) {
             return;

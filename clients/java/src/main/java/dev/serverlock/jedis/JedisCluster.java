@@ -78,7 +78,7 @@ final class JedisCluster implements Cluster {
         }
     }
 
-    /** Each range has its first slot, its last slot, and the master: host, port. */
+    /** Each range consists of its first slot, its last slot, and the master: host, port. */
     private static String[] read(List<?> ranges) {
         String[] read = new String[Slots.COUNT];
         for (Object range : ranges) {

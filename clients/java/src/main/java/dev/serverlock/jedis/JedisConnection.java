@@ -10,8 +10,8 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.exceptions.JedisDataException;
 
 /**
- * A connection read by its caller's thread. An interrupt closes it, as it closes JDK channels. The end of the
- * connection is noticed only by the next command.
+ * A connection read by its caller's thread. An interrupt closes it, as it closes JDK channels. Only the next command
+ * notices that the connection has ended.
  */
 final class JedisConnection implements dev.serverlock.spi.Connection {
     private final Connection connection;

@@ -68,7 +68,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * The provider of a client that asks Sentinels, including before Jedis 8.
+     * The provider of a client that asks Sentinels; also for versions before Jedis 8.
      *
      * @param provider the provider
      * @return its server
@@ -78,7 +78,7 @@ public final class JedisServer implements Server {
     }
 
     /**
-     * The provider of a cluster client, including before Jedis 8.
+     * The provider of a cluster client; also for versions before Jedis 8.
      *
      * @param provider the provider
      * @return its servers

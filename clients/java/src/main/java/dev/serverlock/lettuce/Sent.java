@@ -13,7 +13,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * One command as Lettuce sends it, and whether it was written. By itself, Lettuce would write it again after a
+ * One command as Lettuce sends it, and whether it was written. On its own, Lettuce would write it again after a
  * reconnect, and apply its own time-out. Neither happens here.
  */
 final class Sent extends AsyncCommand<byte[], byte[], Object> {

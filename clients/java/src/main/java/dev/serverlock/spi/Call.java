@@ -16,7 +16,7 @@ public final class Call {
     public boolean wasResent;
 
     /**
-     * A call that is not sent yet.
+     * A call that has not been sent yet.
      *
      * @param words the command and its arguments
      */

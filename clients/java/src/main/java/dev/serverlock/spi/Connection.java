@@ -20,14 +20,14 @@ public interface Connection extends AutoCloseable {
     boolean isOpen();
 
     /**
-     * Runs the callback once when the connection ends for any reason, or now if it has ended. The end of an unwatched
-     * connection is noticed when a call or {@link #close} ends it.
+     * Runs the callback once when the connection ends for any reason, or at once if it has already ended. The end of an
+     * unwatched connection is noticed when a call or {@link #close} ends it.
      *
      * @param ended the callback
      */
     void onEnd(Runnable ended);
 
-    /** Closes the connection. Commands without a reply no longer get one. */
+    /** Closes the connection. Commands still waiting for a reply will not get one. */
     @Override
     void close();
 }

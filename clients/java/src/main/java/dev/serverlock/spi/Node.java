@@ -7,9 +7,9 @@ import java.util.function.Consumer;
 /** One server, behind the application's connections. */
 public interface Node {
     /**
-     * Sends the commands over one connection of the application, in order, and fills in their results. Each is sent at
-     * most once. This returns in time, and defers interrupts until then. A late reply closes a pool's connection; on a
-     * shared connection it sets {@link Call#late}.
+     * Sends the commands over one of the application's connections, in order, and fills in their results. Each is sent
+     * at most once. This returns in time, and defers interrupts until then. A late reply closes a pool's connection; on
+     * a shared connection it sets {@link Call#late}.
      *
      * @param calls the commands
      * @param timeout how long it may take
@@ -26,7 +26,7 @@ public interface Node {
      * @param isWatched whether its end is noticed at once, even between commands
      * @param timeout how long it may take
      * @return the connection
-     * @throws ServerException if there is none
+     * @throws ServerException if it cannot be opened
      */
     Connection dial(boolean isWatched, Duration timeout);
 
@@ -37,7 +37,7 @@ public interface Node {
      * @param onMessage called with each message, in order
      * @param timeout how long it may take
      * @return the connection, once the subscription is confirmed
-     * @throws ServerException if there is none
+     * @throws ServerException if it cannot be opened
      */
     Connection subscribe(String channel, Consumer<String> onMessage, Duration timeout);
 }

@@ -1,6 +1,6 @@
 package dev.serverlock.spi;
 
-/** An error reply from the server, with its code word. */
+/** An error reply from the server, with its error code. */
 public final class ReplyException extends RuntimeException {
     private static final long serialVersionUID = 1;
 

@@ -3,7 +3,7 @@ package dev.serverlock.spi;
 /** The application's own client, for one server, or as a {@link Cluster} for several. */
 public interface Server {
     /**
-     * Finds the server that has the key. The same server is always an equal object.
+     * Finds the server that has the key. The same server always yields an equal object.
      *
      * @param key the key
      * @return the server

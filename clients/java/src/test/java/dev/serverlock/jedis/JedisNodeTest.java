@@ -58,7 +58,7 @@ class JedisNodeTest {
     }
 
     @Test
-    void callsOfOneExchangeHaveTheirOwnRepliesAndTheApplicationsTimeOutStays() throws Exception {
+    void callsInOneExchangeGetTheirOwnRepliesAndTheApplicationsTimeOutStays() throws Exception {
         try (FakeServer server = new FakeServer(
                         command -> command.equals("LOCK.A") ? "-GRACE not yet\r\n" : "*2\r\n:1\r\n$-1\r\n");
                 RedisClient client = RedisClient.create("127.0.0.1", server.port())) {

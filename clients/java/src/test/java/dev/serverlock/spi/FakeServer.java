@@ -29,7 +29,7 @@ public final class FakeServer implements AutoCloseable {
     /**
      * Listens on a free port.
      *
-     * @param answer the reply to a command that begins with LOCK; others get the reply of a plain server
+     * @param answer the reply to a command that begins with LOCK; others get a plain server's reply
      * @throws IOException if it cannot
      */
     public FakeServer(UnaryOperator<String> answer) throws IOException {

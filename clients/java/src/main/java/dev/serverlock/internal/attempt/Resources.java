@@ -9,7 +9,7 @@ import dev.serverlock.internal.hold.Debts;
 import dev.serverlock.internal.runtime.Context;
 import dev.serverlock.internal.wire.Router;
 
-/** What the attempts of one manager share: connections, ways to wait, and background work. */
+/** What one manager's attempts share: connections, ways to wait, and background work. */
 public record Resources(
         Context context,
         Router router,

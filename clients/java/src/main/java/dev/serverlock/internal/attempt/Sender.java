@@ -22,8 +22,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
 
 /**
- * Sends the copies of one attempt until one gets a reply, and takes back what the server may have granted. All copies
- * have the same ID, so they get at most one grant.
+ * Sends the copies of one attempt until one gets a reply, and cancels what the server may have granted. All copies have
+ * the same ID, so they get at most one grant.
  */
 final class Sender {
     /**
@@ -58,7 +58,7 @@ final class Sender {
 
     private int tries;
     private boolean isPooled; // the connection is one of the shared ones
-    private final List<CompletableFuture<Object>> overdue = new ArrayList<>(0); // replies that may still come
+    private final List<CompletableFuture<Object>> overdue = new ArrayList<>(0); // replies that may still arrive
 
     Sender(Resources resources, Request request) {
         this.resources = resources;
@@ -114,7 +114,7 @@ final class Sender {
                 span = span > 0 ? Math.max(Clock.MILLISECOND, Math.min(span, left())) : 0;
                 continue;
             }
-            tries = 0; // a reply starts the count anew
+            tries = 0; // a reply resets the count
             if (!isPortable && resources.module().found()) {
                 resources.subscription().sendAgain(); // attempts in the script's queue move to the module's
             }
@@ -162,7 +162,7 @@ final class Sender {
     /**
      * Pauses before the next copy, or throws the error if there is no next copy. The connection of the previous copy is
      * closed. If it is shared, that copy may still arrive, and the next one uses another connection. Both have the same
-     * ID, so they get only one grant. {@link #settleOverdue} handles replies after the end of the attempt.
+     * ID, so they get only one grant. {@link #settleOverdue} handles replies that arrive after the attempt has ended.
      */
     void pauseAfter(RuntimeException error) throws InterruptedException {
         if (error instanceof LockException) {
@@ -209,7 +209,7 @@ final class Sender {
         }
     }
 
-    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the shared few. */
+    /** Takes a connection for the whole attempt: a new one for a session, otherwise one of the few shared ones. */
     void takeConnection() throws InterruptedException {
         giveBackConnection();
         if (request.isSession()) {
@@ -245,7 +245,7 @@ final class Sender {
         isPooled = false;
     }
 
-    /** Gives the connection back, and cancels what the server may have granted. */
+    /** Returns the connection, and cancels what the server may have granted. */
     void abandon(boolean isReachable, boolean isInterrupted) {
         boolean mayStillRun = isUnsure || isInterrupted && connection != null;
         giveBackConnection();
@@ -270,7 +270,7 @@ final class Sender {
 
     /**
      * Gives up the place in the script's queue, in the background. A late cancel must not release a lock that the
-     * attempt gets by polling, so the attempt goes on with a new ID. A place in the module's queue is kept.
+     * attempt gets by polling, so the attempt continues with a new ID. A place in the module's queue is kept.
      */
     void leaveQueue() {
         if (!isPortable || !wasQueued && !isUnsure) {

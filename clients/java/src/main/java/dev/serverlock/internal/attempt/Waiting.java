@@ -54,7 +54,7 @@ final class Waiting {
     private Grant byNotify(Subscription subscription, Updates updates) throws InterruptedException {
         String message = null;
         while (true) {
-            if (subscription.isRefused()) { // from the start, or since the user lost the right
+            if (subscription.isRefused()) { // from the start, or since the user lost permission
                 subscription.giveUp();
                 sender.leaveQueue();
                 return Grant.NO_NOTIFY;
@@ -84,7 +84,7 @@ final class Waiting {
         }
     }
 
-    /** Returns when it is time to resend the attempt, with the message that asks for it, or null. */
+    /** Returns when it is time to resend the attempt, with the message that prompted it, or null. */
     private String awaitMessage(Subscription subscription, Updates updates) throws InterruptedException {
         long asked = context.now();
         while (true) {
@@ -186,7 +186,7 @@ final class Waiting {
     }
 
     /**
-     * The grant may be as old as the blocking command. If the command took long, an EXTEND starts the lease anew.
+     * The grant may be as old as the blocking command. If the command took a long time, an EXTEND starts a new lease.
      * Returns null if the grant is no longer valid.
      */
     private Grant confirmed(Grant grant) throws InterruptedException {

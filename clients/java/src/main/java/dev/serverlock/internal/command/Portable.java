@@ -235,7 +235,8 @@ public final class Portable {
     }
 
     /**
-     * A volatile policy could evict a key with an expiry. So locks get none under such a policy, or if it is unknown.
+     * A volatile policy could evict a key with an expiry. So locks have no expiry under such a policy, or if the policy
+     * is unknown.
      */
     private void askPolicy(Send send) throws InterruptedException {
         synchronized (this) {

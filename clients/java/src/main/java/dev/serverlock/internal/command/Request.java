@@ -11,7 +11,7 @@ import java.util.function.Consumer;
 import java.util.stream.Stream;
 
 /**
- * The options of a lock, checked before anything is sent, and the words of its commands. Immutable. Times are in
+ * A lock's options, checked before anything is sent, and the words of its commands. Immutable. Times are in
  * nanoseconds. The constructor and all "with" methods throw LockArgumentException for a bad value.
  */
 public final class Request implements Cloneable {

@@ -1,2 +1,2 @@
-/** Builds the commands of a lock and reads their replies, with and without the module. */
+/** Builds a lock's commands and reads their replies, with and without the module. */
 package dev.serverlock.internal.command;

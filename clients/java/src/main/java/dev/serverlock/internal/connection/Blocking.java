@@ -9,8 +9,8 @@ import dev.serverlock.spi.Connection;
  * a message. Thread-safe.
  *
  * <p>It is for processes that do one thing at a time. As soon as two attempts wait at the same time, all of them wait
- * with NOTIFY. While this connection is open, commands use only one pool connection, so that there are at most three in
- * all. If commands queue there, this connection is closed as well.
+ * with NOTIFY. While this connection is open, commands use only one pool connection, so there are at most three in all.
+ * If commands queue there, this connection is closed as well.
  */
 public final class Blocking {
     private final Context context;

@@ -6,7 +6,7 @@ import java.util.Deque;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** The messages for one attempt, and changes of the connection. Thread-safe. */
+/** The messages for one attempt, and changes in the connection. Thread-safe. */
 public final class Updates {
     private static final int MOST = 16;
 

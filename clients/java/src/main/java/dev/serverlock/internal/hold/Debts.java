@@ -6,7 +6,7 @@ import dev.serverlock.internal.wire.ConnectionLost;
 import dev.serverlock.internal.wire.Errors;
 import dev.serverlock.internal.wire.ReplyError;
 
-/** Attempts and grants that are no longer wanted and could not be given back at once. Thread-safe. */
+/** Attempts and grants that are no longer wanted and could not be cancelled or released at once. Thread-safe. */
 public final class Debts {
     private static final long PAUSE = 250 * Clock.MILLISECOND;
 
@@ -18,13 +18,13 @@ public final class Debts {
         this.timer = timer;
     }
 
-    /** Something to give back. */
+    /** Something to cancel or release. */
     public interface Debt {
         /** Throws ReplyError or ConnectionLost. */
         void pay();
     }
 
-    /** Tries in the background to give something back, until this succeeds or that time has come. */
+    /** Tries to settle a debt in the background, until this succeeds or that time has come. */
     public void owe(long until, Debt debt) {
         context.debts().execute(() -> {
             try {

@@ -96,7 +96,7 @@ public final class Hold {
         }
     }
 
-    /** The state of a lock at its release. */
+    /** The state of a lock when it is released. */
     record End(boolean isFirst, boolean wasLost, boolean isGone) {}
 
     /** What the timer has to do next. */
@@ -248,7 +248,7 @@ public final class Hold {
         }
     }
 
-    /** Call this when the Held was dropped: the hold is no longer renewed, and its session ends. */
+    /** Call this when the Held has been dropped: the hold is no longer renewed, and its session ends. */
     public void drop() {
         boolean wasEnded;
         synchronized (this) {

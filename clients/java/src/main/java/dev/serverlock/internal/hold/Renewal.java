@@ -52,7 +52,7 @@ public final class Renewal {
             this.node = node;
         }
 
-        /** Returns the next holds to renew together. If there are none, the calling thread has to end. */
+        /** Returns the next holds to renew together. If there are none, the calling thread must end. */
         synchronized List<Hold> next() {
             List<Hold> some = new ArrayList<>();
             while (!holds.isEmpty() && some.size() < MOST_AT_ONCE) {

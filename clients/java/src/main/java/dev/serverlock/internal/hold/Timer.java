@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.PriorityQueue;
 import java.util.function.Consumer;
 
-/** One timer for all holds of a manager, and for later work. Its thread ends after some idle time. Thread-safe. */
+/** One timer for all of a manager's holds, and for later work. Its thread ends after some idle time. Thread-safe. */
 public final class Timer {
     private static final long IDLE = 5 * Clock.SECOND;
     /** The timer never sleeps longer, because the system's timers stop while the machine is suspended. */

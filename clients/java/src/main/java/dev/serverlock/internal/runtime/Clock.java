@@ -3,9 +3,8 @@ package dev.serverlock.internal.runtime;
 import java.time.Duration;
 
 /**
- * A clock in nanoseconds that keeps running while the machine is suspended and never goes back. It adds to the
- * monotonic clock the time that the wall clock has gained on it, because Java has no access to a system clock that does
- * both. Thread-safe.
+ * A clock in nanoseconds that keeps running while the machine is suspended and never goes back: the monotonic clock,
+ * plus the time that the wall clock has gained on it. Java has no access to a system clock that does both. Thread-safe.
  *
  * <p>Setting the wall clock back changes nothing. Setting it forward looks like a suspend: a loss may be reported
  * early.

@@ -7,7 +7,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/** The time-out, clock, log, threads and state that all parts of a manager share. Thread-safe. */
+/** The time-out, clock, log, threads and state that all of a manager's parts share. Thread-safe. */
 public final class Context {
     /** The size of each pool. */
     private static final int THREADS = 2;
@@ -65,7 +65,7 @@ public final class Context {
         return callbacks;
     }
 
-    /** Runs an application's hook or callback in this thread. Its errors must not cost a lock. */
+    /** Runs an application's hook or callback in this thread. Its errors must not lose a lock. */
     public void callBack(Runnable call) {
         try {
             call.run();

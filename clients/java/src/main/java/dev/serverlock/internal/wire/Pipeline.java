@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Sends the commands of many callers to one server, over two connections of the application's pool. Thread-safe.
+ * Sends the commands of many callers to one server, over two connections from the application's pool. Thread-safe.
  *
  * <p>Up to two exchanges run at a time, each in its caller's thread. Later callers queue. When an exchange ends, the
  * first queued caller sends the whole queue's commands in one batch. A lone caller pays nothing for this, and 1,000
@@ -37,7 +37,7 @@ public final class Pipeline {
         this.node = node;
     }
 
-    /** The commands of one caller. */
+    /** One caller's commands. */
     private static final class Batch {
         final List<Call> calls;
         final long timeout;
@@ -54,8 +54,8 @@ public final class Pipeline {
     }
 
     /**
-     * Allows only one exchange at a time, unless there have been two. Returns whether it did. Runs onQueued once more
-     * than one caller is queued.
+     * Allows only one exchange at a time, unless there have been two. Returns whether it did. Runs onQueued as soon as
+     * more than one caller is queued.
      */
     public synchronized boolean narrow(Runnable onQueued) {
         if (!wasWide) {

@@ -19,7 +19,7 @@ public final class Router {
     private static final byte[][] ASKING = {Words.bytes("ASKING")};
 
     private final Server server;
-    /** Null if there is one server. */
+    /** Null if there is only one server. */
     private final Cluster cluster;
 
     private final ConcurrentHashMap<Node, Pipeline> pipelines = new ConcurrentHashMap<>();

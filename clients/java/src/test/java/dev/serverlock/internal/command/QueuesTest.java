@@ -32,7 +32,7 @@ class QueuesTest {
     }
 
     @Test
-    void aPlaceInTheQueueIsNotTakenForDetails() {
+    void aPlaceInTheQueueIsNotMistakenForDetails() {
         List<Object> waiting = List.of(Words.bytes("WAITING"), 1234L);
         assertSame(Grant.WAITING, Grant.read(waiting, 0, "a", true));
         assertEquals(1234, Grant.pause(waiting));

@@ -80,7 +80,7 @@ class PipelineTest {
     }
 
     @Test
-    void theCallsOfManyCallersAreSentTogetherOverTwoConnections() throws Exception {
+    void callsFromManyCallersAreSentTogetherOverTwoConnections() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
         List<Future<String>> all = new ArrayList<>();
@@ -98,7 +98,7 @@ class PipelineTest {
     }
 
     @Test
-    void theCallOfACallerThatWaitsTooLongIsNotSent() throws Exception {
+    void aCallWhoseCallerWaitsTooLongIsNotSent() throws Exception {
         Gate gate = new Gate();
         Pipeline pipeline = new Pipeline(gate);
         begin(pipeline, "a", LONG);

@@ -16,8 +16,8 @@ use Serverlock\Exception\LockLostException;
  * PHP does one thing at a time: **only check() and extend() renew the lease**. Call check() before each step of the
  * work; during a step that takes longer than the lease, the lock is lost.
  *
- * Dropping a Held does not release the lock, because its work may be half done, and the next holder can learn this. The
- * lock ends with its lease; a session ends at once. In a child process a Held counts as lost, and its lock is left
+ * Dropping a Held does not release the lock, because its work may be half done, and the next holder can find this out.
+ * The lock ends with its lease; a session ends at once. In a child process a Held counts as lost, and its lock is left
  * alone.
  */
 final class Held
@@ -99,8 +99,8 @@ final class Held
     }
 
     /**
-     * Gives the lock back, and returns whether it was held to the end. If the server does not reply, a later call of
-     * the manager gives the lock back, or it ends with its lease.
+     * Releases the lock, and returns whether it was held to the end. If the server does not reply, a later call to the
+     * manager releases the lock, or it expires with its lease.
      *
      * @throws LockException
      */

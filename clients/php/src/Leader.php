@@ -16,7 +16,7 @@ use Serverlock\Exception\LockLostException;
 use Serverlock\Exception\LockMisuseException;
 use Serverlock\Exception\LockTimeoutException;
 
-/** Campaigns for a key, whose lock is held as long as its holder lives. */
+/** Campaigns for a key. The key's lock is held for as long as its holder lives. */
 final class Leader
 {
     private bool $isStopped = false;
@@ -29,10 +29,10 @@ final class Leader
     }
 
     /**
-     * Campaigns until it is stopped, and calls $lead each time it is elected. $lead has to call its Held's check()
-     * before each step. When $lead returns, this process steps down, and campaigns again after others have had their
-     * turn. When the leadership is lost, check() throws LockLostException; let it through, and the campaign continues.
-     * Any other exception from $lead ends the campaign.
+     * Campaigns until it is stopped, and calls $lead each time it is elected. $lead must call its Held's check() before
+     * each step. When $lead returns, this process steps down, and campaigns again after others have had their turn.
+     * When the leadership is lost, check() throws LockLostException; let it through, and the campaign continues. Any
+     * other exception from $lead ends the campaign.
      *
      * @param callable(Held): mixed $lead
      * @param null|callable(): bool $while asked every two seconds or sooner while somebody else leads; false ends the
@@ -73,7 +73,8 @@ final class Leader
     }
 
     /**
-     * Ends the campaign once $lead returns, or at the next piece of the wait. $lead and signal handlers may call this.
+     * Ends the campaign once $lead returns, or at the end of the current piece of the wait. $lead and signal handlers
+     * may call this.
      */
     public function stop(): void
     {

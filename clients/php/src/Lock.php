@@ -18,7 +18,7 @@ final class Lock
     }
 
     /**
-     * Acquires the lock, waiting for at most its `wait`. The caller has to release it.
+     * Acquires the lock, waiting for at most its `wait`. The caller must release it.
      *
      * An exception from a signal handler ends the wait, and leaves nothing behind.
      *
@@ -90,8 +90,8 @@ final class Lock
     }
 
     /**
-     * Takes over a lock that another process, or an earlier request, holds with this token, with the rest of its lease.
-     * Only the token is needed. Without the module, the lock must have been acquired with the script.
+     * Takes over a lock that another process, or an earlier request, holds with this token, with what is left of its
+     * lease. Only the token is needed. Without the module, the lock must have been acquired with the script.
      *
      * @throws LockException
      */

@@ -12,7 +12,7 @@ final class LockOptions
      * @param string|null $owner a label that others see, 1 to 128 visible ASCII characters; it does not affect grants
      * @param bool $session the lock has its own connection, and ends one second after that connection closes
      * @param bool $details set the Held's predecessor
-     * @param int $replicas how many replicas must confirm the grant, or it is given back
+     * @param int $replicas how many replicas must confirm the grant, or it is released
      * @param float $replicasWithin how long they may take
      * @param bool $fsync this server, and that many replicas, must have the grant on disk (WAITAOF)
      * @param float $atLeast others cannot get the lock for at least this long, however soon it is released

@@ -101,7 +101,7 @@ final class Locks
         return new Leader($this->engine, new Request([$key], $lease, $options));
     }
 
-    /** Closes its own connections, not the client. Attempts fail from now on; held locks can be released. */
+    /** Closes its own connections, not the client. Every later attempt fails; held locks can still be released. */
     public function close(): void
     {
         $this->engine->close();
@@ -139,7 +139,7 @@ final class Locks
         if (method_exists($connection, 'getConnectionBySlot')) {
             return new PredisCluster($client);
         }
-        $reason = 'client distributes keys among servers in its own way, which locks do not know';
+        $reason = 'client distributes keys among servers in its own way, which locks do not support';
         throw new LockBadArgumentException('', $reason);
     }
 }

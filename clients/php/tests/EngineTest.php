@@ -29,7 +29,7 @@ final class EngineTest extends TestCase
         return new Engine($client, $timeout, true, null, null, mayWarn: false);
     }
 
-    public function testAnAttemptWithoutAWaitIsSentTwiceAtMostAndCancelled(): void
+    public function testAnAttemptWithoutAWaitIsSentAtMostTwiceAndCancelled(): void
     {
         $client = new ScriptedClient([new ConnectionLost('a'), new ConnectionLost('b'), 1]);
         try {
@@ -169,7 +169,7 @@ final class EngineTest extends TestCase
         self::assertSame($wasHeld, $engine->acquire(new Request(['report'], 30.0))->release());
     }
 
-    public function testAReleaseThatCannotBeSentIsMadeUpForByALaterCall(): void
+    public function testAReleaseThatCannotBeSentIsSentByALaterCall(): void
     {
         $client = new ScriptedClient([4711, ...array_fill(0, 20, new ConnectionLost('down'))]);
         $engine = self::engine($client);
@@ -226,7 +226,7 @@ final class EngineTest extends TestCase
         return [$unknown, 'maxmemory_policy:noeviction'];
     }
 
-    public function testWhereASlotMovesCallsNameOnlyTheLock(): void
+    public function testWhileASlotMovesCallsNameOnlyTheLock(): void
     {
         $moves = new ReplyError('TRYAGAIN Multiple keys request during rehashing of slot');
         $client = new ScriptedClient([...self::withoutModule(), $moves, 4711, $moves, 1]);

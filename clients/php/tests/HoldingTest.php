@@ -183,7 +183,7 @@ final class HoldingTest extends ServerTestCase
         self::assertTrue($locks->lock('other', 30)->acquire()->release());
     }
 
-    public function testAHookThatFailsCostsNoLock(): void
+    public function testAFailingHookDoesNotLoseTheLock(): void
     {
         $server = $this->server();
         $hooks = new Hooks(granted: fn () => throw new \DomainException('no metrics today'));

@@ -39,7 +39,7 @@ final class LaravelLockTest extends ServerTestCase
         self::assertTrue($locks->lock('foo', 10)->get());
     }
 
-    public function testBlockWaitsInLine(): void
+    public function testBlockWaitsInTheQueue(): void
     {
         $locks = $this->locks();
         $redis = $this->server->connect();

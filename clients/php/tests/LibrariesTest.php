@@ -21,7 +21,7 @@ final class LibrariesTest extends ServerTestCase
     }
 
     /** @dataProvider prefixed */
-    public function testThePrefixOfTheLibraryAppliesOnce(string $library, bool $hasModule): void
+    public function testTheLibrarysPrefixAppliesOnce(string $library, bool $hasModule): void
     {
         $server = $this->server($hasModule);
         if ($library === 'phpredis') {
@@ -46,7 +46,7 @@ final class LibrariesTest extends ServerTestCase
         self::assertSame(['app:x'], $bare->keys('*'));
     }
 
-    public function testTheTimeOutOfTheApplicationStaysAsItWas(): void
+    public function testTheApplicationsTimeOutIsUnchanged(): void
     {
         $server = $this->server();
         $redis = $server->connect();
@@ -73,7 +73,7 @@ final class LibrariesTest extends ServerTestCase
     }
 
     /** @dataProvider databases */
-    public function testALateReplyIsNotTakenForThatToAnotherCommand(string $library, int $database): void
+    public function testALateReplyIsNotMistakenForTheReplyToAnotherCommand(string $library, int $database): void
     {
         $server = $this->server();
         $client = $library === 'phpredis'
@@ -106,7 +106,7 @@ final class LibrariesTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testWaitsUseTheDatabaseOfTheApplication(string $library): void
+    public function testWaitsUseTheApplicationsDatabase(string $library): void
     {
         $server = $this->server();
         $client = $library === 'phpredis'

@@ -77,7 +77,7 @@ final class PackageTest extends ServerTestCase
         self::assertFileDoesNotExist("$installed/tests");
     }
 
-    public function testTheExamplesOfTheReadmeRunInAnEmptyProject(): void
+    public function testTheReadmeExamplesRunInAnEmptyProject(): void
     {
         $blocks = self::blocks('clients/php/README.md');
         self::assertCount(2, $blocks);
@@ -91,7 +91,7 @@ final class PackageTest extends ServerTestCase
         self::assertSame('the lock "nightly": somebody else has it', self::program($blocks[1], $server));
     }
 
-    public function testTheExampleOfTheRepositoryRuns(): void
+    public function testTheRepositorysExampleRuns(): void
     {
         $server = $this->server();
         $said = self::program((string) file_get_contents(self::ROOT . '/examples/php/report.php'), $server);
@@ -99,7 +99,7 @@ final class PackageTest extends ServerTestCase
         self::assertSame('free', $server->info('report')['state']);
     }
 
-    public function testTheOneLineChangesOfTheMigrationPageRun(): void
+    public function testTheMigrationPagesOneLineChangesRun(): void
     {
         $blocks = self::blocks('docs/MIGRATING.md');
         self::assertCount(2, $blocks);

@@ -41,7 +41,7 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testAMessageTellsAnAttemptThatItIsItsTurn(string $library): void
+    public function testAMessageNotifiesAnAttemptThatItIsItsTurn(string $library): void
     {
         $server = $this->server(hasModule: false);
         $bare = $server->connect();
@@ -139,7 +139,7 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testAUserWithoutRightsToTheQueueOrToSubscribePolls(string $library): void
+    public function testAUserWhoMayNotUseTheQueueOrSubscribePolls(string $library): void
     {
         $server = $this->server(hasModule: false);
         $bare = $server->connect();
@@ -166,7 +166,7 @@ final class QueueTest extends ServerTestCase
     }
 
     /** @dataProvider libraries */
-    public function testAnErrorOfTheApplicationIsNotTakenForThatOfALock(string $library): void
+    public function testAnApplicationErrorIsNotMistakenForALockError(string $library): void
     {
         $server = $this->server();
         $client = $server->client($library);

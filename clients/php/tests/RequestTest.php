@@ -60,7 +60,7 @@ final class RequestTest extends TestCase
      * @dataProvider faults
      * @param array<string, mixed> $arguments
      */
-    public function testFaultsAreNamed(string $argument, array $arguments): void
+    public function testBadArgumentsAreNamed(string $argument, array $arguments): void
     {
         $this->expectException(LockBadArgumentException::class);
         $this->expectExceptionMessageMatches("/^the lock .*: .*$argument/");

@@ -10,7 +10,7 @@ use Serverlock\Core\Request;
 use Serverlock\Held;
 use Serverlock\Lock;
 
-/** Signals whose handlers throw, at any point: a grant that never reaches the application is given back. */
+/** Signals whose handlers throw, at any point: a grant that never reaches the application is released. */
 final class SignalTest extends TestCase
 {
     private const ROUNDS = 200_000;
@@ -49,7 +49,7 @@ final class SignalTest extends TestCase
     /** @return array<string, array{int}> */
     public static function counts(): array
     {
-        return ['one signal' => [1], 'a second one while the grant is given back' => [2]];
+        return ['one signal' => [1], 'a second one while the grant is being released' => [2]];
     }
 
     /** @dataProvider counts */

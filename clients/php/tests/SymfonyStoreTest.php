@@ -14,8 +14,8 @@ use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\RedisStore;
 
 /**
- * The cases of symfony/lock's own tests of stores (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore),
- * written again, because Debian's package comes without them.
+ * The cases from symfony/lock's own store tests (AbstractStore, ExpiringStore, BlockingStore, SharedLockStore),
+ * rewritten because Debian's package does not include them.
  */
 final class SymfonyStoreTest extends ServerTestCase
 {
@@ -108,7 +108,7 @@ final class SymfonyStoreTest extends ServerTestCase
         });
     }
 
-    public function testALifetimeThatIsOverIsAnError(): void
+    public function testAnExpiredLifetimeIsAnError(): void
     {
         $store = $this->store();
         $key = new Key('a');
@@ -117,7 +117,7 @@ final class SymfonyStoreTest extends ServerTestCase
         self::assertFalse($store->exists($key));
     }
 
-    public function testABlockingSaveWaitsInLine(): void
+    public function testABlockingSaveWaitsInTheQueue(): void
     {
         $store = $this->store();
         [$one, $two] = [new Key('a'), new Key('a')];
@@ -192,7 +192,7 @@ final class SymfonyStoreTest extends ServerTestCase
         self::assertSame('free', $this->server->info('a')['state']);
     }
 
-    public function testTheFactoryOfSymfonyWorks(): void
+    public function testSymfonysFactoryWorks(): void
     {
         $factory = new LockFactory($this->store());
         [$one, $two] = [$factory->createLock('report', 30), $factory->createLock('report', 30)];

@@ -132,7 +132,7 @@ final class WireTest extends TestCase
         self::assertNotSame(Slot::of('{a'), Slot::of('a'));
     }
 
-    public function testRedirectionsOfAClusterAreFollowed(): void
+    public function testClusterRedirectionsAreFollowed(): void
     {
         $slots = [[0, 8191, ['a', 1]], [8192, 16383, ['b', 2]]];
         $sent = [];

@@ -14,8 +14,8 @@ use Serverlock\Lock as Description;
 use Serverlock\Locks;
 
 /**
- * A Laravel lock. block() waits in the server's queue; owner() is the lock's OWNER, which others see, and with which
- * another process restores the lock.
+ * A Laravel lock. block() waits in the server's queue; owner() is the lock's OWNER, which others see, and which lets
+ * another process restore the lock.
  */
 final class LaravelLock extends Lock
 {
@@ -45,7 +45,7 @@ final class LaravelLock extends Lock
     }
 
     /**
-     * Waits in the server's queue, where Laravel's other locks poll.
+     * Waits in the server's queue; Laravel's other locks poll.
      *
      * @param int $seconds
      * @param callable|null $callback

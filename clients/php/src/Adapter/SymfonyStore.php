@@ -18,14 +18,14 @@ use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 
 /**
- * A store of symfony/lock: `new LockFactory(new SymfonyStore(new Locks($redis)))`.
+ * A store for symfony/lock: `new LockFactory(new SymfonyStore(new Locks($redis)))`.
  *
  * Blocking acquisitions wait in the server's queue. The Key's state contains the lock's token, so a serialized Key
  * takes the lock to another process. Only refresh() renews, as usual in symfony/lock.
  *
  * The server cannot turn a shared lock into an exclusive one, or the reverse, so save() after saveRead() releases the
- * lock and acquires it again. If that fails while others read, the shared lock is taken back, or lost to a writer that
- * came in between.
+ * lock and acquires it again. If that fails while others read, the shared lock is reacquired, or lost to a writer that
+ * got in between.
  */
 final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -175,7 +175,7 @@ final class SymfonyStore implements BlockingStoreInterface, BlockingSharedLockSt
     }
 
     /**
-     * Runs the work, and throws the exceptions of symfony/lock.
+     * Runs the work, and throws symfony/lock's exceptions.
      *
      * @template T
      * @param \Closure(): T $work

@@ -133,7 +133,7 @@ final class Attempt
 
     /**
      * Sends a copy, and further copies after errors for which a retry may help. Returns null if the reply was nil. A
-     * number means that the attempt has its place, and waits that many milliseconds for news.
+     * number means that the attempt has its place in the queue, and waits that many milliseconds for news.
      */
     private function ask(float $wait = 0.0, ?string $channel = null): Grant|int|null
     {
@@ -209,7 +209,7 @@ final class Attempt
         $this->connection?->close(); // the key may have moved to another server
         $this->resources->client()->forget();
         if ($this->tries === 5) {
-            $this->resources->logger?->warning('serverlock: the wait for {key} goes on: {error}', [
+            $this->resources->logger?->warning('serverlock: the wait for {key} continues: {error}', [
                 'key' => $this->request->name, 'error' => $error->getMessage(), 'exception' => $error,
             ]);
         }
@@ -249,8 +249,8 @@ final class Attempt
     }
 
     /**
-     * The grant may be as old as the command. If the command took long, an EXTEND starts a new lease. Returns whether
-     * the grant still holds.
+     * The grant may be as old as the command. If the command took a long time, an EXTEND starts a new lease. Returns
+     * whether the grant is still valid.
      */
     private function countAnew(Grant $grant): bool
     {
@@ -269,7 +269,7 @@ final class Attempt
         return true;
     }
 
-    /** Returns null if the attempt has to ask again, perhaps the module. */
+    /** Returns null if the attempt has to ask again, perhaps through the module. */
     private function byScript(): ?Grant
     {
         $portable = $this->resources->module->portable;
@@ -306,7 +306,7 @@ final class Attempt
         return null;
     }
 
-    /** Sets the prefix, for which phpredis may have to connect. */
+    /** Sets the prefix. To find it, phpredis may have to connect. */
     private function bind(): void
     {
         while (true) {
@@ -320,7 +320,8 @@ final class Attempt
     }
 
     /**
-     * Claims the lock when a message announces its turn. Returns null if it cannot subscribe, or may ask the module.
+     * Claims the lock when a message announces its turn. Returns null if it cannot subscribe, or if it is time to try
+     * the module again.
      */
     private function byMessages(News $news): ?Grant
     {
@@ -331,7 +332,7 @@ final class Attempt
                 return null;
             }
             $news->open();
-            if (!$module->portable->maySubscribe()) { // from the start, or since the user lost the right
+            if (!$module->portable->maySubscribe()) { // from the start, or since the user lost permission
                 $this->leaveQueue();
                 return null;
             }
@@ -407,7 +408,7 @@ final class Attempt
         }
     }
 
-    /** Leaves the queue, and gives back a grant whose reply was lost. */
+    /** Leaves the queue, and releases a grant whose reply was lost. */
     private function abandon(): void
     {
         if ($this->request->options->session) {
@@ -420,7 +421,7 @@ final class Attempt
     }
 
     /**
-     * Cancels at once if the server replies, otherwise in a later call of the manager. The script does not block the
+     * Cancels at once if the server replies, otherwise in a later call to the manager. The script does not block the
      * ID, so the attempt is cancelled a second time if a copy may still run.
      */
     private function cancel(): void

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * Releases and cancellations that could not be sent. Later calls of the manager send them: PHP has no threads.
+ * Releases and cancellations that could not be sent. Later calls to the manager send them: PHP has no threads.
  *
  * @internal
  */

@@ -12,7 +12,7 @@ use Serverlock\Hooks;
 use Serverlock\Wire\Client;
 
 /**
- * The work of a manager: it acquires locks, and knows the scopes that its caller is in.
+ * A manager's work: it acquires locks, and keeps track of the scopes that its caller is in.
  *
  * @internal
  */
@@ -39,8 +39,8 @@ final class Engine
     }
 
     /**
-     * Signals are handled again once the Held exists: a handler's exception then gives the grant back. After that the
-     * Held only has to be returned.
+     * Signals are handled again once the Held exists: an exception from a handler then releases the grant. After that,
+     * the Held only has to be returned.
      *
      * @param null|\Closure(): bool $while
      */

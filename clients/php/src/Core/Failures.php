@@ -14,7 +14,7 @@ use Serverlock\Exception\LockTimeoutException;
 use Serverlock\Exception\LockUnavailableException;
 
 /**
- * Classifies the errors of the server and the connection: the exception's type, and whether to retry. Pure.
+ * Classifies server and connection errors: the exception's type, and whether to retry. Pure.
  *
  * @internal
  */
@@ -28,7 +28,7 @@ final class Failures
     /** These errors begin with one of those words, but a retry does not help. */
     private const LASTING = '/^(GRACE lease|BUSYLOCKS 64 waits) /';
 
-    /** Reads the text from a library or the server. The server begins its errors with a word in capitals. */
+    /** Reads the text from a library or the server. The server's errors begin with a word in capitals. */
     public static function read(string $text, ?\Throwable $previous = null): ReplyError|ConnectionLost
     {
         $refusesUser = '/\b(NOAUTH|WRONGPASS|ERR AUTH|ERR invalid password|ERR Client sent AUTH)\b/';

@@ -29,7 +29,7 @@ final class Hold
     public float $renewAt;
     public ?LockLostException $lost = null;
     public bool $isReleased = false;
-    /** The server has replied that the grant is over. */
+    /** The server has replied that the grant has ended. */
     public bool $isGone = false;
 
     public function __construct(

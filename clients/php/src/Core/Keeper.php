@@ -170,7 +170,7 @@ final class Keeper
         return is_array($reply) ? $reply[0] ?? null : $reply;
     }
 
-    /** The error for a scope whose lock was not held to its end. */
+    /** The error for a scope whose lock was not held to the end. */
     public function over(Hold $hold): LockLostException
     {
         return $this->lost($hold)

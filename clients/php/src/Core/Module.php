@@ -13,7 +13,7 @@ use Psr\Log\LoggerInterface;
  */
 final class Module
 {
-    /** How long new attempts do not probe for a module that was missing. */
+    /** How long new attempts go without probing for a module that was missing. */
     private const ASK_AGAIN = 5.0;
 
     public readonly Commands $commands;

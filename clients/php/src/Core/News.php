@@ -7,8 +7,8 @@ namespace Serverlock\Core;
 use Serverlock\Wire\Subscription;
 
 /**
- * The messages to one attempt that waits in the script's queue. The attempt asks again after a message, or after some
- * time.
+ * The messages for one attempt that waits in the script's queue. The attempt asks again after a message, or after a
+ * while.
  *
  * @internal
  */
@@ -44,7 +44,7 @@ final class News
         try {
             $this->subscription = $this->resources->subscribe($this->request->key());
         } catch (ReplyError | ConnectionLost $error) {
-            // An error that may pass only means that there is no connection for the moment.
+            // A temporary error only means that there is no connection for the moment.
             Failures::mayPass($error) || $this->resources->module->portable->withoutSubscription();
         }
     }

@@ -17,7 +17,7 @@ final class Portable implements Calls
     private const RETENTION = 60_000;
     /** How long a reply about the eviction policy stays valid. After a failover, the new server's policy may differ. */
     private const POLICY_COUNTS = 60.0;
-    /** How long a denied queue is not tried again. */
+    /** How long to wait before trying a denied queue again. */
     private const DENIAL_COUNTS = 60.0;
 
     private static ?string $script = null;

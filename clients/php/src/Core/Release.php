@@ -8,7 +8,7 @@ use Serverlock\Exception\LockException;
 use Serverlock\Exception\LockMisuseException;
 
 /**
- * Gives locks back: at once, in a later call of the manager, or once others may have them (atLeast).
+ * Releases locks: at once, in a later call to the manager, or once others may have them (atLeast).
  *
  * @internal
  */
@@ -64,7 +64,7 @@ final class Release
         return $isHeld;
     }
 
-    /** Retries until a call's time-out; then later calls of the manager do. */
+    /** Retries until a call's time-out; then later calls to the manager do. */
     private function now(Hold $hold): bool
     {
         $lostAt = $hold->lostAt();
@@ -72,7 +72,7 @@ final class Release
         for ($tries = 1;; ++$tries) {
             try {
                 $reply = $this->send($hold, $this->resources->timeout);
-                // A second RELEASE may find that the first was carried out.
+                // A second RELEASE may find that the first had been carried out.
                 return $hold->request->wasHeld($reply) || $reply === 0 && $tries > 1 && Clock::now() < $lostAt;
             } catch (ReplyError | ConnectionLost $error) {
                 $this->resources->client()->forget();
@@ -89,7 +89,7 @@ final class Release
         }
     }
 
-    /** Sets the lease to end at that time. A later call of the manager releases the lock, or it expires. */
+    /** Sets the lease to end at that time. A later call to the manager releases the lock, or it expires. */
     private function later(Hold $hold, float $until): bool
     {
         $this->owe($hold, $until, $until + 60);

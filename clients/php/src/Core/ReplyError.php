@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Core;
 
 /**
- * An error reply of the server.
+ * An error reply from the server.
  *
  * @internal
  */

@@ -166,7 +166,7 @@ final class Request
         return $this->keysAndQueues ?: null;
     }
 
-    /** The queue of a lock: in the same slot, and not the queue of any other lock. */
+    /** A lock's queue: in the same slot, and not any other lock's queue. */
     public static function queueOf(string $key): ?string
     {
         return match (true) {

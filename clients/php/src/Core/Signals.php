@@ -6,7 +6,7 @@ namespace Serverlock\Core;
 
 /**
  * Lets the application's signal handlers run only where an attempt can be given up, not between two of its steps: a
- * handler's exception would lose a grant that is just being read.
+ * handler's exception would lose a grant that is being read.
  *
  * @internal
  */
@@ -14,7 +14,9 @@ final class Signals
 {
     private static bool $areDeferred = false;
 
-    /** Returns whether signals were handled at once so far, so restore() is due. Handles earlier signals itself. */
+    /**
+     * Returns whether signals were handled at once until now, so restore() must follow. Handles earlier signals itself.
+     */
     public static function defer(): bool
     {
         if (self::$areDeferred || !function_exists('pcntl_async_signals')) {
@@ -45,7 +47,7 @@ final class Signals
         pcntl_signal_dispatch();
     }
 
-    /** Handles the pending signals, and later ones at once again. */
+    /** Handles the pending signals. Later ones are handled at once again. */
     public static function restore(): void
     {
         self::$areDeferred = false;

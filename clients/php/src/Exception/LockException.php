@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Serverlock\Exception;
 
 /**
- * Any error of a lock. getPrevious() is the error of the library or the server, if there was one.
+ * Any lock error. getPrevious() is the library's or the server's error, if there was one.
  *
  * It can be serialized. A copy has the text of the previous error, but no trace, because PHP may not be able to
  * serialize its arguments.

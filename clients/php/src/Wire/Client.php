@@ -42,6 +42,6 @@ interface Client
      */
     public function known(): array;
 
-    /** Forgets which server is the master, or has which keys, because that may be out of date. */
+    /** Forgets which server is the master, or which server has which keys, because that may be out of date. */
     public function forget(): void;
 }

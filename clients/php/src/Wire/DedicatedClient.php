@@ -8,7 +8,7 @@ use Serverlock\Core\ConnectionLost;
 
 /**
  * Calls over dedicated connections, used if the application's connection must not be touched because it is shared with
- * the parent process, or cannot be used because the library has given it up.
+ * the parent process, or cannot be used because the library has given up on it.
  *
  * @internal
  */

@@ -16,9 +16,9 @@ use Serverlock\Core\ReplyError;
 use Serverlock\Exception\LockBadArgumentException;
 
 /**
- * Predis: one server, or the master of a group, found by Sentinel or the configuration.
+ * Predis: one server, or the master of a group, found through Sentinel or the configuration.
  *
- * Calls use the node's own connection, because the aggregates of predis repeat commands.
+ * Calls use the node's own connection, because predis's aggregates repeat commands.
  *
  * @internal
  */
@@ -74,7 +74,7 @@ final class Predis implements Client
         if (is_object($prefix) && method_exists($prefix, 'getPrefix')) {
             return (string) $prefix->getPrefix();
         }
-        throw new LockBadArgumentException('', 'the prefix of the client is not a string');
+        throw new LockBadArgumentException('', "the client's prefix is not a string");
     }
 
     /**

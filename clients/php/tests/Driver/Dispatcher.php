@@ -90,7 +90,8 @@ final class Dispatcher
     }
 
     /**
-     * An idle worker; an order that may take long goes to a worker without locks, which it could not release meanwhile.
+     * An idle worker. An order that may take a long time goes to a worker without locks, because a busy worker could
+     * not release them.
      *
      * @param array<string, mixed> $order
      */

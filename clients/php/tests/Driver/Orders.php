@@ -15,8 +15,8 @@ final class Orders
     }
 
     /**
-     * The next order if one comes within this many seconds; null: waits without a limit. The process ends with its
-     * input, and releases nothing.
+     * The next order if one comes within this many seconds; null: waits without a limit. The process ends when its
+     * input does, and releases nothing.
      *
      * @return array<string, mixed>|null
      */

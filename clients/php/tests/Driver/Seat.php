@@ -11,7 +11,7 @@ final class Seat
     public array $pending = [];
     /** @var array<string, true> locks that it holds */
     public array $holds = [];
-    /** Whether a campaign or an observer, which never ends, takes the worker up. */
+    /** Whether a campaign or an observer, which never ends, occupies the worker. */
     public bool $isTaken = false;
     /** @var array<int, true> */
     private array $isCancelled = [];
@@ -68,7 +68,7 @@ final class Seat
         return $order !== null;
     }
 
-    /** @return list<string|null> the lines that it has written; null at its end */
+    /** @return list<string|null> the lines that it has written; null when it has ended */
     public function said(): array
     {
         $this->buffer .= fread($this->output, 65536);

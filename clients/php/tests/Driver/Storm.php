@@ -10,8 +10,8 @@ use Serverlock\Lock;
 use Serverlock\Locks;
 
 /**
- * Attempts, one after the other, that a timer's signal handler ends at random moments. Other processes that want the
- * same locks are not disturbed.
+ * Attempts, one after another, that a timer's signal handler ends at random moments. Other processes that want the same
+ * locks are not disturbed.
  */
 final class Storm
 {
@@ -55,7 +55,7 @@ final class Storm
         $found = ['scopes' => 0, 'owed' => 0];
         foreach ($managers as $locks) {
             $engine = (fn (): Engine => $this->engine)->call($locks);
-            $engine->resources->debts->settle(); // as a later call of the manager does
+            $engine->resources->debts->settle(); // as a later call to the manager does
             $kept = (fn (): array => [count($this->scopes), count($this->resources->debts)])->call($engine);
             foreach (array_keys($found) as $at => $name) {
                 $found[$name] += $kept[$at];

@@ -11,7 +11,7 @@ use Serverlock\Hooks;
 use Serverlock\Lock;
 use Serverlock\Locks;
 
-/** One process of an application: it carries out one order after the other. */
+/** One process of an application: it carries out one order after another. */
 final class Worker
 {
     private const KINDS = [Work::class => 'work', Cannot::class => 'cannot', Cancelled::class => 'cancelled'];
@@ -100,11 +100,11 @@ final class Worker
                 return $this->acquire($order);
             case 'scope':
                 return $this->scope($order);
-            case 'again': // by what was started in a scope, after its end
+            case 'again': // by work that was started in a scope, after the scope has ended
                 return $this->again($order);
             case 'leave':
             case 'fail':
-                return []; // check() has ended the body before
+                return []; // check() has already ended the body
             case 'storm':
                 return (new Storm($this->client, $this->opened[$order['manager']], $order))->play();
             case 'census':

@@ -8,7 +8,7 @@ Gem::Specification.new do |spec|
   spec.authors = ["The redis-lock authors"]
   spec.summary = "Distributed locks for Redis and Valkey servers with the redis-lock module"
   spec.description = "The client of redis-lock, a module that makes locking a server command: waiters queue in order, " \
-                     "each grant has a fencing token, and a new holder learns if its predecessor crashed."
+                     "each grant has a fencing token, and a new holder can tell if its predecessor crashed."
   spec.homepage = "https://example.com/redis-lock"
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"

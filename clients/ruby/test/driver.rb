@@ -14,7 +14,7 @@ require_relative "driver/storm"
 class Cancelled < Exception # rubocop:disable Lint/InheritException
 end
 
-# The exception with which the body of a scope fails.
+# The exception that makes a scope's body fail.
 class Work < StandardError
 end
 

@@ -23,7 +23,7 @@ class LeaseTest < Minitest::Test
     assert_in_delta 105.5, lease.lost_at
   end
 
-  def test_a_shorter_lease_counts_although_its_reply_was_lost
+  def test_a_shorter_lease_counts_even_if_its_reply_was_lost
     lease = Serverlock::Lease.new(100.0, 30.0)
     lease.unanswered(lease.sent(101.0, 5.0))
     assert_in_delta 105.5, lease.lost_at

@@ -40,7 +40,7 @@ class LocksTest < LockTest
     @locks.lock("c", lease: 30) { return }
   end
 
-  def test_a_timeout_of_the_caller_leaves_nothing
+  def test_the_callers_timeout_leaves_nothing_behind
     theirs = @redis.call("lock.acquire", "report", "PX", 30_000)
     assert_raises(Timeout::Error) { Timeout.timeout(0.2) { @locks.lock("report", lease: 30, wait: 60) { flunk } } }
     eventually("nobody waits") { info("report")["waiters"].zero? }
@@ -48,7 +48,7 @@ class LocksTest < LockTest
     assert_equal "free", state("report")
   end
 
-  def test_the_mask_of_the_caller_applies_in_the_body
+  def test_the_callers_mask_applies_in_the_body
     struck = nil
     thread = Thread.new do
       Thread.handle_interrupt(RuntimeError => :never) do
@@ -98,7 +98,7 @@ class LocksTest < LockTest
     assert_raises(Serverlock::BadArgument) { Serverlock::Locks.new("redis://localhost") }
   end
 
-  def test_the_lock_of_another_thread_is_refused_or_waited_for
+  def test_another_threads_lock_is_refused_or_waited_for
     @locks.lock("report", lease: 30) do
       error = Thread.new { @locks.lock("report", lease: 30) { nil } rescue $! }.value # rubocop:disable Style/RescueModifier, Style/SpecialGlobalVars
       assert_instance_of Serverlock::Refused, error
@@ -106,7 +106,7 @@ class LocksTest < LockTest
     end
   end
 
-  def test_a_callback_that_fails_hides_no_loss
+  def test_a_failing_callback_does_not_hide_a_loss
     told = Thread::Queue.new
     logger = Logger.new(log = StringIO.new)
     locks = Serverlock::Locks.new(TestServer.redis, logger:, on_lost: ->(event) { told << event })
@@ -152,7 +152,7 @@ class LocksTest < LockTest
       theirs.release
       error = assert_raises(Serverlock::Unavailable) { waiting.value }
       assert_includes error.message, "0 of 1 replicas"
-      eventually("it is given back") { redis.exists("report", "report:queue:{report}").zero? }
+      eventually("it is released") { redis.exists("report", "report:queue:{report}").zero? }
     end
   end
 
@@ -164,7 +164,7 @@ class LocksTest < LockTest
       locks = Serverlock::Locks.new(Redis.new(url:), warn_without_module: false)
       theirs = locks.lock("report", lease: 30).acquire
       listener = Thread.new { Redis.new(port: redis.connection[:port]).subscribe("theirs") { nil } }
-      eventually("the other client listens") { redis.pubsub(:numsub, "theirs")[1] == 1 }
+      eventually("the other client has subscribed") { redis.pubsub(:numsub, "theirs")[1] == 1 }
       redis.evalsha(Serverlock::Portable::SHA, %w[report report:queue:{report}],
                     ["lock_acquire", 1000, 60_000, "PX", 1, "WAIT", 60_000, "ID", 7, "NOTIFY", "theirs"])
       waiting = Thread.new { locks.lock("report", lease: 30, wait: 60).acquire }
@@ -185,7 +185,7 @@ class LocksTest < LockTest
     end
   end
 
-  def test_a_lock_is_given_back_by_a_thread_that_is_killed
+  def test_a_killed_thread_releases_its_lock
     thread = Thread.new { @locks.lock("report", lease: 30) { sleep } }
     eventually("it is held") { state("report") == "held" }
     thread.kill
@@ -201,7 +201,7 @@ class LocksTest < LockTest
     assert_equal 3, wrapped.lock("report", lease: 30) { 3 }
   end
 
-  def test_a_renewal_does_not_wait_for_the_connection_of_the_application
+  def test_a_renewal_does_not_wait_for_the_applications_connection
     client = TestServer.redis
     locks = Serverlock::Locks.new(client)
     held = locks.lock("report", lease: 1.5).acquire
@@ -225,7 +225,7 @@ class LocksTest < LockTest
   end
 
   # Simulates a thread that did not run in between.
-  def test_a_grant_whose_lease_is_over_before_its_reply_comes_is_asked_for_again
+  def test_a_grant_whose_lease_expires_before_its_reply_arrives_is_requested_again
     replies = []
     @locks.engine.server.define_singleton_method(:call) do |command, **options, &sending|
       reply = super(command, **options, &sending)

@@ -81,7 +81,7 @@ class LoneTest < LockTest
     eventually("the connection is closed") { connected.call == 1 }
   end
 
-  def test_a_connection_that_is_lost_costs_no_wait
+  def test_a_lost_connection_does_not_end_the_wait
     theirs = @redis.call("lock.acquire", "report", "PX", 60_000)
     waiting = wait_for_it
     queued(1)

@@ -27,7 +27,7 @@ class PagesTest < LockTest
     assert_includes page("clients/ruby/README.md"), "```ruby\n#{example}```\n"
   end
 
-  def test_a_program_with_the_gem_redlock_changes_one_line
+  def test_a_program_with_the_redlock_gem_changes_one_line
     line = shows('lock_manager = Serverlock::Redlock.new(["redis://localhost:6379"])')
     lock_manager = eval("#{line.sub('6379', TestServer.port.to_s)}; lock_manager")
     assert_equal(:done, lock_manager.lock!("report", 3000) { :done })

@@ -4,8 +4,8 @@ require_relative "support"
 require "connection_pool"
 require "serverlock/redlock"
 
-# The cases of the gem's own tests (redlock 2, spec/client_spec.rb), without several servers and their majority, the
-# gem's scripts and their loading, its random values, its clock, and its delays between retries.
+# The cases from the gem's own tests (redlock 2, spec/client_spec.rb), except those about several servers and their
+# majority, the gem's scripts and their loading, its random values, its clock, and its delays between retries.
 class RedlockTest < LockTest
   QUICK = { retry_count: 1, retry_delay: 50, retry_jitter: 0 }.freeze
 

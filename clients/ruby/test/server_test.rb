@@ -70,7 +70,7 @@ class ServerTest < Minitest::Test
   end
 end
 
-# What is given back in the background, and when.
+# What is cancelled in the background, and when.
 class DebtsTest < Minitest::Test
   class Bench
     attr_reader :cancelled

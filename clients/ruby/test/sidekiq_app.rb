@@ -6,7 +6,8 @@ require "sidekiq"
 require "serverlock/sidekiq"
 
 Redis.silence_deprecations = true # Sidekiq's own
-# By default Sidekiq looks for rescheduled jobs 10 s after its start, and then about every 5 s times its processes.
+# By default Sidekiq looks for rescheduled jobs 10 s after its start, and then about every 5 s times the number of its
+# processes.
 Sidekiq.configure_server { |config| config.options[:poll_interval_average] = 1 }
 Serverlock::Sidekiq.configure(Serverlock::Locks.new(Redis.new(url: ENV.fetch("REDIS_URL"))))
 

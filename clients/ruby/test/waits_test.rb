@@ -2,9 +2,9 @@
 
 require_relative "support"
 
-# The copies of a waiting attempt, without a server: sent, answered and given back in every order.
+# The copies of a waiting attempt, without a server: sent, answered and cancelled in every order.
 class WaitsTest < Minitest::Test
-  # Replaces an engine. `copies` are on their way; `cancelled` has the IDs of attempts that were given back.
+  # Replaces an engine. `copies` are on their way; `cancelled` has the IDs of cancelled attempts.
   class Bench
     attr_reader :copies, :cancelled, :scheduled, :random
 
@@ -54,7 +54,7 @@ class WaitsTest < Minitest::Test
     assert_empty @bench.cancelled
   end
 
-  def test_a_message_that_comes_after_the_reply_costs_no_lock
+  def test_a_message_after_the_reply_does_not_lose_the_lock
     @subscription.send_again(@wait)
     @bench.answer(12)
     hear("granted 7 report")
@@ -72,7 +72,7 @@ class WaitsTest < Minitest::Test
     assert_equal 1, @bench.copies.size
   end
 
-  def test_a_grant_to_an_attempt_that_was_given_up_is_given_back
+  def test_a_grant_to_an_attempt_that_was_given_up_is_cancelled
     @subscription.send_again(@wait)
     @bench.answer(12) { @subscription.forget(7) }
     assert_equal [7], @bench.cancelled

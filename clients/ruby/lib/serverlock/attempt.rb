@@ -22,7 +22,7 @@ module Serverlock
       @id = engine.id
       # Whether the server may hold a lock or a place for this ID.
       @open = false
-      # Whether a copy can still run, although its connection was closed.
+      # Whether a copy can still run, even though its connection was closed.
       @unanswered = false
       @failure = nil
     end
@@ -229,7 +229,7 @@ module Serverlock
       not_queued(e)
     end
 
-    # Returns a hold, or nil if the lock was asked for without the queue.
+    # Returns a hold, or nil if the lock was requested without the queue.
     def taken(reply)
       raise unavailable(reply) if reply.is_a?(Unavailable)
       return not_taken if reply.nil?
@@ -332,8 +332,8 @@ module Serverlock
       Unavailable.new("lock #{@request.name.inspect}: #{error.message}", key: @request.name)
     end
 
-    # Returns a hold for a grant, nil for any other reply. A lease that was over before the caller could learn of it is
-    # treated as a lost reply.
+    # Returns a hold for a grant, nil for any other reply. A lease that expired before the caller could find out about
+    # it is treated as a lost reply.
     def grant
       reply, waits = yield
       if reply.nil?
@@ -347,7 +347,7 @@ module Serverlock
       return hold if hold.held?
 
       hold.abandon
-      raise ConnectionLost, "its lease was over before the reply came"
+      raise ConnectionLost, "its lease expired before the reply arrived"
     end
 
     def refuse(kind, why)

@@ -62,7 +62,7 @@ module Serverlock
       end
     end
 
-    # Whether many callers wait for their turn.
+    # Whether many callers are waiting for their turn.
     def crowded?
       @gate.waiting >= CROWD
     end
@@ -99,8 +99,8 @@ module Serverlock
       @library.calls(@sample)
     end
 
-    # Yields one of the application's connections if one is free, and does not wait, because it may be in use for long.
-    # Returns whether it yielded.
+    # Yields one of the application's connections if one is free, and does not wait, because it may be in use for a long
+    # time. Returns whether it yielded.
     def borrow(&)
       return @library.borrow(@sample, &) unless @pool
 

@@ -4,8 +4,9 @@ module Serverlock
   # Seconds on a clock that keeps running while the machine is suspended.
   # @private
   module Clock
-    # Counts the larger of the times that passed on the monotonic and on the wall clock. For systems without
-    # CLOCK_BOOTTIME: setting the wall clock back lengthens no lease; setting it forward may report a loss too early.
+    # Counts the time that passed on the monotonic clock or on the wall clock, whichever is larger. For systems without
+    # CLOCK_BOOTTIME: setting the wall clock back lengthens no lease; setting it forward may cause a loss to be reported
+    # too early.
     class Larger
       def initialize(monotonic, wall)
         @monotonic = monotonic

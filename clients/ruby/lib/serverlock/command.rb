@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # The keys of a lock, and the queues where attempts wait for them without the module.
+  # A lock's keys, and the queues where attempts wait for them without the module.
   # @private
   class Keys
     BRACE = /[{}]/n
@@ -18,7 +18,7 @@ module Serverlock
       @queues = queues unless queues.include?(nil)
     end
 
-    # The queue of a lock, in the same slot; nil if it has none.
+    # A lock's queue, in the same slot; nil if it has none.
     def self.queue_of(lock)
       lock = lock.b
       return "#{lock}:queue:{#{lock}}" unless lock.match?(BRACE)

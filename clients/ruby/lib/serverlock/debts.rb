@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Serverlock
-  # Gives back locks and places in queues that callers could not give back. Tries over its own connection until the
-  # server replies or the lease would be over.
+  # Releases locks and gives up places in queues where callers could not. Tries over its own connection until the server
+  # replies or the lease would have expired.
   # @private
   class Debts
     include Locking
 
-    # `command` gives a lock back; nil for an attempt, which has `request` and `id`. `twice`: the attempt is cancelled
+    # `command` releases a lock; nil for an attempt, which has `request` and `id`. `twice`: the attempt is cancelled
     # again.
     Debt = Struct.new(:command, :request, :id, :until, :next_at, :pause, :twice)
-    # A copy without a reply may still run after it was cancelled: a script does not block its ID, as the module does.
+    # A copy without a reply may still run after it was cancelled: unlike the module, a script does not block its ID.
     ONCE_MORE = 2.0
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 1.0
@@ -59,7 +59,7 @@ module Serverlock
           connection ||= @engine.client.calls
           done = settle(debt, connection)
         rescue StandardError => e
-          @engine.say("giving back failed: #{e.full_message(highlight: false)}") unless e.is_a?(ConnectionLost)
+          @engine.say("a background release or cancel failed: #{e.full_message(highlight: false)}") unless e.is_a?(ConnectionLost)
           connection&.close
           connection = nil
         end

@@ -57,7 +57,7 @@ module Serverlock
       nil
     end
 
-    # Calls a hook on a callback thread: an error there costs no lock.
+    # Calls a hook on a callback thread: an error there does not lose a lock.
     def tell(name)
       hook = @hooks[name]
       @callbacks.run(hook, yield) if hook

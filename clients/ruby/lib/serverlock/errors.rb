@@ -5,7 +5,7 @@ require "timeout"
 module Serverlock
   # Every error of this package includes it. Rescue it to catch all of them, or rescue one of their classes.
   module Error
-    # @return [String, nil] the lock's key; several keys are joined in one text
+    # @return [String, nil] the lock's key; several keys are joined into one text
     attr_reader :key
 
     # @param text [String]
@@ -33,7 +33,7 @@ module Serverlock
     CODE = :timeout
   end
 
-  # The hold is over: from now on others may have the lock.
+  # The hold has ended: from now on, others may have the lock.
   class Lost < StandardError
     include Error
     CODE = :lost
@@ -75,7 +75,7 @@ module Serverlock
     CODE = :misuse
   end
 
-  # An error reply of the server, unchanged.
+  # An error reply from the server, unchanged.
   # @private
   class ReplyError < StandardError
     AGAIN = %w[UNBLOCKED MOVED ASK READONLY LOADING CLUSTERDOWN TRYAGAIN MASTERDOWN BUSY MISCONF OOM NOREPLICAS GRACE

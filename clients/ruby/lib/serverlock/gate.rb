@@ -8,7 +8,7 @@ module Serverlock
   # nothing in this package waits for a mutex where an exception can strike.
   # @private
   class Gate
-    # A caller that waits.
+    # A waiting caller.
     class Waiter
       attr_reader :changed
       attr_accessor :is_in
@@ -32,12 +32,12 @@ module Serverlock
       @size - @free - (@crowded ? 1 : 0)
     end
 
-    # How many callers wait.
+    # How many callers are waiting.
     def waiting
       @queue.size
     end
 
-    # Lets in one caller fewer until `widen`. Returns false if all slots have been in use at once before. The block is
+    # Lets in one fewer caller until `widen`. Returns false if all slots have been in use at once before. The block is
     # called, with exceptions masked, when somebody has to wait for the slot taken here.
     def narrow(&crowded)
       @mutex.synchronize do

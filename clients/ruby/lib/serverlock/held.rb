@@ -81,7 +81,7 @@ module Serverlock
       self
     end
 
-    # Gives the lock back.
+    # Releases the lock.
     # @return [Boolean] whether it was held to the end
     # @raise [Misuse] the second time
     def release

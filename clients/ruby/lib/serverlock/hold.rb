@@ -75,7 +75,7 @@ module Serverlock
       raise NoServer.new("lock #{@request.name.inspect}: #{e.message}", key: @request.name)
     end
 
-    # Sets a new lease from now on, in the caller's thread.
+    # Sets a new lease, counted from now, in the caller's thread.
     def extend(lease_ms = nil)
       check
       @lease_s = lease_ms / 1000.0 if lease_ms
@@ -99,7 +99,7 @@ module Serverlock
       check
     end
 
-    # The same for a grant that the caller does not have yet: a loss is not reported, but ends the hold.
+    # The same for a grant that the caller does not have yet: a loss ends the hold without being reported.
     def extend_now
       change = nil
       reply = @engine.server.call(extension) { change ||= @lease.sent(Clock.now, @lease_s) }
@@ -129,7 +129,7 @@ module Serverlock
         return Float::INFINITY
       end
       if now >= @lease.lost_at
-        lose("its lease is over")
+        lose("its lease has expired")
         return Float::INFINITY
       end
       return @lease.lost_at if @renewing || !renews?(now)
@@ -146,7 +146,7 @@ module Serverlock
       @state != :held
     end
 
-    # The command of a renewal that is sent now.
+    # The command for a renewal that is sent now.
     def renewal
       @renewing = @lease.sent(Clock.now, @lease_s)
       extension
@@ -204,13 +204,13 @@ module Serverlock
       @mutex.synchronize { @body = body }
     end
 
-    # Gives the lock back. @return [Boolean] whether it was held to the end
+    # Releases the lock. @return [Boolean] whether it was held to the end
     def release
       return false if Process.pid != @engine.fork
 
       before = @mutex.synchronize do
         before = @state
-        raise Misuse.new("the lock #{@request.name.inspect} was released already", key: @request.name) if
+        raise Misuse.new("the lock #{@request.name.inspect} was already released", key: @request.name) if
           %i[released ended].include?(before)
 
         @state = before == :lost ? :ended : :released
@@ -228,7 +228,7 @@ module Serverlock
       @connection&.close if before
     end
 
-    # Gives back a lock that the caller never got.
+    # Releases a lock that the caller never got.
     def abandon
       @state = :ended
       leave
@@ -254,7 +254,7 @@ module Serverlock
       left = @lease.lost_at - Clock.now
       return left if left.positive?
 
-      lose("its lease is over")
+      lose("its lease has expired")
       raise lost
     end
 
@@ -292,7 +292,7 @@ module Serverlock
       true
     end
 
-    # Sends RELEASE, at most twice. If no reply comes, the lock is given back in the background.
+    # Sends RELEASE, at most twice. If no reply comes, the lock is released in the background.
     def give_back(held)
       settled = false
       tries = 0
@@ -316,7 +316,7 @@ module Serverlock
       end
     end
 
-    # Keeps the lock until `at_least` is over, even if this process ends before that.
+    # Keeps the lock until `at_least` has passed, even if this process ends before that.
     def keep(rest)
       ends = Clock.now + rest
       @engine.debts.release(self, ends)

@@ -149,7 +149,7 @@ module Serverlock
       Thread.handle_interrupt(NEVER) { hold.abandon if hold && !given }
     end
 
-    # Renews a grant from now on if it is still held, even if another process got it.
+    # Renews a grant from now on if it is still held, even if it was granted to another process.
     # @private
     # @return [Held, nil]
     def resume(request, token)

@@ -31,7 +31,7 @@ module Serverlock
       @is_over
     end
 
-    # Yields if nobody else waits. The caller has masked exceptions.
+    # Yields if nobody else is waiting. The caller has masked exceptions.
     def with
       return unless enter
 

@@ -71,7 +71,7 @@ module Serverlock
     rescue ::Redis::InheritedError => e
       raise Inherited, e.message
     rescue *FAILURES => e
-      # The server refused the connection: the library reports its reply like this.
+      # The server refused the connection: this is how the library reports its reply.
       raise ReplyError, e.message if e.message.match?(/\A[A-Z]+ /)
 
       raise ConnectionLost, e.message
@@ -110,7 +110,7 @@ module Serverlock
         @client.connected?
       end
 
-      # The socket, to watch it; nil where the driver does not show it.
+      # The socket, to watch it; nil where the driver does not expose it.
       def socket
         @client.connection&.instance_variable_get(:@sock)&.to_io
       end

@@ -2,8 +2,8 @@
 
 module Serverlock
   # Calls and connections over redis-rb 5, where a Redis is one redis-client client behind a monitor, or one for each
-  # node of a cluster (the gem redis-clustering). The library closes an interrupted connection only at its next use, and
-  # its cluster client repeats a command whose connection was lost; this module prevents both.
+  # node of a cluster (the redis-clustering gem). The library closes an interrupted connection only when it is next
+  # used, and its cluster client repeats a command whose connection was lost; this module prevents both.
   # @private
   module Redis5
     FAILURES = [::Redis::BaseError, SystemCallError, IOError, SocketError, OpenSSL::SSL::SSLError].freeze
@@ -144,7 +144,7 @@ module Serverlock
         @client.connected?
       end
 
-      # The socket, to watch it; nil where the driver does not show it.
+      # The socket, to watch it; nil where the driver does not expose it.
       def socket
         raw = @messages ? @messages.send(:raw_connection) : @client.instance_variable_get(:@raw_connection)
         raw&.instance_variable_get(:@io)&.instance_variable_get(:@io)&.to_io

@@ -3,7 +3,7 @@
 require_relative "../serverlock"
 
 module Serverlock
-  # The interface of the gem redlock, over one {Locks}. An attempt waits in the queue for as long as the gem's retries
+  # The interface of the redlock gem, over one {Locks}. An attempt waits in the queue for as long as the gem's retries
   # would have taken.
   #
   # As in the gem, a lock is not renewed, and counts as held for its whole time to live.
@@ -17,7 +17,7 @@ module Serverlock
 
     # Raised by `lock` if the server cannot be reached.
     class LockAcquisitionError < LockError
-      # @return [Array<Error>] the error of each server: always one
+      # @return [Array<Error>] the error from each server: always one
       attr_reader :errors
 
       def initialize(message, errors)
@@ -41,7 +41,7 @@ module Serverlock
     # @raise [BadArgument] for several servers, and for an unknown option
     def initialize(servers = URL, options = {})
       server = servers.is_a?(Array) && servers.size == 1 ? servers[0] : servers
-      raise BadArgument, "redlock over several servers is another kind of lock: give one server" if server.is_a?(Array)
+      raise BadArgument, "redlock over several servers is a different kind of lock: give one server" if server.is_a?(Array)
 
       server = ::Redis.new(url: server, **(options[:redis_timeout] ? { timeout: options[:redis_timeout] } : {})) if server.is_a?(String)
       @locks = server.is_a?(Locks) ? server : Locks.new(server)

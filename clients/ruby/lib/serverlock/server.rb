@@ -36,7 +36,7 @@ module Serverlock
     end
 
     # Runs a command: over the connection with the timeout, or over the application's client. Calls the block right
-    # before the command is sent, because it may wait long for its turn on the connection.
+    # before the command is sent, because it may wait a long time for its turn on the connection.
     def call(command, connection: nil, timeout: nil, &sending)
       return script(command, connection, timeout, &sending) if by_script?(command)
 
@@ -77,7 +77,7 @@ module Serverlock
     def fenced(keys, token, words)
       if @has_module != false
         begin
-          # The script is short enough for EVAL, so the user needs no right to EVALSHA.
+          # The script is short enough for EVAL, so the user does not need permission for EVALSHA.
           return @client.call(["eval", Portable::FENCED, keys.size, *keys, token, *words])
         rescue ReplyError => e
           raise unless e.message.match?(/unknown (redis )?command/i)

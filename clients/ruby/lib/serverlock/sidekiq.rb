@@ -67,7 +67,7 @@ module Serverlock
       # @return [Hash, false] false: the job is not queued
       def call(_worker, job, _queue, _pool)
         options = Sidekiq.options(job)
-        # A retried job, or a scheduled one whose time has come, has its lock already.
+        # A retried job, or a scheduled one whose time has come, already has its lock.
         return yield if options.nil? || options["unique"] != "until_executed" || job[TOKEN]
 
         request = Request.new(Sidekiq.key(job), lease: options["queued"])

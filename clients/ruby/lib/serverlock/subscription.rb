@@ -11,7 +11,7 @@ module Serverlock
     # Without news, an attempt is sent again after this many seconds: half of `lock.place-ms`.
     NO_NEWS = 5.0
     WHILE_DOWN = 1.0
-    # Copies are due at multiples of this, so that one pipeline carries those of many attempts.
+    # Copies are due at multiples of this, so that one pipeline carries many attempts' copies.
     GRAIN = 0.1
     SPREAD = 1.0
     # Seconds after a refusal until subscribing is tried again.
@@ -93,7 +93,7 @@ module Serverlock
       @engine.timer.schedule(wait)
     end
 
-    # For the timer: sends a copy of an attempt that has had no news for long, and returns when to look again.
+    # For the timer: sends a copy of an attempt that has had no news for a long time, and returns when to look again.
     def keep_place(wait, now, due)
       locked do
         next Float::INFINITY if wait.over || wait.gone
@@ -124,7 +124,7 @@ module Serverlock
       nil # the reading thread notices that the connection has ended
     end
 
-    # Handles the reply to a copy. A given-up attempt has sent CANCEL already, perhaps before this copy.
+    # Handles the reply to a copy. An attempt that was given up has already sent CANCEL, perhaps before this copy.
     def answer(wait, reply, sent, was_turn)
       locked do
         wait.asks = false
@@ -144,7 +144,7 @@ module Serverlock
       end
     end
 
-    # Opens the subscription, and waits at most `seconds` until it is confirmed or has failed.
+    # Opens the subscription, and waits at most `seconds` for it to be confirmed or to fail.
     def listen(seconds)
       ends = Clock.now + seconds
       locked do

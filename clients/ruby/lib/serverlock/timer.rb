@@ -10,11 +10,11 @@ module Serverlock
   class Timer
     include Locking
 
-    # A thread sleeps through a suspend of the machine.
+    # A thread sleeps through a suspend.
     LONGEST = 1.0
     # An idle manager causes no wake-ups after this.
     LINGERS = 5.0
-    # An item that is over leaves the queue after this many seconds.
+    # An item that has ended leaves the queue after this many seconds.
     LEAVES = 60.0
 
     def initialize(engine)
@@ -95,7 +95,7 @@ module Serverlock
       at = item.look(now, due)
       return item.looked_at = nil if at == Float::INFINITY
 
-      # A look that was queued before is out of date.
+      # A look that was queued earlier is out of date.
       item.looked_at = at = [at, now + LEAVES].min
       @queue.insert(@queue.bsearch_index { |other, _| other <= at } || @queue.size, [at, item])
     end

@@ -43,7 +43,7 @@ module Serverlock
       end
     end
 
-    # Waits for the outcome until the wait's end; nil if there is none. The caller has masked exceptions.
+    # Waits for the outcome until the wait ends; nil if there is none. The caller has masked exceptions.
     def outcome
       locked do
         while @outcome.nil? && (left = @ends - Clock.now).positive?

@@ -63,7 +63,7 @@ fn count_in(
 ) -> Result<Vec<(&'static str, Vec<f64>)>, String> {
     let mut counted: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for run in 0..RUNS {
-        // If ticks cannot be paused, there is one a second. In slow motion any command could enter the slow log.
+        // If ticks cannot be paused, there is one per second. In slow motion any command could enter the slow log.
         let slow_motion = ["--hz", "1", "--slowlog-log-slower-than", "-1"];
         // By default the allocator returns memory after some time.
         let keep = "dirty_decay_ms:-1,muzzy_decay_ms:-1";

@@ -55,7 +55,7 @@ fn pairs() -> Vec<Bar> {
         bars.push(Bar { label: server, value: None });
         bars.extend(of_server.into_iter().map(|(label, value)| Bar { label, value: Some(value) }));
     }
-    // The plot counts bars from below.
+    // The plot counts bars from the bottom.
     bars.reverse();
     bars
 }

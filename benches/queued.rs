@@ -1,7 +1,7 @@
 //! A million waits without a connection: their memory, their cost while nothing happens, a hand-off with all of them
-//! behind it, and the longest time for which the server answers nobody while they join, are cancelled, and end.
+//! behind it, and the longest time during which the server answers nobody while they join, are cancelled, and end.
 //!
-//! Each size has its own server. A probe sends PING constantly; the slowest reply is an upper bound of the longest
+//! Each size has its own server. A probe sends PING constantly; the slowest reply is an upper bound on the longest
 //! event-loop iteration, because the probe waits for a CPU too.
 
 use crate::measure::callgrind::Callgrind;

@@ -1,4 +1,4 @@
-//! The story told by the documentation of SETNX, on its own server: how the home-made lock ends up with two holders,
+//! The story from the documentation of SETNX, on a server of its own: how the home-made lock ends up with two holders,
 //! and LOCK.* does not. Every claim that it prints is also asserted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::arithmetic_side_effects)]
@@ -65,7 +65,7 @@ fn shown(reply: &Reply) -> String {
     }
 }
 
-/// The pattern written by hand, with the mistake that its documentation warns of.
+/// The pattern written by hand, with the mistake that its documentation warns about.
 fn hand_made(server: &Server) {
     title("1. The lock written by hand: SETNX, and DEL when it has expired");
     let mut c3 = Client::new(server, "C3");
@@ -85,13 +85,13 @@ fn hand_made(server: &Server) {
     println!("\nC1 is quick: it deletes the expired lock and takes it.");
     let c1_deleted = c1.send(&format!("DEL {LOCK}"));
     let c1_has_it = c1.send(&format!("SETNX {LOCK} {later}"));
-    println!("\nC2 is a moment late and does the same. What it deletes is the new lock of C1.");
+    println!("\nC2 is a moment late and does the same. What it deletes is C1's new lock.");
     let c2_deleted = c2.send(&format!("DEL {LOCK}"));
     let c2_has_it = c2.send(&format!("SETNX {LOCK} {later}"));
     for reply in [c1_deleted, c1_has_it, c2_deleted, c2_has_it] {
         assert_eq!(reply, Reply::Int(1));
     }
-    println!("\n=> SETNX answered both that they have it: C1 and C2 BOTH HOLD THE LOCK.");
+    println!("\n=> SETNX told both that they have it: C1 and C2 BOTH HOLD THE LOCK.");
     c1.send(&format!("DEL {LOCK}"));
 }
 
@@ -104,7 +104,7 @@ fn with_the_module(server: &Server) {
     drop(c3);
     println!("  C3  is gone. It never released the lock.");
 
-    println!("\nThe lease ends, then the margin of one second by which others wait longer.");
+    println!("\nThe lease ends, and then the margin: others wait one second longer than the lease.");
     let mut watcher = Client::new(server, "ops");
     let request = ["LOCK.INFO", LOCK];
     until("the lock has expired", || (watcher.conn.execute(&request).field("state").text() == "expired").then_some(()));
@@ -123,7 +123,7 @@ fn with_the_module(server: &Server) {
     assert_eq!(c3.send(&format!("LOCK.RELEASE {LOCK} {old_token}")), Reply::Int(0));
     let info = watcher.conn.execute(&request);
     assert_eq!(info.field("owner").text(), winner.0);
-    println!("=> Three times 0: that grant is over and nothing has changed, {} still holds the lock.", winner.0);
+    println!("=> Three times 0: that grant has ended and nothing has changed, {} still holds the lock.", winner.0);
 
     println!("\nThe holder releases it: 1 says that it was in time.");
     let mut holder = Client::new(server, winner.0);
@@ -186,7 +186,7 @@ fn counter(server: &Server) {
     assert_eq!(found, expected);
 }
 
-/// Runs the workers to their end. Returns the counter and the time taken.
+/// Runs the workers to completion. Returns the counter and the time taken.
 fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
     let mut conn = server.conn();
     conn.ok(&["SET", "counter", "0"]);
@@ -216,7 +216,7 @@ fn run_workers(server: &Server, mode: &str) -> (i64, Duration) {
 
 /// One of the processes.
 fn worker(port: u16, locked: bool) {
-    let mut conn = Conn::to(port).expect("the server of the demo accepts");
+    let mut conn = Conn::to(port).expect("the demo's server accepts");
     conn.int(&["INCR", "ready"]);
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
     for _ in 0..ROUNDS {

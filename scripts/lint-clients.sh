@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lints the packages in clients/ with the tools of their own languages.
+# Lints the packages in clients/ with each language's own tools.
 #
 #   scripts/lint-clients.sh            all languages
 #   scripts/lint-clients.sh go         one of them
@@ -102,7 +102,7 @@ lint_java() {
     mkdir -p "$built/others/src"
     cp clients/java/pom.xml "$built/others/"
     cp benches/clients/*.java examples/java/*.java "$built/others/src/"
-    # What test-clients.sh has fetched is used again, so that no network is needed.
+    # What test-clients.sh has fetched is reused, so no network is needed.
     local maven=(mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$target/maven")
     if ! output=$("${maven[@]}" --file clients/java/pom.xml "-Dserverlock.build=$built" \
         spotless:check test-compile dependency:copy-dependencies 2>&1 &&

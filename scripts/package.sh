@@ -11,7 +11,7 @@
 # For this machine and, if it can be built, for 64-bit ARM (scripts/arm64.sh); NATIVE_ONLY=1 leaves ARM out. COMPLETE=1,
 # for a release, fails if anything would be left out, or would need a newer glibc than necessary.
 #
-# The same commit and compiler give the same bytes, in any folder and target folder: times are that of the commit (or
+# The same commit and compiler give the same bytes, in any folder and target folder: timestamps are the commit's (or
 # SOURCE_DATE_EPOCH), and they contain no path of this machine. `make reproducible` shows it. Built with cargo-zigbuild,
 # they run with glibc 2.17 (2012) and later; otherwise, or with ZIG=0, they may need the glibc of this machine. The
 # environment can name a MAINTAINER of the package, and a prebuilt MODULE and LOCK_TOP, as the tests do.

@@ -2,7 +2,7 @@
 """Finds prose to rewrite in documents and comments, as far as a pattern can: word order that is not English, words that
 mean several things, lines that are too wide, and Rust documentation that repeats the name below it.
 
-    scripts/prose.py [PATH ...]      print file:line, the pattern and the words; end with 1 if there are any
+    scripts/prose.py [PATH ...]      print file:line, the pattern and the words; exit with 1 if there are any
     scripts/prose.py --lint          the same for the paths of CLEAN, which have none; `make lint` runs it
     scripts/prose.py --count         print how many there are in each folder
 
@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Paths without findings, which stay so. Add a folder once it has none.
+# Paths without findings, which must stay that way. Add a folder once it has none.
 CLEAN = (
     ".ci .github CONTRIBUTING.md Makefile README.md SECURITY.md benches clients core docs examples fuzz packaging"
     " portable redis.conf scripts src tests tools xtask"
@@ -120,7 +120,7 @@ def stems(text):
 
 
 def repeated(path, text):
-    """Documentation of one line in Rust that has no word which the item below it does not have."""
+    """One-line Rust documentation with no word that the item below it lacks."""
     if path.suffix != ".rs":
         return
     lines = text.splitlines()

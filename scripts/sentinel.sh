@@ -1,9 +1,9 @@
 #!/bin/sh
 # Starts a master, two replicas and three sentinels with the module, in the foreground: `make sentinel`.
 #
-# Ctrl-C, TERM or any end of the script stops all of them and removes their data. Until then it restarts a server that
-# ends, as a service manager does, and leaves a stopped one (kill -STOP) alone. Their ports are the first free ones from
-# PORT on. When all know each other it prints a line
+# However the script ends, for example by Ctrl-C or TERM, it stops all of them and removes their data. Until then it
+# restarts a server that ends, as a service manager does, and leaves a stopped one (kill -STOP) alone. Their ports are
+# the first free ones from PORT on. Once all of them have found each other, it prints a line
 #     ready PORT PORT PORT  PORT PORT PORT
 # with the master, the replicas and the sentinels. From the environment:
 #   PORT            the first port to try; 6379
@@ -16,7 +16,7 @@
 #   MIN_REPLICAS    min-replicas-to-write; 2, the number of replicas
 #   APPENDONLY      appendonly; yes
 #   DOWN_AFTER_MS   how long a server is unreachable before it counts as down; 2000
-#   RESTART_S       how long after its end a server is restarted; 5
+#   RESTART_S       how long after a server ends it is restarted; 5
 #   ANNOUNCE        three ports that lead to the servers: they and the sentinels use these to reach one another
 #   QUICK           1: the sentinels check and gossip more often than in production (not on 6.2)
 #   OWNER_PID       the script ends when this process has ended

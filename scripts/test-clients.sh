@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Tests the packages in clients/: types, unit tests, every scenario of clients/suite with each client library, and the
-# lines of their READMEs that install them.
+# install lines in their READMEs.
 #
 #   scripts/test-clients.sh            all languages
 #   scripts/test-clients.sh python     one of them
-#   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no lines of READMEs
+#   UNITS_ONLY=1 scripts/test-clients.sh python    only the unit tests: no lint, no scenarios, no install lines
 #
 # The tests install what a language needs under target/clients. A language that is missing or too old is installed from
 # Debian's packages if root runs this; otherwise one line says what is missing, and the script fails.
@@ -177,7 +177,7 @@ ruby_is_complete() {
         command -v rubocop >/dev/null
 }
 
-# Debian 12 has redis-rb 4.8, and the next release has version 5, written in Ruby alone, which is unpacked beside the
+# Debian 12 has redis-rb 4.8, and the next release has version 5, written in pure Ruby, which is unpacked beside the
 # first.
 redis_rb_5() {
     local folder=$target/redis-rb-5 work mirror package

@@ -1,6 +1,6 @@
 //! The bounds: how many times its peer's cost an operation of LOCK.* may cost.
 //!
-//! This is the only such list: the benches take their verdicts from it, and the bench bounds prints a line for each.
+//! This is the only such list: the benches take their verdicts from it, and the bench `bounds` prints a line for each.
 
 use crate::measure::state::State;
 

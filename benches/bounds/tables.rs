@@ -1,4 +1,4 @@
-//! The tables of the READMEs, from the newest raw runs.
+//! The tables in the READMEs, from the newest raw runs.
 
 use super::list::{BOUNDS, OURS, PAIR};
 use super::{commands, Outcome};

@@ -323,7 +323,7 @@ def start(rows, language, server, settings):
 
 
 def trips(rows, language, server, settings):
-    """Only one request is on its way at a time, so each is a round trip."""
+    """Only one request is in flight at a time, so each is a round trip."""
     relay = Relay(server.port, delay=0.001)
     for group in language["groups"]:
         for name in group:
@@ -406,7 +406,7 @@ def main():
             subprocess.run(LANGUAGES[name]["build"], check=True)
         for file in LANGUAGES[name]["needs"]:
             if not Path(file).exists():
-                parser.error(f"no {file}: `make test-clients` makes it")
+                parser.error(f"no {file}: `make test-clients` builds it")
     rows, server = Rows(), Server()
     try:
         now, found = facts(server, settings)

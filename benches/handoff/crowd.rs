@@ -249,7 +249,7 @@ fn count_instructions(state: State, settings: &Settings) -> Result<Vec<Row>, Str
         costs.push(of_size);
         eprintln!("instructions: {size} waiters, {}", state.name());
     }
-    println!("\nOne hand-off with many waiters, instructions of the server, {}", state.name());
+    println!("\nOne hand-off with many waiters, server instructions, {}", state.name());
     print_by_size(&sizes, &costs, 0, Some(state));
     Ok(rows)
 }
@@ -293,7 +293,7 @@ pub fn measure_memory(settings: &Settings) -> Vec<Row> {
             });
         }
     }
-    println!("\nMemory of the server for each of {size} waiters, its connection included, in kB");
+    println!("\nServer memory for each of {size} waiters, including its connection, in kB");
     let header = [
         "waits with",
         "connection alone",

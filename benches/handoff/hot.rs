@@ -159,7 +159,7 @@ fn one_run(
         None => (0..clients).map(|number| spawn(contender.way, server.port(), key, &dir, number)).collect(),
         Some(interpreter) => vec![spawn_python(interpreter, contender.way, server.port(), key, &dir, clients)],
     });
-    until("all client processes are there", || {
+    until("all client processes are ready", || {
         let ready = conn.execute(&["GET", &format!("{key}:ready")]);
         (!ready.is_nil() && ready.text() == clients.to_string()).then_some(())
     });
@@ -173,7 +173,7 @@ fn one_run(
     sleep_until(start - 2_000);
     let (cpu_before, commands_before) = (cpu.used(), commands(&mut conn));
     sleep_until(end);
-    // This process may wait for a CPU too, so grants are counted up to the moment when it really read the figures.
+    // This process may wait for a CPU too, so grants are counted up to the moment when it actually read the figures.
     let (cpu_used, at) = (cpu.used().saturating_sub(cpu_before), now_us());
     let (commands, commands_at) = (commands(&mut conn) - commands_before - 1.0, now_us());
     children.wait();

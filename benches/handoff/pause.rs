@@ -1,6 +1,6 @@
 //! How long a server does nothing else while many clients begin to wait, disconnect, or are sent away by a demotion.
 //!
-//! Another connection sends one PING after another meanwhile; the longest of them is about as long as the longest
+//! Meanwhile, another connection sends one PING after another; the longest of them is about as long as the longest
 //! iteration of the event loop. BLPOP does the same for comparison: a pause that is as long with BLPOP is the server's
 //! own.
 
@@ -41,7 +41,7 @@ fn longest_ping(server: &Server, work: impl FnOnce()) -> Duration {
 
 fn until_blocked(conn: &mut Conn, count: usize) {
     // INFO takes the server some time too: do not send it constantly.
-    until("so many wait", || {
+    until("that many wait", || {
         thread::sleep(Duration::from_millis(20));
         (blocked(conn) == count).then_some(())
     });

@@ -113,7 +113,7 @@ pub fn sleep_until(at_us: u64) {
     std::thread::sleep(Duration::from_micros(at_us.saturating_sub(now_us())));
 }
 
-/// The arguments of a client process, if this process is to be one.
+/// The arguments of a client process, if this process is one.
 pub fn arguments(words: &[String]) -> Option<&[String]> {
     words.split_first().and_then(|(first, rest)| (first == MARK).then_some(rest))
 }

@@ -1,6 +1,6 @@
 /* Makes a server do exactly the same at every start: preloaded, it reads zeros instead of random bytes, and its
    wall clock stands still. Which names share a place in the server's tables depends on the seed, and with it a percent of a
-   command's instructions; what is done once in each millisecond would be done with nearly every command in slow motion. */
+   command's instructions; anything done once per millisecond would be done with nearly every command in slow motion. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

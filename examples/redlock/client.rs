@@ -12,7 +12,7 @@
 //! - `LOCK.RELEASE key token` if the token is known, and `LOCK.CANCEL key id` if the server did not reply: it finds the
 //!   grant by its ID, if there is one.
 //!
-//! # What it does not give
+//! # What it does not provide
 //!
 //! - **No fencing.** Each server issues its own tokens, and none of them grows with each holder of the lock as a whole.
 //!   Storage cannot detect a late writer with them. A lock on one server has such a token; if work past the lease would
@@ -129,7 +129,7 @@ impl Redlock {
             return Ok(guard);
         }
         let refused = guard.answers.iter().filter(|answer| **answer == Answer::Refused).count();
-        // The guard is dropped here, so grants are released before the caller learns of the refusal.
+        // The guard is dropped here, so grants are released before the caller sees the refusal.
         Err(NotLocked { granted, refused, failed: self.servers.len() - granted - refused, quorum })
     }
 
@@ -154,7 +154,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// How long it is still held, by this client's clock. Work has to end before it is zero, when the lock is no longer
+    /// How long it is still held, by this client's clock. Work must end before it is zero, when the lock is no longer
     /// held.
     #[must_use]
     pub fn validity(&self) -> Duration {
@@ -181,7 +181,7 @@ enum Answer {
     Granted(u64),
     /// Another client has it.
     Refused,
-    /// No reply in time, or an error. It may have been granted all the same.
+    /// No reply in time, or an error. It may have been granted anyway.
     None,
 }
 

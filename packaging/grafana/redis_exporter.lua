@@ -1,5 +1,5 @@
 -- Exports INFO lock: redis_exporter --script packaging/grafana/redis_exporter.lua
--- A field becomes redis_script_values{key="lock_grants"} and so on. A field of several parts becomes one value for
+-- A field becomes redis_script_values{key="lock_grants"} and so on. A field with several parts becomes one value for
 -- each: redis_script_values{key="lock_wait_percentiles_usec_p99"},
 -- redis_script_values{key="lock_wait_histogram_ms_le_10"}.
 local values = {}

@@ -2,16 +2,16 @@
 //! [SHARED|LIMIT n] [NOTIFY channel|SNOTIFY channel]`
 //!
 //! Takes the lock if it is free or expired. With `WAIT` the client blocks until it is its turn, except in a transaction
-//! or a script. With `SESSION` the lock ends one margin after the connection. With `SHARED` the caller shares the lock
-//! with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the attempt
-//! waits without a blocked client: it gets `WAITING`, is notified on the channel when it is granted the lock, and
-//! claims the lock with the same command within `lock.claim-ms`.
+//! or a script. With `SESSION` the lock ends one margin after the connection does. With `SHARED` the caller shares the
+//! lock with all others that share it too, with `LIMIT` with fewer than n others. With `NOTIFY` or `SNOTIFY` the
+//! attempt waits without a blocked client: it gets `WAITING`, is notified on the channel when it is granted the lock,
+//! and claims the lock with the same command within `lock.claim-ms`.
 //!
-//! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait is over; with `DETAILS`
-//! an array of token, overdue-ms, previous token, previous owner. If the same ID asks again, it gets its token if it
-//! holds the lock, and its lease never becomes shorter; if it waits, it keeps its place. Errors: `ERR`, `WRONGTYPE`,
-//! `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`, `NOPERM`. O(1) without waiters, O(log
-//! n) in the waiters and the holders.
+//! Reply: the token (integer), or nil if somebody else has the lock, with `WAIT` once the wait has ended; with
+//! `DETAILS` an array of token, overdue-ms, previous token, previous owner. If the same ID asks again, it gets its
+//! token if it holds the lock, and its lease never becomes shorter; if it waits, it keeps its place. Errors: `ERR`,
+//! `WRONGTYPE`, `CLOCK`, `OOM`, `BUSYLOCKS`, `DEADLOCK`, `GRACE`, `NOREPLICAS`, `UNBLOCKED`, `NOPERM`. O(1) without
+//! waiters, O(log n) in the waiters and the holders.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};
 use super::parse::{self, Name};

@@ -1,7 +1,7 @@
 //! `LOCK.CANCEL key id`, `LOCK.CANCEL key CHANNEL name`
 //!
 //! Ends an attempt. If it waits, its client gets nil, or a message on its channel. If it has a reserved place in the
-//! queue, the place is gone. If it holds the lock, the lock is passed on as in LOCK.RELEASE. Late copies of its
+//! queue, it loses that place. If it holds the lock, the lock is passed on as in LOCK.RELEASE. Late copies of its
 //! commands get nil for `lock.place-ms`. With `CHANNEL`, ends all attempts in this queue that are notified on the
 //! channel.
 //!

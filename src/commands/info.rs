@@ -2,17 +2,17 @@
 //!
 //! Shows who holds the lock, since when, and for how long. Reply: a map (a flat array in RESP2) that always has these
 //! fields, in this order: state, token, id, owner, timestamp, held-ms, lease-ms, free-in-ms, overdue-ms, session,
-//! client, addr, waiters, oldest-wait-ms. A field without meaning is nil. client and addr are the connection that was
-//! granted the lock, while it is connected; without SESSION they are known for the last 10,000 grants only. `FULL` adds
-//! queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client, addr and
-//! name are nil for an attempt that waits without a connection, channel for one that is blocked; name is also nil once
-//! the rows before it have 128 kB of names. Read-only. A lock that was granted to an attempt without a connection but
-//! not claimed yet counts as held; lease-ms is 0, and free-in-ms is the time left to claim it.
+//! client, addr, waiters, oldest-wait-ms. A field that does not apply is nil. client and addr are the connection that
+//! was granted the lock, while it is connected; without SESSION they are known for the last 10,000 grants only. `FULL`
+//! adds queue: an array of at most 1000 maps of id, client, addr, name, owner, waited-ms, left-ms, channel. client,
+//! addr and name are nil for an attempt that waits without a connection, channel for one that is blocked; name is also
+//! nil once the rows before it contain 128 kB of names. Read-only. A lock that was granted to an attempt without a
+//! connection but not claimed yet counts as held; lease-ms is 0, and free-in-ms is the time left to claim it.
 //!
 //! With several holders the fields describe the last one to expire, and free-in-ms is when a caller could have the lock
 //! alone. `FULL` adds holders before queue: an array of at most 1000 maps of token, id, owner, timestamp, held-ms,
-//! lease-ms, overdue-ms, session, client, addr, in the order in which they end. Errors: `ERR`, `WRONGTYPE`. O(1); with
-//! `FULL` O(n) in the waiters and holders shown.
+//! lease-ms, overdue-ms, session, client, addr, in order of expiry. Errors: `ERR`, `WRONGTYPE`. O(1); with `FULL` O(n)
+//! in the waiters and holders shown.
 
 use super::doc::{self, Arg, Doc, Flags, KeyAccess, Keys, Kind};
 use super::parse::{Name, Options};
@@ -97,7 +97,7 @@ impl Command for Info {
     }
 }
 
-/// The connection with which a grant ends.
+/// The connection that a grant is bound to.
 fn session_of(entry: &mut Entry<'_>, key: KeyName<'_>, token: Option<Token>) -> Option<u64> {
     entry.engine().sessions().binding(key, token?).map(|binding| binding.client)
 }

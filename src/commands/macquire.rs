@@ -5,8 +5,8 @@
 //! the queue of one key that it cannot have, and is tried when that key becomes free. So it can neither deadlock nor
 //! delay others. With `NOTIFY` or `SNOTIFY` it waits without a blocked client, as LOCK.ACQUIRE does.
 //!
-//! Reply: one token for all keys, or nil, with `WAIT` once the wait is over. If the same ID asks again and holds all of
-//! them, it gets its token. In a cluster the keys share a slot. Errors: as for LOCK.ACQUIRE. O(k) in the keys, and
+//! Reply: one token for all keys, or nil, with `WAIT` once the wait has ended. If the same ID asks again and holds all
+//! of them, it gets its token. In a cluster the keys share a slot. Errors: as for LOCK.ACQUIRE. O(k) in the keys, and
 //! O(log n) in the waiters of one of them.
 
 use super::doc::{self, Doc, Flags, KeyAccess, Keys};

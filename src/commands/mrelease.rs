@@ -20,7 +20,7 @@ pub struct Mrelease;
 impl Command for Mrelease {
     const DOC: &'static Doc = &Doc {
         name: c"lock.mrelease",
-        summary: c"Gives several locks back. The first waiter for each gets it.",
+        summary: c"Releases several locks. The first waiter for each gets it.",
         complexity: c"O(K) in the keys, and O(log N) more for each that N wait for",
         arity: -4,
         flags: Flags::WriteSlow,

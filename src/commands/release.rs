@@ -19,7 +19,7 @@ pub struct Release;
 impl Command for Release {
     const DOC: &'static Doc = &Doc {
         name: c"lock.release",
-        summary: c"Gives the lock back. The first waiter gets it.",
+        summary: c"Releases the lock. The first waiter gets it.",
         complexity: c"O(1) without waiters, O(log N) in them",
         arity: 3,
         flags: Flags::Write,

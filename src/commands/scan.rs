@@ -14,8 +14,8 @@
 //! and for more at once while they are cheap: names can be megabytes long, and their size is known only afterwards.
 //!
 //! Reply: the next cursor, 0 at the end, and an array of maps (flat arrays in RESP2) of key, state, token, owner,
-//! free-in-ms, holders (how many hold the lock now). A field without meaning is nil. Read-only. Errors: `ERR`. O(n) in
-//! COUNT.
+//! free-in-ms, holders (how many hold the lock now). A field that does not apply is nil. Read-only. Errors: `ERR`. O(n)
+//! in COUNT.
 
 use super::doc::{Arg, Doc, Flags, Keys, Kind};
 use super::info::field;
@@ -176,7 +176,7 @@ fn row(
     Some(Row { state: lock.name(), token, owner, free_in_ms, holders, key: bytes })
 }
 
-/// The grant by which a client holds a lock; of several, the last to expire.
+/// The grant through which a client holds a lock; of several, the last to expire.
 fn held_by<'a>(entry: &mut Entry<'_>, key: KeyName<'_>, lock: State<'a>, client: u64) -> Option<Record<'a>> {
     let engine = entry.engine();
     let is_its = |record: &Record<'_>| engine.is_grantee(key, record.token, client);

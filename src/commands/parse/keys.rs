@@ -13,8 +13,8 @@ const MOST_KEY_BYTES: usize = 256 << 10;
 /// The most keys of one command.
 const MOST_KEYS: usize = 1_024;
 
-/// The positions of the keys of a command that begins with `numkeys`; `behind`: the least number of arguments that
-/// follow the keys.
+/// The positions of the keys of a command that begins with `numkeys`; `behind`: the minimum number of arguments after
+/// the keys.
 ///
 /// # Errors
 /// [`Error::NumKeys`]

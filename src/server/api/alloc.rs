@@ -18,7 +18,7 @@ fn in_server() -> bool {
 }
 
 // SAFETY: both allocators keep the contract, and one process uses only one of them for a block:
-// the API pointer is set before the first allocation of a loaded module and never taken back.
+// the API pointer is set before the first allocation of a loaded module and never cleared.
 unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if in_server() {

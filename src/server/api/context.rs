@@ -83,7 +83,7 @@ impl Context {
 
     /// Selects a database. Returns whether it exists. In a command this changes the caller's database, which has to be
     /// selected again afterwards.
-    #[allow(clippy::must_use_candidate, reason = "a database that was selected before is there")]
+    #[allow(clippy::must_use_candidate, reason = "a previously selected database exists")]
     pub fn select_db(&self, db: i32) -> bool {
         // SAFETY: the context is valid.
         unsafe { (api().select_db)(self.0, db) == 0 }
@@ -173,7 +173,7 @@ impl Context {
 
     /// Replies with an error.
     pub fn reply_error(&self, error: Error) {
-        // No text contains NUL; if one did, the code word would still be sent.
+        // No text contains NUL; if one did, the error code would still be sent.
         let text = CString::new(error.to_string()).unwrap_or_else(|_| c"ERR".into());
         // SAFETY: the context is valid; the server copies the text.
         unsafe { (api().reply_with_error)(self.0, text.as_ptr()) };
@@ -295,7 +295,7 @@ impl OwnString {
         Self::not_null(string)
     }
 
-    /// Never wraps a null pointer: dropping it would end the server.
+    /// Never wraps a null pointer: dropping it would crash the server.
     fn not_null(string: *mut raw::RedisModuleString) -> Option<Self> {
         if string.is_null() {
             None

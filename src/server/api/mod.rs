@@ -1,7 +1,7 @@
 //! The server functions that the module uses, looked up once at load.
 //!
 //! A function that every supported server has is a plain function pointer, so calls need no unwrapping: on a server
-//! that lacks it, and is thus too old, the load fails. A function of newer servers is an `Option`.
+//! that lacks it, and is thus too old, the load fails. A function that only newer servers have is an `Option`.
 
 mod alloc;
 pub mod args;

@@ -119,7 +119,7 @@ impl Drop for User<'_> {
     }
 }
 
-/// Whether a command's client has a user: if not, asking for the user's name ends the server.
+/// Whether a command's client has a user: if not, asking for the user's name crashes the server.
 fn has_user(context: &Context) -> bool {
     if api().set_context_user.is_none() {
         // Before 7.0.6.

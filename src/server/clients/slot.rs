@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_that_of_the_hash_tag_or_name() {
+    fn the_slot_comes_from_the_hash_tag_or_the_name() {
         assert_eq!(crc16(b"123456789"), 0x31C3, "the specification's check value");
         for (name, same) in
             [(&b"{user1000}.following"[..], &b"user1000"[..]), (b"foo{{bar}}zap", b"{bar"), (b"foo{bar}{zap}", b"bar")]

@@ -27,7 +27,7 @@ impl Clients for ServerEdge<'_> {
     }
 
     /// Gives the server no time-out: on some versions, a time-out that fires together with an answer loses the reply or
-    /// ends the server. The module keeps the deadlines itself.
+    /// crashes the server. The module keeps the deadlines itself.
     fn block(&mut self) -> Option<Handle> {
         let callbacks = self.module.callbacks.get()?;
         let on_unblock = callbacks.unblock.filter(|_| self.module.facts.can_be_unblocked());

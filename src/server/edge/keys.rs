@@ -89,7 +89,7 @@ impl Keys for ServerEdge<'_> {
     }
 
     fn subscribe_to_keys(&mut self) {
-        // Where generic events do harm, polling finds keys that become free.
+        // Where generic events are harmful, polling finds keys that become free.
         let generic = if self.module.facts.has_safe_key_events() { raw::REDISMODULE_NOTIFY_GENERIC } else { 0 };
         let classes = generic | raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_EVICTED;
         let on_key = self.module.callbacks.get().and_then(|callbacks| callbacks.key);

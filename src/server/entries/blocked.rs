@@ -45,7 +45,7 @@ pub unsafe extern "C" fn on_reply(
 pub unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, letter: *mut libc::c_void) {
     // SAFETY: the server's own context, good until this returns.
     let context = unsafe { Context::new(ctx) };
-    // SAFETY: the letter came from `Box::into_raw` in the edge, and the server gives it back once.
+    // SAFETY: the letter came from `Box::into_raw` in the edge, and the server passes it back once.
     let letter = unsafe { Box::from_raw(letter.cast::<Letter>()) };
     enter(&context, Writer::Timer, |entry| match *letter {
         Letter { answer: Answer::Granted(grant), is_delivered: true } => entry.delivered(grant.granted.token),

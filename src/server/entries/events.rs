@@ -173,7 +173,7 @@ unsafe extern "C" fn on_key(
     if !is_awaited {
         return 0;
     }
-    // SAFETY: the server's own context, good until this returns; name and event are valid as long.
+    // SAFETY: the server's own context, good until this returns; name and event are valid as long as it is.
     let (context, name, event) = unsafe { (Context::new(ctx), Arg::lent(name), CStr::from_ptr(event)) };
     if signal::is_written(name) {
         return 0;

@@ -1,4 +1,4 @@
-//! The section `lock` of the server's INFO. The server prefixes field names with `lock_`.
+//! The `lock` section of the server's INFO. The server prefixes field names with `lock_`.
 
 use crate::driver::Span;
 use crate::engine::counters::Counter;

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn run<C: Command>(
     0
 }
 
-/// Whether a command may run. On a replica, or while the server is loading, a writing command runs only to give the
+/// Whether a command may run. On a replica, or while the server is loading, a writing command runs only to report the
 /// positions of its keys. Neither a master nor an AOF sends LOCK.* commands, only effects. A command that comes from
 /// there anyway was granted at another time, under other settings, and would be granted again.
 fn may_run(context: &Context, doc: &Doc) -> Result<(), Error> {

@@ -172,7 +172,7 @@ pub fn set_options(context: &Context) {
     unsafe { (api().set_module_options)(context.as_ptr(), options.cast_signed() | valkey) };
 }
 
-/// Registers the commands, the section of INFO, and the callbacks.
+/// Registers the commands, the INFO section, and the callbacks.
 ///
 /// # Errors
 /// The part that the server did not accept.

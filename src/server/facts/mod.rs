@@ -36,7 +36,7 @@ struct Known {
     min_replicas: u64,
     /// `min-replicas-max-lag`
     max_lag: Micros,
-    /// The last warning about the limit of waiters.
+    /// The last warning about the limit on waiters.
     want_of_room: Option<String>,
     /// When to read them again; `None` if the server reports changes.
     read_again_at: Option<UnixMicros>,

@@ -43,7 +43,7 @@ impl Version {
     }
 
     /// Whether CLIENT UNBLOCK is safe: before Redis 7.4 and Valkey 8.0, the callback that it needs can lose a reply or
-    /// end the server.
+    /// crash the server.
     #[must_use]
     pub fn can_be_unblocked(self) -> bool {
         match self {

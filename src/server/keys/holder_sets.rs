@@ -1,15 +1,15 @@
 //! Reads the holders of a lock from a sorted set.
 //!
-//! The server cannot find a member by its token, so a set is read whole. `state/set_cache.rs` keeps sets with more than
-//! a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
+//! The server cannot find a member by its token, so a set is read in full. `state/set_cache.rs` keeps sets with more
+//! than a few holders in memory from one command to the next. A set in memory counts only while the key agrees:
 //!
 //! - the key has the same number of members;
-//! - its last holder to end is in the key. Every fourth use also checks one other holder, each in turn: a manual change
-//!   is noticed after at most four times as many uses as there are holders;
+//! - its last holder to expire is in the key. Every fourth use also checks one other holder, each in turn: a manual
+//!   change is noticed after at most four times as many uses as there are holders;
 //! - a grant that is reported as held was found in the key by this command ([`confirmed`]).
 //!
-//! Reading a set whole drops every other set in memory that contains its last holder: that set's key was renamed, moved
-//! or copied. So, as long as only the module writes holders, a set in memory equals its key.
+//! Reading a set in full drops every other set in memory that contains its last holder: that set's key was renamed,
+//! moved or copied. So, as long as only the module writes holders, a set in memory equals its key.
 //!
 //! A replica keeps no sets in memory: its changes come from the master.
 
@@ -29,7 +29,7 @@ use crate::server::state::set_cache::Set;
 pub const FEW: usize = 2;
 /// One use in this many checks one more holder in the key.
 const ASK: u8 = 4;
-/// Sets of up to this many holders are read whole even if a part would do.
+/// Sets of up to this many holders are read in full even if a part would do.
 const SOME: usize = 64;
 
 /// The holders in an open sorted set.
@@ -48,7 +48,7 @@ pub fn read(zset: &Zset<'_>) -> Result<Box<Set>, Unseen> {
     load(zset)
 }
 
-/// The holders, read whole from the key.
+/// The holders, read in full from the key.
 ///
 /// # Errors
 /// The errors of [`read`].

@@ -95,8 +95,8 @@ impl<'k> Zset<'k> {
     }
 
     fn walk_between(&self, from: End, [low, high]: [f64; 2], mut see: impl FnMut(f64, &[u8]) -> bool) {
-        // SAFETY: the handle is an open sorted set; nothing changes it until the walk is over. Each string from the
-        // server is freed by its owner here.
+        // SAFETY: the handle is an open sorted set; nothing changes it until the walk ends. Each string from the server
+        // is freed by its owner here.
         unsafe {
             let begun = match from {
                 End::First => (api().zset_first_in_score_range)(self.handle, low, high, 0, 0),

@@ -76,7 +76,7 @@ impl Default for Settings {
 impl Settings {
     /// All settings, in the order of the documentation.
     pub(in crate::server) const fn all(&self) -> [&Setting; 8] {
-        // Without `..`, so that the compiler finds a setting that is forgotten here.
+        // Without `..`, so that the compiler reports a setting forgotten here.
         let Self { margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace, tick: _ } = self;
         [margin, retention, max_waiters, place, max_queued, claim, deadlock_edges, grace]
     }
@@ -163,7 +163,7 @@ pub fn want_of_room(max_waiters: usize, max_clients: u64) -> Option<String> {
     })
 }
 
-/// At least one in this many connections has to remain for others.
+/// At least one in this many connections must remain for others.
 const LEFT_FOR_OTHERS: u64 = 10;
 
 fn load_command_with<'a>(given: impl Iterator<Item = (Cow<'a, str>, i64)>) -> String {

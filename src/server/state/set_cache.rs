@@ -38,7 +38,7 @@ pub struct Set {
     hashed_key: Option<HashedKey>,
     /// The tick of its last use.
     used: u64,
-    /// How often it was used.
+    /// How many times it was used.
     pub uses: u8,
     /// The grant that the key was last asked about.
     pub asked: Option<Token>,
@@ -94,7 +94,7 @@ struct Sets {
     /// By the hashes of their keys; of two sets with the same hash, the newer is kept. `None` before the first set,
     /// since even an empty cache uses memory.
     by_hash: Option<LruCache<u64, Box<Set>, FxBuildHasher>>,
-    /// The hash of the key of each set, by the token of its last holder to end.
+    /// The hash of the key of each set, by the token of its last holder to expire.
     by_last: FxHashMap<Token, u64>,
     /// The holders that all sets count for.
     size: usize,
@@ -108,7 +108,7 @@ impl Kept {
         }
     }
 
-    /// Frees some of the dropped sets, and drops sets that were not used for a while.
+    /// Frees some of the dropped sets, and drops sets that have not been used for a while.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
         let mut freed = 0_usize;
@@ -347,7 +347,7 @@ mod tests {
         put(&mut kept, KeyName::new(0, b"other"), set(10..15));
         kept.give_up_moved(&set(0..5).members.holders);
         assert!(kept.take(KeyName::new(0, b"moved")).is_none());
-        // A set that has lost its last holder since then was changed under its other name, so it was given up before.
+        // A set that has lost its last holder since then was changed under its other name, so it was dropped earlier.
         kept.give_up_moved(&set(10..14).members.holders);
         assert!(kept.take(KeyName::new(0, b"other")).is_some());
     }

@@ -32,7 +32,7 @@ const LOGGED: u64 = 10;
 pub struct Sinks {
     /// Whether the server announces forks and its replication is known.
     can_know: Cell<bool>,
-    /// Whether there was no sink at the last tick, and nothing has happened since that could bring one.
+    /// Whether there was no sink at the last tick, and nothing has happened since that could have added one.
     are_none: Cell<bool>,
     /// Whether a command has written since the last tick.
     has_written: Cell<bool>,

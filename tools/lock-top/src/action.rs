@@ -64,11 +64,11 @@ impl Action {
         let what = match (&self.what, reply) {
             (What::Release { .. }, 1) => "released",
             (What::Release { .. }, -1) => "released after it had expired",
-            (What::Release { .. }, _) => "that grant was over: nothing changed",
+            (What::Release { .. }, _) => "that grant had ended: nothing changed",
             (What::Delete, 1) => "deleted",
             (What::Delete, _) => "it was gone or is no longer foreign: nothing changed",
             (What::Cancel { .. }, 1) => "cancelled",
-            (What::Cancel { .. }, _) => "that attempt was over: nothing changed",
+            (What::Cancel { .. }, _) => "that attempt had ended: nothing changed",
             (What::CancelChannel { .. }, count) => {
                 return format!("{}: {count} attempts cancelled", self.name.label());
             }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_the_command_that_the_documents_name() {
+    fn each_action_is_the_documented_command() {
         let text = |what| action(what).text();
         assert_eq!(text(What::Release { token: 7 }), "LOCK.RELEASE re\\xffport 7");
         assert_eq!(text(What::Delete), "DEL re\\xffport");

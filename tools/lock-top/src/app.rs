@@ -58,7 +58,7 @@ pub struct App {
     pub color: bool,
     pub glyphs: Glyphs,
     selected: Option<(String, Name)>,
-    /// Where the selected lock is, or was before it went.
+    /// Where the selected lock is, or was before it disappeared.
     place: usize,
     /// The selected row of the queue.
     pub row: usize,
@@ -417,7 +417,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_waiter_row_is_what_the_queue_shows() {
+    fn a_waiter_in_the_queue_is_a_waiter_row() {
         let only = Lock { queue: Some(vec![Waiter::default()]), ..Lock::default() };
         let rows = lines::queue(&only, 80);
         assert!(matches!(rows.last().unwrap().1, Row::Waiter(_)));

@@ -243,7 +243,7 @@ pub mod tests {
         Server { locks, ..Server::default() }
     }
 
-    /// Each edge as `from>to`, each cycle as the names of those in it.
+    /// Each edge as `from>to`, each cycle as the names of its clients.
     fn drawn(servers: &[Server]) -> (Vec<String>, Vec<String>) {
         let graph = Graph::of(servers);
         let name = |node| graph.party(node).owner.unwrap_or_else(|| graph.party(node).label());
@@ -271,7 +271,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_chain_is_no_cycle() {
+    fn a_chain_is_not_a_cycle() {
         let chain = vec![lock("a", party(1, "x"), vec![party(2, "y")]), lock("b", party(2, "y"), vec![party(3, "z")])];
         assert_eq!(drawn(&[server(chain)]).1, Vec::<String>::new());
     }
@@ -309,7 +309,7 @@ pub mod tests {
     }
 
     #[test]
-    fn each_holder_of_several_is_waited_for() {
+    fn a_waiter_waits_for_each_of_several_holders() {
         let mut shared = lock("a", party(1, "x"), vec![party(3, "z")]);
         shared.holders.push(Holder { who: party(2, "y"), ..Holder::default() });
         assert_eq!(drawn(&[server(vec![shared])]).0, ["z>x", "z>y"]);

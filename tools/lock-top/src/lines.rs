@@ -114,7 +114,7 @@ fn remarks(server: &Server) -> Vec<(Tone, String)> {
         out.push((Tone::Dim, text));
     }
     if server.info.number("lock_grace_misconfigured") == Some(1) {
-        out.push((Tone::Bad, "grace: does not protect; the log of the server says why".into()));
+        out.push((Tone::Bad, "grace: does not protect; the server's log says why".into()));
     }
     out.extend(server.notes.iter().map(|note| (Tone::Bad, note.clone())));
     out
@@ -199,11 +199,12 @@ pub fn queue(lock: &Lock, cells: usize) -> Vec<(Line, Row<'_>)> {
         out.push((Line::plain(cut(&text, cells)), Row::Holder(holder)));
     }
     if lock.holders.is_empty() {
-        let text = if lock.is_foreign() { "held by another program: the value is no lock" } else { "nobody holds it" };
+        let text =
+            if lock.is_foreign() { "held by another program: the value is not a lock" } else { "nobody holds it" };
         out.push((Line::new(Tone::Dim, cut(text, cells)), Row::None));
     }
     let Some(queue) = &lock.queue else {
-        out.push((Line::new(Tone::Dim, cut("the line is not known", cells)), Row::None));
+        out.push((Line::new(Tone::Dim, cut("the queue is not known", cells)), Row::None));
         return out;
     };
     if queue.is_empty() {
@@ -264,7 +265,7 @@ pub fn picture(graph: &Graph, roots: &[Node], glyphs: Glyphs, cells: usize) -> V
         branches(graph, root, &mut vec![root], "", glyphs, cells, &mut out);
     }
     if out.is_empty() {
-        out.push(Line::new(Tone::Dim, cut("nobody waits for a holder that is known", cells)));
+        out.push(Line::new(Tone::Dim, cut("nobody waits for a known holder", cells)));
     }
     out.truncate(MOST_LINES);
     out

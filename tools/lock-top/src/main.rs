@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return print(&text, is_whole);
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return fail("input or output is no terminal: --once prints one snapshot", 2);
+        return fail("input or output is not a terminal: --once prints one snapshot", 2);
     }
     match terminal::run(&options) {
         Ok(()) => ExitCode::SUCCESS,

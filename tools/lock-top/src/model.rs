@@ -212,7 +212,7 @@ impl Server {
     }
 }
 
-/// A lock of the view: the number of its server, and the lock.
+/// A lock in the view: its server's number, and the lock.
 pub type Placed<'a> = (usize, &'a Lock);
 
 /// The locks of all servers, sorted; ties by name, so that their order is stable.
@@ -269,7 +269,7 @@ pub mod tests {
     }
 
     #[test]
-    fn locks_are_sorted_over_all_servers() {
+    fn locks_are_sorted_across_all_servers() {
         let of = |locks| Server { locks, ..Server::default() };
         let servers = [of(vec![sized("a", 1, 30, 200), sized("b", 3, 20, 100)]), of(vec![sized("c", 2, 10, 300)])];
         let keys = |by| -> String { sorted(&servers, by).iter().map(|(_, lock)| word(&lock.name.key)).collect() };
@@ -293,7 +293,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_party_is_called_by_its_owner_and_its_number() {
+    fn a_label_has_the_owner_and_the_number() {
         assert_eq!(party(17, "bob").long_label(), "bob #17 10.0.0.17:5000");
         assert_eq!(party(0, "bob").label(), "bob");
         assert_eq!(party(17, "").label(), "#17");

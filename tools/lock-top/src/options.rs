@@ -65,7 +65,7 @@ pub struct Options {
     pub targets: Vec<Target>,
     /// The name of the group, if the targets are Sentinels.
     pub sentinel: Option<String>,
-    /// How to log in to servers that others name.
+    /// How to log in to servers that other servers report.
     pub login: Login,
     pub only: bool,
     pub by: By,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_it_is_the_local_server() {
+    fn without_arguments_the_server_is_the_local_one() {
         let options = parsed("", &[]).unwrap();
         assert_eq!(options.targets[0].address(), "127.0.0.1:6379");
         assert!(options.ascii && options.color && !options.read_only && !options.once);

@@ -196,7 +196,7 @@ impl Poller {
         if about.is_sentinel {
             return Ok(about);
         }
-        // Before 7.0 modules have no settings there, and a user may lack the right: then limits are not shown.
+        // Before 7.0 modules have no settings there, and a user may lack the permission; limits are then not shown.
         let reply = match self.ask("CONFIG GET", None, &[b"CONFIG", b"GET", b"lock.*"]) {
             Ok(reply) => reply,
             Err(Trouble::Said(text)) if text.starts_with("ERR") => None,
@@ -259,7 +259,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Whether a full round of LOCK.SCAN is done.
+    /// Whether a full round of LOCK.SCAN is complete.
     pub fn has_scanned(&self) -> bool {
         self.cursor == 0
     }

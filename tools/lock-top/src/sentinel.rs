@@ -22,7 +22,7 @@ fn ask(sentinel: &Target, name: &str, login: &Login) -> Result<Vec<Target>, Trou
         Trouble::Said(text) if text.contains("No such master") => {
             Trouble::Said(format!("it knows no group {name}; SENTINEL MASTERS lists those that it knows"))
         }
-        _ if trouble.is_unknown_command() => Trouble::Said("this is no Sentinel".into()),
+        _ if trouble.is_unknown_command() => Trouble::Said("this is not a Sentinel".into()),
         _ => trouble,
     };
     let master = link.ask(&["SENTINEL", "MASTER", name]).map_err(explain)?;

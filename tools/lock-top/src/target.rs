@@ -31,7 +31,7 @@ impl Target {
             // The text is not repeated: it can contain a password.
             let info = text
                 .into_connection_info()
-                .map_err(|_| "this URL is not one of a server: redis://, rediss:// or unix://")?;
+                .map_err(|_| "this is not the URL of a server: redis://, rediss:// or unix://")?;
             return Ok(Self::of_url(&info, login));
         }
         if text.starts_with('/') {

@@ -1,4 +1,4 @@
-//! The view in a terminal: keys and poll results arrive over one channel, and each redraws the screen.
+//! The view in a terminal: keys and poll results arrive through one channel, and each redraws the screen.
 
 use crate::app::{App, Effect};
 use crate::fleet::{Event, Fleet};

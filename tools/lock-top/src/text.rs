@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_its_width_whatever_is_in_it() {
+    fn a_cell_keeps_its_width_whatever_it_contains() {
         for text in ["", "abc", "abcdefgh", "\u{4e2d}\u{6587}\u{5b57}\u{7b26}", "a\u{4e2d}b\u{6587}"] {
             for cells in 0..10 {
                 assert_eq!(width(&left(text, cells)), cells, "{text} in {cells}");

@@ -1,5 +1,5 @@
 //! A mutant, as described by a file in `tests/mutants`: the bug, the edits that put it into the product, and the tests
-//! that have to find it. It is applied to a copy of the tree, never to the product itself.
+//! that must find it. It is applied to a copy of the tree, never to the product itself.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Mutant {
     pub name: String,
     /// The bug, in one line.
     pub what: String,
-    /// Each of them has to fail.
+    /// Each of them must fail.
     pub tests: Vec<Test>,
     /// For a memory mutant: what the sanitizer must report when the tests run. The tests need not fail.
     pub report: Option<String>,

@@ -111,7 +111,7 @@ impl Timeline {
         Ok((self.x(bar.from), self.x(bar.to)))
     }
 
-    /// Draws a panel from this height on. Returns where it ends.
+    /// Draws a panel that begins at this height. Returns where it ends.
     fn panel(&self, svg: &mut Svg, panel: &Panel, top: f64) -> Result<f64> {
         let mut y = top + 24.0;
         svg.text("bold ink", (NAMES, y), &panel.heading);
@@ -159,7 +159,7 @@ impl Timeline {
         Ok(y + if panel.alarm.is_some() { LINE + 8.0 } else { 4.0 })
     }
 
-    /// Draws a lane from this height on, and moves to its end. Returns the height of its bars.
+    /// Draws a lane that begins at this height, and moves to its end. Returns the height of its bars.
     fn lane(&self, svg: &mut Svg, lane: &Lane, y: &mut f64) -> Result<Ends> {
         if !lane.marks.is_empty() {
             *y += LINE;

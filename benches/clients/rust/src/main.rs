@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 const LEASE: Duration = Duration::from_secs(30);
 const FOREVER: Duration = Duration::from_secs(600);
 
-/// A contender takes a lock within a wait, and gives it back.
+/// A contender takes a lock within a wait, and releases it.
 trait Contender {
     fn pair(&mut self, key: &str, wait: Duration, held: &mut dyn FnMut());
 

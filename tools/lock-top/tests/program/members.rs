@@ -92,5 +92,5 @@ fn sentinels_lead_to_the_master_and_its_replicas() {
     assert!(said.contains("this is a Sentinel; --sentinel NAME shows its group"), "{said}");
     let master = document["servers"].as_array().unwrap().iter().find(|it| it["role"] == "master").unwrap();
     let said = complaint(&["--sentinel", "locks", master["address"].as_str().unwrap()]);
-    assert!(said.contains("this is no Sentinel"), "{said}");
+    assert!(said.contains("this is not a Sentinel"), "{said}");
 }

@@ -4,7 +4,7 @@ use crate::{address, json, once, program, run, text};
 use serde_json::Value;
 use testkit::{Conn, Server};
 
-/// Two clients that wait for each other. Without SESSION only the end of a lease resolves their cycle.
+/// Two clients that wait for each other. Without SESSION, their cycle is resolved only when a lease ends.
 pub fn cycle(server: &Server) -> [Conn; 2] {
     let [mut alice, mut bob] = [server.conn(), server.conn()];
     alice.int(&["LOCK.ACQUIRE", "invoices", "EX", "600", "OWNER", "alice"]);
@@ -107,7 +107,7 @@ fn only_all_shows_a_server_without_waiters() {
 }
 
 #[test]
-fn locks_are_sorted_as_asked() {
+fn locks_are_sorted_as_requested() {
     let (server, mut holder) = Server::connected();
     holder.int(&["LOCK.ACQUIRE", "old", "EX", "60"]);
     let _one = server.waiter(&["LOCK.ACQUIRE", "old", "EX", "60", "WAIT", "60000"]);
@@ -191,7 +191,7 @@ fn bad_arguments_are_named_with_exit_status_2() {
     for (args, expected) in [
         (&["--frobnicate"][..], "lock-top: unknown option --frobnicate; --help lists them\n"),
         (&["--interval", "0"], "lock-top: --interval is from 0.5 to 60 seconds, not 0\n"),
-        (&[], "lock-top: input or output is no terminal: --once prints one snapshot\n"),
+        (&[], "lock-top: input or output is not a terminal: --once prints one snapshot\n"),
     ] {
         let output = run(args);
         assert_eq!((text(&output.stderr).as_str(), output.status.code()), (expected, Some(2)));

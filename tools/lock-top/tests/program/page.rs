@@ -51,10 +51,10 @@ fn replaced(page: &str, name: &str, capture: &str) -> (String, String) {
 }
 
 #[test]
-fn the_captures_of_the_page_are_what_is_shown() {
+fn the_captures_match_what_is_shown() {
     let (server, mut conn) = Server::connected();
     if conn.is_before_7() {
-        return skipped("the_captures_of_the_page", "the limits and the grace are not in CONFIG before 7.0");
+        return skipped("the_captures_match", "the limits and the grace are not in CONFIG before 7.0");
     }
     let _clients = incident(&server);
     let is_writing = std::env::var("LOCK_TOP_CAPTURES").is_ok_and(|what| what == "write");

@@ -36,7 +36,7 @@ fn without_info_and_lock_top_locks_and_queues_are_seen() {
 }
 
 #[test]
-fn a_missing_right_for_details_is_reported() {
+fn a_missing_permission_for_details_is_reported() {
     let (_server, _holder, _waiter, args) = server_with(&["+lock.top", "+info"]);
     let (document, text) = shown(&args);
     assert_eq!((&document["locks"][0]["waiters"], &document["locks"][0]["queue"]), (&1.into(), &Value::Null));
@@ -72,10 +72,10 @@ fn documented_rules(page: &str, user: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_watcher_of_the_documents_misses_nothing_on_one_server() {
+fn the_documented_watcher_misses_nothing_on_one_server() {
     let rules = documented_rules("docs/OPERATING.md", "watcher");
     if Server::connected().1.is_before_7() {
-        return skipped("the_watcher_of_the_documents", "%R~ needs 7.0");
+        return skipped("the_documented_watcher", "%R~ needs 7.0");
     }
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     let (_server, _holder, _waiter, args) = server_with(&rules);

@@ -105,7 +105,7 @@ fn a_release_is_sent_only_after_yes() {
 }
 
 #[test]
-fn a_foreign_value_is_deleted_only_while_it_is_one() {
+fn a_value_is_deleted_only_while_it_is_foreign() {
     let (server, mut other) = Server::connected();
     other.ok(&["SET", "report", "theirs"]);
     let mut waiter = server.waiter(&["LOCK.ACQUIRE", "report", "EX", "600", "WAIT", "600000"]);

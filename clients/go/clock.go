@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	start = time.Now()
-	ticks = newClock(system)
+	start      = time.Now()
+	leaseClock = newClock(system)
 )
 
 // now is the time since the process started, including time while the machine was suspended.
-func now() time.Duration { return ticks.now() }
+func now() time.Duration { return leaseClock.now() }
 
 // clock keeps running while the machine is suspended. Go's monotonic clock does not, so clock counts the larger of the
 // times that have passed on it and on the wall clock. Setting the wall clock back never lengthens a lease; setting it

@@ -14,7 +14,7 @@ import (
 var suspended, stepped atomic.Int64
 
 func init() {
-	ticks = newClock(func() (monotonic, wall time.Duration) {
+	leaseClock = newClock(func() (monotonic, wall time.Duration) {
 		monotonic, wall = system()
 		return monotonic, wall + time.Duration(suspended.Load()+stepped.Load())
 	})

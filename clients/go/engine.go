@@ -233,11 +233,11 @@ func ofCaller(ctx context.Context, h *hold, err error) error {
 // sent sends a command, with the script if the module is missing. The error is a replyError, connectionLost or
 // abandoned.
 func (e *engine) sent(ctx context.Context, h *hold, c *call) (any, error) {
-	return e.repeated(h, func() (any, error) { return e.once(ctx, h, c, e.timeout) })
+	return e.repeated(h, func() (any, error) { return e.sendOnce(ctx, h, c, e.timeout) })
 }
 
-// once sends a command for a held lock, with the script if the module was missing before.
-func (e *engine) once(ctx context.Context, h *hold, c *call, timeout time.Duration) (any, error) {
+// sendOnce sends a command for a held lock, with the script if the module was missing before.
+func (e *engine) sendOnce(ctx context.Context, h *hold, c *call, timeout time.Duration) (any, error) {
 	send := func(words []any) (any, error) { return e.router.call(ctx, c.key(), words, timeout) }
 	if h.portable() {
 		return e.portable.call(send, c)

@@ -46,7 +46,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 	h.mu.Unlock()
 	end := min(now()+e.timeout, lostAt)
 	for tries := 1; ; tries++ {
-		reply, err := e.once(ctx, h, h.request.release(h.token), e.timeout)
+		reply, err := e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
 		switch {
 		case err == nil && h.request.wasHeld(reply):
 			return true, nil
@@ -68,7 +68,7 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 }
 
 func (e *engine) settleRelease(ctx context.Context, h *hold) error {
-	_, err := e.once(ctx, h, h.request.release(h.token), e.timeout)
+	_, err := e.sendOnce(ctx, h, h.request.release(h.token), e.timeout)
 	e.missed(h, err)
 	return err
 }

@@ -165,7 +165,7 @@ func (t *timer) renew(h *hold) {
 	timeout := max(50*time.Millisecond, min(e.timeout, (lostAt-sent)/2))
 	lease := h.request.lease
 	h.extending(sent, lease)
-	reply, err := e.once(context.Background(), h, h.request.extend(h.token, lease), timeout)
+	reply, err := e.sendOnce(context.Background(), h, h.request.extend(h.token, lease), timeout)
 	h.extended(sent, lease, err == nil && reply == int64(1))
 	h.mu.Lock()
 	h.isRenewing = false

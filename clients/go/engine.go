@@ -12,7 +12,8 @@ import (
 
 const (
 	askForModule = 5 * time.Second
-	cancelsAgain = 2 * time.Second
+	// How long the server may still run a copy after its connection was closed.
+	lateCopy     = 2 * time.Second
 	fencedScript = "if redis.call('LOCK.CHECK', KEYS[1], ARGV[1]) == 0 then return {'LOCK.LOST'} end " +
 		"return {redis.call(unpack(ARGV, 2))}"
 )
@@ -70,14 +71,19 @@ func (e *engine) isClosed() bool {
 	}
 }
 
-func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
+// refuse returns the error of a request that must not be sent.
+func (e *engine) refuse(ctx context.Context, r *request) error {
 	if r.err != nil {
-		return nil, r.err
+		return r.err
 	}
 	if e.isClosed() {
-		return nil, failed(ErrMisuse, r.name, "its Locks are closed")
+		return failed(ErrMisuse, r.name, "its Locks are closed")
 	}
-	if err := e.refuseAgain(ctx, r); err != nil {
+	return e.refuseAgain(ctx, r)
+}
+
+func (e *engine) acquire(ctx context.Context, r *request) (*Held, error) {
+	if err := e.refuse(ctx, r); err != nil {
 		return nil, err
 	}
 	attempt := newAttempt(ctx, e, r)
@@ -135,12 +141,12 @@ func (e *engine) cancel(r *request, id string, isPortable, isReachable, mayRun b
 		}
 		return nil
 	}
-	until := now() + max(r.lease+cancelsAgain, e.timeout)
+	until := now() + max(r.lease+lateCopy, e.timeout)
 	if !isReachable || settle(context.Background()) != nil {
 		e.timer.owe(until, settle)
 	}
 	if mayRun {
-		e.timer.later(now()+cancelsAgain, func() { e.timer.owe(until, settle) })
+		e.timer.later(now()+lateCopy, func() { e.timer.owe(until, settle) })
 	}
 }
 
@@ -156,12 +162,21 @@ func (e *engine) extend(ctx context.Context, h *hold, lease time.Duration) error
 		return err
 	}
 	sent := now()
-	h.extending(sent, lease)
-	reply, err := e.ask(ctx, h, h.request.extend(h.token, lease))
-	h.extended(sent, lease, err == nil && reply == int64(1))
+	if !h.extending(sent, lease) {
+		return h.check()
+	}
+	reply, err := e.sent(ctx, h, h.request.extend(h.token, lease))
+	if gone, ok := as[*abandoned](err); ok {
+		go func() { // the EXTEND is in flight until it has settled
+			<-gone.settled
+			h.extended(sent, lease, false)
+		}()
+	} else {
+		h.extended(sent, lease, err == nil && reply == int64(1))
+	}
 	e.timer.add(h)
 	if err != nil {
-		return err
+		return ofCaller(ctx, h.request.name, err)
 	}
 	if reply != int64(1) {
 		return h.taken()
@@ -200,7 +215,7 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 		words := []any{"EVAL", script, int64(2), h.request.key(), command[1], h.token}
 		return e.router.call(ctx, h.request.key(), append(words, command...), e.timeout)
 	})
-	if err = ofCaller(ctx, h, err); err != nil {
+	if err = ofCaller(ctx, h.request.name, err); err != nil {
 		return nil, err
 	}
 	list, _ := reply.([]any)
@@ -216,16 +231,16 @@ func (e *engine) fenced(ctx context.Context, h *hold, command []any) (any, error
 // ask sends a command for a held lock.
 func (e *engine) ask(ctx context.Context, h *hold, c *call) (any, error) {
 	reply, err := e.sent(ctx, h, c)
-	return reply, ofCaller(ctx, h, err)
+	return reply, ofCaller(ctx, h.request.name, err)
 }
 
 // ofCaller returns the error that the caller gets.
-func ofCaller(ctx context.Context, h *hold, err error) error {
+func ofCaller(ctx context.Context, name string, err error) error {
 	if _, ok := as[*abandoned](err); ok {
-		return givenUp(ctx, h.request.name)
+		return givenUp(ctx, name)
 	}
 	if err != nil {
-		return typed(err, h.request.name)
+		return typed(err, name)
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ type hold struct {
 	token          int64
 	predecessor    *Predecessor
 	began, granted time.Duration
-	conn           *connection // for a session
+	requested      time.Duration // when the granted request was sent
+	conn           *connection   // for a session
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 
@@ -29,6 +30,8 @@ type hold struct {
 	isRenewing bool
 	inFlight   int           // EXTENDs
 	earliest   time.Duration // the earliest end of their leases
+	failedAt   time.Duration // when an EXTEND last failed: the server may still run it for lateCopy
+	idle       chan struct{} // closed once no EXTEND is in flight; nil if nobody waits for that
 	lostWhy    *Error
 
 	entry uint64 // the number of its newest entry; guarded by the timer
@@ -37,7 +40,8 @@ type hold struct {
 func newHold(e *engine, r *request, got *grant, began time.Duration) *hold {
 	h := &hold{
 		engine: e, request: r, token: got.token, predecessor: got.predecessor, began: began, granted: now(),
-		conn: got.conn, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
+		requested: got.sent, conn: got.conn, sent: got.sent, lease: r.lease, isPortable: got.isPortable,
+		failedAt: -lateCopy,
 	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
@@ -109,11 +113,15 @@ func (h *hold) taken() error {
 	return h.check()
 }
 
-// extending is called before an EXTEND is sent. Its reply may be lost, so a shorter lease takes effect at once. If
-// several are in flight, the server may run them in any order, so the earliest end applies.
-func (h *hold) extending(sent, lease time.Duration) {
+// extending is called before an EXTEND is sent. It reports whether it may be sent: not if the hold has ended. Its reply
+// may be lost, so a shorter lease takes effect at once. If several are in flight, the server may run them in any order,
+// so the earliest end applies.
+func (h *hold) extending(sent, lease time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.isEnded {
+		return false
+	}
 	if h.inFlight == 0 {
 		h.earliest = Forever
 	}
@@ -122,6 +130,7 @@ func (h *hold) extending(sent, lease time.Duration) {
 	if sent+lease < h.sent+h.lease {
 		h.sent, h.lease = sent, lease
 	}
+	return true
 }
 
 // extended is called with the outcome of that EXTEND.
@@ -132,6 +141,35 @@ func (h *hold) extended(sent, lease time.Duration, isDone bool) {
 	if isDone && h.lostWhy == nil {
 		h.sent, h.lease = sent, min(sent+lease, h.earliest)-sent
 	}
+	if !isDone {
+		h.failedAt = now()
+	}
+	if h.inFlight == 0 && h.idle != nil {
+		close(h.idle)
+		h.idle = nil
+	}
+}
+
+// awaitIdle waits until no EXTEND is in flight. It reports whether the server cannot run an earlier one any more.
+func (h *hold) awaitIdle(timeout time.Duration) bool {
+	h.mu.Lock()
+	idle := h.idle
+	if h.inFlight > 0 && idle == nil {
+		idle = make(chan struct{})
+		h.idle = idle
+	}
+	h.mu.Unlock()
+	if idle != nil {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		select {
+		case <-idle:
+		case <-timer.C:
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.inFlight == 0 && now() >= h.failedAt+lateCopy
 }
 
 func (h *hold) portable() bool {

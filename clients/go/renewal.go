@@ -164,7 +164,9 @@ func (t *timer) renew(h *hold) {
 	sent := now()
 	timeout := max(50*time.Millisecond, min(e.timeout, (lostAt-sent)/2))
 	lease := h.request.lease
-	h.extending(sent, lease)
+	if !h.extending(sent, lease) {
+		return
+	}
 	reply, err := e.sendOnce(context.Background(), h, h.request.extend(h.token, lease), timeout)
 	h.extended(sent, lease, err == nil && reply == int64(1))
 	h.mu.Lock()

@@ -27,6 +27,7 @@ type engine struct {
 	connections  *connections
 	blocking     *blocking
 	portable     *portable
+	serverClock  *serverClock
 	hooks        Hooks
 	log          *slog.Logger
 	mayBeScript  bool
@@ -54,6 +55,7 @@ func newEngine(client driver.Client, s *managerSettings) *engine {
 	e.connections = newConnections(e)
 	e.blocking = &blocking{engine: e}
 	e.portable = newPortable(e)
+	e.serverClock = newServerClock(e)
 	e.notifies.Store(true)
 	return e
 }

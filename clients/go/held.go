@@ -2,6 +2,7 @@ package serverlock
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 )
@@ -73,7 +74,34 @@ func (h *Held) scope(parent context.Context) (scoped context.Context, end func()
 	return context.WithValue(ctx, scopeKey{}, &scope{held: h, around: scopeOf(parent)}), end
 }
 
-// FromContext returns the lock of the innermost [Lock.Do] or [Held.Context] around ctx, or nil.
+// do runs work in a scope of the lock. If work returns no error, finish then ends the hold; otherwise the lock is
+// released.
+func (h *Held) do(ctx context.Context, work, finish func(ctx context.Context) error) error {
+	scoped, end := h.scope(ctx)
+	hasReturned := false
+	defer func() {
+		if !hasReturned { // work panicked
+			_ = h.Release(ctx)
+		}
+	}()
+	err := work(scoped)
+	hasReturned = true
+	end()
+	lost := h.hold.lost()
+	if err != nil {
+		_ = h.Release(ctx)
+		if lost != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
+			return lost
+		}
+		return err
+	}
+	if err = finish(ctx); errors.Is(err, ErrMisuse) {
+		return nil // work has released it
+	}
+	return err
+}
+
+// FromContext returns the lock of the innermost [Lock.Do], [Once.Do] or [Held.Context] around ctx, or nil.
 func FromContext(ctx context.Context) *Held {
 	if around := scopeOf(ctx); around != nil {
 		return around.held

@@ -132,17 +132,7 @@ func (l *Leader) current(ctx context.Context) (leader Leadership, ok bool) {
 		_, ok := as[*replyError](err)
 		return Leadership{}, ok
 	}
-	fields := map[string]any{}
-	switch reply := reply.(type) {
-	case []any:
-		for at := 0; at+1 < len(reply); at += 2 {
-			fields[text(reply[at])] = reply[at+1]
-		}
-	case map[any]any:
-		for name, value := range reply {
-			fields[text(name)] = value
-		}
-	}
+	fields := fieldsOf(reply)
 	token, _ := fields["token"].(int64)
 	if text(fields["state"]) != "held" || token == 0 {
 		return Leadership{}, true

@@ -2,7 +2,6 @@ package serverlock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -51,6 +50,15 @@ func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lo
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
+// Once describes a body that runs once for each tick, of all processes that call it: for cron jobs and schedulers.
+//
+// Ticks begin at multiples of the period, which is at least 10 seconds, counted from the beginning of 1970 on the
+// server's clock. A call means the nearest tick. The tick is over half a period after its beginning, and nobody else
+// runs it until then.
+func (l *Locks) Once(key string, period time.Duration, options ...OnceOption) *Once {
+	return newOnce(l.engine, key, period, options)
+}
+
 // Recover acquires a lock only if its last holder never released it; [Held.Predecessor] names that holder. It does not
 // wait.
 func (l *Locks) Recover(key string, lease time.Duration, options ...Option) *Lock {
@@ -90,26 +98,5 @@ func (l *Lock) Do(ctx context.Context, work func(ctx context.Context) error) err
 	if err != nil {
 		return err
 	}
-	scoped, end := held.scope(ctx)
-	hasReturned := false
-	defer func() {
-		if !hasReturned { // work panicked
-			_ = held.Release(ctx)
-		}
-	}()
-	err = work(scoped)
-	hasReturned = true
-	end()
-	lost := held.hold.lost()
-	released := held.Release(ctx)
-	if errors.Is(released, ErrMisuse) {
-		released = nil // work has released it
-	}
-	if err == nil {
-		return released
-	}
-	if lost != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		return lost
-	}
-	return err
+	return held.do(ctx, work, held.Release)
 }

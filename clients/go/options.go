@@ -58,6 +58,37 @@ func MaxHold(maxHold time.Duration) Option { return func(s *settings) { s.maxHol
 // cancelled as well.
 func OnLost(lost func(err error)) Option { return func(s *settings) { s.onLost = lost } }
 
+// A OnceOption is an option of [Locks.Once]: [Lease], [Rerun], or one of the options [Owner], [Replicas], [Fsync],
+// [MaxHold] and [OnLost] of locks.
+type OnceOption interface {
+	applyOnce(s *onceSettings)
+}
+
+type onceSettings struct {
+	lease  time.Duration
+	reruns bool
+	lock   []Option
+}
+
+type onceOption func(*onceSettings)
+
+func (o onceOption) applyOnce(s *onceSettings) { o(s) }
+
+func (o Option) applyOnce(s *onceSettings) { s.lock = append(s.lock, o) }
+
+// Lease sets how soon another process may run a tick if the one that runs it dies. It is at most half of the period.
+// The default is 10 seconds, or a quarter of the period if that is shorter.
+func Lease(lease time.Duration) OnceOption {
+	return onceOption(func(s *onceSettings) { s.lease = lease })
+}
+
+// Rerun sets whether a tick runs again if the process that runs it dies. The default is true. If it is false, the lock
+// is not renewed, and the body may take nine tenths of what was left of the tick's time; [Lease] and [MaxHold] have no
+// effect.
+func Rerun(reruns bool) OnceOption {
+	return onceOption(func(s *onceSettings) { s.reruns = reruns })
+}
+
 // Hooks are functions called with the key, and the time waited or held. They must not block. A nil hook is not called.
 type Hooks struct {
 	Granted  func(key string, waited time.Duration)

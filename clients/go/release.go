@@ -8,6 +8,17 @@ import (
 
 // release releases a lock. The error is nil if it was held to the end.
 func (e *engine) release(ctx context.Context, h *hold) error {
+	return e.leave(h, func(wasLost bool) (wasHeld bool, err error) {
+		if wait := h.granted + h.request.atLeast - now(); wait > 0 && !wasLost {
+			return e.releaseLater(ctx, h, wait)
+		}
+		return e.releaseNow(ctx, h)
+	})
+}
+
+// leave ends a hold, once. settle then releases or keeps its lock, unless the server has already ended the grant, and
+// reports whether the lock was held until then. The error is nil if it was.
+func (e *engine) leave(h *hold, settle func(wasLost bool) (wasHeld bool, err error)) error {
 	isFirst, wasLost, isGone := h.end()
 	if !isFirst {
 		return failed(ErrMisuse, h.request.name, "it was released before")
@@ -17,11 +28,7 @@ func (e *engine) release(ctx context.Context, h *hold) error {
 	var wasHeld bool
 	var err error
 	if !isGone {
-		if wait := h.granted + h.request.atLeast - now(); wait > 0 && !wasLost {
-			wasHeld, err = e.releaseLater(ctx, h, wait)
-		} else {
-			wasHeld, err = e.releaseNow(ctx, h)
-		}
+		wasHeld, err = settle(wasLost)
 	}
 	wasHeld = wasHeld && !wasLost
 	if e.hooks.Released != nil {
@@ -65,6 +72,16 @@ func (e *engine) releaseNow(ctx context.Context, h *hold) (wasHeld bool, err err
 		}
 		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
 	}
+}
+
+// giveUp releases a lock in the background.
+func (e *engine) giveUp(h *hold) {
+	h.end()
+	e.timer.forget()
+	h.mu.Lock()
+	leaseEnds := h.sent + h.lease
+	h.mu.Unlock()
+	e.timer.owe(leaseEnds, func(ctx context.Context) error { return e.settleRelease(ctx, h) })
 }
 
 func (e *engine) settleRelease(ctx context.Context, h *hold) error {

@@ -172,3 +172,19 @@ func text(value any) string {
 	}
 	return fmt.Sprint(value)
 }
+
+// fieldsOf reads a reply of names and values, which libraries return as a list or a map.
+func fieldsOf(reply any) map[string]any {
+	fields := map[string]any{}
+	switch reply := reply.(type) {
+	case []any:
+		for at := 0; at+1 < len(reply); at += 2 {
+			fields[text(reply[at])] = reply[at+1]
+		}
+	case map[any]any:
+		for name, value := range reply {
+			fields[text(name)] = value
+		}
+	}
+	return fields
+}

@@ -1,0 +1,80 @@
+package serverlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The lease of an EXTEND is counted from when the server runs it, so one that takes longer is sent again.
+const lateExtend = 250 * time.Millisecond
+
+// keep ends a hold whose lock stays until then, by the clock of leases. If that has passed, the lock is released.
+// isLong: the lease has that end already. The error is nil if the lock was held to the end of the hold.
+func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
+	return e.leave(h, func(wasLost bool) (wasHeld bool, err error) {
+		switch {
+		case wasLost || now() >= until:
+			return e.releaseNow(context.Background(), h)
+		case isLong:
+			return true, nil
+		}
+		return e.keepNow(h, until)
+	})
+}
+
+// keepNow tries for as long as a call may take; then it goes on in the background until the lease may end.
+func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error) {
+	end := now() + e.timeout
+	// A renewal that the server runs after this EXTEND would shorten the lease.
+	isSure := h.awaitIdle(e.timeout)
+	for tries := 1; ; tries++ {
+		reply, err := e.extendUntil(h, until)
+		switch {
+		case err == nil:
+			if reply == int64(1) && (tries > 1 || !isSure) {
+				e.timer.later(now()+lateCopy, func() { e.oweKeep(h, until) })
+			}
+			return reply == int64(1), nil
+		case !mayPass(err):
+			return false, typed(err, h.request.name)
+		case now() >= end:
+			e.oweKeep(h, until)
+			e.warn(fmt.Sprintf("the lock %s is kept for its period in the background", h.request.name), "error", err)
+			return true, nil
+		}
+		time.Sleep(min(20*time.Millisecond*time.Duration(tries), 200*time.Millisecond))
+	}
+}
+
+// oweKeep keeps the lock of a hold in the background.
+func (e *engine) oweKeep(h *hold, until time.Duration) {
+	if now() >= until {
+		return
+	}
+	e.timer.owe(until, func(context.Context) error {
+		reply, err := e.extendUntil(h, until)
+		switch {
+		case err != nil && mayPass(err):
+			return err
+		case err != nil:
+			e.warn(fmt.Sprintf("the lock %s is not kept for its period", h.request.name), "error", err)
+		case reply == int64(0):
+			e.warn(fmt.Sprintf("the lock %s was over before it was kept for its period", h.request.name))
+		}
+		return nil
+	})
+}
+
+// extendUntil sets a lease that ends then. An EXTEND that took long is sent again, at most twice.
+func (e *engine) extendUntil(h *hold, until time.Duration) (reply any, err error) {
+	for range 3 {
+		sent := now()
+		lease := (until - sent + time.Millisecond - 1).Truncate(time.Millisecond)
+		reply, err = e.sent(context.Background(), h, h.request.extend(h.token, lease))
+		if err != nil || reply != int64(1) || now() <= sent+lateExtend {
+			break
+		}
+	}
+	return reply, err
+}

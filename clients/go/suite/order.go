@@ -27,6 +27,8 @@ type order struct {
 	Key       json.RawMessage   `json:"key"`
 	Keys      []json.RawMessage `json:"keys"`
 	LeaseMs   json.RawMessage   `json:"lease_ms"`
+	PeriodMs  json.RawMessage   `json:"period_ms"`
+	Rerun     *bool             `json:"rerun"`
 	WaitMs    json.RawMessage   `json:"wait_ms"`
 	Shared    bool              `json:"shared"`
 	Limit     *int              `json:"limit"`
@@ -128,6 +130,49 @@ func (o *order) options() ([]serverlock.Option, error) {
 	return options, nil
 }
 
+// onLost reports a loss, with these names.
+func (o *order) onLost(names fields) serverlock.Option {
+	return serverlock.OnLost(func(err error) {
+		time.Sleep(time.Duration(o.LostTakes * float64(time.Millisecond)))
+		line := fields{"event": "lost", "text": err.Error()}
+		for name, value := range names {
+			line[name] = value
+		}
+		say(line)
+	})
+}
+
+// once returns what an order says runs once per period.
+func (o *order) once(locks *serverlock.Locks, names fields) (*serverlock.Once, error) {
+	key, err := keyOf(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	period, err := span(o.PeriodMs)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	options := []serverlock.OnceOption{o.onLost(names)}
+	for _, option := range shared {
+		options = append(options, option)
+	}
+	if o.LeaseMs != nil {
+		lease, err := span(o.LeaseMs)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, serverlock.Lease(lease))
+	}
+	if o.Rerun != nil {
+		options = append(options, serverlock.Rerun(*o.Rerun))
+	}
+	return locks.Once(key, period, options...), nil
+}
+
 // lock returns an order's lock. The event for its loss has these names.
 func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, error) {
 	lease, err := span(o.LeaseMs)
@@ -138,14 +183,7 @@ func (o *order) lock(locks *serverlock.Locks, names fields) (*serverlock.Lock, e
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, serverlock.OnLost(func(err error) {
-		time.Sleep(time.Duration(o.LostTakes * float64(time.Millisecond)))
-		line := fields{"event": "lost", "text": err.Error()}
-		for name, value := range names {
-			line[name] = value
-		}
-		say(line)
-	}))
+	options = append(options, o.onLost(names))
 	if o.Keys != nil {
 		keys := []string{}
 		for _, raw := range o.Keys {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -28,7 +29,7 @@ type player struct {
 
 // body is a scope's work, which runs the tasks it receives.
 type body struct {
-	lock       *serverlock.Lock
+	again      func(ctx context.Context, o *order) (fields, error) // asks for the scope's lock again
 	held       *serverlock.Held
 	steps      chan func(ctx context.Context) (isOver bool, err error)
 	isReleased atomic.Bool
@@ -40,8 +41,8 @@ type campaign struct {
 	ended  chan struct{}
 }
 
-func newBody(lock *serverlock.Lock) *body {
-	return &body{lock: lock, steps: make(chan func(context.Context) (bool, error))}
+func newBody(again func(ctx context.Context, o *order) (fields, error)) *body {
+	return &body{again: again, steps: make(chan func(context.Context) (bool, error))}
 }
 
 func newPlayer(library library) *player {
@@ -100,6 +101,8 @@ func (p *player) play(ctx context.Context, o *order) (fields, error) {
 		return p.acquire(ctx, o)
 	case "scope":
 		return nil, p.scope(ctx, o)
+	case "once":
+		return p.once(ctx, o)
 	case "cancel":
 		if cancel := get(p, p.pending, o.Of); cancel != nil {
 			cancel()
@@ -239,30 +242,63 @@ func (p *player) scope(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	mine := newBody(lock)
-	return lock.Do(ctx, func(ctx context.Context) error {
-		mine.held = serverlock.FromContext(ctx)
-		put(p, p.scopes, o.Scope, mine)
-		say(fields{"event": "entered", "scope": o.Scope, "token": mine.held.Token()})
-		lost := ctx.Done()
-		for {
-			select {
-			case step := <-mine.steps:
-				if isOver, err := step(ctx); isOver {
-					return err
-				}
-			case <-lost:
-				lost = nil
-				if mine.isReleased.Load() {
-					continue
-				}
-				say(fields{"event": "stopped", "scope": o.Scope})
-				if !o.Stays {
-					return ctx.Err()
-				}
+	mine := newBody(func(ctx context.Context, o *order) (fields, error) {
+		held, err := lock.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if o.Hold != "" {
+			put(p, p.holds, o.Hold, held)
+		}
+		return got(held), nil
+	})
+	return lock.Do(ctx, func(ctx context.Context) error { return p.work(ctx, o, mine) })
+}
+
+// work does what the orders for a scope's body say.
+func (p *player) work(ctx context.Context, o *order, mine *body) error {
+	mine.held = serverlock.FromContext(ctx)
+	put(p, p.scopes, o.Scope, mine)
+	say(fields{"event": "entered", "scope": o.Scope, "token": mine.held.Token()})
+	lost := ctx.Done()
+	for {
+		select {
+		case step := <-mine.steps:
+			if isOver, err := step(ctx); isOver {
+				return err
+			}
+		case <-lost:
+			lost = nil
+			if mine.isReleased.Load() {
+				continue
+			}
+			say(fields{"event": "stopped", "scope": o.Scope})
+			if !o.Stays {
+				return ctx.Err()
 			}
 		}
+	}
+}
+
+func (p *player) once(ctx context.Context, o *order) (fields, error) {
+	once, err := o.once(get(p, p.locks, o.Manager), fields{"scope": o.Scope})
+	if err != nil {
+		return nil, err
+	}
+	if o.Scope == "" {
+		var value any
+		outcome, err := once.Do(ctx, func(_ context.Context, held *serverlock.HeldOnce) error {
+			value = fmt.Sprintf("tick %d", held.Tick())
+			return nil
+		})
+		return fields{"outcome": outcome, "value": value}, err
+	}
+	mine := newBody(func(ctx context.Context, _ *order) (fields, error) {
+		outcome, err := once.Do(ctx, func(context.Context, *serverlock.HeldOnce) error { return nil })
+		return fields{"outcome": outcome}, err
 	})
+	outcome, err := once.Do(ctx, func(ctx context.Context, _ *serverlock.HeldOnce) error { return p.work(ctx, o, mine) })
+	return fields{"outcome": outcome}, err
 }
 
 // within runs something in a scope's body.
@@ -280,7 +316,7 @@ func (p *player) within(o *order) (ok fields, err error) {
 		case "fail":
 			return true, errWork
 		case "spawn":
-			worker := newBody(mine.lock)
+			worker := newBody(mine.again)
 			put(p, p.workers, o.Worker, worker)
 			go func() {
 				for step := range worker.steps {
@@ -290,13 +326,7 @@ func (p *player) within(o *order) (ok fields, err error) {
 			return false, nil
 		}
 		// The work's context is done when its lock is lost or released, but still knows its scope.
-		var held *serverlock.Held
-		if held, err = mine.lock.Acquire(context.WithoutCancel(ctx)); err == nil {
-			ok = got(held)
-			if o.Hold != "" {
-				put(p, p.holds, o.Hold, held)
-			}
-		}
+		ok, err = mine.again(context.WithoutCancel(ctx), o)
 		return false, nil
 	}
 	<-done

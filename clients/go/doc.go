@@ -17,6 +17,8 @@
 // the lease plus the server's margin before anyone else can get it. A loss cancels the work's context, with the error
 // as its cause.
 //
+// [Locks.Once] is for cron jobs: of all the processes that call it for a tick, one runs the body.
+//
 // With the redis-lock module, the server hands each lock to the next waiter. Without it, the same calls use a script,
 // which notifies the next waiter, so locks are still granted in order of arrival. [Session] needs the module, and
 // [Locks.AllOf] polls without it. Shared, Limit and AllOf need the module for keys with a brace but no hash tag.

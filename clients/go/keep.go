@@ -23,7 +23,7 @@ func (e *engine) keep(h *hold, until time.Duration, isLong bool) error {
 	})
 }
 
-// keepNow tries for as long as a call may take; then it goes on in the background until the lease may end.
+// keepNow tries for as long as a call may take; then it continues in the background until the lease should end.
 func (e *engine) keepNow(h *hold, until time.Duration) (wasHeld bool, err error) {
 	end := now() + e.timeout
 	// A renewal that the server runs after this EXTEND would shorten the lease.
@@ -60,13 +60,13 @@ func (e *engine) oweKeep(h *hold, until time.Duration) {
 		case err != nil:
 			e.warn(fmt.Sprintf("the lock %s is not kept for its period", h.request.name), "error", err)
 		case reply == int64(0):
-			e.warn(fmt.Sprintf("the lock %s was over before it was kept for its period", h.request.name))
+			e.warn(fmt.Sprintf("the lock %s had expired before it was kept for its period", h.request.name))
 		}
 		return nil
 	})
 }
 
-// extendUntil sets a lease that ends then. An EXTEND that took long is sent again, at most twice.
+// extendUntil sets a lease that ends then. An EXTEND that took a long time is sent again, at most twice.
 func (e *engine) extendUntil(h *hold, until time.Duration) (reply any, err error) {
 	for range 3 {
 		sent := now()

@@ -50,11 +50,12 @@ func (l *Locks) AllOf(keys []string, lease time.Duration, options ...Option) *Lo
 	return l.newLock(append([]string(nil), keys...), lease, many, nil, options)
 }
 
-// Once describes a body that runs once for each tick, of all processes that call it: for cron jobs and schedulers.
+// Once describes a body that runs once for each tick, in one of the processes that call it. It is for cron jobs and
+// schedulers.
 //
 // Ticks begin at multiples of the period, which is at least 10 seconds, counted from the beginning of 1970 on the
-// server's clock. A call means the nearest tick. The tick is over half a period after its beginning, and nobody else
-// runs it until then.
+// server's clock. A call is for the nearest tick. The tick ends half a period after it begins, and nobody else runs
+// it until then.
 func (l *Locks) Once(key string, period time.Duration, options ...OnceOption) *Once {
 	return newOnce(l.engine, key, period, options)
 }

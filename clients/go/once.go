@@ -13,8 +13,7 @@ const (
 	// corrected.
 	mostEarly = 2 * time.Millisecond
 	mostLate  = 100 * time.Millisecond
-	// After this time two clocks may have drifted apart by so much that the end of a body asks for the server's once
-	// more.
+	// After this time two clocks may have drifted apart by so much that the server's is read again when a body ends.
 	drifts = 10 * time.Minute
 )
 
@@ -31,7 +30,7 @@ const (
 	Recovered Outcome = "recovered"
 )
 
-// Once describes a body that runs once per period, of all processes that ask. It holds nothing, and is safe for
+// Once describes a body that runs once per period in one of the processes that ask. It holds nothing, and is safe for
 // concurrent use.
 type Once struct {
 	engine  *engine
@@ -84,9 +83,9 @@ func (o *Once) fault(asked *request) string {
 // Do calls body with its hold, unless another process runs the tick of this moment, or has run it. A loss, and the
 // context of body, are those of [Lock.Do].
 //
-// If body returns nil, nobody else runs this tick. The tick is kept from others even if ctx is done by then; what takes
-// long is done in the background. If body returns an error or panics, another process may run this tick, and Do returns
-// that error.
+// If body returns nil, nobody else runs this tick. The tick is kept from others even if ctx is done by then; anything
+// that takes a long time is done in the background. If body returns an error or panics, another process may run this
+// tick, and Do returns that error.
 //
 // The outcome is empty if there is an error. Requesting the same lock with the context of body is an error of kind
 // [ErrMisuse].
@@ -202,7 +201,7 @@ type tickRun struct {
 	clock      estimate
 	margin     time.Duration
 	isRecovery bool
-	isLong     bool // the lease has lasted until the end of the window from the start
+	isLong     bool // from the start, the lease lasts until the end of the window
 }
 
 // leaseEnds returns when the lease has to end, by the local clock, so that the server lets others in at the end of the
@@ -223,8 +222,8 @@ func (h *HeldOnce) Tick() int64 { return h.run.tick }
 // Recovered reports whether the lease of a process that ran expired within this tick's time: its work may be half done.
 func (h *HeldOnce) Recovered() bool { return h.run.isRecovery }
 
-// finish ends the hold of a body that has succeeded, so that nobody else runs its tick. If ctx is done first, that goes
-// on in the background.
+// finish ends the hold of a body that has succeeded, so that nobody else runs its tick. If ctx is done first, that
+// continues in the background.
 func (h *HeldOnce) finish(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- h.keep() }()

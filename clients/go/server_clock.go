@@ -12,7 +12,7 @@ import (
 const (
 	// How long the replies about the server's clock and its margin are valid.
 	clockCounts = time.Minute
-	// An estimate that may be more wrong is used, but not kept.
+	// An estimate that may be off by more than this is used, but not kept.
 	mostDoubt   = 250 * time.Millisecond
 	clockPause  = 10 * time.Millisecond
 	usualMargin = time.Second
@@ -21,7 +21,7 @@ const (
 // estimate is what is known about the clock of a server.
 type estimate struct {
 	offset time.Duration // the server's time since 1970, minus the local clock
-	doubt  time.Duration // by how much the offset may be wrong
+	doubt  time.Duration // by how much the offset may be off
 	asked  time.Duration // local time
 }
 

@@ -9,13 +9,13 @@ import "time"
 
 const (
 	leastPeriod = 10 * time.Second
-	// How much later than its window's end a kept lease may end: twice mostDoubt of the server's clock, and the way to
-	// it.
+	// How much later than its window's end a kept lease may end: twice mostDoubt, plus the time to reach the
+	// server.
 	ordinaryDelay = time.Second
 )
 
-// tickAt returns the nearest tick. Half-way between two it is the later one, because the window of the earlier one is
-// over.
+// tickAt returns the nearest tick. Halfway between two, it is the later one, because the earlier one's window has
+// ended.
 func tickAt(serverNow, period time.Duration) int64 { return int64((serverNow + period/2) / period) }
 
 // windowBegins returns when the tick's window begins.

@@ -351,8 +351,10 @@ def what_cannot_be_given_back_delays_no_renewal(stage):
     driver.do("acquire", manager="m", hold="h", key="report", lease_ms=stage.lease(3000))
     relay.lose("LOCK.CANCEL", times=20, close=False)
     attempts = [driver.begin("acquire", manager="m", hold=f"w{number}", key="other", lease_ms=20000, wait_ms=LONG_WAIT)
-                for number in range(3)]  # not alone, so that calls have two connections
+                for number in range(3)]
     waits(conn, "other", 3)
+    # As long as the first attempt blocks, as a lone wait does, calls have only one connection.
+    until("nobody blocks", lambda: "blocked_clients:0" in conn.call("INFO", "clients"))
     driver.do("cancel", of=attempts[0].number)
     end = time.monotonic() + 9
     while time.monotonic() < end:

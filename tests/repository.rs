@@ -138,17 +138,17 @@ fn the_kubernetes_files_agree_with_each_other() {
     assert!(text.lines().any(|line| line == format!("min-replicas-to-write {replicas}")), "{text}");
 }
 
-/// A page that names the latest release names the version that is built.
+/// SECURITY.md names the version that is built as the latest release.
 #[test]
-fn the_latest_release_is_named_correctly() {
+fn security_names_the_latest_release() {
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
     let line = format!("| the latest release (now {version}.x) | yes |");
     assert!(read("SECURITY.md").lines().any(|it| it == line), "SECURITY.md lacks: {line}");
 }
 
-/// A template that refers its reader to a section names an existing one.
+/// Each section of SECURITY.md that a template refers to exists.
 #[test]
-fn templates_name_existing_sections() {
+fn templates_refer_to_existing_sections() {
     let security = read("SECURITY.md");
     let mut named = 0;
     for file in yaml_files() {
@@ -161,9 +161,9 @@ fn templates_name_existing_sections() {
     assert!(named > 0, "no template names a section");
 }
 
-/// The page lists the servers that `make servers` fetches.
+/// INSTALL lists the servers that `make servers` fetches.
 #[test]
-fn the_servers_that_are_fetched_are_named() {
+fn install_lists_the_fetched_servers() {
     let page = read("docs/INSTALL.md");
     let list = page.split("`make servers` fetches others (").nth(1).unwrap().split(')').next().unwrap();
     let words = list.split([' ', ',', ';', '\n']).filter(|word| word.contains('.'));

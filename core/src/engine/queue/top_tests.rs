@@ -1,4 +1,4 @@
-//! The orders of queues that LOCK.TOP shows.
+//! LOCK.TOP shows queues in the right order.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn queues_are_ordered_by_the_oldest_wait_or_the_oldest_hold() {
     // The first waiter leaves, and the second has waited longer.
     queues.leave(0, None, MOST);
     assert_eq!(top(&queues, By::Wait, 9), "acbd");
-    // The holder of d has expired; of several holders, the last to end decides.
+    // The holder of d has expired; of several holders, the one whose lease ends last counts.
     queues.set_last_end(by_id[3], Some(UnixMicros(50)));
     queues.set_last_end(by_id[2], Some(UnixMicros(60)));
     assert_eq!(queues.oldest_hold(UnixMicros(50)), Some(UnixMicros(40)));

@@ -199,7 +199,7 @@ impl Run {
             }
             Err(error) => panic!("{asked:?}: {error}"),
         }
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
     }
 
     /// Called when a grant was claimed: from now on its client relies on it.
@@ -320,6 +320,6 @@ impl Run {
             }
             Err(error) => panic!("{error}"),
         }
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
     }
 }

@@ -60,7 +60,7 @@ impl Run {
         });
         let cause = Cause { extended: Some(known.token), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
         let now = self.now_at(site);
         match outcome {
             Ok(extended) => {
@@ -116,7 +116,7 @@ impl Run {
         let cause = Cause { ended: vec![(known.token, place.clone())], ..Cause::default() };
         let writes = self.after(site, &cause);
         self.sites[site].node.world.borrow_mut().is_transaction = false;
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
         let expected = match before.holder(known.token) {
             None => Release::Over,
             Some(holder) if holder.timestamp <= wall => Release::Late,
@@ -186,7 +186,7 @@ impl Run {
         let ended = known.places.iter().map(|place| (known.token, place.clone())).collect();
         let cause = Cause { ended, ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
         assert_eq!(released, held, "MRELEASE of {} in {:?}", known.token, known.places);
         let wall = self.now_at(site).wall;
         let is_held = |place: &&OwnedKeyName| {
@@ -234,7 +234,7 @@ impl Run {
         let ended = own.iter().map(|own| (*own, place.clone())).collect();
         let cause = Cause { ended, cancels: Some(id), at: Some(place.clone()), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
         self.courts[site].cancelled(&place, id, &cause.ended, now);
         if !own.is_empty() {
             assert!(was_there, "CANCEL of {id}, which holds {place:?}");

@@ -145,7 +145,7 @@ impl Court {
         let earliest = own.iter().map(|attempt| attempt.earliest).min().unwrap_or(u64::MAX);
         if self.reported(writes, asked, reported, now) {
             self.check_overtaking(asked, earliest, reported.token);
-            self.is_newest(asked, reported.token);
+            self.record_newest(asked, reported.token);
         }
         let (id, places) = (asked.id, &asked.places);
         self.queue.retain(|attempt| !(id.is_some() && attempt.asked.id == id && attempt.shares_key_with(places)));
@@ -208,7 +208,7 @@ impl Court {
         }
         let beyond = now.longest_lease.filter(|longest| asked.lease > *longest);
         assert_eq!(beyond, None, "a lease beyond the grace is granted: {asked:?}");
-        self.is_next_token(token, now);
+        self.check_next_token(token, now);
         self.granted_here.insert(token);
         self.grants += 1;
         true
@@ -229,7 +229,7 @@ impl Court {
     }
 
     /// Called when somebody has got a lock through this grant.
-    pub(super) fn is_newest(&mut self, asked: &Asked, token: u64) {
+    pub(super) fn record_newest(&mut self, asked: &Asked, token: u64) {
         self.alone.extend((asked.share == Share::Alone).then_some(token));
         for place in &asked.places {
             let newest = self.newest.entry(place.clone()).or_default();
@@ -246,12 +246,12 @@ impl Court {
         );
     }
 
-    /// Called when a new grant was written.
-    fn is_next_token(&mut self, token: u64, now: Now) {
+    /// Checks the token of a new grant.
+    fn check_next_token(&mut self, token: u64, now: Now) {
         assert!(token > self.earlier_token, "tokens do not grow: {}, {token}", self.earlier_token);
         assert!(token >= now.wall, "the token {token} is older than its grant at {now:?}");
         self.last_token = token.max(self.last_token);
-        // After a grace was just set, the next turn finds that the gate has not been checked for a while.
+        // The grace may be new. Then the gate was last checked long ago, and the next turn finds that out.
         self.gate_is_open = now.monotonic > self.limit_since + 300_000;
         self.put_off = 0;
     }
@@ -292,7 +292,7 @@ impl Court {
     }
 
     /// Checks that all grants of a command were reported to somebody.
-    pub fn all_is_reported(writes: &Writes) {
+    pub fn assert_everything_was_reported(writes: &Writes) {
         assert!(writes.found.is_empty(), "nobody got {:?}", writes.found);
     }
 
@@ -318,8 +318,7 @@ impl Court {
             let latest = self.latest.entry(changed.place.clone()).or_default();
             *latest = end.max(*latest);
             if !changed.by_module {
-                // A session does not survive a rename of its key or a change by others. Nor does the knowledge about a
-                // predecessor.
+                // A rename of the key, or a change by others, ends sessions and clears the predecessor.
                 self.due_sessions.retain(|(_, place), _| *place != changed.place);
                 self.predecessors.retain(|(_, place), _| *place != changed.place);
                 self.newest.remove(&changed.place);

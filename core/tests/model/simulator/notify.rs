@@ -214,7 +214,7 @@ impl Run {
         let ended = self.sites[site].node.command(0, |entry| entry.cancel_channel(&place.1, &name));
         let cause = Cause { cancels_channel: Some(number), at: Some(place.clone()), ..Cause::default() };
         let writes = self.after(site, &cause);
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
         assert!((least..=most).contains(&ended), "CANCEL CHANNEL ended {ended} attempts, not {least} to {most}");
         let now = self.now_at(site);
         for id in ids {

@@ -329,7 +329,7 @@ impl Run {
         self.sites[site].set_clocks(self.now);
         body(&self.sites[site].node);
         let writes = self.after(site, &Cause::default());
-        Court::all_is_reported(&writes);
+        Court::assert_everything_was_reported(&writes);
     }
 
     fn answered(&mut self, site: usize, writes: &mut Writes, conn: u64, answer: &Answer, cause: &Cause) {

@@ -161,7 +161,7 @@ impl Court {
             before.push((place, if passed_on { succeeds } else { Some(old) }));
         }
         self.check_overtaking(&attempt.asked, attempt.earliest, token);
-        self.is_next_token(token, now);
+        self.check_next_token(token, now);
         self.hand_offs += 1;
         let (asked, deadline) = (attempt.asked.clone(), now.monotonic + lease);
         self.unclaimed.push(Unclaimed {
@@ -201,7 +201,7 @@ impl Court {
             }
             self.predecessors.insert((token, place.clone()), (*predecessor, now.monotonic));
         }
-        self.is_newest(asked, token);
+        self.record_newest(asked, token);
         self.granted_here.insert(token);
         self.bind(asked, token);
         self.queue.retain(|attempt| !(attempt.asked.id == asked.id && attempt.shares_key_with(&asked.places)));

@@ -230,7 +230,7 @@ impl Court {
     /// Called when a grant reached its client.
     pub fn delivered(&mut self, token: u64, conn: u64) {
         let Some(attempt) = self.on_the_way.remove(&(token, conn)) else { return };
-        self.is_newest(&attempt.asked, token);
+        self.record_newest(&attempt.asked, token);
     }
 
     /// Called when a grant did not reach its client. Returns whether the lock is passed on.

@@ -80,6 +80,9 @@ async def r(create_redis):
 """
 
 
+TRIES = 5
+
+
 class TheirTests(unittest.TestCase):
     """With a margin and a retention of 0, because some of them check the key's expiry."""
 
@@ -111,31 +114,43 @@ class TheirTests(unittest.TestCase):
             }.items():
                 (folder / made).parent.mkdir(parents=True, exist_ok=True)
                 (folder / made).write_text(content)
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-p",
-                    "no:cacheprovider",
-                    "-o",
-                    "asyncio_mode=auto",
-                    "-o",
-                    "markers=onlynoncluster",
-                    "--junitxml",
-                    folder / "result.xml",
-                    folder / file,
-                ],
-                capture_output=True,
-                text=True,
-                cwd=folder,
-                env={**os.environ, "PORT": str(server.port), "PYTHONPATH": str(HERE.parent / "src")},
-            )
-            results = ElementTree.parse(folder / "result.xml").getroot().iter("testcase")
-            passed = {case.get("name"): len(case) == 0 for case in results}
-        self.assertEqual(len(passed), count, done.stdout)
-        self.assertEqual({name for name in passed if not passed[name]}, DIFFERS.keys() & passed.keys(), done.stdout)
+            passed, output = self.results(folder, file, server)
+            self.assertEqual(len(passed), count, output)
+            # Some of their tests have bounds in wall time, so a busy machine may need several tries.
+            for _ in range(TRIES):
+                late = [name for name in passed if not passed[name] and name not in DIFFERS]
+                if not late:
+                    break
+                again, output = self.results(folder, file, server, "-k", " or ".join(late))
+                passed |= {name: again[name] for name in late}
+        self.assertEqual({name for name in passed if not passed[name]}, DIFFERS.keys() & passed.keys(), output)
+
+    def results(self, folder: Path, file: str, server: Server, *chosen: str) -> tuple[dict[str | None, bool], str]:
+        """Which of their tests pass, and pytest's output."""
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-o",
+                "asyncio_mode=auto",
+                "-o",
+                "markers=onlynoncluster",
+                "--junitxml",
+                folder / "result.xml",
+                folder / file,
+                *chosen,
+            ],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PORT": str(server.port), "PYTHONPATH": str(HERE.parent / "src")},
+        )
+        results = ElementTree.parse(folder / "result.xml").getroot().iter("testcase")
+        return {case.get("name"): len(case) == 0 for case in results}, done.stdout
 
 
 REDIS_PY = """

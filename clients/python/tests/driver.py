@@ -29,6 +29,9 @@ CAN = [
     "few_threads",
     "half_open",
     "once",
+    "reentrant",
+    "default_owner",
+    "recover_free",
 ]
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from orders import (
     outcome_of,
     plain,
     say,
+    shown,
     start_leader,
     tally_of,
     what_child_saw,
@@ -233,6 +234,9 @@ async def do_again(order, _):
         if isinstance(lock, Once):
             async with lock as held:
                 return outcome_of(held)
+        if order.get("nested"):
+            async with lock as held:
+                return shown(held)
         return keep(order, await lock.acquire())
 
     return await _within(workers[order["worker"]] if "worker" in order else bodies[order["scope"]].orders, again)

@@ -32,6 +32,7 @@ from orders import (
     outcome_of,
     plain,
     say,
+    shown,
     start_leader,
     tally_of,
     what_child_saw,
@@ -259,7 +260,14 @@ def do_again(order, _):
     lock = bodies[order["scope"]].lock
     if isinstance(lock, serverlock.Once):
         return _within(body, lambda: {"outcome": lock.run(lambda _: None).outcome})
-    return _within(body, lambda: keep(order, lock.acquire()))
+
+    def again():
+        if order.get("nested"):
+            with lock as held:
+                return shown(held)
+        return keep(order, lock.acquire())
+
+    return _within(body, again)
 
 
 def do_extend(order, _):

@@ -106,7 +106,11 @@ def lost(held, order, name):
 
 def lock_of(locks, order, name):
     """The lock object that an order describes. In its `lost` event, `name` is the hold or scope."""
-    options = {field: order[field] for field in ("session", "owner", "details", "replicas", "fsync") if field in order}
+    options = {
+        field: order[field]
+        for field in ("session", "owner", "details", "replicas", "fsync", "reentrant")
+        if field in order
+    }
     for field in ("wait", "at_least", "max_hold", "replicas_within"):
         if f"{field}_ms" in order:
             options[field] = _duration(order[f"{field}_ms"])
@@ -223,9 +227,9 @@ def start_leader(order):
         .leader(
             order["key"],
             lease_of(order),
-            owner=order.get("owner"),
             on_elected=lambda token: say(event="elected", leader=name, token=token),
             on_lost=lambda token: say(event="deposed", leader=name, token=token),
+            **{field: order[field] for field in ("owner",) if field in order},
         )
         .start()
     )

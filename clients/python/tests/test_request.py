@@ -1,6 +1,8 @@
 """Command words, and arguments that are refused before anything is sent: no server is needed."""
 
 import math
+import os
+import socket
 import unittest
 from datetime import timedelta
 
@@ -8,6 +10,7 @@ import redis
 
 from serverlock import LockBadArgument, LockDeadlock, LockDenied, Locks, LockTimeout, LockUnavailable
 from serverlock.core import kinds
+from serverlock.core.owner import _label
 from serverlock.core.request import Request
 from serverlock.core.wire import ConnectionLost, ReplyError, reply_error
 
@@ -26,15 +29,30 @@ class Words(unittest.TestCase):
         lock = self.locks.lock("a", timedelta(seconds=1.5), owner="bob", session=True, details=True)
         words = ("LOCK.ACQUIRE", b"a", b"PX", 1500, b"ID", "7", b"OWNER", "bob", b"SESSION", b"DETAILS")
         self.assertEqual(request(lock).acquire("7"), words)
-        waiting = request(self.locks.limit(b"a", 3, 2)).acquire("7", 500, "channel")
+        waiting = request(self.locks.limit(b"a", 3, 2, owner=None)).acquire("7", 500, "channel")
         self.assertEqual(
             waiting, ("LOCK.ACQUIRE", b"a", b"PX", 2000, b"WAIT", 500, b"ID", "7", b"NOTIFY", "channel", b"LIMIT", 3)
         )
-        many = request(self.locks.all_of(["a", "b"], 2))
+        many = request(self.locks.all_of(["a", "b"], 2, owner=None))
         self.assertEqual(many.acquire("7", 9), ("LOCK.MACQUIRE", 2, b"a", b"b", b"PX", 2000, b"WAIT", 9, b"ID", "7"))
         self.assertEqual(many.extend(5, 10), ("LOCK.MEXTEND", 2, b"a", b"b", 5, b"PX", 10))
         self.assertEqual(many.release(5), ("LOCK.MRELEASE", 2, b"a", b"b", 5))
         self.assertFalse(many.was_held(1))
+
+    def test_the_owner_is_this_host_and_process(self) -> None:
+        lock = request(self.locks.lock("a", 2))
+        words = lock.acquire("7")
+        self.assertEqual(words[words.index(b"OWNER") + 1], f"{socket.gethostname()}:{os.getpid()}")
+        child = os.fork()
+        if child == 0:
+            words = lock.acquire("7")
+            os._exit(words[words.index(b"OWNER") + 1] != f"{socket.gethostname()}:{os.getpid()}")
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertNotIn(b"OWNER", request(self.locks.lock("a", 2, owner=None)).acquire("7"))
+
+    def test_a_host_name_becomes_a_valid_owner(self) -> None:
+        self.assertEqual(_label("web 1.ex\u00e4mple", 12), "web?1.ex?mple:12")
+        self.assertEqual(_label("h" * 300, 12), "h" * 125 + ":12")
 
     def test_a_notify_wait_is_at_most_an_hour(self) -> None:
         self.assertIn(3_600_000, request(self.locks.lock("a", 2, wait=math.inf)).acquire("7", 10**9, "channel"))

@@ -45,7 +45,7 @@ class Held(BoundHold):
 
     async def _finish(self, error: BaseException | None) -> bool:
         """Ends the hold at the end of its scope. Returns whether it was held to the end."""
-        return await self.release()
+        return await self._engine.release(self, entirely=True)
 
     def _stop_work(self) -> None:
         self._over_flag.set()

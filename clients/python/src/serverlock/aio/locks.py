@@ -103,7 +103,7 @@ class Lock:
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request
-        self._entered: list[Entered[Held]] = []
+        self._entered: list[Entered[Held | None]] = []
 
     async def acquire(self) -> Held:
         """Gets the lock within `wait`. Raises LockRefused, LockTimeout or another LockError.
@@ -116,6 +116,11 @@ class Lock:
         return self._enter(sys._getframe(1))
 
     async def _enter(self, frame: FrameType) -> Held:
+        engine = self._locks._engine()
+        outer = engine.reentered(self._request)
+        if outer is not None:  # the outermost scope releases it
+            self._entered.append((frame, engine.runtime.caller(), None))
+            return outer  # type: ignore[return-value]
         held = await self.acquire()
         held._enter()
         self._entered.append((frame, held._engine.enter_scope(held), held))
@@ -132,8 +137,9 @@ class Lock:
             raise LockMisuse(self._request.name, "this task did not enter this scope, and several others did")
         self._entered.remove(entry)
         held = entry[2]
-        held._engine.scopes.leave(held, entry[1])
-        await held._leave(error)
+        if held is not None:
+            held._engine.scopes.leave(held, entry[1])
+            await held._leave(error)
 
     def __repr__(self) -> str:
         return f"<serverlock.aio.Lock {self._request.name}>"

@@ -172,7 +172,7 @@ class Interface:
         return self._library.errors
 
     def _request(self, wait: float) -> Request:
-        return request_of([self.name], self.timeout or LEASE, wait=wait)
+        return request_of([self.name], self.timeout or LEASE, wait=wait, owner=None)
 
     def _hold(self, token: object) -> BoundHold | None:
         """The hold with this token, which may come from elsewhere. None if the token is not from a server."""

@@ -7,9 +7,10 @@ import random
 import secrets
 from collections.abc import Callable, Coroutine
 
-from ..errors import LockMisuse, LockTimeout
+from ..errors import LockMisuse, LockRefused, LockTimeout
 from . import kinds
 from .clock import now
+from .commands import fields_of, text_of
 from .request import TEN_YEARS, Request
 from .resources import Resources
 from .way import Answer, No, Place, Way
@@ -52,6 +53,17 @@ class Asker:
 
     def timed_out(self) -> LockTimeout:
         return kinds.timed_out(self.request.name, now() - self.began)
+
+    async def refused(self) -> LockRefused:
+        """The error of an attempt without a wait. After a RECOVER, it tells whether the lock is free."""
+        request, is_free = self.request, False
+        if request.recover:
+            try:
+                reply = await self.resources.wire.call(request.key, self.way.info(request), self.resources.timeout)
+                is_free = text_of(fields_of(reply).get("state")) == "free"
+            except (ReplyError, ConnectionLost):
+                pass  # this user may not ask
+        return kinds.refused(request.name, is_free=is_free)
 
     def check_open(self) -> None:
         if self.resources.is_closed:

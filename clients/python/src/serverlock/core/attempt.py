@@ -10,7 +10,6 @@ The module can be loaded and unloaded at any time, so each copy of the request a
 """
 
 from ..errors import LockError
-from . import kinds
 from .asking import Asker
 from .hold import Grant
 from .pieces import wait_alone, wait_in_pieces
@@ -57,7 +56,7 @@ class Attempt:
             if isinstance(answer, Grant):
                 return answer
             if asker.left() <= 0:
-                raise asker.timed_out() if request.wait else kinds.refused(request.name)
+                raise asker.timed_out() if request.wait else await asker.refused()
         while True:
             if (grant := await wait_alone(asker)) is not None:
                 return grant

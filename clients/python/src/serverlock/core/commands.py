@@ -38,6 +38,9 @@ class Commands:
     def check(self, request: Request, token: int, key: bytes) -> Words:
         return ("LOCK.CHECK", key, token)
 
+    def info(self, request: Request) -> Words:
+        return ("LOCK.INFO", request.key)
+
     def fenced(self, request: Request, token: int, words: Words) -> Words:
         return fenced(FENCED, request, token, words)
 

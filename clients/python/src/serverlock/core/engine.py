@@ -56,13 +56,17 @@ class Engine:
     async def acquire(self, manager: object, request: Request, kind: "type[H]") -> "H":
         if self.is_closed:
             raise LockMisuse(request.name, "its manager is closed")
-        if self.scopes:
-            self.scopes.refuse_again(request)
+        outer = self.reentered(request)
+        if outer is not None and outer._enter_again():
+            return outer  # type: ignore[return-value]
         attempt = Attempt(self.resources, request)
         try:
             grant = None
             grant = await attempt.run()
-            return self._held(kind(self, manager, request, grant, attempt.began), grant)
+            hold = self._held(kind(self, manager, request, grant, attempt.began), grant)
+            if request.reentrant:
+                self._enter(hold)
+            return hold
         except LockError as error:
             if self._hooks is not None:
                 self._call_hook(self._hooks.refused, request.name, now() - attempt.began, error)
@@ -111,17 +115,32 @@ class Engine:
         await self.runtime.unwatch(connection)
         await connection.close()
 
+    def reentered(self, request: Request) -> Hold | None:
+        """The hold that this caller has and gets again. Raises LockMisuse if it must not ask."""
+        return self.scopes.held(request) if self.scopes else None
+
     def enter_scope(self, hold: Hold) -> Hashable:
         """Enters the scope of this hold. Returns the caller."""
         request, grant = hold._request, hold._grant
         until = now() + request.lease
+        caller = self.scopes.enter(hold)
 
         async def owe() -> None:
+            self.scopes.leave(None, caller)
             self._debts.owe(until, lambda: self._settle(request, grant))
 
         # If an exception is raised before the first statement of __exit__, the hold is dropped without a release.
         hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(owe))
-        return self.scopes.enter(hold)
+        return caller
+
+    def _enter(self, hold: Hold) -> None:
+        """This caller may get the hold again, until it is released."""
+        caller = hold._caller = self.scopes.enter(hold)
+
+        async def leave() -> None:
+            self.scopes.leave(None, caller)
+
+        hold._dropped = weakref.ref(hold, lambda _: self._timer.dropped.append(leave))
 
     # Holds
 
@@ -185,11 +204,18 @@ class Engine:
                 self.module.worked(way)
                 return reply
 
-    async def release(self, hold: Hold) -> bool:
-        """Whether the lock was held to the end. If it cannot be released now, it is released in the background."""
+    async def release(self, hold: Hold, *, entirely: bool = False) -> bool:
+        """Whether the lock was held to the end. If it cannot be released now, it is released in the background.
+
+        entirely: even if the caller got it several times.
+        """
+        if not entirely and hold._leave_again():
+            return hold.is_held
         if hold._pid != os.getpid():
             hold._end()
             return False
+        if hold._caller is not None:
+            self.scopes.leave(hold, hold._caller)
         if not hold._end():
             raise LockMisuse(hold.key, "it was released before")
         request, at, is_settled = hold._request, now(), False

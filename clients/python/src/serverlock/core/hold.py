@@ -6,7 +6,7 @@ Renewal, loss and release happen on several threads. Each changes the state unde
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from ..errors import LockLost
@@ -66,9 +66,11 @@ class Hold:
         self._lease = Lease(grant.sent, request.lease, self._granted + request.max_hold, self._margin)
         self._lost: LockLost | None = None
         self._ended: float | None = None
+        self._entries = 1  # calls of `acquire` that have not been followed by a `release`
         self._gone = False  # the server replied that the grant has ended
         self._renewing = False
         self._failed_at = -math.inf  # when an EXTEND last failed: the server may still run it a little later
+        self._caller: Hashable = None  # who may get it again
         self._entry = 0  # the number of its newest entry in the timer
         self._dropped: object = None  # a weak reference whose callback runs once nobody refers to the hold
 
@@ -137,6 +139,22 @@ class Hold:
                 return
             self._lost = LockLost(self.key, f"lost: {why}")
         self._on_lost(self)
+
+    def _enter_again(self) -> bool:
+        """Counts one more `acquire`. Returns False if the hold has ended."""
+        with self._mutex:
+            if self._lost is not None or self._ended is not None:
+                return False
+            self._entries += 1
+            return True
+
+    def _leave_again(self) -> bool:
+        """Whether this `release` belongs to a repeated `acquire`, so that the lock stays held."""
+        with self._mutex:
+            if self._ended is not None or self._entries == 1:
+                return False
+            self._entries -= 1
+            return True
 
     def _end(self) -> bool:
         """Marks the lock as released. Returns False if it already was."""

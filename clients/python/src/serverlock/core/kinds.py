@@ -59,8 +59,10 @@ def typed(error: ConnectionLost | ReplyError, name: str, waited: float | None = 
     return result
 
 
-def refused(name: str) -> LockRefused:
-    return LockRefused(name, "somebody else has it")
+def refused(name: str, *, is_free: bool = False) -> LockRefused:
+    """is_free: the lock was to be recovered, but somebody has released it."""
+    why = "there is nothing to recover: the lock is free" if is_free else "somebody else has it"
+    return LockRefused(name, why)
 
 
 def timed_out(name: str, waited: float) -> LockTimeout:

@@ -21,7 +21,8 @@ class Options:
 class GrantOptions(TypedDict, total=False):
     """The options shared by locks and leaders.
 
-    owner: a label for humans, 1 to 128 visible ASCII characters. It grants no permissions.
+    owner: a label for humans, 1 to 128 visible ASCII characters; the default is `host:pid`, None sends none. It grants
+    no permissions.
     session: the lock has its own connection, and ends one second after that closes.
     replicas, replicas_within: this many replicas must have the grant within that time (1 s), or the lock is released.
     fsync: this server and that many replicas must have the grant on disk (WAITAOF).
@@ -65,9 +66,14 @@ class RecoverOptions(GrantOptions, total=False):
 
 
 class AllOfOptions(RecoverOptions, total=False):
-    """The options of `all_of`. wait: how long to wait in the queue. 0: not at all; math.inf: forever."""
+    """The options of `all_of`.
+
+    wait: how long to wait in the queue. 0: not at all; math.inf: forever.
+    reentrant: a caller that already holds this lock gets the same hold again.
+    """
 
     wait: Duration
+    reentrant: bool
 
 
 class LockOptions(AllOfOptions, total=False):

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from ..errors import LockBadArgument
+from .owner import HOST_AND_PID, LONGEST, HostAndPid, host_and_pid
 from .wire import Word
 
 Key: TypeAlias = str | bytes
@@ -89,7 +90,7 @@ class Request:
     many: bool = False
     recover: bool = False
     session: bool = False
-    owner: str | None = None
+    owner: str | HostAndPid | None = None
     details: bool = False
     replicas: int = 0
     replicas_within: float = 1.0
@@ -97,6 +98,7 @@ class Request:
     at_least: float = 0.0
     max_hold: float = math.inf
     on_lost: Callable[[Any], object] | None = None
+    reentrant: bool = False
     name: str = field(init=False)
     _head: tuple[Word, ...] = field(init=False)
     _tail: tuple[Word, ...] = field(init=False)
@@ -105,9 +107,7 @@ class Request:
     def __post_init__(self) -> None:
         command = "LOCK.MACQUIRE" if self.many else "LOCK.RECOVER" if self.recover else "LOCK.ACQUIRE"
         head: tuple[Word, ...] = (command, *self._named())
-        tail: tuple[Word, ...] = self.kind
-        if self.owner is not None:
-            tail += (b"OWNER", self.owner)
+        tail: tuple[Word, ...] = ()
         if self.session:
             tail += (b"SESSION",)
         if self.details:
@@ -159,6 +159,14 @@ class Request:
     def _named(self) -> tuple[Word, ...]:
         return (len(self.keys), *self.keys) if self.many else self.keys
 
+    @property
+    def _options(self) -> tuple[Word, ...]:
+        """The options that all copies share. A fork changes the process, and so the default owner."""
+        if self.owner is None:
+            return (*self.kind, *self._tail)
+        owner = host_and_pid() if isinstance(self.owner, HostAndPid) else self.owner
+        return (*self.kind, b"OWNER", owner, *self._tail)
+
     def acquire(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
         """ACQUIRE, MACQUIRE or RECOVER."""
         return (*self._head, *self.options(id_, wait_ms, channel))
@@ -166,11 +174,11 @@ class Request:
     def options(self, id_: str, wait_ms: int = 0, channel: str | None = None) -> tuple[Word, ...]:
         """The words after the keys."""
         if not wait_ms:
-            return (b"PX", self.lease_ms, b"ID", id_, *self._tail)
+            return (b"PX", self.lease_ms, b"ID", id_, *self._options)
         if channel is None:
-            return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, *self._tail)
+            return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, *self._options)
         wait_ms = min(wait_ms, LONGEST_NOTIFY)
-        return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, b"NOTIFY", channel, *self._tail)
+        return (b"PX", self.lease_ms, b"WAIT", wait_ms, b"ID", id_, b"NOTIFY", channel, *self._options)
 
     def extend(self, token: int, lease_ms: int) -> tuple[Word, ...]:
         name = "LOCK.MEXTEND" if self.many else "LOCK.EXTEND"
@@ -179,9 +187,16 @@ class Request:
     def release(self, token: int) -> tuple[Word, ...]:
         return ("LOCK.MRELEASE" if self.many else "LOCK.RELEASE", *self._named(), token)
 
+    def is_same_lock(self, other: "Request") -> bool:
+        return self.kind == other.kind and set(self.keys) == set(other.keys)
+
     def was_held(self, reply: int) -> bool:
         """Whether a release's reply means that the lock was held to the end."""
         return reply == len(self.keys) if self.many else reply == 1
+
+
+def _is_label(owner: object) -> bool:
+    return isinstance(owner, str) and 1 <= len(owner) <= LONGEST and all("!" <= letter <= "~" for letter in owner)
 
 
 def request_of(
@@ -189,7 +204,7 @@ def request_of(
     lease: object,
     *,
     wait: object = 0.0,
-    owner: object = None,
+    owner: object = HOST_AND_PID,
     session: object = False,
     details: object = False,
     replicas: object = 0,
@@ -198,6 +213,7 @@ def request_of(
     at_least: object = 0.0,
     max_hold: object = None,
     on_lost: Callable[[Any], object] | None = None,
+    reentrant: object = False,
     kind: tuple[Word, ...] = (),
     many: bool = False,
     recover: bool = False,
@@ -211,15 +227,13 @@ def request_of(
         raise LockBadArgument(f"{name[:64]}...", f"keys are {len(named)}, more than {MOST_KEYS}")
     if len(set(named)) < len(named):
         raise LockBadArgument(name, "keys has the same key twice")
-    if owner is not None and not (
-        isinstance(owner, str) and 1 <= len(owner) <= 128 and all("!" <= letter <= "~" for letter in owner)
-    ):
+    if not (owner is None or isinstance(owner, HostAndPid) or _is_label(owner)):
         raise LockBadArgument(name, f"owner is {owner!r}, not 1 to 128 visible ASCII characters without a space")
     return Request(
         named,
         seconds_of(lease, "lease", name, 0.001),
         seconds_of(wait, "wait", name, 0, math.inf),
-        owner=owner,
+        owner=owner,  # type: ignore[arg-type]
         session=bool(session),
         details=bool(details),
         fsync=bool(fsync),
@@ -228,6 +242,7 @@ def request_of(
         replicas=count_of(replicas, "replicas", name, 0, 1000),
         replicas_within=seconds_of(replicas_within, "replicas_within", name, 0.001, 3600),
         on_lost=on_lost,
+        reentrant=bool(reentrant),
         kind=kind,
         many=many,
         recover=recover,

@@ -1,4 +1,4 @@
-"""The callers in scopes, each with the hold of its scope."""
+"""The callers that hold locks, as far as that is known: in scopes, and with the option `reentrant`."""
 
 import threading
 import weakref
@@ -25,23 +25,27 @@ class Scopes:
     def __len__(self) -> int:
         return len(self._by_caller)
 
-    def refuse_again(self, request: Request) -> None:
-        """Raises LockMisuse if this caller already holds the lock in a scope around this call."""
+    def held(self, request: Request) -> Hold | None:
+        """The hold that this caller gets again. Raises LockMisuse if it holds the lock, but must not get it again."""
         for ref in self._by_caller.get(self._runtime.caller(), ()):
             hold = ref()
             if hold is None or not hold.is_held or not set(hold._request.keys) & set(request.keys):
                 continue
+            if request.reentrant and request.is_same_lock(hold._request):
+                return hold
             if hold._request.is_exclusive or request.is_exclusive:
                 raise LockMisuse(request.name, "this caller already holds it, in a scope around this call")
+        return None
 
     def enter(self, hold: Hold) -> Hashable:
-        """Enters the scope of this hold. Returns the caller."""
+        """This caller holds the lock until `leave`. Returns the caller."""
         caller = self._runtime.caller()
         with self._mutex:
             self._by_caller.setdefault(caller, []).append(weakref.ref(hold))
         return caller
 
-    def leave(self, hold: Hold, caller: Hashable) -> None:
+    def leave(self, hold: Hold | None, caller: Hashable) -> None:
+        """None: a hold that was dropped."""
         with self._mutex:
             rest = [ref for ref in self._by_caller.get(caller, ()) if ref() not in (hold, None)]
             if rest:

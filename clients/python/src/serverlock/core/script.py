@@ -121,6 +121,9 @@ class Script:
     def check(self, request: Request, token: int, key: bytes) -> Words:
         return self._lua.call(self._keys(key, request.queues[request.keys.index(key)]), "lock_check", token)
 
+    def info(self, request: Request) -> Words:
+        return self._call(request, "lock_info")
+
     def fenced(self, request: Request, token: int, words: Words) -> Words:
         return fenced(FENCED, request, token, words)
 

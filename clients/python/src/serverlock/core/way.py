@@ -58,6 +58,8 @@ class Way(Protocol):
     def check(self, request: Request, token: int, key: bytes) -> Words:
         """Checks one of the keys."""
 
+    def info(self, request: Request) -> Words: ...
+
     def fenced(self, request: Request, token: int, words: Words) -> Words: ...
 
 

@@ -42,7 +42,7 @@ class Held(BoundHold):
 
     def _finish(self, error: BaseException | None) -> bool:
         """Ends the hold at the end of its scope. Returns whether it was held to the end."""
-        return self.release()
+        return run(lambda: self._engine.release(self, entirely=True))
 
 
 def leave(held: Held, error: BaseException | None) -> None:

@@ -108,13 +108,18 @@ class Lock:
 
     def __init__(self, locks: Locks, request: Request) -> None:
         self._locks, self._request = locks, request
-        self._entered: list[Entered[Held]] = []
+        self._entered: list[Entered[Held | None]] = []
 
     def acquire(self) -> Held:
         """Gets the lock within `wait`. Raises LockRefused, LockTimeout or another LockError."""
         return run(lambda: self._locks._engine().acquire(self._locks, self._request, Held))
 
     def __enter__(self) -> Held:
+        engine = self._locks._engine()
+        outer = engine.reentered(self._request)
+        if outer is not None:  # the outermost scope releases it
+            self._entered.append((sys._getframe(1), engine.runtime.caller(), None))
+            return outer  # type: ignore[return-value]
         held = self.acquire()
         try:
             self._entered.append((sys._getframe(1), held._engine.enter_scope(held), held))
@@ -134,7 +139,8 @@ class Lock:
                 raise LockMisuse(self._request.name, "this thread did not enter this scope, and several others did")
             held = entry[2]
             self._entered.remove(entry)
-            held._engine.scopes.leave(held, entry[1])
+            if held is not None:
+                held._engine.scopes.leave(held, entry[1])
         finally:
             if held is not None:
                 leave(held, error)
